@@ -1,10 +1,10 @@
-"""One hierarchy of errors.
+"""The hierarchy of Cotswold's errors.
 
-Knows: whose mistake an error is, and so the exit code of the command. Does not know: anything else of
+Knows: whether the user or the machine is at fault, and so the exit code. Does not know: anything else of
 Cotswold; every package may import this module.
 
-A message is one sentence that names the culprit and the remedy. `cotswold` prints it alone and shows the
-traceback only with ``--debug``.
+A message is one sentence that names the cause and the remedy. `cotswold` prints only the message; with
+``--debug`` it adds the traceback.
 """
 
 from __future__ import annotations
@@ -16,31 +16,37 @@ import traceback
 from pathlib import Path
 
 ANOTHER_RANK_EXIT = 75
-"""Exit code of a rank that ends because another has died, failed or hung: EX_TEMPFAIL of sysexits.h, "try
-again". The one at fault ends with a code of its own, 1 or 2 or a signal's."""
+"""Exit code of a rank that ends because another has died, failed or hung: EX_TEMPFAIL of sysexits.h.
+
+The rank at fault ends with another code: 1, 2 or a signal's.
+"""
 
 
 RESUME = "resume the run"
-"""What errors tell to do where training goes on from the last checkpoint."""
+"""Remedy in errors after which training resumes from the last checkpoint."""
 
 
 INSTALL = "pip install '.[{}]'"
-"""The command that installs an extra, in a checkout: no package index has Cotswold yet."""
+"""Command that installs an extra, in a checkout: no package index has Cotswold yet."""
 
 
 def install(extra: str) -> str:
-    """How to install an extra, as errors say it."""
+    """Describe how to install an extra, for error messages."""
     return f"{INSTALL.format(extra)} in a checkout of Cotswold"
 
 
 class CotswoldError(Exception):
-    """Anything that Cotswold raises on purpose. ``exit_code`` is what the command returns for it."""
+    """Base class of all errors that Cotswold raises deliberately.
+
+    Attributes:
+        exit_code: Exit code of the command for this error.
+    """
 
     exit_code = 1
 
 
 class UserError(CotswoldError):
-    """The caller asked for something impossible or misspelt; exit code 2."""
+    """An impossible or misspelt request by the caller; exit code 2."""
 
     exit_code = 2
 
@@ -50,7 +56,7 @@ class RecipeError(UserError):
 
 
 class UnknownStrategyError(RecipeError):
-    """A recipe whose strategy nobody has: misspelt, or of a package that is not installed or broken."""
+    """A recipe with an unknown strategy: misspelt, or from a package that is missing or broken."""
 
 
 class GeometryError(UserError, ValueError):
@@ -58,45 +64,45 @@ class GeometryError(UserError, ValueError):
 
 
 class SourceError(UserError):
-    """A data source that is missing, empty, of an unknown format, or without one readable picture."""
+    """A data source that is missing, empty, of an unknown format, or without one readable sample."""
 
 
 class UnlabelledError(SourceError):
-    """A source without the labels that are asked for."""
+    """A source without the requested labels."""
 
     def __init__(self, said: str, remedy: str) -> None:
-        """``remedy``: what helps whoever needs labels, in words."""
+        """Create the error; ``remedy`` is a phrase that tells how to provide labels."""
         super().__init__(f'{said}; {remedy} or use labels = "none"')
         self.needing_labels = f"{said}; {remedy.removesuffix(',')}"
-        """What it says to somebody who cannot do without."""
+        """Message for tasks that cannot run without labels."""
 
 
 class RunError(UserError):
-    """A run directory that does not suit the command: missing, of another recipe, or already there."""
+    """A run directory that does not suit the command: missing, of another recipe, or existing already."""
 
 
 class FormatError(UserError):
-    """Something that a newer Cotswold wrote, in words that this one does not know."""
+    """A file that a newer Cotswold wrote in a format that this one does not know."""
 
 
 class LaunchError(UserError):
-    """Ranks that cannot become one run: a launcher that says too little, ranks that do not agree."""
+    """Ranks that cannot form one run: incomplete variables of a launcher, or ranks that disagree."""
 
 
 class ClusterError(UserError):
-    """A described cluster that does not parse, contradicts itself, or does not suit what is asked of it."""
+    """A cluster description that does not parse, contradicts itself, or does not suit the request."""
 
 
 class ForwardModeError(UserError, RuntimeError):
-    """Forward-mode differentiation of an operation that has only a reverse mode."""
+    """Forward-mode differentiation of an operation that supports only reverse mode."""
 
 
 class ExportError(UserError, RuntimeError):
-    """Export of an operation to a format that has none like it."""
+    """Export of an operation to a format that has no equivalent."""
 
 
 class MachineError(CotswoldError):
-    """The machine or its files failed; exit code 1."""
+    """A failure of the machine or its files; exit code 1."""
 
 
 class StoreError(MachineError):
@@ -108,19 +114,19 @@ class CheckpointError(MachineError):
 
 
 class MismatchError(CheckpointError):
-    """A sound checkpoint, of another network than the one that is to be filled from it."""
+    """An undamaged checkpoint whose network differs from the one to be loaded."""
 
 
 class DiskFullError(MachineError):
-    """No room left where a file was to be written."""
+    """No room left on the disk for a file."""
 
 
 class MemoryLimitError(MachineError):
-    """A job that would not fit in memory, found before anything is allocated."""
+    """A job that would not fit in memory, detected before allocation."""
 
 
 class BusyError(MachineError):
-    """Another process is working in the same directory."""
+    """A directory in which another process is working."""
 
 
 class RankError(MachineError):
@@ -128,16 +134,18 @@ class RankError(MachineError):
 
 
 class DivergedError(MachineError):
-    """The objective became NaN or infinite; the last good checkpoint is intact."""
+    """An objective that became NaN or infinite; the last good checkpoint is intact."""
 
 
 class MissingExtraError(MachineError, ImportError):
-    """An optional dependency is not installed; the message names the extra to install."""
+    """An optional dependency that is not installed; the message names the extra to install."""
 
 
 def place_of(error: BaseException, module: str) -> str:
-    """The innermost line of the package that ``module`` is of where an exception came through: `in
-    package/file.py, line 3, function`; empty where it came through none."""
+    """Describe the innermost frame of a package in a traceback: `in package/file.py, line 3, function`.
+
+    ``module`` is a module of that package. Empty if the traceback has none of its frames.
+    """
     package = module.partition(".")[0]
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         name, code = str(frame.f_globals.get("__name__")), frame.f_code
@@ -148,9 +156,10 @@ def place_of(error: BaseException, module: str) -> str:
 
 
 def own_place_of(error: BaseException, package: str) -> str:
-    """The innermost line of a program's own that ``package`` called, where an exception came through: `in
-    FILE, line 3, function`; empty where there is none. What is installed, and Python's own library, is
-    nobody's own."""
+    """Describe the innermost user frame, called by ``package``, in a traceback; empty without one.
+
+    The form is `in FILE, line 3, function`. Installed packages and Python's library are not the user's code.
+    """
     installed = tuple(sysconfig.get_path(each) + os.sep for each in ("stdlib", "purelib", "platlib"))
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         code = frame.f_code
@@ -162,8 +171,10 @@ def own_place_of(error: BaseException, package: str) -> str:
 
 
 def told(error: BaseException, module: str = "") -> str:
-    """An exception in words: its kind, its text, what was noted at it, and its place: in a
-    program's own code that the package which ``module`` is of called, else in that package."""
+    """Describe an exception: type, text, notes, and location.
+
+    The location is in user code called by the package of ``module``, otherwise in that package.
+    """
     words = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
     package = module.partition(".")[0]
     place = (package and own_place_of(error, package)) or place_of(error, module)
@@ -171,8 +182,7 @@ def told(error: BaseException, module: str = "") -> str:
 
 
 def outside_level(*packages: str) -> int:
-    """The ``stacklevel`` with which the caller's `warnings.warn` names the innermost line outside of some
-    packages: the user's own."""
+    """Return the ``stacklevel`` with which `warnings.warn` names the innermost line outside ``packages``."""
     frame, level = sys._getframe(1), 1
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in packages:
         frame, level = frame.f_back, level + 1  # type: ignore[assignment]  # None at the outermost frame

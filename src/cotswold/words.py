@@ -1,4 +1,4 @@
-"""Numbers of things in sentences."""
+"""Phrases with numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things.
+    """Format a number of things.
 
     >>> counted(1, "broken picture"), counted(2000, "class"), counted(0, "number to predict")
     ('1 broken picture', '2,000 classes', '0 numbers to predict')
@@ -18,3 +18,19 @@ def counted(number: int, what: str) -> str:
     first, space, rest = what.partition(" to ")
     many = re.sub(r"(?<=[^aeiou])y$", "ie", re.sub("s$", "se", first)) + "s"
     return f"{number:,} {many}{space}{rest}"
+
+
+def short_in_words(buckets: int, members: int, least: int) -> str:
+    """Why updates of so many buckets wait, of which one has so few members; nothing where none does.
+
+    >>> short_in_words(3, 1, 2)
+    '3 buckets wait: one has 1 copy of at least 2 (server_copies_min, or --copies-min of its host)'
+    >>> short_in_words(0, 0, 2)
+    ''
+    """
+    if not buckets:
+        return ""
+    waits, whose = ("1 bucket waits", "it") if buckets == 1 else (f"{buckets} buckets wait", "one")
+    copies = "1 copy" if members == 1 else f"{members} copies"
+    wanted = f"{least} (server_copies_min, or --copies-min of its host)"
+    return f"{waits}: {whose} has {copies} of at least {wanted}"

@@ -77,7 +77,7 @@ def test_a_supervised_run_has_axes_for_loss_and_accuracy() -> None:
 
 
 def test_a_run_without_a_step_has_no_curves() -> None:
-    with pytest.raises(UserError, match="no step is in the log"):
+    with pytest.raises(UserError, match="the log has no step yet"):
         curves([{"kind": "start", "strategy": "greedy"}])
 
 
@@ -102,12 +102,12 @@ def test_as_many_filters_are_shown_as_were_asked_for_and_always_the_same(network
     first, again = (filters(above, count=5) for _ in range(2))
     assert len(first.axes) == 5
     title = first.get_suptitle().replace("\n", " ")
-    assert title.startswith("5 of 72 filters of the stack, drawn at random from all over the map; ")
+    assert title.startswith("5 of 72 filters of the stack, from random positions of the map; ")
     for one, other in zip(first.axes, again.axes, strict=True):
         pictures = [np.asarray(axes.get_images()[0].get_array()) for axes in (one, other)]
         assert pictures[0].shape == (8, 8, 3) and np.array_equal(pictures[0], pictures[1])
         assert not one.axison
-    with pytest.raises(UserError, match="0 filters make no figure"):
+    with pytest.raises(UserError, match="count must be at least 1, got 0"):
         filters(above, count=0)
 
 
@@ -116,7 +116,7 @@ def test_filters_that_see_one_pixel_are_rows_of_their_weights() -> None:
     stack = SparseAutoencoderStack(recipe.stack_geometries()[0], seed=1)
     drawn = filters(stack, name="stack 1")
     assert drawn.get_suptitle().replace("\n", " ") == (
-        "All 6 filters of stack 1; a row is a filter, red is positive, blue negative, white 0"
+        "All 6 filters of stack 1; each row is a filter; red is positive, blue negative, white 0"
     )
     shown = np.asarray(drawn.axes[0].get_images()[0].get_array())
     assert np.array_equal(shown, stack.filters[0, 0, 0, :, :].detach().numpy().reshape(4, 6).T)

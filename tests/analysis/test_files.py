@@ -63,7 +63,7 @@ def test_features_never_replace_a_file(tmp_path: Path) -> None:
 def test_features_of_another_ending_or_of_nothing_are_refused_and_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"\.npy"):
         write_features(lambda x: x, batches(), tmp_path / "out.txt")
-    with pytest.raises(SourceError, match="no picture"):
+    with pytest.raises(SourceError, match="no images"):
         write_features(lambda x: x, [], tmp_path / "out.npy")
     assert list(tmp_path.iterdir()) == []
 
@@ -82,5 +82,5 @@ def test_a_classification_counts_answers_and_survives_its_file(tmp_path: Path) -
 
 def test_a_damaged_classification_is_named(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text("{}")
-    with pytest.raises(RunError, match=r"c\.json: this is no classification"):
+    with pytest.raises(RunError, match=r"c\.json: not a valid classification"):
         Classification.read(tmp_path / "c.json")

@@ -82,21 +82,21 @@ def test_curves_are_drawn_against_time_with_a_line_for_validation(run: RunDirect
     for caption in (
         "Loss against time",
         "Accuracy against time",
-        "Replicas that had joined",
-        "Updates that waited",
+        "Connected replicas",
+        "Queued updates",
     ):
         assert caption in page
     assert page.count("<svg") == 5 and page.count("seconds of training") == 5
     assert page.count(">validation<") == 2 and ">most<" in page
-    assert "Adagrad, whose sums all replicas share" in page
+    assert "Adagrad, with sums that all replicas share" in page
     assert "4, beyond which updates are dropped" in page and "3 replicas, 2 servers" in page
-    assert re.search(r"Replicas that were lost, and started again</dt>\s*<dd>1</dd>", page)
+    assert re.search(r"Lost replicas that were restarted</dt>\s*<dd>1</dd>", page)
 
 
 def test_steps_between_pushes_are_the_least_and_the_mean_of_samples_is_told(run: RunDirectory) -> None:
     page = section(run)
     assert re.search(r"Steps between pulls, between pushes, at least</dt>\s*<dd>1, 2</dd>", page)
-    assert re.search(r"Samples in a push, on average</dt>\s*<dd>400</dd>", page)
+    assert re.search(r"Mean samples per push</dt>\s*<dd>400</dd>", page)
 
 
 def test_a_run_on_a_standing_cluster_names_the_cluster_and_counts_no_servers(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_run_on_a_standing_cluster_names_the_cluster_and_counts_no_servers(tmp
         log.write("step", stack="layers", step=9, training_seconds=1.0, loss=0.5, counted=9, lost=3)
     page = section(run)
     assert "3 replicas; servers of the cluster at 10.0.0.1,10.0.0.2" in page
-    assert "a replica or a server ended; they were handed out again, or left out" in page
+    assert "a replica or a server ended; the samples were assigned again, or skipped" in page
 
 
 def test_every_sample_is_told_with_its_fate_before_the_run_ends_and_after(run: RunDirectory) -> None:
@@ -119,16 +119,16 @@ def test_every_sample_is_told_with_its_fate_before_the_run_ends_and_after(run: R
         log.write("stack_end", stack="layers", step=2000, counted=1500, torn=100, left_out=400, pushed=PUSHED)
     after = fates(run)
     assert after["layer 1"] == "2 MB as gradients, 500 kB as factors"
-    assert after["Counted"] == "1 500 (75.00 %)" and after["Left out"] == "400 (20.00 %)"
+    assert after["Counted"] == "1 500 (75.00 %)" and after["Skipped"] == "400 (20.00 %)"
 
 
 def test_losses_of_servers_and_troubles_of_their_disks_are_told(run: RunDirectory) -> None:
     page = section(run)
-    assert re.search(r"The oldest change that was on no disk</dt>\s*<dd>9.5[^<]*s</dd>", page)
-    assert re.search(r"Parts of the parameters that went on from disks</dt>\s*<dd>1</dd>", page)
+    assert re.search(r"Largest age of a change that was on no disk</dt>\s*<dd>9.5[^<]*s</dd>", page)
+    assert re.search(r"Buckets restored from disks</dt>\s*<dd>1</dd>", page)
     for sentence in (
         "5 samples that counted were lost by some server",
-        "server-1.1 went on from its disk with 1 bucket (3): 2 shards had 7 updates",
+        "server-1.1 resumed from its disk with 1 bucket (3): 2 shards had 7 updates",
         "server-0: the disk is slow",
     ):
         assert sentence in page

@@ -41,7 +41,7 @@ def test_every_figure_that_is_changed_in_a_file_is_noticed(tmp_path: Path) -> No
         with pytest.raises(RunError):
             Evaluation.from_json(changed)
     (tmp_path / "c.json").write_text(CLASSIFICATION.to_json().replace("5", "50"))
-    with pytest.raises(RunError, match=r"c\.json: this is no classification, or a damaged one"):
+    with pytest.raises(RunError, match=r"c\.json: not a valid classification"):
         Classification.read(tmp_path / "c.json")
 
 
@@ -101,6 +101,6 @@ def test_verifying_names_each_result_that_is_damaged_and_nothing_else(
     assert verify_results(run.path) == []
     run.evaluation.write_bytes(run.evaluation.read_bytes()[:-9])
     (sentence,) = verify_results(run.path)
-    assert "evaluation.json: this is no evaluation, or a damaged one" in sentence
+    assert "evaluation.json: not a valid evaluation" in sentence
     run.classification.write_text("{}")
     assert len(verify_results(run.path)) == 2

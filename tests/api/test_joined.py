@@ -55,7 +55,7 @@ def test_a_source_of_another_package_is_named_in_a_recipe(desk: Desk, tmp_path: 
 
 
 def test_what_is_no_source_and_what_nobody_knows_is_refused(tmp_path: Path, package: Path) -> None:
-    with pytest.raises(SourceError, match="gave a int, no Source"):
+    with pytest.raises(SourceError, match="must return a Source, got a int"):
         cotswold.data.open_source("nothing:3")
     with pytest.raises(SourceError, match="strypes:3 does not exist"):
         cotswold.data.open_source("strypes:3")

@@ -57,7 +57,7 @@ def test_another_layer_is_named_as_in_the_command(desk: Desk) -> None:
     found = cotswold.features(desk.stacks.path, str(desk.pictures), layer="1.pooled")
     assert found.features.shape[1:] == (3, 12, 12) and found.layer == "1.pooled"
     assert cotswold.features(desk.stacks, desk.pictures, layer=1).layer == "1.output"
-    with pytest.raises(UserError, match=r"there is no layer 7\.pooled"):
+    with pytest.raises(UserError, match=r"layer 7\.pooled does not exist"):
         cotswold.features(desk.stacks, desk.pictures, layer="7.pooled")
 
 
@@ -91,7 +91,7 @@ def test_predictions_are_probabilities_of_named_classes(desk: Desk, tmp_path: Pa
     assert len(rows) == 3
     right = [name.split("/")[0] == best for name, best in zip(found.names, found.best, strict=True)]
     assert np.mean(right) > 0.9
-    with pytest.raises(UserError, match=r"^threads cannot be 0"):
+    with pytest.raises(UserError, match=r"^threads=0 is not in"):
         cotswold.predict(desk.layers, tmp_path / "new", threads=0)
     with pytest.raises(RunError, match="a supervised run is needed"):
         cotswold.predict(desk.stacks, tmp_path / "new")
@@ -107,13 +107,13 @@ def test_values_of_a_wrong_kind_are_refused_in_a_sentence(desk: Desk, tmp_path: 
         "the source must be a path, not a Tensor; save": lambda: cotswold.features(desk.stacks, tensor),
         "the source must be a path, not a ndarray; save": lambda: cotswold.predict(desk.layers, array),
         "a run must be a path, not 3": lambda: cotswold.Run(run),
-        "1.5 is no layer|'1.5' is no layer": lambda: cotswold.features(desk.stacks, ".", layer=half),
-        "size must be a whole number, not 'big'": lambda: cotswold.prepare(".", store, size=word),
+        "1.5 is no layer|'1.5' is not a layer": lambda: cotswold.features(desk.stacks, ".", layer=half),
+        "size must be an integer, not 'big'": lambda: cotswold.prepare(".", store, size=word),
         "band must be a number, not 'big'": lambda: cotswold.prepare(".", store, band=word),
         "whiten must be True or False, not 'big'": lambda: cotswold.prepare(".", store, whiten=word),
-        "stack must be a whole number, not 'big'": lambda: desk.stacks.filters(word),
-        "threads must be a whole number": lambda: cotswold.predict(desk.layers, ".", threads=word),
-        "is a text; give a list": lambda: cotswold.train("demo", store, overrides="a.b=3"),
+        "stack must be an integer, not 'big'": lambda: desk.stacks.filters(word),
+        "threads must be an integer": lambda: cotswold.predict(desk.layers, ".", threads=word),
+        "is a str; give a list": lambda: cotswold.train("demo", store, overrides="a.b=3"),
     }
     for sentence, ask in asks.items():
         with pytest.raises(UserError, match=sentence):
@@ -139,12 +139,14 @@ def test_an_evaluation_is_a_table_and_is_kept(desk: Desk, tmp_path: Path) -> Non
 def test_a_supervised_run_is_evaluated_on_its_own_pictures(desk: Desk) -> None:
     found = cotswold.evaluate(desk.layers)
     assert isinstance(found, analysis.Classification) and found.accuracy > 0.9
-    said = f"Classification of step {found.step}: {found.accuracy:.2%} of 12 samples of validation are right"
+    said = (
+        f"Classification of step {found.step}: {found.accuracy:.2%} of 12 samples of validation are correct"
+    )
     assert repr(found).startswith(said) and len(repr(found)) < 300
     assert "<td>upright</td>" in found._repr_html_()
-    with pytest.raises(UserError, match="leave out positives"):
+    with pytest.raises(UserError, match="omit positives"):
         cotswold.evaluate(desk.layers, positives=desk.pictures, negatives=desk.pictures)
-    with pytest.raises(UserError, match="leave out layers and control"):
+    with pytest.raises(UserError, match="omit layers and control"):
         cotswold.evaluate(desk.layers, layers=["1.output"], control=desk.stacks)
 
 
@@ -204,7 +206,7 @@ def test_a_run_that_predicts_numbers_answers_with_them_and_is_judged_by_their_er
     assert found.classes == () and found.best == [] and found.probabilities.shape == (300, 2)
     assert ((found.probabilities - y) ** 2).mean() < 0.1 * y.var()
     before = run.report().read_text()
-    assert "The errors of its predictions have not been measured yet" in before
+    assert "The regression errors have not been measured yet" in before
     errors = cotswold.evaluate(run)
     assert isinstance(errors, analysis.Regression) and errors.samples == 60
     judged = [float(str(event["loss"])) for event in run.events if event["kind"] == "validation"]
@@ -213,7 +215,7 @@ def test_a_run_that_predicts_numbers_answers_with_them_and_is_judged_by_their_er
     assert "2 predicted, RMSE" in repr(errors) and "<td>1</td>" in errors._repr_html_()
     assert repr(found).startswith("<Predictions of 300 samples: 2 numbers each>")
     source = cotswold.data.open_samples(tmp_path / "sums.npz", labels="file")
-    assert repr(source) == "<VectorSource: 300 vectors of 4 features, 2 numbers to predict>"
+    assert repr(source) == "<VectorSource: 300 vectors of 4 features, 2 regression targets>"
     scale = cotswold.data.Store(next((tmp_path / "stores").iterdir())).target_scale
     assert scale is not None
     standard = [error / each**2 for error, each in zip(errors.squared_error, scale.deviation, strict=True)]
@@ -224,7 +226,7 @@ def test_a_run_that_predicts_numbers_answers_with_them_and_is_judged_by_their_er
     assert "Variance explained" in page
     assert '<tr><th scope="row">0</th>' in page  # counted as in `squared_error` and by the command
     for each in (before, page):
-        assert "One output layer, trained to predict numbers on 240 samples of 4 features." in each
+        assert "One output layer, trained for regression on 240 samples of 4 features." in each
         assert not re.search("pictures|pixels|spectrum|classif", each.partition("</main>")[0], re.IGNORECASE)
 
 
@@ -237,5 +239,5 @@ def test_neurons_of_vectors_are_not_tested_on_pictures(tmp_path: Path) -> None:
     page = run.report().read_text()
     assert "trained without labels on 57 samples of 4 features." in page
     assert not re.search("selectivity|spectrum|pixels", page.partition("</main>")[0], re.IGNORECASE)
-    with pytest.raises(UserError, match=r"made for pictures, and the network learnt from vectors"):
+    with pytest.raises(UserError, match=r"needs images, but the network learnt from vectors"):
         cotswold.evaluate(run, positives=tmp_path / "x.npy", negatives=tmp_path / "x.npy")

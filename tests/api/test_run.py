@@ -53,7 +53,7 @@ def test_curves_and_filters_are_figures_without_a_backend(desk: Desk) -> None:
     assert desk.layers.curves().axes
     with pytest.raises(RunError, match="is a run of layers"):
         desk.layers.filters()
-    with pytest.raises(UserError, match="there is no stack 3"):
+    with pytest.raises(UserError, match="stack 3 does not exist"):
         desk.stacks.filters(3)
 
 

@@ -17,9 +17,9 @@ from cotswold.run import Stop
 @pytest.mark.parametrize(
     ("strategy", "said"),
     [
-        ("supervised", "stopping after this step; once more to leave at once, unsaved"),
-        ("batch", "stopping after this portion; once more to leave at once, unsaved"),
-        ("downpour", "stopping: replicas push what they have in hand, then a checkpoint is saved; once more"),
+        ("supervised", "stopping after this step; press again to stop at once without saving"),
+        ("batch", "stopping after this portion; press again to stop at once without saving"),
+        ("downpour", "stopping: replicas push their pending gradients, then a checkpoint is saved;"),
     ],
 )
 def test_the_words_are_those_of_the_strategy(

@@ -40,7 +40,7 @@ def run(tmp_path: Path) -> RunDirectory:
 def test_a_run_of_another_strategy_says_how_far_it_is_and_what_is_not_known(run: RunDirectory) -> None:
     status = StatusFile(run.status, clock=iter((0.0, 0.0, 2.0, 2.0)).__next__)
     with run.lock():
-        assert "it starts, and has said nothing yet" in cotswold.why(run.path).sentences[0]
+        assert "it is starting, without a report yet" in cotswold.why(run.path).sentences[0]
         status.write(STEP)
         status.write(PORTIONS)
         found = cotswold.why(run.path)
@@ -49,7 +49,7 @@ def test_a_run_of_another_strategy_says_how_far_it_is_and_what_is_not_known(run:
     assert f"batch, process {holder.process} on {holder.host}" in found.sentences[0]
     assert found.sentences[1].startswith("layers 3/9 loss 0.5")
     assert found.sentences[2] == "evaluation 4: 20 of 30 portions, 2 workers"
-    assert "known of strategy downpour alone" in found.sentences[3]
+    assert "only available for strategy downpour" in found.sentences[3]
 
 
 def test_a_warning_of_a_run_that_goes_on_comes_before_its_figures(run: RunDirectory) -> None:
@@ -70,18 +70,18 @@ def test_a_run_that_says_nothing_any_more_is_called_late(
     monkeypatch.setattr("cotswold.api.status.time.time", lambda: 1075.0)
     with run.lock():
         (first, *_) = cotswold.why(run.path).sentences
-    assert "it has said nothing for 1 min 15 s; --stacks shows where it is" in first
+    assert "no report for 1 min 15 s; --stacks shows its stack" in first
 
 
 @pytest.mark.parametrize(
     ("status", "why", "said"),
     [
         ("finished", "", "has finished"),
-        ("interrupted", "", "was stopped and saved; --resume goes on with it"),
+        ("interrupted", "", "was stopped and saved; --resume continues it"),
         (
             "limited",
             "price.max_hours = 1 is reached",
-            "at its limit; --resume goes on with it: price.max_hours = 1",
+            "at its limit; --resume continues it: price.max_hours = 1",
         ),
         ("failed", "server-0 is gone", "has failed: server-0 is gone"),
     ],
@@ -102,13 +102,13 @@ def test_of_a_run_that_was_killed_it_says_what_was_done_then(run: RunDirectory) 
         log.write("start", name="x")
     found = cotswold.why(run.path)
     assert found.state == "was killed"
-    assert "ended without saving: left at once, or killed; no process trains it" in found.sentences[0]
+    assert "ended without saving: stopped at once, or killed; no process trains it" in found.sentences[0]
     assert found.sentences[1] == "before, evaluation 4: 20 of 30 portions, 2 workers"
-    assert found.sentences[-1] == f"go on with: cotswold train --run {run.path} --resume"
+    assert found.sentences[-1] == f"resume with: cotswold train --run {run.path} --resume"
 
 
 @pytest.mark.parametrize(
-    ("status", "said"), [("interrupted", "; resume=True goes on"), (None, "go on with: cots")]
+    ("status", "said"), [("interrupted", "; resume=True continues"), (None, "resume with: cots")]
 )
 def test_a_run_of_an_own_module_is_resumed_by_its_program(
     status: str | None, said: str, tmp_path: Path
@@ -129,7 +129,7 @@ def test_stacks_are_of_runs_that_go_on_and_a_directory_without_a_run_is_refused(
     run: RunDirectory, tmp_path: Path
 ) -> None:
     assert cotswold.why(run.path).state == "has not begun"
-    with pytest.raises(UserError, match="stacks are of a run that goes on"):
+    with pytest.raises(UserError, match="stacks exist only for a run in progress"):
         cotswold.why(run.path, stacks=True)
     with pytest.raises(RunError, match=r"it has no recipe\.toml"):
         cotswold.why(tmp_path)

@@ -81,9 +81,9 @@ def test_a_run_without_a_directory_is_called_after_its_recipe(
 def test_errors_are_the_commands(desk: Desk, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="already holds a run; go on with --resume"):
         trained(desk, desk.stacks.path)
-    with pytest.raises(RecipeError, match="there is no recipe file 'nothing'"):
+    with pytest.raises(RecipeError, match="no recipe file 'nothing'"):
         cotswold.train("nothing", tmp_path / "run")
-    with pytest.raises(UserError, match="threads cannot be 0"):
+    with pytest.raises(UserError, match="threads=0 is not in"):
         trained(desk, tmp_path / "run", threads=0)
     with pytest.raises(RunError, match="there is no run in"):
         cotswold.train(directory=tmp_path / "run", resume=True)

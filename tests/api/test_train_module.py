@@ -51,13 +51,13 @@ def test_another_program_fills_its_own_module_from_the_run(tmp_path: Path) -> No
 def test_a_modules_run_has_a_report_and_says_who_can_answer_for_it(tmp_path: Path) -> None:
     run = cotswold.train(network(), dataset=halves(), directory=tmp_path / "run", loss=squared, **SETTINGS)
     page = run.report(progress=False).read_text()
-    assert "A module of a program" in page and "The page is without" not in page
+    assert "A module of a Python program" in page and "The page is without" not in page
     for ask in (cotswold.evaluate, lambda each: cotswold.predict(each, "pictures/")):
-        with pytest.raises(RunError, match=r"fill such a module by run\.load\(module\)"):
+        with pytest.raises(RunError, match=r"fill a module with run\.load\(module\)"):
             ask(run)
     with pytest.raises(RunError, match=r"go on from there: cotswold.train\(module, dataset, '.*run', resume"):
         cotswold.train(directory=run, resume=True)
-    with pytest.raises(UserError, match=r"is a folder of a run; it goes on by --run .*run --resume"):
+    with pytest.raises(UserError, match=r"is a folder of a run; resume it by --run .*run --resume"):
         cotswold.train(tmp_path / "run", resume=True)
 
 
@@ -159,7 +159,7 @@ def test_a_run_that_is_resumed_says_itself_what_is_not_given_again(tmp_path: Pat
 def test_what_a_run_cannot_keep_must_be_given_again(tmp_path: Path) -> None:
     words: dict[str, Any] = {"loss": squared, "validation": halves(), **SETTINGS}
     run = cotswold.train(network(), halves(), tmp_path / "run", **words)
-    with pytest.raises(UserError, match=r"by a loss of the program's own.* give the same again"):
+    with pytest.raises(UserError, match=r"uses a custom loss.* pass the same again"):
         cotswold.train(network(), halves(), run, resume=True)
     with pytest.raises(UserError, match="validated on a data set of its own; give that again"):
         cotswold.train(network(), halves(), run, resume=True, loss=squared)
@@ -195,7 +195,7 @@ def test_a_modules_run_has_a_page_of_what_its_files_say(tmp_path: Path) -> None:
     module, words = network(), {"loss": "cross_entropy", "validation": 0.25, **SETTINGS}
     cotswold.train(module, halves(), tmp_path / "run", **words)
     page = cotswold.Run(tmp_path / "run").report().read_text()
-    assert "A module of a program (Sequential), trained on 48 samples." in page
+    assert "A module of a Python program (Sequential), trained on 48 samples." in page
     sections = re.findall(r'<section id="([^"]*)"', page)
     assert sections == ["learning", "speed", "account", "configuration", "environment"]
 
@@ -210,7 +210,7 @@ def test_what_only_the_program_can_ask_of_its_module_is_refused_with_what_to_do(
         lambda: run.filters(),
     ]
     for ask in asks:
-        with pytest.raises(RunError, match=r"has trained a module of a program.*run\.load\(module\)"):
+        with pytest.raises(RunError, match=r"trained a user's module.*run\.load\(module\)"):
             ask()
 
 
@@ -261,36 +261,36 @@ def test_what_names_no_function_is_told_how_one_is_named(factory: str) -> None:
     ("given", "words", "sentence"),
     [
         ((network(), halves()), {}, "a module needs a loss"),
-        ((network(),), {"loss": squared}, "a module is trained on a data set"),
-        ((network(), "runs/x"), {"loss": squared}, "a module is trained on a data set"),
-        ((network(), halves()), {"loss": squared, "stores": "x"}, "stores and overrides belong to a recipe"),
+        ((network(),), {"loss": squared}, "a module needs a data set"),
+        ((network(), "runs/x"), {"loss": squared}, "a module needs a data set"),
+        ((network(), halves()), {"loss": squared, "stores": "x"}, "stores and overrides apply to a recipe"),
         ((network(), halves()), {"loss": squared, "grid": "1x2"}, "cannot be sent to other processes"),
-        ((FACTORY,), {"loss": squared, "grid": "1x2"}, "a loss for other processes is a name"),
-        (("__main__:both",), {"loss": "squared", "grid": "1x2"}, "is in the program itself"),
-        (("digits",), {"loss": squared}, "names no function that makes a module"),
+        ((FACTORY,), {"loss": squared, "grid": "1x2"}, "a loss for several processes must be a name"),
+        (("__main__:both",), {"loss": "squared", "grid": "1x2"}, "is in the main program"),
+        (("digits",), {"loss": squared}, "does not name a function that makes a module"),
         (
             ("tests.support.api.digits:none",),
             {"loss": squared},
             "tests.support.api.digits:none cannot be imported",
         ),
-        ((FACTORY, halves()), {"loss": squared}, "makes the data set as well"),
+        ((FACTORY, halves()), {"loss": squared}, "also makes the data set"),
         (("tests.support.api.digits:network",), {"loss": squared}, r"must return \(module, dataset\)"),
         ((network(), halves()), {"loss": squared, "strategy": "greedy"}, "trains stacks|greedy"),
-        (("demo", halves()), {}, "a recipe names its own data"),
-        (("demo", "x"), {"epochs": 3}, "epochs: a recipe says that itself"),
+        (("demo", halves()), {}, "a recipe names its data"),
+        (("demo", "x"), {"epochs": 3}, "epochs: set in the recipe"),
         (("demo", "x", "y"), {}, "given twice"),
-        ((torch.nn.ReLU,), {}, r"ReLU is a class; give a module, which it makes: ReLU\("),
+        ((torch.nn.ReLU,), {}, r"ReLU is a class; give an instance: ReLU\("),
         ((torch.nn.ReLU, halves()), {"loss": squared}, "ReLU is a class"),
         ((network(), halves()), {"loss": 3}, "3 is no loss"),
         ((3, "d"), {}, "3 is neither a recipe .* nor a module"),
-        ((3, halves()), {"loss": squared}, "3 is no torch.nn.Module"),
+        ((3, halves()), {"loss": squared}, "3 is not a torch.nn.Module"),
         ((network(), (torch.zeros(3), torch.zeros(2))), {"loss": squared}, "as many of each; these are 3, 2"),
         ((network(), "x".join), {"loss": squared}, "is no data set"),
-        (("demo", "x"), {"resume": "yes"}, "resume='yes' says nothing"),
+        (("demo", "x"), {"resume": "yes"}, "resume must be True, False"),
         (
             ("demo", "x"),
             {"overrides": "training.epochs=3"},
-            r'is a text; give a list, \["training.epochs=3"\]',
+            r'is a str; give a list, \["training.epochs=3"\]',
         ),
         ((torch.nn.LazyLinear(2), halves()), {"loss": squared}, "weight, bias of LazyLinear have no shape"),
         ((network(), halves()), {"loss": squared, "patience": 2}, "patience=2 stops .* give validation"),

@@ -176,7 +176,7 @@ def test_any_box_can_be_read_however_the_tensor_was_cut(
 
 def test_pieces_that_leave_a_hole_are_refused(tmp_path: Path) -> None:
     pieces = [Piece("w", torch.zeros(2), Box((start,), (start + 2,)), (6,)) for start in (0, 4)]
-    with pytest.raises(CheckpointError, match="pieces of tensor w do not make up"):
+    with pytest.raises(CheckpointError, match="pieces of tensor w do not cover"):
         Checkpoints(tmp_path).save(1, pieces, {})
     assert list(tmp_path.iterdir()) == []
 
@@ -258,7 +258,7 @@ def test_a_folder_that_cannot_be_renamed_fails_no_save(
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", refuse)
-    with pytest.warns(RuntimeWarning, match="00000001, which is not needed any more, cannot be removed"):
+    with pytest.warns(RuntimeWarning, match="00000001, which is no longer needed, cannot be removed"):
         checkpoints.save(2, {}, {})
     assert [checkpoints.load(path).step for path in checkpoints.paths()] == [1, 2]
 
@@ -414,7 +414,7 @@ def test_a_state_that_json_cannot_hold_leaves_nothing_half_written(tmp_path: Pat
 def test_a_piece_whose_box_is_not_its_shape_is_refused() -> None:
     with pytest.raises(ValueError, match=r"shape \(2,\) and box"):
         Piece("w", torch.zeros(2), Box((0,), (3,)), (6,))
-    with pytest.raises(ValueError, match="both its box and the shape"):
+    with pytest.raises(ValueError, match="both box and shape"):
         Piece("w", torch.zeros(2), Box((0,), (2,)))
 
 

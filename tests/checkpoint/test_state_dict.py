@@ -83,7 +83,7 @@ def test_a_tensor_in_files_takes_itself_from_a_checkpoint(tmp_path: Path) -> Non
     [
         ({"y": torch.ones(1)}, "no tensor y"),
         ({"x": torch.ones(2)}, r"x is torch\.float32 \(1,\)"),
-        ({"best": 1.0}, "says nothing of best"),
+        ({"best": 1.0}, "has no value for best"),
         ({"listed": 1}, "no plain value for listed"),
     ],
 )

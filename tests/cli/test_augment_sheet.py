@@ -45,9 +45,9 @@ def test_a_sheet_has_originals_and_their_variants(recipe: Path, desk: Desk, tmp_
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--out", "sheet.jpg"), "give the name of a .png file"),
-        (("--out", "sheet.png", "--samples", 0), "--samples 0: 1 to 100"),
-        (("--out", "sheet.png", "--variants", 101), "--variants 101: 1 to 100"),
+        (("--out", "sheet.jpg"), "must be a .png file"),
+        (("--out", "sheet.png", "--samples", 0), "--samples must be from 1 to 100, got 0"),
+        (("--out", "sheet.png", "--variants", 101), "--variants must be from 1 to 100, got 101"),
     ],
 )
 def test_what_cannot_be_drawn_is_said(recipe: Path, words: tuple[object, ...], sentence: str) -> None:
@@ -58,5 +58,5 @@ def test_what_cannot_be_drawn_is_said(recipe: Path, words: tuple[object, ...], s
 def test_a_recipe_without_transforms_is_refused(desk: Desk, tmp_path: Path) -> None:
     words = ("--out", tmp_path / "sheet.png", "--stores", desk.stores)
     said = cotswold("data", "augment", desk.layers_recipe, *words)
-    assert said.status == 2 and "augments nothing" in said.error
+    assert said.status == 2 and "has no augmentation" in said.error
     assert not (tmp_path / "sheet.png").exists()

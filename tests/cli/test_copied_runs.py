@@ -90,7 +90,7 @@ def test_a_run_that_came_without_its_pictures_is_evaluated_and_what_is_left_out_
     home.lose_pictures()
     said = evaluate(home, "--json")
     assert said.status == 0, said.err
-    assert "k-means is left out" in said.err
+    assert "k-means is skipped" in said.err
     after = json.loads(said.out)["objects"][0]
     assert after["network"] == before["network"]
     assert after["random"] and not after["dictionary"]
@@ -122,7 +122,7 @@ def test_a_supervised_run_that_came_alone_says_which_pictures_it_is_tested_on(ho
     home.lose_store()
     home.lose_pictures()
     said = cotswold("evaluate", home.run)
-    assert said.status == 2 and "its own labelled samples, which are not here" in said.error
+    assert said.status == 2 and "own labelled samples are not available" in said.error
     assert "--stores" in said.error and "--source" in said.error
 
 

@@ -117,7 +117,7 @@ def test_a_run_is_looked_at_stopped_and_goes_on_and_leaves_nothing_when_killed(
     os.kill(pids[0], signal.SIGSTOP)
     first.until(lambda now: any(row["silent_seconds"] > 3 for row in now["each"]))
     said = cotswold("why", first.run).out
-    assert "replica-1 is stopped, and has said nothing for" in said and f"kill -CONT {pids[0]}" in said
+    assert "replica-1 is stopped, and sent no message for" in said and f"kill -CONT {pids[0]}" in said
     os.kill(pids[0], signal.SIGCONT)
     # stopped once
     assert first.ended(signal.SIGINT) == 130
@@ -153,7 +153,7 @@ def test_a_second_signal_leaves_at_once_and_takes_all_processes_along(
     begun.until(lambda now: now["open"] and any(row["silent_seconds"] > 1.5 for row in now["servers"]))
     started = family(begun.process.pid)
     begun.process.send_signal(number)
-    while "once more to leave at once" not in begun.said:
+    while "press again to stop at once" not in begun.said:
         time.sleep(0.05)
     time.sleep(0.4)  # the same again within a moment is an echo
     before = time.monotonic()

@@ -136,7 +136,7 @@ def test_a_rank_that_hangs_is_given_up_and_nobody_is_left(desk: Desk, tmp_path: 
     os.kill(ranks[1], signal.SIGSTOP)
     said = said_by(process)
     assert process.returncode == 1
-    assert "rank 1 on" in said and "has not been heard of" in said
+    assert "rank 1 on" in said and "has been silent" in said
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
     assert cotswold("features", run, desk.pictures, tmp_path / "features.npz").status == 0
 
@@ -150,7 +150,7 @@ def test_torchrun_starts_ranks_whose_number_must_fit_the_grid(desk: Desk, tmp_pa
     assert "not signed" not in said
     assert stat.S_IMODE(token_file(tmp_path / "run").stat().st_mode) == 0o600
     process = begun(*torchrun, "2", *words, "--run", tmp_path / "other", "--grid", "3x1")
-    assert "a 3x1 grid has 3 ranks, and 2 were started" in said_by(process)
+    assert "a 3x1 grid needs 3 ranks, but 2 were started" in said_by(process)
     assert process.returncode != 0
 
 

@@ -25,7 +25,7 @@ def test_info_counts_the_network_and_names_the_command_that_counts_processes(rec
 
 def test_simulate_predicts_a_step_of_one_replica(recipe: Path) -> None:
     said = cotswold("simulate", "ethernet", recipe, "--ranks", 2, "--set", "data.features=5")
-    assert said.status == 0 and "x, downpour, batches of 16, on ethernet: a step of one replica" in said.out
+    assert said.status == 0 and "x, downpour, batches of 16, on ethernet: one step of one replica" in said.out
 
 
 def test_the_command_dry_runs_replicas(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +38,7 @@ def test_the_command_dry_runs_replicas(recipe: Path, tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("metrics", ["nowhere", "1:2:x", "127.0.0.1:99999"])
 def test_a_place_for_metrics_that_is_none_is_refused_with_a_sentence(metrics: str, recipe: Path) -> None:
     said = cotswold("train", recipe, "--metrics", metrics)
-    assert said.status == 2 and "names no port; write one, such as 9100" in said.error
+    assert said.status == 2 and "is not a port; write a port, such as 9100" in said.error
 
 
 def test_metrics_of_a_strategy_without_processes_are_refused(tmp_path: Path) -> None:
@@ -64,11 +64,11 @@ def test_a_dry_run_is_told_in_words_and_units_that_fit_eighty_columns(recipe: Pa
     told = dict(line.split("  ", 1) for line in lines[: lines.index("")])
     assert max(map(len, lines)) <= 80
     assert told["replicas"].strip() == "2" and told["checkpoint"].strip() == "300 B"
-    assert re.fullmatch(r" *300 B as gradients; 300 B", told["a step pushes and pulls"])
+    assert re.fullmatch(r" *300 B as gradients; 300 B", told["pushed and pulled per step"])
     assert re.fullmatch(r" *[\d.]+ (ms|s)", told["time of a step"])
     assert re.fullmatch(r" *[\d.]+ MB", told["memory of a replica"])
     table = lines[lines.index("") + 1 :]
-    assert table[0] == "where each block of parameters lies:"
+    assert table[0] == "placement of each block of parameters:"
     assert any(re.match(r" +layer 1 weight +0 +server-[01] +160 B$", line) for line in table), table
 
 

@@ -27,7 +27,7 @@ def test_vectors_are_prepared_and_told(folder: Path) -> None:
     said = cotswold("prepare", folder / "table.npz", folder / "s", "--labels", "file", "--validation", 0.25)
     assert (said.status, said.out.split(" in ")[0]) == (0, f"{folder / 's'}: 30 train, 10 validation vectors")
     said = cotswold("prepare", folder / "table.npz", folder / "s", "--labels", "file", "--validation", 0.25)
-    assert said.out.startswith(f"{folder / 's'} was finished before, and nothing was done: 30 train")
+    assert said.out.startswith(f"{folder / 's'} is already finished, nothing to do: 30 train")
     told = cotswold("info", folder / "s")
     assert told.out.startswith(f"{folder / 's'}: a store of vectors\nshape: 3 x 1 x 1\n")
     assert "classes: 0, 1\n" in told.out and "standardise yes, dtype float32" in told.out

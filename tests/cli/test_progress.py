@@ -139,4 +139,4 @@ def test_a_stage_is_told_again_only_where_something_is_new(monkeypatch: pytest.M
 
 def test_a_place_of_the_samples_that_is_named_for_the_first_time_is_not_said_to_be_as_before() -> None:
     event = {"kind": "resumed", "step": 704, "remembered": ['data.source="new.npz"']}
-    assert describe(event) == 'resumed after step 704 with data.source="new.npz", which the run remembers'
+    assert describe(event) == 'resumed after step 704 with data.source="new.npz", as saved in the run'

@@ -108,7 +108,7 @@ run = folder / "twice"
 child = begun(run, lambda: slowed(60))
 heard(run, "validation: loss")
 os.kill(child, signal.SIGINT)
-heard(run, "once more to leave at once")
+heard(run, "press again to stop at once")
 os.kill(child, signal.SIGINT)
 report["twice"] = ended(child)
 report["twice_said"] = (folder / "twice.err").read_text().splitlines()[-1]
@@ -193,7 +193,7 @@ def test_interrupted_runs_exit_with_the_signals_number_and_go_on_with_the_same_b
     assert report["interrupts"] == [130, 143, 129]
     assert report["interrupted"] == 0
     for line in report["said"]:
-        assert line.startswith("cotswold: stopped and saved; go on with: cotswold train --run")
+        assert line.startswith("cotswold: stopped and saved; resume with: cotswold train --run")
     assert same_as_undisturbed(folder / "interrupted", desk)
 
 
@@ -202,7 +202,7 @@ def test_a_second_interrupt_leaves_at_once(interrupted: tuple[Path, dict[str, An
     status, seconds = interrupted[1]["twice"]
     assert status == 130
     assert seconds < 5  # in the middle of a step of a minute
-    assert interrupted[1]["twice_said"] == "left at once; nothing since the last checkpoint is kept"
+    assert interrupted[1]["twice_said"] == "left at once; progress since the last checkpoint is lost"
 
 
 def test_a_terminal_that_closes_after_another_signal_does_not_hurry_the_run(

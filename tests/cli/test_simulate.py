@@ -52,7 +52,7 @@ EVALUATIONS = ("simulate", "bunyip2000", "bunyip-japanese-ocr", "--patterns", "9
 def test_a_recipe_of_whole_sets_has_a_line_for_each_number_of_workers() -> None:
     said = cotswold(*EVALUATIONS, "--ranks", "2,6")
     assert said.status == 0, said.err
-    assert "bunyip-japanese-ocr, batch, 9,264,000 patterns, 3,203 outputs, on bunyip2000" in said.out
+    assert "bunyip-japanese-ocr, batch, 9,264,000 samples, 3,203 outputs, on bunyip2000" in said.out
     assert sum(line.startswith(("│       2 │", "│       6 │")) for line in said.out.splitlines()) == 4
     assert "* more than the memory" in said.out  # nine million patterns on one node or three
 
@@ -107,15 +107,18 @@ def test_a_price_gives_dollars() -> None:
         (("coates2013",), "simulate needs a cluster and a recipe"),
         (("coates", "demo"), "there is no cluster file 'coates'"),
         (("coates2013", "no-recipe"), "there is no recipe file 'no-recipe'"),
-        (("coates2013", "cifar10", "--set", "network.start=run"), "stands on the stacks of a run"),
+        (("coates2013", "cifar10", "--set", "network.start=run"), "builds on the stacks of a run"),
         (("coates2013", "demo", "--ranks", "four"), "--ranks four is not a number of ranks"),
         (("coates2013", "demo", "--ranks", "0"), "--ranks 0 is not a number of ranks"),
-        (("coates2013", "demo", "--ranks", "4", "--grid", "2x2"), "leave out ranks"),
-        (("coates2013", "demo", "--grid", "2by2"), "a grid is rows x columns of ranks"),
+        (("coates2013", "demo", "--ranks", "4", "--grid", "2x2"), "omit ranks"),
+        (("coates2013", "demo", "--grid", "2by2"), "a grid must be rows x columns of ranks"),
         (("coates2013", "demo", "--patterns", "9"), "--patterns and --outputs are for strategy batch"),
-        ((*EVALUATIONS[1:], "--grid", "2x2"), "strategy batch has workers and no grid"),
+        ((*EVALUATIONS[1:], "--grid", "2x2"), "strategy batch has workers instead of a grid"),
         ((*EVALUATIONS[1:], "--ranks", "999"), "give the cluster more hosts"),
-        ((*EVALUATIONS[1:4], "0", *EVALUATIONS[5:], "--ranks", "2"), "are no training set"),
+        (
+            (*EVALUATIONS[1:4], "0", *EVALUATIONS[5:], "--ranks", "2"),
+            "patterns and outputs must be at least 1",
+        ),
     ],
 )
 def test_a_mistake_is_said_in_a_sentence(words: tuple[str, ...], sentence: str) -> None:

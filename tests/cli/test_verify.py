@@ -84,7 +84,7 @@ def test_a_sound_run_and_a_sound_store_are_said_to_be_sound(desk: Desk) -> None:
         before = contents(path)
         said = cotswold("verify", path)
         assert (said.status, said.err) == (0, ""), said.out
-        assert said.out.startswith(f"{path}: a sound {kind} (")
+        assert said.out.startswith(f"{path}: the {kind} is intact (")
         assert contents(path) == before
 
 

@@ -17,15 +17,15 @@ from cotswold.errors import UserError
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({}, "either --head, for the first machine, or --address"),
-        ({"address": "here:1", "head": True}, "either --head, for the first machine, or --address"),
-        ({"address": "here:1", "port": 3}, "the port is the head's"),
-        ({"head": True, "cores": 0}, "lends nothing"),
+        ({}, "either --head, on the first machine, or --address"),
+        ({"address": "here:1", "head": True}, "either --head, on the first machine, or --address"),
+        ({"address": "here:1", "port": 3}, "port applies to the head"),
+        ({"head": True, "cores": 0}, "cores must be at least 1"),
         ({"head": True}, "need the same secret"),
-        ({"head": True, "ports": "1-x"}, "'1-x' names no ports; write the first and the last"),
+        ({"head": True, "ports": "1-x"}, "'1-x' is not a range of ports; write the first and the last"),
         (
             {"head": True, "token_file": Path("/nope")},
-            "there is no file /nope; make the secret once, openssl",
+            "/nope does not exist; make the secret once, openssl",
         ),
     ],
 )
@@ -75,7 +75,7 @@ def test_a_dry_run_counts_processes_bytes_memory_and_money(recipe: Path) -> None
     assert run == pytest.approx(start + times_over * evaluation)
     assert "workers_are" not in alone and "4000 processes would share" in str(crowd["workers_are"])
     away = ["cluster.address=here:1", "cluster.ports=30000-30099"]
-    words = "2 TCP ports, one a process, of 30000-30099 of its machine, encrypted"
+    words = "2 TCP ports, one per process, of 30000-30099 of its machine, encrypted"
     assert str(plan(recipe, overrides=[*away, "cluster.servers=1"])["ports"]).startswith(f"3{words[1:]}")
 
 
@@ -90,7 +90,7 @@ def test_a_dry_run_counts_no_more_flops_than_the_run_may_take(recipe: Path) -> N
 
 
 def test_dry_runs_are_for_strategies_with_processes_of_their_own() -> None:
-    with pytest.raises(UserError, match="cotswold info and cotswold simulate count the others"):
+    with pytest.raises(UserError, match="use cotswold info and cotswold simulate for other"):
         plan("demo")
 
 
@@ -103,4 +103,4 @@ def test_the_command_dry_runs_and_stops_at_its_limit(
     assert not (tmp_path / "runs").exists()
     limited = cotswold("train", recipe, "--max-hours", "1e-9", "--threads", 1)
     assert limited.status == 0
-    assert "price.max_hours = 1e-09 is reached; saved, and goes on with a higher one" in limited.err
+    assert "price.max_hours = 1e-09 is reached; saved; resume with a higher limit" in limited.err

@@ -83,8 +83,8 @@ def test_an_npz_says_the_lengths(labels: NDArray[Any], tmp_path: Path) -> None:
     ("arrays", "says"),
     [
         ({"lengths": [4, 7]}, "sums to 11, but there are 12 frames"),
-        ({"lengths": [4.0, 8.0]}, "one whole number of 1 or more for each sequence"),
-        ({"lengths": [12, 0]}, "one whole number of 1 or more"),
+        ({"lengths": [4.0, 8.0]}, "one integer of at least 1 for each sequence"),
+        ({"lengths": [12, 0]}, "one integer of at least 1"),
         ({"lengths": [12], "labels": np.arange(5)}, "has 5 labels for 12 frames"),
         ({"lengths": [12]}, "no array `labels`"),
         ({"lengths": [12], "frames": np.zeros(12)}, r"frames are \(n, features\)"),
@@ -97,18 +97,18 @@ def test_an_npz_that_contradicts_itself_is_refused(arrays: dict[str, Any], says:
 
 
 def test_what_is_wrong_with_one_sequence_is_named(folder: Path) -> None:
-    with pytest.raises(SourceError, match=r"test/a/2\.npy has no labels beside it"):
+    with pytest.raises(SourceError, match=r"test/a/2\.npy has no label file"):
         open_vectors(folder, "frames", labels="file")
     for name, length in (("test/a/2", 3), ("train/a/0", 4), ("train/b/1", 1)):
         np.save(folder / f"{name}.labels.npy", np.arange(length))
     with pytest.raises(SourceError, match=r"2\.labels\.npy has 3 labels for 7 frames \(or give one for the"):
         open_vectors(folder, "frames", labels="file")
     np.save(folder / "train/b/1.npy", np.zeros((2, 5)))
-    with pytest.raises(SourceError, match=r"train/b/1\.npy 5; give arrays with as many columns"):
+    with pytest.raises(SourceError, match=r"train/b/1\.npy 5; give arrays with equally many columns"):
         open_vectors(folder, "frames")
     np.save(folder / "train/b/1.npy", np.array([None], object), allow_pickle=True)
     for path in (folder, zipped(folder)):
-        with pytest.raises(SourceError, match=r"1\.npy holds Python objects"):
+        with pytest.raises(SourceError, match=r"1\.npy contains Python objects"):
             open_vectors(path, "frames")
     np.save(folder / "train/b/1.npy", np.array([[0, np.nan]]))
     with pytest.raises(SourceError, match=r"train/b/1\.npy\[0\]: feature 1 is nan"):

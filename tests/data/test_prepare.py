@@ -98,7 +98,7 @@ def test_a_source_without_one_readable_picture_is_an_error_and_leaves_nothing(tm
     for name in "ab":
         (tmp_path / "in" / f"{name}.jpg").write_bytes(b"no jpeg")
     for preparation in (SMALL, Preparation((4, 4), contrast=False, whiten=False)):
-        with pytest.raises(SourceError, match=r"not one picture.*[ab]\.jpg"):
+        with pytest.raises(SourceError, match=r"no training image.*[ab]\.jpg"):
             prepare(open_source(tmp_path / "in"), tmp_path / "s", preparation, jobs=1)
         assert not (tmp_path / "s").exists()
 

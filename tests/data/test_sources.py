@@ -78,7 +78,7 @@ def test_include_and_exclude_choose_by_path_and_a_pattern_without_effect_is_an_e
     assert len(open_source(photographs, include=["*/00*"], exclude=["*/005*"])) == 90
     with pytest.raises(SourceError, match="'hill/\\*' matches none"):
         open_source(photographs, exclude=["hill/*"])
-    with pytest.raises(SourceError, match="leave no picture"):
+    with pytest.raises(SourceError, match="match no image"):
         open_source(photographs, exclude=["*"])
     with pytest.raises(SourceError, match="lists of patterns"):
         open_source(photographs, include="hills/*")
@@ -110,8 +110,8 @@ def test_identity_follows_the_pictures_and_not_the_place(tmp_path: Path) -> None
     [
         (lambda p: None, "does not exist"),
         (lambda p: p.mkdir(), "is empty"),
-        (lambda p: (p.mkdir(), (p / "a.txt").write_text("x")), "holds no pictures"),
-        (lambda p: p.write_text("x"), "of no known kind"),
+        (lambda p: (p.mkdir(), (p / "a.txt").write_text("x")), "contains no images"),
+        (lambda p: p.write_text("x"), "of an unknown kind"),
     ],
 )
 def test_missing_empty_and_unknown_sources_are_refused_with_a_remedy(
@@ -126,10 +126,10 @@ def test_a_damaged_zip_and_a_single_picture_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.zip").write_bytes(b"PK\3\4 not really")
     with pytest.raises(SourceError, match="cannot be read as a zip"):
         open_source(tmp_path / "bad.zip")
-    with pytest.raises(SourceError, match="holds no pictures"):
+    with pytest.raises(SourceError, match="contains no images"):
         open_source(zipped(tmp_path / "text.zip", {"a.txt": b"x"}))
     (tmp_path / "one.png").write_bytes(png(Image.new("L", (2, 2))))
-    with pytest.raises(SourceError, match="single picture"):
+    with pytest.raises(SourceError, match="single image"):
         open_source(tmp_path / "one.png")
 
 
@@ -149,12 +149,12 @@ def test_a_damaged_member_of_a_zip_is_one_broken_picture(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("labels", ["folder", "", None, 1, ["folders"]])
 def test_labels_of_another_name_are_refused_instead_of_left_out(photographs: Path, labels: Any) -> None:
-    with pytest.raises(SourceError, match='use "none", "folders" or "file"'):
+    with pytest.raises(SourceError, match='must be "none", "folders" or "file"'):
         open_source(photographs, labels=labels)
 
 
 def test_no_name_is_not_the_folder_that_one_is_in() -> None:
-    with pytest.raises(SourceError, match="name is empty"):
+    with pytest.raises(SourceError, match="name of the source is empty"):
         open_source("")
 
 
@@ -196,7 +196,7 @@ def test_damaged_idx_files_are_refused(tmp_path: Path) -> None:
         open_source(tmp_path)
     mnist(tmp_path)
     (tmp_path / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(SourceError, match="no labels beside it"):
+    with pytest.raises(SourceError, match="no label file"):
         open_source(tmp_path, labels="file")
     assert len(open_source(tmp_path)) == 30
 
@@ -209,7 +209,7 @@ def test_cifar_batches_give_pictures_labels_and_splits(tmp_path: Path) -> None:
     assert (np.asarray(source.read(6)) == planes.transpose(1, 2, 0)).all()
     assert source.label(1) == train[1, 0] and source.classes[3] == "cat"
     (tmp_path / "data_batch_1.bin").write_bytes(b"x" * 3000)
-    with pytest.raises(SourceError, match=r"data_batch_1\.bin is no whole number"):
+    with pytest.raises(SourceError, match=r"data_batch_1\.bin does not consist of whole"):
         open_source(tmp_path)
 
 
@@ -240,7 +240,7 @@ def test_npy_files_of_other_types_are_brought_to_eight_bits(dtype: str, tmp_path
     ("array", "says"),
     [
         (np.zeros((3, 4)), "shape"),
-        (np.zeros((0, 4, 4)), "no pictures"),
+        (np.zeros((0, 4, 4)), "no images"),
         (np.zeros((3, 5, 6, 7)), "shape"),
         (np.full((3, 4, 4), -1.0), "scale them"),
         (np.zeros((3, 4, 4), complex), "type complex"),
@@ -279,7 +279,7 @@ def test_an_npz_whose_names_do_not_tell_pictures_from_other_arrays_is_refused(tm
     np.savez(tmp_path / "one.npz", anything=planes)
     assert len(open_source(tmp_path / "one.npz")) == 5
     np.savez(tmp_path / "two.npz", depth=planes, masks=planes)
-    with pytest.raises(SourceError, match=r"depth, masks\); call those that are images, pictures, data or x"):
+    with pytest.raises(SourceError, match=r"depth, masks\); name the right ones images, data or x"):
         open_source(tmp_path / "two.npz")
     assert len(open_source(tmp_path / "two.npz", include=["masks"])) == 5
     np.savez(tmp_path / "told.npz", images=planes, masks=planes)

@@ -39,7 +39,7 @@ def test_broken_pictures_are_left_out_and_named(store: Store, tmp_path: Path) ->
 
 def test_a_stream_of_broken_pictures_alone_is_an_error(store: Store, tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"broken")
-    with pytest.raises(SourceError, match=r"not one of the 1 pictures.*a\.png"):
+    with pytest.raises(SourceError, match=r"none of the 1 images.*a\.png"):
         list(stream(open_source(tmp_path), store.transform, 10))
-    with pytest.raises(UserError, match="a batch of 0"):
+    with pytest.raises(UserError, match="at least 1, got 0"):
         stream(open_source(tmp_path), store.transform, 0)

@@ -222,18 +222,20 @@ def test_other_data_are_read_as_the_training_data_were(tmp_path: Path) -> None:
     order = [np.abs(found - row).sum(1).argmin() for row in store.read("train", 0, 50)[:, :, 0, 0]]
     np.testing.assert_allclose(found[order], store.read("train", 0, 50)[:, :, 0, 0], rtol=1e-6)
     assert sorted(order) == list(range(50))
-    with pytest.raises(UserError, match="learnt from frames of 3 features; the source holds vectors of 4"):
+    with pytest.raises(
+        UserError, match="learnt from frames of 3 features, but the source contains vectors of 4"
+    ):
         stream(open_vectors(vectors(tmp_path)), transform, 16)
     write_photographs(tmp_path / "pictures", 1)
-    with pytest.raises(UserError, match="learnt from frames; the source holds pictures"):
+    with pytest.raises(UserError, match="learnt from frames, but the source contains pictures"):
         stream(open_source(tmp_path / "pictures"), transform, 16)
 
 
 def test_a_preparation_for_other_data_is_refused(tmp_path: Path) -> None:
     source = open_vectors(vectors(tmp_path))
-    with pytest.raises(UserError, match="for pictures, the source holds vectors"):
+    with pytest.raises(UserError, match="for pictures, but the source contains vectors"):
         prepare(source, tmp_path / "s", Preparation())
-    with pytest.raises(UserError, match="for 5 features, the source has 4"):
+    with pytest.raises(UserError, match="for 5 features, but the source has 4"):
         prepare(source, tmp_path / "s", VectorPreparation(5))
     for wrong in ({"context": 1}, {"features": 0}, {"dtype": "uint8"}, {"kind": "pictures"}):
         with pytest.raises(UserError):
@@ -244,7 +246,7 @@ def test_a_preparation_for_other_data_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [None, [0.0], [0.0, float("nan")], "x"])
 def test_a_transform_that_contradicts_itself_is_refused(field: str, wrong: object) -> None:
     state = VectorTransform(VectorPreparation(2), np.zeros(2), np.ones(2)).state()
-    with pytest.raises(MalformedError, match="describes no transform"):
+    with pytest.raises(MalformedError, match="does not describe a transform"):
         transform_from_state({**state, field: wrong})
 
 

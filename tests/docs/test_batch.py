@@ -27,7 +27,7 @@ def test_the_recipe_of_the_page_trains(tmp_path: Path, monkeypatch: pytest.Monke
     assert isinstance(found, cotswold.analysis.Classification) and found.accuracy > 0.8
     assert plan("digits.toml", overrides=["cluster.workers=4"])["processes"] == 6
     page = cotswold.report(run).read_text()
-    assert "Whole-set optimisation" in page and "Evaluations of value and gradient" in page
+    assert "Full-batch optimisation" in page and "Evaluations of value and gradient" in page
 
 
 def test_the_program_of_the_page_runs_in_fewer_than_20_lines(

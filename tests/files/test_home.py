@@ -27,7 +27,7 @@ def homeless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("homeless")
 def test_the_home_of_a_user_without_one_is_an_error_that_names_the_path() -> None:
     assert home() is None
-    with pytest.raises(UserError, match=r"^~/store begins with ~, and this user has no home; set HOME"):
+    with pytest.raises(UserError, match=r"^~/store begins with ~, but this user has no home; set HOME"):
         expanded("~/store")
 
 
@@ -44,7 +44,7 @@ def test_commands_answer_a_user_without_a_home_in_a_sentence(words: str) -> None
     Path("a.png").write_bytes(b"")
     said = cotswold(*words.split())
     assert said.status == 2
-    assert "begins with ~, and this user has no home" in said.error
+    assert "begins with ~, but this user has no home" in said.error
 
 
 @pytest.mark.usefixtures("homeless")

@@ -38,14 +38,14 @@ def test_it_is_said_what_is_in_a_directory_that_is_no_place_for_another(tmp_path
     with DirectoryLock(tmp_path, "host of parameter servers"):
         said = refusal(tmp_path)
     assert said.startswith(
-        f"no place for a run, but that of a host of parameter servers: {tmp_path} is in use"
+        f"no directory for a run, but that of a host of parameter servers: {tmp_path} is in use"
     )
 
 
 def test_a_holder_on_another_host_is_to_be_stopped_there(tmp_path: Path) -> None:
     with DirectoryLock(tmp_path):
         (tmp_path / "lock").write_text(json.dumps({"process": 7, "host": "far\naway", "since": 1.7e9 // 1}))
-        assert "a process that has not said which" in refusal(tmp_path)  # since is no whole number
+        assert "an unknown process" in refusal(tmp_path)  # since is no whole number
         (tmp_path / "lock").write_text(json.dumps({"process": 7, "host": "far", "since": 1_700_000_000}))
         assert "stop it (kill 7 on far), or choose" in refusal(tmp_path)
         (tmp_path / "lock").write_text(json.dumps({"process": 7, "host": "a\n\x1b[2Jb", "since": 1}))
@@ -58,7 +58,7 @@ def test_a_holder_on_another_host_is_to_be_stopped_there(tmp_path: Path) -> None
 def test_a_lock_that_does_not_say_whose_it_is_is_still_a_lock(tmp_path: Path, text: str) -> None:
     with DirectoryLock(tmp_path):
         (tmp_path / "lock").write_text(text)
-        assert "is in use by a process that has not said which; wait for it, stop it," in refusal(tmp_path)
+        assert "is in use by an unknown process; wait for it, stop it," in refusal(tmp_path)
     with DirectoryLock(tmp_path):
         assert json.loads((tmp_path / "lock").read_text())["process"] == os.getpid()
 
@@ -86,7 +86,7 @@ def test_a_directory_that_may_not_be_written_is_answered_with_what_helps(
 
     monkeypatch.setattr(lock, "open_file", refuse)
     with (
-        pytest.raises(MachineError, match=f"get write permission for {tmp_path}, or copy it to go on"),
+        pytest.raises(MachineError, match=f"get write permission for {tmp_path}, or copy it to continue"),
         DirectoryLock(tmp_path),
     ):
         pass

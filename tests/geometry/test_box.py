@@ -48,7 +48,7 @@ def test_slices_select_the_box() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "stop", "words"), [((0,), (1, 2), "as many"), ((2, 0), (1, 3), "end before")]
+    ("start", "stop", "words"), [((0,), (1, 2), "as many"), ((2, 0), (1, 3), "stop before its start")]
 )
 def test_impossible_boxes_are_refused(start: tuple[int, ...], stop: tuple[int, ...], words: str) -> None:
     with pytest.raises(GeometryError, match=words):

@@ -65,8 +65,8 @@ def test_a_same_window_has_an_output_for_every_stride_with_no_more_zeros_than_th
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((0,), "size and a stride"),
-        ((3, 0), "size and a stride"),
+        ((0,), "size and stride"),
+        ((3, 0), "size and stride"),
         ((3, 1, -1), "negative"),
         ((3, 1, 0, 3), "nothing but"),
     ],

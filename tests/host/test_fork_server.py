@@ -112,7 +112,7 @@ def test_processes_die_with_a_server_that_is_killed_and_say_so(server: ForkServe
         assert process.why() == "was killed with the fork server, which was killed by SIGKILL"
         process.end()
     wait_until(lambda: not any(is_running(process.pid) for process in processes))
-    with pytest.raises(MachineError, match="the fork server is gone"):
+    with pytest.raises(MachineError, match="the fork server has ended"):
         server.start(Call("waiter", play("wait")))
 
 
@@ -174,7 +174,7 @@ def test_a_fork_finds_what_it_was_given_and_changes_nothing_here(tmp_path: Path)
         process = server.start(Call("user", f"{__name__}:use_inherited", {"path": str(tmp_path / "said")}))
         assert ended(process) == 2
         assert process.why().endswith(
-            "has inherited no 'nothing of the kind' (numbers alone); give it where the processes are forked"
+            "has inherited no 'nothing of the kind' (only numbers); give it when the server is created"
         )
     finally:
         server.close()
@@ -182,7 +182,7 @@ def test_a_fork_finds_what_it_was_given_and_changes_nothing_here(tmp_path: Path)
 
 
 def test_a_process_that_inherits_nothing_says_so() -> None:
-    with pytest.raises(UserError, match=r"no 'module' \(nothing alone\)"):
+    with pytest.raises(UserError, match=r"no 'module' \(only nothing\)"):
         inherited("module")
 
 

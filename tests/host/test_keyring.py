@@ -49,7 +49,7 @@ def test_a_file_has_a_token_a_line_and_is_made_with_one(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_said_not_to_be_and_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is not there"):
+    with pytest.raises(UserError, match="does not exist"):
         KeyringFile(tmp_path / "token")
     assert not (tmp_path / "token").exists()
 
@@ -81,7 +81,7 @@ def test_a_file_that_nobody_touches_is_not_read(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (lambda path: path.unlink(), "is gone; write the tokens"),
+        (lambda path: path.unlink(), "has been removed; write the tokens"),
         (lambda path: path.chmod(0o644), "chmod 600"),
         (lambda path: write(path, text="no token\n"), "holds no token"),
         (lambda path: write(path, text=""), "holds no token"),

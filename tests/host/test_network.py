@@ -41,7 +41,7 @@ def test_what_cannot_be_a_name_is_one_that_nobody_knows(name: str) -> None:
         "no.such.host.invalid", several_hosts=False
     )
     assert address_of_keeper(name, several_hosts=True, interface=None) == name
-    with pytest.raises(OSError, match="the name of its host is not known"):
+    with pytest.raises(OSError, match="its host name cannot be resolved"):
         listener_at(name, 0, interface=None)
 
 
@@ -69,7 +69,7 @@ def test_an_address_that_is_translated_on_the_way_means_the_named_interface() ->
 def test_a_name_that_nobody_knows_is_no_translated_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interface, "_addresses", lambda host: [])
     monkeypatch.setattr(interface, "_address_to_others", lambda name: "127.0.0.1")
-    with pytest.raises(OSError, match="name of its host is not known"):
+    with pytest.raises(OSError, match="host name cannot be resolved"):
         listener_at("no.such.host.invalid", 0, interface=None)
 
 

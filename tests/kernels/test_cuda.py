@@ -238,12 +238,12 @@ def test_operands_that_do_not_fit_are_refused_by_name(run: Runner) -> None:
     x, filters, out = operands(ODD, "product", 3)
     for handed, words in (
         ([x.contiguous(), filters, out], "images last"),
-        ([x[:, :, 1:], filters, out], "not a batch of maps of 2 x 7 x 6"),
-        ([x, filters[1:], out], "not contiguous"),
-        ([x, filters.transpose(3, 4).contiguous().transpose(3, 4), out], "not contiguous"),
-        ([x.to(torch.float32), filters, out], "differ"),
+        ([x[:, :, 1:], filters, out], "must be a batch of maps of 2 x 7 x 6"),
+        ([x, filters[1:], out], "must be contiguous"),
+        ([x, filters.transpose(3, 4).contiguous().transpose(3, 4), out], "must be contiguous"),
+        ([x.to(torch.float32), filters, out], "one dtype and device"),
         ([x.half(), filters.half(), out.half()], "float16"),
-        ([x[:2], filters, out], "2 and 3 images"),
+        ([x[:2], filters, out], "got 2 and 3"),
     ):
         with pytest.raises(GeometryError, match=words):
             run("product", ODD, handed, SMALL)
@@ -262,7 +262,7 @@ def test_naming_a_kernel_does_not_import_triton() -> None:
 def test_without_device_and_interpreter_kernels_are_not_available_and_say_so() -> None:
     assert not cuda.available()
     x, filters, out = operands(ODD, "product", 3)
-    with pytest.raises(GeometryError, match="cannot reach a tensor on cpu"):
+    with pytest.raises(GeometryError, match="cannot access a tensor on cpu"):
         cuda.product(x, filters, ODD, out)
 
 

@@ -11,10 +11,8 @@ def test_ranks_that_agree_have_nothing_to_say() -> None:
 
 def test_the_fact_the_ranks_the_hosts_and_both_values_are_named() -> None:
     facts = [{"store": "s", "recipe": "a"}, {"store": "s", "recipe": "b"}, {"store": "s", "recipe": "b"}]
-    sentence = (
-        "the ranks do not agree on recipe: rank 0 on x has a, ranks 1, 2 on y, z have b; start all with "
-    )
-    assert difference(facts, ["x", "y", "z"], range(3)) == sentence + "the same"
+    sentence = "the ranks do not agree on recipe: rank 0 on x has a, ranks 1, 2 on y, z have b; start all "
+    assert difference(facts, ["x", "y", "z"], range(3)) == sentence + "ranks with the same value"
 
 
 def test_a_fact_that_one_rank_lacks_is_a_difference() -> None:

@@ -43,7 +43,7 @@ def test_a_killed_rank_is_named_by_all_others(start: Start) -> None:
     for victim, job in enumerate(jobs):
         assert sorted(code or 0 for code in job.codes()) == [-signal.SIGKILL, LEFT, LEFT]
         for rank in {0, 1, 2} - {victim}:
-            assert job.printed(rank).startswith(f"cotswold: rank {victim} on {HOST} is gone: ")
+            assert job.printed(rank).startswith(f"cotswold: rank {victim} on {HOST} is lost: ")
             assert job.printed(rank).endswith(STOPPING)
 
 
@@ -51,7 +51,7 @@ def test_a_rank_that_stands_still_is_named_by_all_others_and_not_left_behind(sta
     jobs = [start(3, "--on", str(victim), "stop") for victim in (0, 1)]
     for victim, job in enumerate(jobs):
         assert sorted(code or 0 for code in job.codes()) == [-signal.SIGKILL, LEFT, LEFT]
-        named = f"cotswold: rank {victim} on {HOST} has not been heard of for "
+        named = f"cotswold: rank {victim} on {HOST} has been silent for "
         for rank in {0, 1, 2} - {victim}:
             assert job.printed(rank).startswith(named) and job.printed(rank).endswith(STOPPING)
 
@@ -66,7 +66,7 @@ def test_a_rank_that_goes_on_after_it_was_given_up_ends_too(start: Start) -> Non
         os.kill(stopped, signal.SIGCONT)
     for victim, job in enumerate(jobs):
         assert job.codes(job.processes[victim]) == [1]
-        assert job.printed(victim).startswith(f"cotswold: rank {victim} on {HOST} stood still for ")
+        assert job.printed(victim).startswith(f"cotswold: rank {victim} on {HOST} was suspended for ")
 
 
 def test_a_rank_that_fails_tells_the_others_why(start: Start) -> None:
@@ -139,7 +139,7 @@ def test_a_port_that_is_taken_is_named(new_job: NewJob) -> None:
         job.start(0, [])
         assert job.codes() == [1]
     assert (
-        f"rank 0 on {HOST} cannot keep the ranks' store at {job.master} (the port is taken)" in job.printed(0)
+        f"rank 0 on {HOST} cannot host the ranks' store at {job.master} (the port is taken)" in job.printed(0)
     )
 
 
@@ -147,7 +147,7 @@ def test_a_rank_that_beats_but_does_nothing_while_others_wait_is_named(start: St
     jobs = [start(3, "--on", str(victim), "hang", "--stall", "2") for victim in (0, 1)]
     for victim, job in enumerate(jobs):
         assert job.codes() == [1 if rank == victim else LEFT for rank in range(3)]
-        idle = f"rank {victim} on {HOST} lives, but has done nothing for 2 s while others wait for it"
+        idle = f"rank {victim} on {HOST} is alive, but has been idle for 2 s while others wait for it"
         assert [job.printed(rank) for rank in range(3)] == [f"cotswold: {idle}{STOPPING}"] * 3
 
 
@@ -211,7 +211,7 @@ def test_ranks_end_when_the_process_that_started_them_is_gone(start: Start) -> N
     job = start(2, "--arrival", "10", COTSWOLD_PARENT="1")
     first, second = job.codes()
     assert first == LEFT and second in (LEFT, 1)  # the second may come when the first has gone
-    assert job.printed(0) == "cotswold: the command that started this rank is gone" + STOPPING
+    assert job.printed(0) == "cotswold: the command that started this rank has exited" + STOPPING
 
 
 class Stranger:

@@ -57,7 +57,7 @@ def test_who_is_left_of_a_partitioned_module_names_the_killed_rank_and_ends(new_
         codes = job.codes()
         assert codes[victim] == -signal.SIGKILL and codes[1 - victim] == LEFT
         said = [line for line in job.printed(1 - victim).splitlines() if line.startswith("cotswold: ")]
-        assert len(said) == 1 and said[0].startswith(f"cotswold: rank {victim} on {HOST} is gone: ")
+        assert len(said) == 1 and said[0].startswith(f"cotswold: rank {victim} on {HOST} is lost: ")
         assert said[0].endswith("; stopping")
 
 
@@ -84,7 +84,7 @@ def test_some_ranks_of_the_job_join_in_a_group_of_their_own_under_their_own_numb
 def test_a_killed_rank_of_a_group_is_named_by_its_number_in_the_job(new_job: NewJob) -> None:
     job = run(new_job(3), "--part", "1", "2", "--kill", "2", "--steps", "1000000", "--timeout", "2")
     assert job.codes(job.processes[1]) == [LEFT]
-    assert f"cotswold: rank 2 on {HOST} has not been heard of for 2 s; stopping" in job.printed(1)
+    assert f"cotswold: rank 2 on {HOST} has been silent for 2 s; stopping" in job.printed(1)
 
 
 def test_a_world_and_a_store_may_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_a_world_is_refused_where_a_group_says_who_the_ranks_are() -> None:
 
 def test_an_old_torch_that_has_one_connection_to_a_store_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "Store", object)
-    with pytest.raises(LaunchError, match="use a newer one"), join(store=HashStore(), token=Token.new()):
+    with pytest.raises(LaunchError, match="use a newer torch"), join(store=HashStore(), token=Token.new()):
         pass
 
 

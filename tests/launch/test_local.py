@@ -108,5 +108,5 @@ def test_what_rank_0_says_of_a_users_mistake_is_not_said_again(
 
 
 def test_a_program_that_cannot_be_started_is_the_users_mistake(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="2 ranks cannot be started here"):
+    with pytest.raises(UserError, match="cannot start 2 ranks on this host"):
         run_local([], 2, tmp_path / "run" / "logs", cores=1, program=[str(tmp_path / "nothing")])

@@ -64,7 +64,7 @@ def test_what_the_kernel_killed_for_want_of_memory_is_called_so(
     counts = iter([7, 8])
     monkeypatch.setattr(rank_group, "_oom_kills", lambda: next(counts))
     assert run(tmp_path, "os.kill(os.getpid(), signal.SIGKILL) if rank else time.sleep(60)") == 1
-    assert "rank 1 was killed by SIGKILL, by the kernel, for want of memory" in capfd.readouterr().err
+    assert "rank 1 was killed by SIGKILL, by the kernel: out of memory" in capfd.readouterr().err
 
 
 @pytest.mark.usefixtures("grace")
@@ -81,7 +81,7 @@ def test_a_rank_that_does_not_end_when_another_has_died_is_killed(
     """
     assert run(tmp_path, body) == 1
     said = capfd.readouterr().err
-    assert "rank 1 ended with exit code 3" in said and "rank 0 did not end and was killed" in said
+    assert "rank 1 ended with exit code 3" in said and "rank 0 did not end; killed it" in said
     assert not alive(tmp_path / "deaf-0")
 
 
@@ -98,7 +98,7 @@ def test_a_rank_that_is_stopped_when_another_has_died_is_killed(
     """
     assert run(tmp_path, body) == 1
     said = capfd.readouterr().err
-    assert said == "cotswold: rank 0 stands still, stopped by a signal, and was killed\n"
+    assert said == "cotswold: rank 0 was stopped by a signal; killed it\n"
 
 
 @pytest.mark.usefixtures("grace")
@@ -148,7 +148,7 @@ def test_ranks_are_started_again_with_the_words_of_resumption(
         sys.exit("the first time fails") if rank else time.sleep(60)
     """
     assert run(tmp_path, body, restarts=2) == 0
-    assert capfd.readouterr().err.endswith("cotswold: starting all ranks again, 1 of 2\n")
+    assert capfd.readouterr().err.endswith("cotswold: restarting all ranks (1 of 2)\n")
 
 
 @pytest.mark.usefixtures("grace")

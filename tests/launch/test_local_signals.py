@@ -114,7 +114,7 @@ def test_ranks_that_do_not_leave_when_told_to_twice_are_killed(
     until(lambda: (tmp_path / "heard-0").exists())
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=LIMIT_SECONDS)[1]
-    assert said == "cotswold: left at once; nothing since the last checkpoint is kept\n"
+    assert said == "cotswold: left at once; progress since the last checkpoint is lost\n"
     assert process.returncode == 130
     assert not alive(tmp_path / "ready-0") and not alive(tmp_path / "ready-1")
 

@@ -115,7 +115,7 @@ def test_ranks_that_mpirun_starts_join_and_finish(mpirun: Mpirun) -> None:
 def test_a_rank_that_stands_still_under_mpirun_is_named_and_nobody_is_left(mpirun: Mpirun) -> None:
     done = mpirun("--on", "1", "stop")
     assert done.returncode != 0
-    assert "cotswold: rank 1 on " in done.stderr and "has not been heard of for " in done.stderr
+    assert "cotswold: rank 1 on " in done.stderr and "has been silent for " in done.stderr
     end = time.monotonic() + LEAVING_SECONDS
     while mpirun.left():
         assert time.monotonic() < end, mpirun.left()

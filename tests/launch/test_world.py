@@ -169,8 +169,8 @@ def test_steps_of_one_job_and_jobs_that_are_queued_again_have_names_of_their_own
     ("environ", "culprit"),
     [
         ({"COTSWOLD_RANK": "0", "COTSWOLD_MASTER": "a:1"}, "COTSWOLD_RANKS is not set"),
-        ({**OWN, "COTSWOLD_MASTER": "10.0.0.1"}, "COTSWOLD_MASTER is '10.0.0.1'; write host:port"),
-        ({**OWN, "COTSWOLD_RANK": "one"}, "COTSWOLD_RANK is 'one', which is no number"),
+        ({**OWN, "COTSWOLD_MASTER": "10.0.0.1"}, "COTSWOLD_MASTER must be host:port, .*got '10.0.0.1'"),
+        ({**OWN, "COTSWOLD_RANK": "one"}, "COTSWOLD_RANK must be a whole number, got 'one'"),
         ({**OWN, "COTSWOLD_RANK": "2"}, "rank 2 of 2"),
         ({**TORCHRUN, "MASTER_ADDR": ""}, "MASTER_ADDR is not set"),
         ({name: SRUN[name] for name in SRUN if name != "SLURM_LOCALID"}, "SLURM_LOCALID is not set"),

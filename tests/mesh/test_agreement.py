@@ -188,7 +188,7 @@ CASES: dict[str, tuple[Callable[[str, int], None], str]] = {
     "other pictures beside what is no number": (_beside_no_number, "got another batch than rank 0"),
     "other pictures later": (_later, "got another batch than rank 0"),
     "a few numbers beside many": (_few_numbers_beside_many, "got another batch than rank 0"),
-    "a learning rate of its own": (_own_parameters, "has other values of shared parameters than rank 0"),
+    "a learning rate of its own": (_own_parameters, "has other values of replicated parameters than rank 0"),
     "a plain number": (_plain_number, OTHERWISE),
     "eval instead of train": (_eval_mode, OTHERWISE),
     "autocast": (_autocast, OTHERWISE),

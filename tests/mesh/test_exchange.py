@@ -156,7 +156,7 @@ def _in_a_window_of_another_shape() -> str:
 
 def test_a_window_of_another_shape_is_refused() -> None:
     found = on_ranks(2, _in_a_window_of_another_shape)
-    assert found[1] == "rank 1 has a window (1, 1, 2, 5), not (1, 1, 2, 8)"
+    assert found[1] == "rank 1 got a window of shape (1, 1, 2, 5), but needs (1, 1, 2, 8)"
 
 
 def _sent_ahead(count: int) -> int:

@@ -144,9 +144,9 @@ def _notices() -> list[list[str]]:
 
 def test_what_ranks_keep_whole_is_said_once_with_the_name_of_the_layer() -> None:
     (first, ending, picture), others = on_ranks(2, _notices)
-    assert [re.search("^flatten in _Patches '1' makes a map", one) is not None for one in first] == [True]
+    assert [re.search("^flatten in _Patches '1' gathers a map", one) is not None for one in first] == [True]
     assert ending == []
-    assert [re.search("^PartitionedConv2d got a picture", one) is not None for one in picture] == [True]
+    assert [re.search("^PartitionedConv2d got an image", one) is not None for one in picture] == [True]
     assert others == [[], [], []]  # the first rank speaks for all
 
 

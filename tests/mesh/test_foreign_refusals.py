@@ -134,15 +134,15 @@ REFUSED: dict[str, tuple[Callable[[], Callable[[], Any]], str]] = {
     ),
     "a reentrant checkpoint of a mean": (
         lambda: _called(Between(_checkpointed_mean, conv())),
-        "Function took a tensor .*reentrant torch.utils.checkpoint",
+        "Function received a distributed tensor.*reentrant torch.utils.checkpoint",
     ),
     "a function of one's own": (
         lambda: _called(Between(lambda _, x: _Twice.apply(x))),  # type: ignore[no-untyped-call]  # torch's
-        "autograd.Function took a tensor",
+        "autograd.Function received a distributed tensor",
     ),
     "a sum of one's own": (
         lambda: _called(Between(lambda _, x: x * _Total.apply(x))),  # type: ignore[no-untyped-call]  # torch's
-        "autograd.Function took a tensor",
+        "autograd.Function received a distributed tensor",
     ),
     "a backward hook": (
         lambda: _called(Between(lambda part, x: part(x), conv()), _hooked),
@@ -154,22 +154,22 @@ REFUSED: dict[str, tuple[Callable[[], Callable[[], Any]], str]] = {
     ),
     "a convolution of sequences on a map": (
         lambda: _called(Between(lambda part, x: part(x), nn.Conv1d(4, 4, 1))),
-        "conv1d cannot be computed on a map",
+        "conv1d cannot be computed on a distributed map",
     ),
     "the truth of a map": (lambda: _called(Between(lambda _, x: x if x else -x)), "bool cannot"),
     "a matrix by itself": (
         lambda: _called(_Sharing(lambda own, x: F.linear(x, own.first.weight))),
-        "linear inside of a forward got a parameter that is cut",
+        "linear was called inside of a forward on a sharded parameter",
     ),
     "a penalty of a matrix": (
         lambda: _called(_Sharing(lambda own, x: own.first(x) + own.first.weight.square().sum())),
-        "square inside of a forward got a parameter that is cut",
+        "square was called inside of a forward on a sharded parameter",
     ),
     "a function in TorchScript": (
         lambda: _called(Between(lambda _, x: torch.jit.script(_swish)(x))),
-        "torch.jit.script got a tensor that is cut .*x.sigmoid",
+        "torch.jit.script received a distributed tensor.*x.sigmoid",
     ),
-    "a map with a parameter outside": (_with_parameter, "conv2d got a map .* and a DTensor"),
+    "a map with a parameter outside": (_with_parameter, "conv2d received a distributed map and a DTensor"),
     "Rprop": (lambda: _optimised("Rprop"), "torch.optim.Rprop cannot"),
     "Adafactor": (lambda: _optimised("Adafactor"), "torch.optim.Adafactor cannot"),
 }

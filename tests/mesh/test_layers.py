@@ -258,7 +258,7 @@ def _words_of_failure(before: int) -> str:
 
 @pytest.mark.parametrize("before", [0, 1])
 def test_a_layer_that_fails_on_one_rank_fails_on_all(before: int) -> None:
-    said = ["1 of 2 ranks cannot take part; see their errors", "not here"]
+    said = ["1 of 2 ranks cannot continue; see their errors", "not here"]
     assert on_ranks(2, _words_of_failure, before) == said
 
 

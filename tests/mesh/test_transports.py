@@ -155,7 +155,8 @@ def _of_another_size(kind: str) -> str:
 @pytest.mark.parametrize("kind", EVERY[:2])
 def test_a_message_of_another_size_is_refused_and_not_read_as_what_it_is_not(kind: str) -> None:
     assert on_ranks(2, _of_another_size, kind)[0] == (
-        "rank 1 sent 32 bytes where 28 were expected; every rank must have as many images, of the same type"
+        "rank 1 sent 32 bytes, but 28 were expected; "
+        "every rank must have the same number of images, of the same type"
     )
 
 

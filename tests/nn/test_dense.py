@@ -143,15 +143,15 @@ def test_what_does_not_fit_is_named() -> None:
     parameters, inputs, classes = torch.zeros(network.size), torch.zeros(11, 4), torch.zeros(4).long()
     with pytest.raises(GeometryError, match="transpose them"):
         network.add(parameters, inputs.t(), classes)
-    with pytest.raises(GeometryError, match="class numbers must be"):
+    with pytest.raises(GeometryError, match="class numbers must have shape"):
         network.add(parameters, inputs, classes[:3])
-    with pytest.raises(GeometryError, match="values to predict"):
+    with pytest.raises(GeometryError, match="target values"):
         network.add(parameters, inputs, torch.zeros(4, 19))
-    with pytest.raises(UserError, match="classes of a network of 19 outputs are 0 to 18"):
+    with pytest.raises(UserError, match="class numbers must be 0 to 18 for a network of 19 outputs"):
         network.add(parameters, inputs, classes + 19)
     with pytest.raises(UserError, match="both be float32 or both float64"):
         network.add(parameters, inputs, classes, torch.zeros(network.size, dtype=torch.float64))
-    with pytest.raises(GeometryError, match="must be"):
+    with pytest.raises(GeometryError, match="must have shape"):
         network.add(parameters[1:], inputs, classes)
     with pytest.raises(UserError, match="contiguous"):
         network.add(torch.zeros(network.size, 2)[:, 0], inputs, classes)
@@ -159,7 +159,7 @@ def test_what_does_not_fit_is_named() -> None:
         network.add(parameters, inputs.long(), classes)
     with pytest.raises(GeometryError, match="at least 1"):
         DenseNetwork((4,))
-    with pytest.raises(UserError, match="cross_entropy is of probabilities"):
+    with pytest.raises(UserError, match="cross_entropy needs probabilities"):
         DenseNetwork(SIZES, output="tanh", loss="cross_entropy")
     with pytest.raises(UserError, match="activation"):
         DenseNetwork(SIZES, activation="softmax")  # type: ignore[arg-type]  # what is not known

@@ -56,7 +56,7 @@ def test_a_window_larger_than_the_map_is_refused(layer: L2Pool2d | LocalContrast
 
 @pytest.mark.parametrize("layer", [L2Pool2d(3), LocalContrastNorm2d(3)])
 def test_what_is_not_a_map_is_refused(layer: L2Pool2d | LocalContrastNorm2d) -> None:
-    with pytest.raises(GeometryError, match=r"not 2 dimensions"):
+    with pytest.raises(GeometryError, match=r"got 2 dimensions"):
         layer(torch.zeros(8, 8))
 
 
@@ -75,7 +75,7 @@ def test_a_window_may_be_a_whole_number_of_numpy() -> None:
 @pytest.mark.parametrize("arguments", [(0,), (True,), (2.5,), (3, 1), (3, "valid")])
 @pytest.mark.parametrize("kind", [L2Pool2d, LocalContrastNorm2d])
 def test_windows_that_make_no_sense_are_refused(kind: Any, arguments: Any) -> None:
-    with pytest.raises(GeometryError, match="over a map"):
+    with pytest.raises(GeometryError, match=r"padding must be|window size must be"):
         kind(*arguments)
 
 

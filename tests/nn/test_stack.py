@@ -293,7 +293,7 @@ def test_stacks_that_do_not_fit_on_each_other_are_refused() -> None:
 def test_a_stack_or_layer_that_is_not_there_is_refused() -> None:
     network, x = StackNetwork([stack()]), pictures()
     for index in (1, -2):
-        with pytest.raises(GeometryError, match=f"no stack {index} in a network of 1"):
+        with pytest.raises(GeometryError, match=f"stack_index {index} is out of range for 1 stacks"):
             network.forward_to(x, index, "output")
-    with pytest.raises(GeometryError, match="filters, pooled and output, not 'norm'"):
+    with pytest.raises(GeometryError, match="filters, pooled or output, got 'norm'"):
         network.forward_to(x, 0, "norm")  # type: ignore[arg-type]  # the mistake itself

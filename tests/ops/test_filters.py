@@ -62,7 +62,7 @@ def test_filters_and_rows_are_divided_by_their_norms_but_for_those_that_have_non
         assert torch.equal(rows[1:3], before[1:3])
         for row in (0, 3):
             torch.testing.assert_close(rows[row], before[row] / before[row].norm())
-    with pytest.raises(ValueError, match="local layer"):
+    with pytest.raises(ValueError, match="must have 5 dimensions"):
         ops.scale_to_norm_1(torch.ones(3, 4))
 
 

@@ -311,7 +311,7 @@ def test_no_images_give_empty_results_and_gradients_of_zero(
         (
             lambda x, f, b: ops.local_layer(x, f, b, ODD, cast(Activation, "softmax")),
             UserError,
-            "not 'softmax'",
+            "got 'softmax'",
         ),
         (lambda x, f, b: ops.local_layer(x[:, :1], f, b, ODD), GeometryError, "local_layer needs maps"),
         (lambda x, f, b: ops.local_layer(x, f[1:], b, ODD), GeometryError, "needs filters"),
@@ -326,7 +326,7 @@ def test_no_images_give_empty_results_and_gradients_of_zero(
         (
             lambda x, f, b: ops.fully_connected(torch.ones(2, 3), torch.ones(4, 5), torch.ones(5)),
             GeometryError,
-            r"not \(2, 3\) and \(4, 5\)",
+            r"got \(2, 3\) and \(4, 5\)",
         ),
         (
             lambda x, f, b: ops.fully_connected(torch.ones(2, 3), torch.ones(3, 0), torch.ones(0)),

@@ -158,7 +158,7 @@ def test_bfloat16_sums_of_many_terms_are_kept_in_float32() -> None:
         (lambda x, y, f: ops.local_adjoint(x, f, ODD), GeometryError, "local_adjoint needs maps"),
         (lambda x, y, f: ops.local_outer(x, y, ODD), GeometryError, "local_outer needs maps"),
         (lambda x, y, f: ops.local_product(x, f[1:], ODD), GeometryError, "needs filters"),
-        (lambda x, y, f: ops.local_outer(y[1:], x, ODD), GeometryError, "as many images"),
+        (lambda x, y, f: ops.local_outer(y[1:], x, ODD), GeometryError, "equal image counts"),
         (lambda x, y, f: ops.local_product(x.float(), f, ODD), UserError, "one dtype"),
     ],
 )

@@ -118,9 +118,9 @@ def test_an_epsilon_or_a_floor_that_is_no_positive_number_of_the_maps_type_is_re
     dtype: torch.dtype, value: float
 ) -> None:
     x = random_map(MapShape(1, 9, 9), 1, dtype=dtype)
-    with pytest.raises(UserError, match=rf"positive epsilon .* 1e-6, from .* for {dtype}, not {value}"):
+    with pytest.raises(UserError, match=rf"positive epsilon .* 1e-6, from .* for {dtype}, got {value}"):
         ops.l2_pool(x, PAPER, value)
-    with pytest.raises(UserError, match=rf"positive floor, such as 0.01, from .* for {dtype}, not {value}"):
+    with pytest.raises(UserError, match=rf"positive floor, such as 0.01, from .* for {dtype}, got {value}"):
         ops.contrast_norm(x, PAPER, value)
 
 
@@ -142,7 +142,7 @@ def test_maps_of_zeros_have_a_slope_at_the_least_epsilon_and_floor_that_are_take
 def test_maps_of_integers_are_refused_in_a_sentence() -> None:
     x = torch.ones(1, 1, 9, 9, dtype=torch.int64)
     for act in (ops.l2_pool, ops.contrast_norm):
-        with pytest.raises(UserError, match=r"need maps of floating point, not of torch.int64"):
+        with pytest.raises(UserError, match=r"need floating-point maps, got torch.int64"):
             act(x, PAPER)
 
 

@@ -158,7 +158,7 @@ def test_in_float32_a_method_gets_past_where_the_decrease_is_lost_in_rounding(ki
 def test_a_state_of_another_method_is_refused() -> None:
     vectors = TensorVectors(zeros())
     state = CGMethod(vectors, Patterns(vectors)).state()
-    with pytest.raises(ValueError, match="of 'cg', not of 'lbfgs'"):
+    with pytest.raises(ValueError, match="method 'cg'; expected 'lbfgs'"):
         LBFGSMethod(vectors, Patterns(vectors)).load(state.values)
 
 
@@ -197,7 +197,7 @@ def test_conjugate_gradient_restarts_where_patterns_are_drawn_and_says_so() -> N
     vectors = TensorVectors(zeros())
     method = CGMethod(vectors, Patterns(vectors, fraction=0.6), cycle=3)
     restarts = [method.step().restart for _ in range(7)]
-    assert [why == "new patterns were drawn" for why in restarts] == [False] * 3 + [True] + [False] * 2 + [
+    assert [why == "a new sample set was drawn" for why in restarts] == [False] * 3 + [True] + [False] * 2 + [
         True
     ]
 
@@ -230,7 +230,7 @@ def test_an_evaluation_over_other_patterns_is_skipped_counted_and_the_method_goe
     where = vectors["x"][0].clone()
     objective.lies = 1
     iteration = method.step()
-    assert iteration.skipped is not None and "counted 1 1.0 instead of 0 1.0" in iteration.skipped
+    assert iteration.skipped is not None and "used sample set 1 1.0, expected 0 1.0" in iteration.skipped
     assert iteration.step == 0 and iteration.failure is None and iteration.patterns == "2 1.0"
     method.settle()
     assert torch.equal(vectors["x"][0], where)
@@ -268,7 +268,7 @@ def test_nan_at_the_point_itself_is_an_error_that_leaves_the_point(
     which: int, bad: tuple[float, float]
 ) -> None:
     start = torch.ones(3, dtype=torch.float64)
-    with pytest.raises(DivergedError, match="at the point itself"):
+    with pytest.raises(DivergedError, match="at the current point"):
         steps(lambda x: (bad[0], torch.full_like(x, bad[1])), start, which, 1)
     assert start.tolist() == [1.0] * 3
 
@@ -295,7 +295,7 @@ def test_at_a_minimum_nothing_moves_and_it_is_said(which: int) -> None:
 def test_a_wrong_gradient_ends_in_a_failed_search_that_is_told_and_the_point_stays(which: int) -> None:
     start = torch.ones(3, dtype=torch.float64)
     found = steps(lambda x: (float(x @ x), -2 * x), start, which, 2)
-    assert [each.failure for each in found] == ["no step goes down enough"] * 2
+    assert [each.failure for each in found] == ["no step decreases the value enough"] * 2
     assert start.tolist() == [1.0] * 3 and found[0].evaluations > 1
 
 
@@ -310,7 +310,7 @@ def test_after_a_failed_search_steepest_descent_is_tried_and_the_reason_kept(whi
         return (value + 1e6 if 12 <= next(calls) < 32 else value), 2 * scales * x
 
     found = steps(function, torch.ones(3, dtype=torch.float64), which, 30)
-    assert any(each.restart == "no step goes down enough" for each in found)
+    assert any(each.restart == "no step decreases the value enough" for each in found)
     assert found[-1].value < 1e-8
 
 
@@ -365,9 +365,9 @@ def test_a_pair_without_curvature_is_skipped_and_counted() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda v, o: LBFGSMethod(v, o, memory=0), "memory is 0"),
-        (lambda v, o: CGMethod(v, o, beta=MISSPELT), "known are polak-ribiere"),
-        (lambda v, o: CGMethod(v, o, cycle=0), "cycle is 0"),
+        (lambda v, o: LBFGSMethod(v, o, memory=0), "memory must be at least 1, got 0"),
+        (lambda v, o: CGMethod(v, o, beta=MISSPELT), "one of polak-ribiere"),
+        (lambda v, o: CGMethod(v, o, cycle=0), "cycle must be .* got 0"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(make: Callable[..., Method], words: str) -> None:

@@ -65,7 +65,7 @@ def test_colours_of_whitened_pictures_are_refused() -> None:
 @pytest.mark.parametrize("name", ["hue", "saturation"])
 def test_colours_of_grey_pictures_are_refused(name: str) -> None:
     table = f'[[data.augment]]\nname = "colour"\nbrightness = 0.1\n{name} = 0.5'
-    with pytest.raises(RecipeError, match=f"colour transform with {name}, and grey pictures have none"):
+    with pytest.raises(RecipeError, match=f"colour transform with {name}, but grey images have none"):
         parsed(table)
     assert parsed(table.replace(name, "contrast")).name == "varied"
 

@@ -39,7 +39,9 @@ def complaint(text: str, *overrides: str) -> str:
 
 @pytest.mark.parametrize("depth", [20, 300, 5000, 40_000])
 def test_lists_and_tables_that_nest_too_deeply_are_refused(depth: int) -> None:
-    assert complaint(f"{STACK}x = {'[' * depth}{']' * depth}") == "recipe is no recipe: it nests too deeply"
+    assert (
+        complaint(f"{STACK}x = {'[' * depth}{']' * depth}") == "recipe is not a recipe: it nests too deeply"
+    )
     assert "it nests too deeply" in complaint(f"{STACK}x = {'{a = ' * depth}1{'}' * depth}")
 
 

@@ -36,7 +36,7 @@ def test_every_field_is_explained_with_its_kind_default_and_meaning() -> None:
 
 def test_the_form_of_an_explanation_is_this() -> None:
     assert (
-        "momentum = a number >= 0 and < 1; default 0.9\n    Part of the last step that is kept.\n"
+        "momentum = a number >= 0 and < 1; default 0.9\n    Fraction of the last step that is kept.\n"
         in explain()
     )
     assert "\n[[network.stacks]]  # One stack: " in explain()
@@ -48,7 +48,7 @@ def test_the_form_of_an_explanation_is_this() -> None:
 @pytest.mark.parametrize(
     ("word", "headings"),
     [
-        ("mesh", ["[mesh]  # How the"]),
+        ("mesh", ["[mesh]  # Partition of the"]),
         ("network", ["[network]", "[[network.stacks]]", '[[network.layers]]  # type = "local": ']),
         ("network.stacks", ["[[network.stacks]]"]),
         ("stacks", ["[[network.stacks]]"]),
@@ -85,5 +85,5 @@ def test_what_two_strategies_share_is_explained_once() -> None:
 
 
 def test_a_word_that_is_nothing_brings_the_one_that_is_like_it() -> None:
-    with pytest.raises(RecipeError, match=r"'stirde' is no table, strategy, type or field .*mean stride"):
+    with pytest.raises(RecipeError, match=r"'stirde' is not a table, strategy, type or field .*mean stride"):
         explain("stirde")

@@ -52,8 +52,8 @@ def test_an_override_of_a_general_field_reaches_every_stack(
 
 def test_it_says_what_it_sets_aside() -> None:
     assert read("training.epochs=2")[1] == [
-        "training.epochs=2 is for every stack; what the recipe gives network.stacks.1.epochs, "
-        "network.stacks.2.epochs is set aside (network.stacks.N.epochs=... gives one its own)"
+        "training.epochs=2 applies to every stack; the recipe's network.stacks.1.epochs, "
+        "network.stacks.2.epochs is ignored (network.stacks.N.epochs=... sets one stack)"
     ]
     assert read("training.batch_size=2")[1] == []
 

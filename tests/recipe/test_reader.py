@@ -92,8 +92,7 @@ def test_an_unknown_key_is_located_and_the_right_one_guessed() -> None:
 
 def test_an_unknown_key_like_no_other_brings_the_list() -> None:
     assert complaint(TEXT + "[price]\nzork = 1\n").endswith(
-        "price.zork is not a key; known here are hardware_dollars, rent_dollars_per_hour, max_dollars, "
-        "max_hours"
+        "price.zork is not a key; known keys: hardware_dollars, rent_dollars_per_hour, max_dollars, max_hours"
     )
 
 
@@ -123,7 +122,7 @@ def test_an_unknown_key_like_no_other_brings_the_list() -> None:
             'training.strategy is missing; it takes "greedy", "joint", "supervised", "batch" or "downpour"',
         ),
         ("data.store=here", "[data] needs either source or store; give one of them"),
-        ("network.stacks=[]", "strategy greedy learns [[network.stacks]]; give at least one"),
+        ("network.stacks=[]", "strategy greedy trains [[network.stacks]]; give at least one"),
         ("network.layers=[{type='lokal'}]", "network.layers.0.type is 'lokal'; did you mean local?"),
         (
             "network.layers=[{features=3}]",
@@ -155,7 +154,7 @@ def test_a_wrong_value_is_named_with_what_would_be_right(override: str, expected
         ("training.patience=3", "training.patience belongs to strategies supervised, batch and downpour"),
         (
             "training.weight_decay=0.1",
-            "training.weight_decay belongs to strategies supervised, batch and downpour; take it out for",
+            "training.weight_decay belongs to strategies supervised, batch and downpour; remove it for",
         ),
     ],
 )
@@ -196,13 +195,13 @@ def test_later_overrides_win() -> None:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("training.relative_rate", "not of the form section.key=value"),
-        (".rate=1", "not of the form section.key=value"),
+        ("training.relative_rate", "must have the form section.key=value"),
+        (".rate=1", "must have the form section.key=value"),
         ("network.stacks.1.field=3", "'1' must be one of 0 to 0 here"),
-        ("name.first=1", "goes through a value that has nothing inside"),
-        ("data.size=[3", "does not hold a TOML value"),
-        ("data.source=pictures\udcff", "no text in UTF-8, as a recipe must be; rename"),
-        ("training.batch_size=1\nname='x'", "holds more than one value"),
+        ("name.first=1", "names a key inside a value that is not a table"),
+        ("data.size=[3", "has an invalid TOML value"),
+        ("data.source=pictures\udcff", "not valid UTF-8, as a recipe must be; rename"),
+        ("training.batch_size=1\nname='x'", "has more than one value"),
     ],
 )
 def test_an_override_that_means_nothing_is_quoted(override: str, expected: str) -> None:
@@ -293,7 +292,7 @@ training = { strategy = "supervised" }
         (
             TEXT,
             "training.patience=3",
-            "training.patience belongs to strategies supervised, batch and downpour; take it out for greedy",
+            "training.patience belongs to strategies supervised, batch and downpour; remove it for greedy",
         ),
         (
             TEXT,
@@ -304,7 +303,7 @@ training = { strategy = "supervised" }
         (
             LABELLED,
             "training.offload=disk",
-            "training.offload belongs to strategies greedy and joint; take it out for supervised",
+            "training.offload belongs to strategies greedy and joint; remove it for supervised",
         ),
         (
             TEXT,
@@ -315,13 +314,13 @@ training = { strategy = "supervised" }
         (
             TEXT,
             "objective.loss=squared",
-            "objective.loss belongs to strategies supervised, batch and downpour; take it out for greedy "
+            "objective.loss belongs to strategies supervised, batch and downpour; remove it for greedy "
             "or joint",
         ),
         (
             LABELLED,
             "objective.sparsity=0.1",
-            "objective.sparsity belongs to strategies greedy and joint; take it out for supervised, "
+            "objective.sparsity belongs to strategies greedy and joint; remove it for supervised, "
             "batch or downpour",
         ),
         (
@@ -329,14 +328,14 @@ training = { strategy = "supervised" }
             "objective.loss=log",
             'objective.loss must be "cross_entropy", "squared", "logistic" or "custom", not \'log\'',
         ),
-        (VECTORS, "data.size=3", "data.size belongs to type pictures; take it out for vectors"),
-        (VECTORS, "data.context=3", "data.context belongs to type frames; take it out for vectors"),
+        (VECTORS, "data.size=3", "data.size belongs to type pictures; remove it for vectors"),
+        (VECTORS, "data.context=3", "data.context belongs to type frames; remove it for vectors"),
         (VECTORS, "data.type=vector", "data.type is 'vector'; did you mean vectors?"),
         (VECTORS, "data=3", "data must be a table, not 3"),
         (
             LABELLED,
             "network.layers.0.channels=3",
-            "network.layers.0.channels belongs to types local and convolution; take it out for linear",
+            "network.layers.0.channels belongs to types local and convolution; remove it for linear",
         ),
         (TEXT, "training.strategy=gready", "training.strategy is 'gready'; did you mean greedy?"),
         (LABELLED, "training.replicas=2", "training.replicas is not a key; did you mean cluster.workers?"),
@@ -364,7 +363,7 @@ def test_a_strategy_that_is_none_is_the_only_complaint_whatever_its_objective() 
             ["network.module="],
             'data.type = "dataset" belongs to network.module; name the module there',
         ),
-        (GIVEN, ["network.start=run"], "network.module stands in place of layers and start"),
+        (GIVEN, ["network.start=run"], "network.module replaces layers and start"),
         (VECTORS, ["network.module=mine"], "layers, start and module belong to strategy supervised"),
         (VECTORS, ["data={type='dataset'}"], "stacks learn from pictures, vectors or frames"),
         (LABELLED, ["objective.loss=custom"], "belongs to network.module; name a loss"),
@@ -397,7 +396,7 @@ def test_a_recipe_is_made_in_python_of_the_tables_alone() -> None:
         name="mine", data=GivenData(), network=Network(module="mine"), training=SupervisedTraining()
     )
     assert recipe == parse(GIVEN)
-    with pytest.raises(ValidationError, match="is no objective of strategy supervised"):
+    with pytest.raises(ValidationError, match="is not an objective of strategy supervised"):
         recipe.model_validate({**dict(recipe), "objective": StackObjective()})
 
 
@@ -417,7 +416,7 @@ def test_a_vector_is_a_map_of_one_position_and_a_frame_brings_its_context() -> N
 
 def test_a_size_that_only_the_data_know_is_asked_for() -> None:
     recipe = parse(VECTORS)
-    with pytest.raises(RecipeError, match=r"not known before the data are prepared; give data\.features"):
+    with pytest.raises(RecipeError, match=r"give data\.features: the number of values per sample"):
         recipe.stack_geometries()
 
 
@@ -456,9 +455,9 @@ def test_a_recipe_made_in_python_is_refused_in_the_words_used_of_a_file() -> Non
 
 def test_a_field_that_is_set_says_that_recipes_are_frozen_and_what_to_do() -> None:
     recipe = load("demo")
-    with pytest.raises(RecipeError, match=r"a Recipe is frozen; give overrides= .* model_copy\(update="):
+    with pytest.raises(RecipeError, match=r"a Recipe is frozen; pass overrides= .* model_copy\(update="):
         recipe.name = "x"
-    with pytest.raises(RecipeError, match="epochs cannot be set"):
+    with pytest.raises(RecipeError, match="cannot set epochs"):
         recipe.training.epochs = 3.0
     assert recipe.model_copy(update={"name": "x"}).name == "x" and recipe == load("demo")
 

@@ -52,7 +52,7 @@ def test_of_two_that_create_at_once_one_is_refused(tmp_path: Path, monkeypatch: 
 
 def test_a_directory_with_other_things_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(RunError, match="holds other files"):
+    with pytest.raises(RunError, match="contains other files"):
         RunDirectory.create(tmp_path, "a = 1", {})
     with pytest.raises(RunError, match="is a file"):
         RunDirectory.create(tmp_path / "thesis.tex", "a = 1", {})
@@ -122,7 +122,7 @@ def test_a_run_without_a_step_gives_place_to_another_and_is_not_taken_for_it(tmp
     assert second.recipe.read_text() == "a = 2" and second.environment() == {"threads": 2}
     assert not second.events.exists()
     second.check_known()
-    with pytest.raises(BusyError, match="another command has begun a run"):
+    with pytest.raises(BusyError, match="another command has created a new run"):
         first.check_known()
 
 

@@ -42,5 +42,5 @@ def test_a_resumed_run_counts_on_from_its_checkpoint() -> None:
 
 @pytest.mark.parametrize("state", [None, [], {"samples": 1, "colour": 2}])
 def test_what_is_no_account_is_of_another_version(state: object) -> None:
-    with pytest.raises(CheckpointError, match="of another version"):
+    with pytest.raises(CheckpointError, match="another version wrote it"):
         Account.restored(state)

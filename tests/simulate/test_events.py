@@ -111,5 +111,5 @@ def test_the_seconds_of_a_rank_add_up_to_those_of_the_update() -> None:
 
 
 def test_waiting_for_what_nobody_sends_is_found() -> None:
-    with pytest.raises(AssertionError, match="nobody sends"):
+    with pytest.raises(AssertionError, match="no rank sends"):
         played(HALF, (Wait("x", (1,)),), ())

@@ -62,7 +62,9 @@ def test_a_value_of_the_wrong_kind_is_named() -> None:
 
 
 def test_a_product_without_a_rate_is_named() -> None:
-    assert "device.rates has none for W'x" in complaint("""  {operation = "W'x", rate = 70},\n""", "")
+    assert "device.rates must have at least one rate for W'x" in complaint(
+        """  {operation = "W'x", rate = 70},\n""", ""
+    )
 
 
 def test_several_hosts_need_a_network() -> None:
@@ -84,7 +86,7 @@ def test_no_product_is_faster_than_the_peak() -> None:
 
 
 def test_an_offload_is_a_part() -> None:
-    assert "from 0 to 1, not 2.0" in complaint("gbits = 10", "gbits = 10\noffload = 2.0")
+    assert "from 0 to 1, got 2.0" in complaint("gbits = 10", "gbits = 10\noffload = 2.0")
 
 
 def test_a_mistake_in_toml_is_said() -> None:

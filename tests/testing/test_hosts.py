@@ -107,7 +107,7 @@ def test_each_interface_of_a_host_is_a_network_of_its_own() -> None:
 
 @pytest.mark.parametrize("rate", ["", "100", "100kbit", "mbit", "0mbit", "-1gbit", "1gbit limit 0"])
 def test_a_rate_that_is_none_is_refused(rate: str) -> None:
-    with pytest.raises(UserError, match="is no rate"):
+    with pytest.raises(UserError, match="rate must be a number and mbit or gbit"):
         Hosts(2, rate)
 
 

@@ -54,5 +54,5 @@ def test_a_disk_is_gone_after_an_exception_and_so_is_that_of_a_killed_process(tm
 
 @pytest.mark.parametrize("mib", [0, -1, 100_000])
 def test_a_disk_of_no_size_is_refused(mib: int, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be made here"):
+    with pytest.raises(UserError, match="mib must be 1 to"):
         SmallDisk(tmp_path, mib)

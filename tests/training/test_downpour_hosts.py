@@ -103,8 +103,8 @@ def test_a_gang_gives_what_a_replica_of_one_process_gives_to_rounding(tmp_path: 
     ("cluster", "training", "mesh", "complaint"),
     [
         ("workers = 2, processes = 2", {"threads": 2}, "1x1", "one thread"),
-        ("workers = 2, processes = 2", {}, "1x2", "processes and mesh.grid"),
-        ("workers = 2", {}, "auto", "auto is no grid"),
+        ("workers = 2, processes = 2", {}, "1x2", "processes or mesh.grid"),
+        ("workers = 2", {}, "auto", "auto is not possible"),
         ("workers = 2", {}, "1x1, 2", "in_flight is for the ranks"),
     ],
 )

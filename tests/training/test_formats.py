@@ -160,7 +160,7 @@ def test_a_run_whose_record_is_lost_or_damaged_says_so(pictures: Path, stores: P
         "{" * 9999,
     ):
         record.write_text(text)
-        with pytest.raises(MachineError, match=r"run\.json, which says whose the checkpoints are, "):
+        with pytest.raises(MachineError, match=r"run\.json, which identifies the run of the checkpoints, "):
             load_stacks(run)
     record.unlink()
     with pytest.raises(MachineError, match=r"run\.json, .*, is missing; copy it again"):

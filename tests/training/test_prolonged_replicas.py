@@ -50,7 +50,7 @@ def resumed(epochs: int) -> list[dict[str, object]]:
 def test_more_epochs_are_told_by_an_event_as_for_other_strategies() -> None:
     (event,) = resumed(7)
     assert event == {"kind": "prolonged", "epochs": [7.0]}
-    assert describe(event) == "prolonged to 7 epochs"
+    assert describe(event) == "extended to 7 epochs"
 
 
 @pytest.mark.parametrize("epochs", [2, 3])

@@ -10,8 +10,9 @@ from tests.support.training.small_recipes import greedy, supervised
 
 from cotswold.checkpoint import StateDict
 from cotswold.ops import StepRule
-from cotswold.training.strategies.builtin import ENTRIES, stack_entry
+from cotswold.training.strategies.build_stacks import stack_entry
 from cotswold.training.strategies.greedy import Greedy
+from cotswold.training.strategies.registry import ENTRIES
 
 
 class Forgetful(Greedy):

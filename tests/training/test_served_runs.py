@@ -180,7 +180,7 @@ def test_a_pool_of_which_a_machine_is_killed_and_another_leaves_changes_no_bit(
             served = trained(served_by(head, recipe, tmp_path / "served", stores), befall)
             assert bits(served)[0] == bits(alone)[0]
             assert gone(lent), "they end with whoever lends them"
-            assert "leaving: trainers ask other data servers" in second.said
+            assert "leaving: trainers switch to other data servers" in second.said
             assert "Traceback" not in second.said + head.said
         assert "0 trainers, 1 server, " in head.stopped()
 
@@ -195,7 +195,7 @@ def test_machines_whose_samples_or_token_are_others_do_not_join(
     with serving(recipe, "--stores", stores, "--servers", 1, folder=tmp_path) as head:
         for source, token, why in (
             (other, TOKEN, r"the pool serves the store \w{12}, and this machine has \w{12}; prepare"),
-            (plain, TOKEN, "the pool varies samples by other transforms than this recipe"),
+            (plain, TOKEN, "the pool has other augmentation transforms than this recipe"),
             (recipe, "u" * 64, "has another token"),
         ):
             words = (source, "--stores", stores, "--join", head.address)
@@ -361,14 +361,17 @@ def test_ctrl_c_twice_leaves_at_once_and_no_process_behind(
     ("words", "why"),
     [
         (["nowhere.toml"], "nowhere.toml"),
-        (["."], r"\. holds no store"),
-        (["RECIPE", "--cache", "much"], "'much' is no size"),
+        (["."], r"\. contains no store"),
+        (["RECIPE", "--cache", "much"], "'much' is not a size"),
         (["RECIPE", "--servers", "0"], "at least one"),
-        (["RECIPE", "--listen", "0.0.0.0:7000"], "one address of this machine"),
+        (["RECIPE", "--listen", "0.0.0.0:7000"], "single address of this machine"),
         (["RECIPE", "--listen", "7000"], "HOST:PORT"),
-        (["RECIPE", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:9"], "give listen or join"),
-        (["RECIPE", "--ports", "9"], "--ports '9' names no ports"),
-        (["RECIPE", "--metrics", "9:"], "metrics: '9:' names no port"),
+        (
+            ["RECIPE", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:9"],
+            "listen and join exclude each other",
+        ),
+        (["RECIPE", "--ports", "9"], "--ports '9' is not a range of ports"),
+        (["RECIPE", "--metrics", "9:"], "metrics: '9:' is not a port"),
     ],
 )
 def test_what_cannot_be_served_is_said(
@@ -409,5 +412,5 @@ def test_a_pool_needs_a_token(recipe: Path, stores: Path, tmp_path: Path) -> Non
         words = (recipe, "--stores", stores, "--join", command.address, "--token-file", "another")
         with serving(*words, folder=tmp_path, token=None) as lent:
             assert lent.ended() == 2
-            lent.until("the file with the token, another, is not there")
+            lent.until("the token file another does not exist")
         command.stopped()

@@ -45,7 +45,7 @@ def test_each_that_happens_has_a_line() -> None:
     assert heard(clock, found, told("joined", "replica-1", "session 1")) == ["replica-1 has joined"]
     lost = told("lost", "replica-1", "it is silent")
     assert heard(clock, found, lost) == [
-        "replica-1 is given up (it is silent); others get what was in hand there"
+        "replica-1 is lost (it is silent); others take over the work in progress"
     ]
     again = told("joined", "replica-1", "session 2")
     assert heard(clock, found, again) == ["replica-1 has joined again"]
@@ -58,13 +58,13 @@ def test_what_is_lost_with_servers_and_what_disks_cannot_take_is_told_as_it_is()
     found = News(clock := Clock())
     revived = [told("revived", f"run/{number}", "goes on from a disk") for number in range(3)]
     assert heard(clock, found, *revived) == [
-        "every server that had 3 parts of the parameters is gone; disks have what was so before"
+        "every server with 3 parts of the parameters is lost; disks have an earlier state"
     ]
     lost = told("recalled", "", "5 samples that counted were lost by some server: epoch 1: 3 to 7")
     assert heard(clock, found, lost) == [lost["sentence"]]
     restored = told("restored", "server-1.1", "1 bucket (3): 2 shards had 7 updates")
     assert heard(clock, found, restored) == [
-        "server-1.1 goes on from its disk with 1 bucket (3): 2 shards had 7 updates"
+        "server-1.1 resumes from its disk with 1 bucket (3): 2 shards had 7 updates"
     ]
     full = told("disk", "server-1", "no room left to write it")
     assert heard(clock, found, full) == ["server-1: no room left to write it"]
@@ -89,7 +89,7 @@ def test_many_that_die_are_a_few_lines_and_nobody_is_forgotten() -> None:
     lines += found.take({"kind": "end"})
     assert len(lines) <= 3 * (news.LINES_MOST + 1), "in 10 s"
     assert lines[0] == "replica-0, replica-50 and replica-100, each: ended with exit code 1"
-    assert re.fullmatch(r"and \d+ more events of processes, which events.jsonl has", lines[news.LINES_MOST])
+    assert re.fullmatch(r"and \d+ more events of processes, see events.jsonl", lines[news.LINES_MOST])
     assert re.fullmatch(r"replica-\d+, replica-\d+, replica-\d+ and \d more, each: .*", lines[5]), lines[5]
 
 
@@ -100,13 +100,13 @@ def test_buckets_that_others_took_over_are_one_line() -> None:
         for number in range(5)
         for what in ("elected", "joined")
     ]
-    many = "server-0 and server-1 took over 5 parts of the parameters, from copies"
+    many = "server-0 and server-1 took over 5 parts of the parameters from replicas"
     assert heard(clock, found, *events) == [many]
-    one = "server-0 took over one part of the parameters, from copies"
+    one = "server-0 took over one part of the parameters from replicas"
     assert heard(clock, found, events[0]) == [one]
     together: Event = {**events[0], "servers": {"server-7": 3, "server-8": 1}}
     assert heard(clock, found, together) == [
-        "server-7 and server-8 took over 4 parts of the parameters, from copies"
+        "server-7 and server-8 took over 4 parts of the parameters from replicas"
     ]
 
 

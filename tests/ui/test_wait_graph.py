@@ -58,7 +58,7 @@ def concluded(*rows: Event) -> list[str]:
 
 def test_where_all_compute_nobody_is_blamed() -> None:
     found = concluded(replica(1), replica(2, "pushing", "server-0", seconds=0.5), server(0))
-    assert found == ["nobody has waited long for anybody"]
+    assert found == ["no process has waited for long"]
 
 
 def test_all_waiting_ends_at_the_replica_for_which_a_server_keeps_updates_back() -> None:
@@ -71,7 +71,7 @@ def test_all_waiting_ends_at_the_replica_for_which_a_server_keeps_updates_back()
 def test_a_server_that_does_not_answer_is_named_with_all_who_wait_for_it() -> None:
     rows = [replica(each, "pushing", "server-1", seconds=9.0) for each in (1, 2, 3, 4, 5)]
     found = concluded(*rows, server(0), server(1, silent=8.0))
-    assert found[0].startswith("server-1 has said nothing for 8.0 s")
+    assert found[0].startswith("server-1 sent no message for 8.0 s")
     assert found[1] == "replica-1, replica-2, replica-3 and 2 more wait for server-1"
 
 
@@ -84,16 +84,14 @@ def test_a_server_with_a_disk_says_what_could_be_lost() -> None:
 
 
 def test_who_has_no_samples_is_not_stuck() -> None:
-    assert concluded(replica(1, "idle", "coordinator", seconds=50.0)) == [
-        "nobody has waited long for anybody"
-    ]
+    assert concluded(replica(1, "idle", "coordinator", seconds=50.0)) == ["no process has waited for long"]
 
 
 def test_a_stopped_replica_is_not_said_to_wait_for_a_server() -> None:
     stopped = replica(2, "pushing", "server-0", seconds=9.0, silent=8.0, in_hand=32)
     waiting_one = replica(1, "pushing", "server-0", seconds=8.0)
     alone = concluded(stopped, server(0))
-    assert len(alone) == 1 and alone[0].startswith("replica-2 has said nothing for 8.0 s")
+    assert len(alone) == 1 and alone[0].startswith("replica-2 sent no message for 8.0 s")
     found = concluded(waiting_one, stopped, server(0, "replica-2", queued=1))
     assert found[1:] == ["replica-1 and server-0 wait for replica-2"]
 
@@ -109,7 +107,7 @@ def test_at_the_end_of_an_epoch_whoever_has_samples_left_is_waited_for(silent: f
 def test_where_all_samples_are_pushed_the_silent_server_is_waited_for() -> None:
     idle = replica(1, "idle", "coordinator", seconds=9.0, in_hand=32)
     found = concluded(idle, server(0, silent=8.0), server(1))
-    assert found[0].startswith("server-0 has said nothing for") and found[1:] == [
+    assert found[0].startswith("server-0 sent no message for") and found[1:] == [
         "replica-1 waits for server-0"
     ]
 
@@ -121,8 +119,8 @@ def test_a_stopped_process_that_a_replica_has_started_is_named() -> None:
         now = {"each": [replica(1, seconds=9.0, pid=os.getpid())]}
         found = waiting.conclusions(now, is_here=True)
         process.kill()
-    how = f"kill -CONT {process.pid} lets it go on"
-    assert found == [f"replica-1 has started process {process.pid}, which is stopped; {how}"]
+    how = f"kill -CONT {process.pid} continues it"
+    assert found == [f"replica-1 has a child process {process.pid}, which is stopped; {how}"]
 
 
 def test_a_ring_of_waiting_is_named_and_not_walked_for_ever() -> None:
@@ -149,9 +147,9 @@ def test_every_process_has_a_line() -> None:
         (replica(1, "starting", silent=9.0), "starts"),
         (
             replica(1, "pushing", "server-0", silent=9.0),
-            "is silent; when it was heard last it waited for server-0 to apply its push",
+            "is silent; at its last message it waited for server-0 to apply its push",
         ),
-        (replica(1, silent=9.0), "is silent; when it was heard last it computed"),
+        (replica(1, silent=9.0), "is silent; at its last message it computed"),
     ],
 )
 def test_what_a_replica_does_is_said_in_words(row: Event, said: str) -> None:
@@ -160,7 +158,7 @@ def test_what_a_replica_does_is_said_in_words(row: Event, said: str) -> None:
 
 def test_of_one_that_is_silent_it_is_said_how_long_ago_it_was_heard() -> None:
     (said,) = waiting.table({"each": [replica(1, seconds=70.0, silent=9.0)]}, is_here=False)
-    assert "is silent; when it was heard last it computed, 9.0 s ago;" in said
+    assert "is silent; at its last message it computed, 9.0 s ago;" in said
 
 
 JUDGING: Event = {
@@ -179,8 +177,8 @@ def test_an_evaluator_has_a_line_and_one_that_is_silent_is_named() -> None:
     assert said == "evaluator-1 (process 7) judges the parameters of sample 12,000, for 1.5 s"
     silent = JUDGING | {"silent_seconds": 8.0, "pid": 0}
     (said,) = waiting.conclusions({"evaluators": [silent]}, is_here=False)
-    assert said.startswith("evaluator-1 has said nothing for 8.0 s")
-    assert doing.evaluator_does(silent).startswith("is silent; when it was heard last it judged")
+    assert said.startswith("evaluator-1 sent no message for 8.0 s")
+    assert doing.evaluator_does(silent).startswith("is silent; at its last message it judged")
     assert doing.evaluator_does({"doing": "idle"}) == "waits for parameters to judge"
 
 

@@ -231,7 +231,7 @@ class Site:
             words = [*_PROGRAM, "worker", "--address", address, "--cores", str(_CORES)]
             self._lent[host] = self._start(host, words, "machine")
         for host in self.places.replicas:
-            self._await_word(host, "machine", "lent to the cluster", self._lent[host])
+            self._await_word(host, "machine", "joined the cluster", self._lent[host])
 
     def _station_words(self, host: int) -> list[str]:
         named: Mapping[str, object] = {

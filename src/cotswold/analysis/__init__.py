@@ -1,4 +1,4 @@
-"""Looking at what was learnt: selectivity, stimuli, extremes, features, plots, the report."""
+"""Analysis of trained networks: selectivity, stimuli, extremes, features, plots, the report."""
 
 from __future__ import annotations
 

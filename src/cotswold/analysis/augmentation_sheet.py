@@ -1,4 +1,4 @@
-"""Training pictures beside what augmentation makes of them.
+"""Training images with their augmented variants.
 
 Knows: prepared values as colours, which variant an epoch sees. Does not know: recipes, transforms.
 """
@@ -14,12 +14,22 @@ from cotswold.data import Store
 from cotswold.data.loading.batching import Maker, Varying, Wanted
 
 _WIDTH = 1200
-"""Pixels of a sheet at least."""
+"""Smallest width of a sheet in pixels."""
 
 
 def sheet_of_variants(store: Store, varying: Varying, seed: int, samples: int, epochs: int) -> Image.Image:
-    """A row a picture: as it is, then as the first epochs learn from it. The first training samples of a
-    store are shown."""
+    """Return a sheet of the first training images of a store, one per row, with augmented variants.
+
+    Args:
+        store: the store.
+        varying: the augmentation.
+        seed: the recipe's training.seed.
+        samples: number of images.
+        epochs: number of variants, those of the first epochs.
+
+    Returns:
+        An image; the first column shows the images without augmentation.
+    """
     rows = np.arange(min(samples, store.splits["train"]))
     makers = [
         Maker(store, "train", varying=None, seed=seed),
@@ -35,7 +45,7 @@ def sheet_of_variants(store: Store, varying: Varying, seed: int, samples: int, e
 
 
 def _coloured(values: Floats, original: Floats) -> NDArray[np.uint8]:
-    """Values (channel, y, x) as RGB (y, x, 3), black to white as in the ``original``."""
+    """Return values (channel, y, x) as RGB (y, x, 3), with the range of the ``original``."""
     least, greatest = float(original.min()), float(original.max())
     grey = np.clip(255 * (values - least) / ((greatest - least) or 1.0), 0, 255).round().astype(np.uint8)
     return np.repeat(grey, 4 - len(grey), axis=0)[:3].transpose(1, 2, 0)

@@ -1,6 +1,6 @@
-"""How a supervised network answers labelled pictures.
+"""Classification of labelled samples by a supervised network.
 
-Knows: confusion, example pictures. Does not know: where pictures come from.
+Knows: confusion, example images. Does not know: where samples come from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotswold.errors import SourceError
 
 @dataclass(frozen=True)
 class Example:
-    """A picture as the network saw it (a data URI), its class and the network's answer."""
+    """An image as the network sees it (a data URI), its class and the prediction."""
 
     image: str = field(repr=False)
     truth: str
@@ -30,7 +30,16 @@ class Example:
 
 @dataclass(frozen=True)
 class Classification:
-    """``confusion[true class][answer]`` counts the pictures of a split."""
+    """Confusion of a supervised network on a split.
+
+    Attributes:
+        step: step of the evaluated checkpoint.
+        split: name of the split, or of the source.
+        classes: names of the classes.
+        confusion: ``confusion[true class][predicted class]`` counts samples.
+        right: examples that were classified correctly.
+        wrong: examples that were misclassified.
+    """
 
     step: int
     split: str
@@ -41,17 +50,17 @@ class Classification:
 
     @property
     def pictures(self) -> int:
-        """How many were classified."""
+        """Number of classified samples."""
         return sum(sum(row) for row in self.confusion)
 
     @property
     def accuracy(self) -> float:
-        """The part that is right."""
+        """Fraction of samples classified correctly."""
         return sum(row[label] for label, row in enumerate(self.confusion)) / max(1, self.pictures)
 
     @property
     def mistakes(self) -> list[tuple[int, str, str]]:
-        """How often a class (the second) was taken for another (the third), the most frequent first."""
+        """Misclassifications as (count, true class, predicted class), the most frequent first."""
         found = [
             (count, self.classes[truth], self.classes[answer])
             for truth, row in enumerate(self.confusion)
@@ -63,38 +72,60 @@ class Classification:
     def __repr__(self) -> str:
         said = (
             f"Classification of step {self.step}: {self.accuracy:.2%} of {self.pictures:,} samples of "
-            f"{self.split} are right, {len(self.classes)} classes"
+            f"{self.split} are correct, {len(self.classes)} classes"
         )
-        mistakes = (f"  {truth} taken for {answer}: {count:,}" for count, truth, answer in self.mistakes[:3])
+        mistakes = (
+            f"  {truth} predicted as {answer}: {count:,}" for count, truth, answer in self.mistakes[:3]
+        )
         return "\n".join([said, *mistakes])
 
     def _repr_html_(self) -> str:
-        caption = f"{self.accuracy:.2%} of {self.pictures:,} samples of {self.split} are right"
+        caption = f"{self.accuracy:.2%} of {self.pictures:,} samples of {self.split} are correct"
         if len(self.classes) > _CLASSES_SHOWN:
             rows = [[truth, answer, f"{count:,}"] for count, truth, answer in self.mistakes[:_CLASSES_SHOWN]]
-            return html_table(f"{caption}; the most frequent mistakes", ["class", "answer", "samples"], rows)
+            return html_table(
+                f"{caption}; the most frequent mistakes", ["class", "predicted", "samples"], rows
+            )
         rows = [
             [name, *(f"{count:,}" for count in row)]
             for name, row in zip(self.classes, self.confusion, strict=True)
         ]
-        return html_table(caption, ["class ↓, answer →", *self.classes], rows)
+        return html_table(caption, ["class ↓, predicted →", *self.classes], rows)
 
     def to_json(self) -> str:
-        """Text that `from_json` reads."""
+        """Return JSON text for `from_json`."""
         return CLASSIFICATION.to_json(self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Classification:
-        """The inverse of `to_json`; raises RunError for text that is something else, or damaged."""
+        """Return the classification in JSON text.
+
+        Args:
+            text: the result of `to_json`.
+
+        Raises:
+            RunError: for any other or damaged text.
+        """
         return CLASSIFICATION.from_json(text)
 
     @classmethod
     def read(cls, path: Path) -> Classification | None:
-        """The classification in a file; None where there is no file, RunError where it is damaged."""
+        """Return the classification in a file; None if the file does not exist.
+
+        Args:
+            path: a file written by `write`.
+
+        Raises:
+            RunError: if the file is damaged.
+        """
         return CLASSIFICATION.read(path)
 
     def write(self, path: Path) -> None:
-        """Have a file hold it, whole or not at all."""
+        """Write a file atomically.
+
+        Args:
+            path: the file; an existing one is replaced.
+        """
         CLASSIFICATION.write(path, self)
 
 
@@ -111,7 +142,19 @@ def classify(
     split: str,
     examples: int = 8,
 ) -> Classification:
-    """The answers (greatest output) to batches of pictures and labels; SourceError where there are none."""
+    """Classify batches of samples, and count the confusion.
+
+    Args:
+        network: maps samples to outputs (sample, class); the largest output is the prediction.
+        batches: pairs of images (sample, channel, y, x) and labels (sample,).
+        classes: names of the classes.
+        step: step of the network's checkpoint.
+        split: name of the split.
+        examples: number of correct and of wrong examples to keep.
+
+    Raises:
+        SourceError: if `batches` is empty.
+    """
     confusion = np.zeros((len(classes), len(classes)), np.int64)
     right: list[Example] = []
     wrong: list[Example] = []
@@ -125,6 +168,6 @@ def classify(
                 shown = picture(signed(pictures[index].float().cpu().numpy()))
                 kept.append(Example(jpeg_uri(shown), classes[truth], classes[answer]))
     if not confusion.any():
-        raise SourceError(f"there is no sample to classify in {split}")
+        raise SourceError(f"{split} has no samples to classify")
     rows = tuple(tuple(int(value) for value in row) for row in confusion)
     return Classification(step, split, tuple(classes), rows, tuple(right), tuple(wrong))

@@ -1,7 +1,7 @@
-"""Responses of a layer in a file, for people who want to go on with them.
+"""Write the responses of a layer to a file.
 
-Knows: .npy written row by row and .npz, rows in the order of the pictures, names beside them. Does not know:
-which layer, which pictures.
+Knows: .npy written row by row and .npz, rows in the order of the images, names and labels. Does not know:
+layers, sources.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotswold.errors import MachineError, SourceError, UserError
 from cotswold.files.durable import PARTIAL, disk_errors
 
 Named = tuple[Tensor, Sequence[str], Sequence[int]]
-"""A batch: pictures ``(image, channel, y, x)``, what each is called, its label (-1 for none)."""
+"""A batch: images ``(image, channel, y, x)``, their names, their labels (-1 for none)."""
 
 
 def write_features(
@@ -31,19 +31,31 @@ def write_features(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[int, ...]:
-    """Write responses ``(image, ...)``, float32, to ``out``; returns their shape.
+    """Write responses to a file, with names and labels.
 
-    Memory is that of one batch and of all names. ``out`` ends in .npy, and names and labels go to a .csv
-    beside it, or in .npz, with arrays ``features``, ``names`` and ``labels``. Raises UserError for another
-    ending or a file that exists, SourceError where there is no picture, DiskFullError; nothing is left behind
-    then.
+    Memory holds one batch, and all names.
+
+    Args:
+        respond: maps images (image, channel, y, x) to responses (image, ...).
+        batches: images with their names and labels (-1 for none).
+        out: the file. `.npy` holds float32 responses, and a `.csv` file of the same stem names and labels;
+            `.npz` holds arrays ``features``, ``names`` and ``labels``.
+        progress: called with the number of images done.
+
+    Returns:
+        Shape of the responses, (image, ...).
+
+    Raises:
+        UserError: if `out` has another ending, or exists.
+        SourceError: if there are no images.
+        DiskFullError: if the disk is full. After an error no file is left.
     """
     if out.suffix not in (".npy", ".npz"):
-        raise UserError(f"{out} ends neither in .npy nor in .npz; choose one of them")
+        raise UserError(f"{out} must end in .npy or .npz")
     table = out.with_suffix(".csv")
     for path in (out, table) if out.suffix == ".npy" else (out,):
         if path.exists():
-            raise UserError(f"{path} exists already; choose another name, or delete it")
+            raise UserError(f"{path} exists already; give another name, or delete it")
     beside = [out.with_name(f"{out.name}.{os.getpid()}{kind}{PARTIAL}") for kind in ("", ".zip", ".csv")]
     rows, packed, listed = beside
     names: list[str] = []
@@ -89,7 +101,7 @@ def _write_rows(
         if progress is not None:
             progress(len(names))
     if each is None:
-        raise SourceError("there is no picture to write features of; name a source with pictures")
+        raise SourceError("the source has no images; features need at least one")
     shape = (len(names), *each)
     file.seek(0)
     _write_header(file, shape)
@@ -97,7 +109,7 @@ def _write_rows(
 
 
 def _write_header(file: BinaryIO, shape: tuple[int, ...]) -> None:
-    """NumPy leaves room for the number of rows to grow, so the header has one length whatever the number."""
+    """Write the header of an array; NumPy pads it to a length that does not depend on the number of rows."""
     header = {"descr": "<f4", "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)
 

@@ -1,7 +1,7 @@
-"""Figures of matplotlib for notebooks and scripts: a run's curves, a stack's filters.
+"""Matplotlib figures for notebooks and scripts: a run's curves, a stack's filters.
 
-Knows: matplotlib's objects, never pyplot: no backend is chosen, no state is left behind. Does not know:
-pages, which draw the same curves and filters.
+Knows: matplotlib's objects, not pyplot: it selects no backend and leaves no state. Does not know: the report,
+which draws the same curves and filters.
 """
 
 from __future__ import annotations
@@ -29,16 +29,24 @@ _FILTERS_INCHES, _LINE_INCHES, _LETTERS_INCH = 4.2, 0.2, 13
 
 
 def curves(run: RunDirectory | Iterable[Event]) -> Figure:
-    """Training and validation curves over steps, one pair of axes for each stack.
+    """Plot training and validation curves over steps.
 
-    A run that is supervised has one for the loss and one for the accuracy. ``run`` is a run's directory, or
-    its events, and may still be in training. Raises UserError where no step is in the log yet, MachineError
-    for a log that is damaged.
+    A run of stacks has one panel per stack, a supervised run one for the loss and one for the accuracy.
+
+    Args:
+        run: a run's directory, or its events; the run may still be in training.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        UserError: if the log has no step yet.
+        MachineError: if the log is damaged.
     """
     history = History.of(read_events(run.events) if isinstance(run, RunDirectory) else run)
     panels = learning_panels(history)
     if not panels:
-        raise UserError("nothing has been learnt yet: no step is in the log; call again when there is one")
+        raise UserError("the log has no step yet; call again after the first step")
     columns = min(_COLUMNS, len(panels))
     rows = ceil(len(panels) / columns)
     figure = Figure(figsize=(columns * _PANEL_INCHES[0], rows * _PANEL_INCHES[1]), layout="constrained")
@@ -50,22 +58,32 @@ def curves(run: RunDirectory | Iterable[Event]) -> Figure:
 
 
 def filters(stack: SparseAutoencoderStack, *, count: int = 64, name: str = "the stack") -> Figure:
-    """A grid of ``count`` filters from blocks all over the map, each scaled by itself; grey is 0.
+    """Plot a grid of filters from random positions of the map, each scaled separately; grey is 0.
 
-    Filters of one channel are grey, those of three are colours; of more channels, as in every stack above the
-    first, the first three principal components are shown. The same filters are shown every time.
-    Filters that see one pixel, as those of vectors and frames, are rows of one map of colours. Raises
-    UserError for a count below 1. ``name`` is what the title calls the stack.
+    Filters of one channel are grey, of three channels coloured; of more channels, as in every stack above the
+    first, the first three principal components are shown. Filters that see one pixel, as for vectors and
+    frames, are rows of one colour map. Every call shows the same filters.
+
+    Args:
+        stack: the stack.
+        count: number of filters.
+        name: name of the stack in the title.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        UserError: if `count` is below 1.
     """
     if count < 1:
-        raise UserError(f"{count} filters make no figure; ask for 1 or more")
+        raise UserError(f"count must be at least 1, got {count}")
     layer = stack.geometry.filters
     chosen = places(layer.grid, layer.neurons, count)
     columns = ceil(sqrt(len(chosen)))
     rows = ceil(len(chosen) / columns)
     total = layer.grid[0] * layer.grid[1] * layer.neurons
     which = f"all {total:,}" if len(chosen) == total else f"{len(chosen):,} of {total:,}"
-    drawn = "" if len(chosen) == total else ", drawn at random from all over the map"
+    drawn = "" if len(chosen) == total else ", from random positions of the map"
     flat = layer.y.size == layer.x.size == 1
     meaning = _ROWS if flat else _meaning(layer.input.channels)
     title = f"{which} filters of {name}{drawn}; {meaning}"
@@ -84,11 +102,11 @@ def filters(stack: SparseAutoencoderStack, *, count: int = 64, name: str = "the 
     return figure
 
 
-_ROWS = "a row is a filter, red is positive, blue negative, white 0"
+_ROWS = "each row is a filter; red is positive, blue negative, white 0"
 
 
 def _rows(figure: Figure, stack: SparseAutoencoderStack, chosen: Sequence[FilterPlace]) -> None:
-    """Filters that see one pixel, such as those of vectors: a row each, a column a channel."""
+    """Draw filters that see one pixel, such as those of vectors: a row per filter, a column per channel."""
     values = np.stack([filter_weights(stack, place)[:, 0, 0] for place in chosen])
     reach = float(np.abs(values).max()) or 1.0
     axes = figure.subplots()
@@ -102,12 +120,12 @@ def _rows(figure: Figure, stack: SparseAutoencoderStack, chosen: Sequence[Filter
 
 
 def _meaning(channels: int) -> str:
-    """What the colours of tiles mean."""
+    """Return the meaning of the colours of tiles."""
     if channels == 1:
         return "mid-grey is 0, white positive"
     if channels == 3:
         return "red, green and blue are its three channels, mid-grey is 0"
     return (
-        f"its {channels} channels are no colours: shown are each filter's first three principal components, "
+        f"colours show the first three principal components of each filter's {channels} channels, "
         "mid-grey is 0"
     )

@@ -1,6 +1,6 @@
-"""Filters of a stack as small pictures, drawn from blocks all over its map.
+"""Filters of a stack as small images, from random positions of its map.
 
-Knows: how filters lie in a stack, how signed values become colours. Does not know: pages, figures.
+Knows: the layout of filters in a stack, colours of signed values. Does not know: the report, figures.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cotswold.nn import SparseAutoencoderStack
 
 @dataclass(frozen=True)
 class FilterPlace:
-    """A filter of a stack: the row and column of its block, its number within the block."""
+    """Position of a filter in a stack: row and column of its block, index within the block."""
 
     block_y: int
     block_x: int
@@ -24,9 +24,9 @@ class FilterPlace:
 
 
 def places(grid: tuple[int, int], neurons: int, most: int) -> list[FilterPlace]:
-    """At most so many filters of a grid of blocks, drawn at random without repetition, in order.
+    """Return at most ``most`` random filters of a grid of blocks, without repetition, in order.
 
-    The same ones every time.
+    Every call returns the same filters.
     """
     total = grid[0] * grid[1] * neurons
     chosen = np.random.default_rng(0).choice(total, min(most, total), replace=False)
@@ -35,7 +35,7 @@ def places(grid: tuple[int, int], neurons: int, most: int) -> list[FilterPlace]:
 
 
 def filter_weights(stack: SparseAutoencoderStack, place: FilterPlace) -> NDArray[np.float32]:
-    """The weights of a filter, ``(channel, y, x)``."""
+    """Return the weights of a filter, ``(channel, y, x)``."""
     layer = stack.geometry.filters
     one = stack.filters[place.block_y, place.block_x, :, :, place.neuron].detach().float().cpu().numpy()
     found: NDArray[np.float32] = one.reshape(layer.y.size, layer.x.size, layer.input.channels)
@@ -43,5 +43,5 @@ def filter_weights(stack: SparseAutoencoderStack, place: FilterPlace) -> NDArray
 
 
 def filter_tile(stack: SparseAutoencoderStack, place: FilterPlace) -> NDArray[np.uint8]:
-    """A filter as an RGB picture ``(field_y, field_x, 3)``, scaled by itself: 0 is mid-grey."""
+    """Return a filter as an RGB image ``(field_y, field_x, 3)``, scaled separately: 0 is mid-grey."""
     return signed(filter_weights(stack, place))

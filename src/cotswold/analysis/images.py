@@ -1,6 +1,6 @@
-"""Filters, stimuli and photographs as small pictures for a page.
+"""Filters, stimuli and photographs as small images for a page.
 
-Knows: how signed values become colours, contact sheets, data URIs. Does not know: networks, pages.
+Knows: colours of signed values, contact sheets, data URIs. Does not know: networks, pages.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Floats = NDArray[np.float32]
 
 
 def signed(values: Floats) -> NDArray[np.uint8]:
-    """Values ``(channel, y, x)`` of either sign as RGB ``(y, x, 3)``: 0 is mid-grey.
+    """Return signed values ``(channel, y, x)`` as RGB ``(y, x, 3)``: 0 is mid-grey.
 
-    One channel is shown in grey; of more than three the first three principal ones are shown.
+    One channel is shown in grey; of more than three channels, the first three principal components.
     """
     if len(values) not in (1, 3):
         flat = values.reshape(len(values), -1)
@@ -36,7 +36,7 @@ def signed(values: Floats) -> NDArray[np.uint8]:
 def contact_sheet(
     tiles: Sequence[NDArray[np.uint8]], columns: int | None = None, least: int = 300
 ) -> Image.Image:
-    """RGB tiles ``(y, x, 3)`` side by side, transparent between them, scaled up to ``least`` pixels."""
+    """Return RGB tiles ``(y, x, 3)`` in a grid, transparent between them, scaled up to ``least`` pixels."""
     height, width = tiles[0].shape[:2]
     columns = columns or ceil(sqrt(len(tiles)))
     lines = ceil(len(tiles) / columns)
@@ -52,14 +52,14 @@ def contact_sheet(
 
 
 def picture(values: NDArray[np.uint8], least: int = 96) -> Image.Image:
-    """An RGB array ``(y, x, 3)``, scaled up by a whole number to at least ``least`` pixels."""
+    """Return an RGB array ``(y, x, 3)`` as an image, scaled up by an integer to at least ``least`` pixels."""
     times = max(1, ceil(least / max(values.shape[:2])))
     size = values.shape[1] * times, values.shape[0] * times
     return Image.fromarray(values, "RGB").resize(size, Image.Resampling.NEAREST)
 
 
 def thumbnail(photograph: Image.Image, side: int = 96) -> Image.Image:
-    """The centre of a photograph, square."""
+    """Return the square centre of a photograph."""
     small = photograph.convert("RGB")
     edge = min(small.size)
     left, top = (small.width - edge) // 2, (small.height - edge) // 2
@@ -67,17 +67,17 @@ def thumbnail(photograph: Image.Image, side: int = 96) -> Image.Image:
 
 
 def png_uri(image: Image.Image) -> str:
-    """A picture without loss, as an address that holds it."""
+    """Return an image as a lossless data URI."""
     return _uri(image, "PNG", optimize=True)
 
 
 def png_file_uri(path: Path) -> str:
-    """A PNG file as it is, as an address that holds it."""
+    """Return a PNG file, unchanged, as a data URI."""
     return _address("PNG", path.read_bytes())
 
 
 def jpeg_uri(image: Image.Image) -> str:
-    """A photograph, as an address that holds it."""
+    """Return a photograph as a data URI."""
     return _uri(image.convert("RGB"), "JPEG", quality=80)
 
 

@@ -1,7 +1,7 @@
-"""The layers of a network of stacks by name.
+"""Layers of a network of stacks, by name.
 
-Knows: which maps a stack makes and how to get several of them from one forward pass. Does not know: what is
-done with responses.
+Knows: the maps of a stack, and how to compute several of them in one forward pass. Does not know: the use of
+responses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ _PARTS: tuple[MapName, ...] = ("filters", "pooled", "output")
 
 @dataclass(frozen=True, order=True)
 class Layer:
-    """One map of one stack, counted from 0 at the input; its name counts from 1, as people do.
+    """A map of a stack. Stacks count from 0 at the input; in names they count from 1.
+
+    Args:
+        stack: index of the stack, from 0.
+        part: "filters", "pooled" or "output".
 
     >>> Layer.named("2.pooled") == Layer(1, "pooled"), str(Layer(1, "pooled"))
     (True, '2.pooled')
@@ -33,13 +37,21 @@ class Layer:
 
     @classmethod
     def named(cls, name: str) -> Layer:
-        """The layer called ``<stack>.<filters|pooled|output>``; raises UserError for anything else."""
+        """Return the layer of a name ``<stack>.<filters|pooled|output>``.
+
+        Args:
+            name: such as "2.pooled".
+
+        Raises:
+            UserError: for any other text.
+        """
         number, _, part = name.partition(".")
         for known in _PARTS:
             if part == known and number.isdigit() and int(number) >= 1:
                 return cls(int(number) - 1, known)
         raise UserError(
-            f"{name!r} is no layer; write a stack from 1 upwards and one of its maps, such as 2.pooled"
+            f"{name!r} is not a layer; write the number of a stack, from 1, and one of its maps, such as "
+            "2.pooled"
         )
 
     def __str__(self) -> str:
@@ -47,10 +59,17 @@ class Layer:
 
 
 class StackLayers:
-    """Responses of chosen layers of a network of stacks, from the input upwards; nothing is computed twice.
+    """Computes responses of selected layers of a network of stacks, from the input upwards, in one pass.
 
-    Pictures are brought to the device of the stacks. Raises UserError for a stack that the network does not
-    have.
+    Calling it with images (image, channel, y, x) yields the name and the map of each layer. Images are moved
+    to the device of the stacks.
+
+    Args:
+        network: the network.
+        layers: the layers.
+
+    Raises:
+        UserError: if the network does not have one of the stacks.
     """
 
     def __init__(self, network: StackNetwork, layers: Iterable[Layer]) -> None:
@@ -58,10 +77,10 @@ class StackLayers:
         self.layers = sorted(set(layers), key=lambda layer: (layer.stack, _PARTS.index(layer.part)))
         for layer in self.layers:
             if layer.stack >= len(self.stacks):
-                raise UserError(f"there is no layer {layer} in a network of {len(self.stacks)} stacks")
+                raise UserError(f"the network has {len(self.stacks)} stacks; layer {layer} does not exist")
 
     def __call__(self, pictures: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Name and map ``(image, channel, y, x)`` of each layer."""
+        """Yield name and map ``(image, channel, y, x)`` of each layer."""
         x = pictures.to(self.stacks[0].filters.device)
         top = max((layer.stack for layer in self.layers), default=-1)
         for index, stack in enumerate(self.stacks[: top + 1]):
@@ -87,10 +106,19 @@ class StackLayers:
                 yield str(Layer(index, "output")), x
 
     def first(self, pictures: Tensor) -> Tensor:
-        """The map of the lowest of the layers alone."""
+        """Return the map of the lowest layer only.
+
+        Args:
+            pictures: images (image, channel, y, x).
+        """
         return next(responses for _, responses in self(pictures))
 
 
 def top_layers(network: StackNetwork, part: MapName = "pooled") -> Sequence[Layer]:
-    """The same map of every stack."""
+    """Return the same map of every stack.
+
+    Args:
+        network: the network.
+        part: "filters", "pooled" or "output".
+    """
     return [Layer(index, part) for index in range(len(network.stacks))]

@@ -1,6 +1,6 @@
-"""A run's curves, one panel for each: lines of training and of validation, and a caption.
+"""Learning curves of a run, one panel each: lines of training and of validation, and a caption.
 
-Knows: the history of a run, how long curves are thinned. Does not know: how a panel is drawn.
+Knows: the history of a run, how to thin long curves. Does not know: how a panel is drawn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _POINTS = 240  # more than a plot of this width can show
 
 @dataclass(frozen=True)
 class Panel:
-    """What is drawn into one pair of axes; ``name`` tells it from others of the run."""
+    """Content of one plot; ``name`` identifies it within the run."""
 
     name: str
     lines: Sequence[Line]
@@ -27,7 +27,7 @@ class Panel:
 
 
 def learning_panels(history: History) -> list[Panel]:
-    """The objective of every stack, or loss and accuracy of a supervised run: training and validation."""
+    """Return panels of learning curves, one per stack, or loss and accuracy of a supervised run."""
     found = []
     x = "samples" if history.counts_samples else "step"
     for number, phase in sorted(history.phases.items()):
@@ -66,12 +66,12 @@ def _panel(
         caption = label.capitalize()
         if validation:
             last = validation.values[-1]
-            caption += f", validation at the end {percent(last) if curve == 'accuracy' else plain(last)}"
+            caption += f", final validation value {percent(last) if curve == 'accuracy' else plain(last)}"
     return Panel(name, lines, x, label, caption)
 
 
 def thinned(curve: Curve) -> tuple[list[int], list[float]]:
-    """At most so many points as can be seen: the last of neighbouring steps, the mean of their values."""
+    """Return at most as many points as are visible: the last of neighbouring steps, their mean value."""
     steps, values = curve.steps, curve.values
     stride = -(-len(steps) // _POINTS)
     starts = range(0, len(steps), stride)

@@ -1,7 +1,7 @@
-"""Line plots: into axes of matplotlib, or as small SVG texts that take their colours from a page.
+"""Line plots: in matplotlib axes, or as small SVG texts with the colours of a page.
 
-Knows: matplotlib without its global state (pyplot), and how colours become CSS variables, so that one drawing
-serves light and dark pages. Does not know: what the numbers mean.
+Knows: matplotlib without its global state (pyplot), colours as CSS variables, so that one drawing serves
+light and dark pages. Does not know: the meaning of the numbers.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, SymmetricalLogLocator
 
 Scale = Literal["linear", "log", "symlog"]
-"""Of y; symlog is linear to 1 and logarithmic above, so that 0 is on it."""
+"""Scale of y; symlog is linear up to 1 and logarithmic above, so that 0 is on it."""
 INK, FAINT = "#010203", "#010204"
 SERIES = ("#010211", "#010212", "#010213", "#010214")
-"""Colours that no reader ever sees: each stands for a variable of the page's style."""
+"""Placeholder colours: each stands for a CSS variable of the page."""
 _VARIABLES = {INK: "--ink-2", FAINT: "--line", **{colour: f"--s{i}" for i, colour in enumerate(SERIES, 1)}}
 
 _STYLE: dict[Any, Any] = {
@@ -48,9 +48,10 @@ _STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Line:
-    """One curve.
+    """A curve.
 
-    ``colour`` counts the page's series from 0. ``dots`` marks every point; a single one is always marked.
+    ``colour`` is an index into the page's series, from 0. ``dots`` marks every point; a single point is
+    always marked.
     """
 
     label: str
@@ -63,7 +64,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """A shaded range, of x where ``axis`` is "x", with a label."""
+    """A labelled, shaded range; of x if ``axis`` is "x"."""
 
     low: float
     high: float
@@ -73,10 +74,10 @@ class Band:
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours of lines, one after the other, and of bands."""
+    """Colours of lines, in order, and of bands."""
 
     series: Sequence[str] = ("#2f6db5", "#c9622b", "#3a8a5c", "#8a5aa8")
-    """By default those of the page when it is light."""
+    """Default: the page's colours in light mode."""
     shade: str = "#e4e1da"
 
 
@@ -92,7 +93,7 @@ def draw(
     bottom: float | None = None,
     top: float | None = None,
 ) -> None:
-    """Draw lines and bands with their labels; a legend where there are several."""
+    """Draw lines and bands with their labels; with a legend if there are several."""
     for band in bands:
         span = axes.axvspan if band.axis == "x" else axes.axhspan
         span(band.low, band.high, color=palette.shade, alpha=0.45, linewidth=0, label=band.label)
@@ -114,7 +115,7 @@ def draw(
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     else:
         axes.set_yscale(scale)
-    if x in ("step", "samples"):  # there is none between two
+    if x in ("step", "samples"):  # only whole numbers exist
         axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     axes.set_ylim(bottom=bottom, top=top)
@@ -124,7 +125,7 @@ def draw(
 
 
 def short(value: float) -> str:
-    """A number as a tick shows it, thousands as k and millions as M.
+    """Return a number as a tick label, with k for thousands and M for millions.
 
     >>> short(500), short(15_000), short(2_500_000)
     ('500', '15k', '2.5M')
@@ -146,7 +147,7 @@ def plot(
     bottom: float | None = None,
     top: float | None = None,
 ) -> str:
-    """An ``<svg>`` element of some kilobytes; ``name`` keeps its ids apart from those of other plots."""
+    """Return an ``<svg>`` element of some kilobytes; ``name`` makes its ids unique on a page."""
     with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=(4.2, 2.6), layout="constrained")
         axes = figure.subplots()
@@ -158,7 +159,7 @@ def plot(
 
 
 def _for_page(svg: str) -> str:
-    """The element alone, its width left to the page, its colours replaced by variables."""
+    """Return the element alone, without a width, its colours replaced by CSS variables."""
     svg = svg[svg.index("<svg") :]
     start, end = svg.index("<metadata>"), svg.index("</metadata>") + len("</metadata>")
     svg = svg[:start] + svg[end:]

@@ -1,6 +1,6 @@
-"""How well a network predicts the numbers of labelled samples.
+"""Regression errors of a network on labelled samples.
 
-Knows: squared errors, the variance that is explained. Does not know: where samples come from.
+Knows: squared errors, explained variance. Does not know: where samples come from.
 """
 
 from __future__ import annotations
@@ -19,21 +19,30 @@ from cotswold.errors import SourceError
 
 @dataclass(frozen=True)
 class Regression:
-    """Errors on the samples of a split, one figure for each number that is predicted."""
+    """Regression errors on the samples of a split, one figure per target.
+
+    Attributes:
+        step: step of the evaluated checkpoint.
+        split: name of the split, or of the source.
+        samples: number of samples.
+        squared_error: mean squared error of each target.
+        explained: R² of each target; None if the target is constant.
+        rmse: root mean squared error of each target, in the target's unit.
+    """
 
     step: int
     split: str
     samples: int
     squared_error: tuple[float, ...]
-    """Mean over samples of the squared difference."""
+    """Mean squared error of each target."""
     explained: tuple[float | None, ...]
-    """R²: the part of the variance that is explained; None where a number is the same for all samples."""
+    """R²: fraction of the variance that is explained; None if a target is the same for all samples."""
     rmse: tuple[float, ...]
-    """The root of each squared error, in the unit of its number."""
+    """Root mean squared error of each target, in its unit."""
 
     @property
     def loss(self) -> float:
-        """What the loss `squared` measures: the squared error, summed over the numbers."""
+        """Value of the loss `squared`: the mean squared error, summed over the targets."""
         return sum(self.squared_error)
 
     def __repr__(self) -> str:
@@ -55,25 +64,43 @@ class Regression:
         ]
         caption = f"Squared loss {self.loss:.5g} over {self.samples:,} samples of {self.split}"
         return html_table(
-            caption, ["number", "mean squared error", "RMSE", "variance explained"], rows[:_ROWS]
+            caption, ["target", "mean squared error", "RMSE", "variance explained"], rows[:_ROWS]
         )
 
     def to_json(self) -> str:
-        """Text that `from_json` reads."""
+        """Return JSON text for `from_json`."""
         return REGRESSION.to_json(self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Regression:
-        """The inverse of `to_json`; raises RunError for text that is something else, or damaged."""
+        """Return the result in JSON text.
+
+        Args:
+            text: the result of `to_json`.
+
+        Raises:
+            RunError: for any other or damaged text.
+        """
         return REGRESSION.from_json(text)
 
     @classmethod
     def read(cls, path: Path) -> Regression | None:
-        """The result in a file; None where there is no file, RunError where it is damaged."""
+        """Return the result in a file; None if the file does not exist.
+
+        Args:
+            path: a file written by `write`.
+
+        Raises:
+            RunError: if the file is damaged.
+        """
         return REGRESSION.read(path)
 
     def write(self, path: Path) -> None:
-        """Have a file hold it, whole or not at all."""
+        """Write a file atomically.
+
+        Args:
+            path: the file; an existing one is replaced.
+        """
         REGRESSION.write(path, self)
 
 
@@ -88,15 +115,24 @@ def regress(
     step: int,
     split: str,
 ) -> Regression:
-    """The errors of a network's outputs against targets (sample, number); SourceError where there are
-    none."""
+    """Compute the regression errors of a network's outputs.
+
+    Args:
+        network: maps samples to outputs (sample, target).
+        batches: pairs of samples and targets (sample, target).
+        step: step of the network's checkpoint.
+        split: name of the split.
+
+    Raises:
+        SourceError: if `batches` is empty.
+    """
     outputs, targets = [], []
     for samples, wanted in batches:
         with torch.no_grad():
             outputs.append(network(samples).double().cpu())
         targets.append(wanted.double().cpu())
     if not outputs:
-        raise SourceError(f"there is no sample to predict in {split}")
+        raise SourceError(f"{split} has no samples to predict")
     found, wanted = torch.cat(outputs), torch.cat(targets)
     errors = (found - wanted).square().mean(0)
     variance = wanted.var(0, correction=0)

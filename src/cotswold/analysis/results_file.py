@@ -1,4 +1,4 @@
-"""Results in the files of a run, each with a checksum of its own.
+"""Result files of a run, each with a checksum.
 
 Knows: how a result becomes JSON and is found to be damaged. Does not know: what a result is.
 """
@@ -24,7 +24,7 @@ _SEAL = "crc32"
 
 
 class Sealed(Generic[T]):
-    """Reads and writes results of one dataclass; ``what`` is what an error calls them."""
+    """Reads and writes results of one dataclass; ``what`` names them in errors."""
 
     def __init__(self, kind: type[T], what: str) -> None:
         self._adapter: TypeAdapter[T] = TypeAdapter(kind)
@@ -32,32 +32,32 @@ class Sealed(Generic[T]):
         self._what = what
 
     def to_json(self, result: T) -> str:
-        """Text that `from_json` reads; RunError for a figure that is no number."""
-        # pydantic's own JSON refuses names of folders that are no text, which Python keeps as surrogates
+        """Return JSON text for `from_json`; raises RunError for a figure that is not finite."""
+        # pydantic's JSON refuses folder names that are not valid text, which Python keeps as surrogates
         content = parse_object(json.dumps(_finite(self._adapter.dump_python(result, mode="json"))))
         text = json.dumps({_SEAL: _sealed(content), **content}, indent=1, ensure_ascii=False)
         self.from_json(text)
         return text.encode("utf-8", "backslashreplace").decode()  # JSON escapes a surrogate in the same way
 
     def from_json(self, text: str | bytes) -> T:
-        """The inverse of `to_json`; raises RunError for text that is something else, or damaged."""
+        """Return the result in JSON text; raises RunError for any other or damaged text."""
         try:
             content = parse_object(text)
             own = _sealed({name: value for name, value in content.items() if name != _SEAL})
             if content.pop(_SEAL, None) != own:
                 raise MalformedError("its checksum is not its own")
             if unknown := content.keys() - self._names:
-                raise MalformedError(f"nothing is known of {min(unknown)!r}")
+                raise MalformedError(f"it has an unknown field {min(unknown)!r}")
             return self._adapter.validate_python(content)
         except ValidationError as error:
             first = error.errors()[0]
             reason = f"{'.'.join(str(part) for part in first['loc']) or 'the file'}: {first['msg']}"
         except MalformedError as error:
             reason = str(error)
-        raise RunError(f"this is no {self._what}, or a damaged one ({reason}); run cotswold evaluate again")
+        raise RunError(f"not a valid {self._what} ({reason}); run cotswold evaluate again")
 
     def read(self, path: Path) -> T | None:
-        """The result in a file; None where there is no file. Raises RunError naming the file."""
+        """Return the result in a file, None if it does not exist. Raises RunError with the file's name."""
         try:
             return self.from_json(read_bytes(path, BYTES_MAX))
         except FileNotFoundError:
@@ -68,13 +68,13 @@ class Sealed(Generic[T]):
             raise RunError(f"{path}: {error}") from None
 
     def write(self, path: Path, result: T) -> None:
-        """Have a file hold the result, whole or not at all; a symbolic link in its place is replaced."""
+        """Write the result atomically; a symbolic link at its path is replaced."""
         with disk_errors(path, MachineError):
             replace_file(path, self.to_json(result).encode())
 
 
 def _finite(value: object) -> object:
-    """The value with None for each number that is not finite, which JSON does not have."""
+    """Replace numbers that are not finite by None, because JSON lacks them."""
     if isinstance(value, dict):
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -83,7 +83,7 @@ def _finite(value: object) -> object:
 
 
 def set_aside(path: Path) -> Path:
-    """Give a damaged file another name, and return that; raises MachineError where it cannot be."""
+    """Rename a damaged file, and return its new path; raises MachineError if that fails."""
     aside = path.with_name(f"{path.name}.damaged")
     with disk_errors(path, MachineError):
         path.replace(aside)
@@ -94,4 +94,4 @@ def _sealed(content: Object) -> str:
     try:
         return seal(content)
     except ValueError as error:
-        raise MalformedError("it has a figure that is no number") from error
+        raise MalformedError("it has a figure that is not a number") from error

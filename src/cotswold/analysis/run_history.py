@@ -1,9 +1,9 @@
-"""What the events of a run say, sorted into curves, totals and facts.
+"""Events of a run, sorted into curves, totals and facts.
 
 Knows: the kinds of events that training writes. Does not know: how they are shown.
 
-After a resumption steps come again; the later event of a step counts. A run of months writes millions of
-events; of a curve that grows too long every second point is let go.
+After a resumption, steps repeat; the later event of a step counts. A run of months writes millions of events;
+a curve that grows too long drops every second point.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from math import isfinite
 from cotswold.run import Event
 
 POINTS_MAX = 8192
-"""Points of a curve, many more than can be seen."""
+"""Largest number of points of a curve, many more than are visible."""
 
 
 @dataclass
@@ -26,24 +26,24 @@ class Curve:
     points: dict[int, float] = field(default_factory=dict)
 
     def put(self, step: int, value: float) -> None:
-        """Take in a point, in the place of an earlier one of the same step."""
+        """Add a point, which replaces an earlier one of the same step."""
         self.points[step] = value
         if len(self.points) > POINTS_MAX:
-            self.points = {step: self.points[step] for step in self.steps[::-2][::-1]}  # the newest stays
+            self.points = {step: self.points[step] for step in self.steps[::-2][::-1]}  # keeps the newest
 
     def cut(self, step: int) -> None:
         """Drop the points from a step on."""
-        if self.points and next(reversed(self.points)) >= step:  # they come in order
+        if self.points and next(reversed(self.points)) >= step:  # points are in order
             self.points = {each: value for each, value in self.points.items() if each < step}
 
     @property
     def steps(self) -> list[int]:
-        """Steps that have a value, ascending."""
+        """Steps with a value, ascending."""
         return sorted(self.points)
 
     @property
     def values(self) -> list[float]:
-        """The values at `steps`."""
+        """Values at `steps`."""
         return [self.points[step] for step in self.steps]
 
     def __bool__(self) -> bool:
@@ -52,7 +52,7 @@ class Curve:
 
 @dataclass
 class PhaseHistory:
-    """One stack (or the one phase of a joint or supervised run): its curves by name, and its totals."""
+    """One stack, or the single phase of a joint or supervised run: its curves by name, and its totals."""
 
     training: dict[str, Curve] = field(default_factory=dict)
     validation: dict[str, Curve] = field(default_factory=dict)
@@ -66,68 +66,67 @@ class PhaseHistory:
 
 _LOSSES = {
     "cluster_recalled": "{sentence}",
-    "cluster_restored": "{name} went on from its disk with {sentence}",
+    "cluster_restored": "{name} resumed from its disk with {sentence}",
     "cluster_disk": "{name}: {sentence}",
 }
-"""How events of losses are told."""
+"""Sentences for events of losses."""
 
 
 @dataclass
 class History:
-    """Everything that pages and figures need from the events."""
+    """All data from the events that pages and figures need."""
 
     start: Event = field(default_factory=dict)
     whiteness: Event = field(default_factory=dict)
     end: Event = field(default_factory=dict)
-    """The last `end` event; empty while training goes on."""
+    """Last `end` event; empty during training."""
     phases: dict[int, PhaseHistory] = field(default_factory=dict)
     waited_seconds: float = 0.0
     interval_seconds: float = 0.0
-    """Seconds of training of which `waited_seconds` passed in waiting for pictures."""
+    """Seconds of training that include `waited_seconds`, the time spent waiting for samples."""
     seconds: float = 0.0
     resumptions: int = 0
     epochs: tuple[float, ...] = ()
-    """Of each stack or of all, to which the run was prolonged last."""
+    """Total epochs of each stack, or of all, after the last extension."""
     lost_seconds: float = 0.0
-    """Seconds of the run before it began anew, since it had ended before anything was saved."""
+    """Seconds of the run before it restarted because it had ended before the first checkpoint."""
     remarks: dict[str, dict[str, int]] = field(default_factory=dict)
-    """What a method of the whole set said of its iterations (`restart`, `skipped`, `failure`): how often
-    which sentence."""
+    """Messages of a full-batch method about its iterations (`restart`, `skipped`, `failure`), with counts."""
 
     happened: dict[str, int] = field(default_factory=dict)
-    """How often something happened to processes, by the kind of event."""
+    """Number of process events, by kind."""
     losses: list[tuple[float, str]] = field(default_factory=list)
-    """Seconds of the run, and a sentence: what was lost with servers, and what disks could not take."""
+    """Losses of servers and failures of disks: seconds of the run, and a sentence."""
 
     @property
     def trains_layers(self) -> bool:
-        """Whether layers learn from labels, whatever the strategy is called; otherwise stacks do."""
+        """True if layers are trained with labels, under any strategy; otherwise stacks are trained."""
         return any(phase.facts.get("stack") == "layers" for phase in self.phases.values())
 
     @property
     def counts_evaluations(self) -> bool:
-        """Whether a step is an iteration of a method of the whole set."""
+        """True if a step is an iteration of a full-batch method."""
         return any("evaluations" in phase.training for phase in self.phases.values())
 
     @property
     def counts_samples(self) -> bool:
-        """Whether a step is a sample that is settled: replicas have no step in common."""
+        """True if a step is a completed sample, because replicas have no common step."""
         return any("staleness" in phase.training for phase in self.phases.values())
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> History:
-        """The history that a log tells."""
+        """Return the history of a log."""
         history = cls()
         history.take_all(events)
         return history
 
     def take_all(self, events: Iterable[Event]) -> None:
-        """Take in events one after the other; what came before one that is damaged stays."""
+        """Add events in order; those before a damaged one stay."""
         for event in events:
             self._take(event)
 
     def phase(self, number: int) -> PhaseHistory:
-        """The phase of this number, from 0."""
+        """Return the phase of this number, from 0."""
         return self.phases.setdefault(number, PhaseHistory())
 
     def _take(self, event: Event) -> None:
@@ -155,7 +154,7 @@ class History:
                 self.losses.append((number(event, "seconds") or 0.0, _LOSSES[kind].format_map(event)))
 
     def _begin_anew(self, lost_seconds: float) -> None:
-        """Forget what came to nothing."""
+        """Forget a start of the run that was lost."""
         self.end, self.phases, self.remarks = {}, {}, {}
         self.waited_seconds = self.interval_seconds = 0.0
         self.resumptions += 1
@@ -181,16 +180,16 @@ class History:
 
     def _take_pace(self, phase: PhaseHistory, event: Event) -> None:
         waited = number(event, "waited_seconds")
-        if waited is not None:  # a method of the whole set waits for none
+        if waited is not None:  # a full-batch method waits for no samples
             self.waited_seconds += waited
             self.interval_seconds += number(event, "interval_seconds") or 0.0
         for name in PACES:
             value = number(event, name)
             if value is not None:
-                seconds = number(event, "training_seconds")  # not in old logs
+                seconds = number(event, "training_seconds")  # missing in old logs
                 at = round(1000 * ((number(event, "seconds") or 0.0) if seconds is None else seconds))
                 sessions = phase.paces.setdefault(name, {})
-                for earlier in sessions.values():  # what was lost in a pause came again
+                for earlier in sessions.values():  # work that was lost in a pause was repeated
                     earlier.cut(at)
                 sessions.setdefault(self.resumptions, Curve()).put(at, value)
 
@@ -204,7 +203,7 @@ class History:
 
 
 def _figures_out(sentence: str) -> str:
-    """A sentence without its figures, so that those of one kind are counted together."""
+    """Replace the figures of a sentence, so that equal sentences are counted together."""
     return re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "…", sentence)
 
 
@@ -214,7 +213,7 @@ _NO_CURVES = ("time", "seconds", "step", "at", "of", "stack")
 
 
 def number(event: Event, name: str) -> float | None:
-    """A field that is a finite number, else None."""
+    """Return a field if it is a finite number, else None."""
     value = event.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         return None

@@ -1,6 +1,6 @@
-"""A small table as HTML, for notebooks.
+"""Small HTML tables for notebooks.
 
-Knows: escaping. Does not know: what is in the table.
+Knows: escaping. Does not know: the content.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from html import escape
 
 
 def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Rows of texts below a caption and headings."""
+    """Return rows of text below a caption and headings."""
     headings = "".join(f"<th>{escape(each)}</th>" for each in head)
     lines = "".join("<tr>" + "".join(f"<td>{escape(each)}</td>" for each in row) + "</tr>" for row in rows)
     return (

@@ -1,6 +1,6 @@
-"""From the whitened space that a network sees back to colours and light that people see.
+"""Undo whitening, for images that people look at.
 
-Knows: that whitening is one colour matrix at each cosine frequency. Does not know: filters, stimuli.
+Knows: whitening is one colour matrix per cosine frequency. Does not know: filters, stimuli.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from cotswold.data.preprocessing.whitening import TOP, Float32, cosine_radii, fi
 
 
 def unwhitened(pictures: Float32, transform: Transform) -> Float32:
-    """Prepared pictures ``(image, channel, y, x)`` before whitening, up to what the filter took out.
+    """Return prepared images ``(image, channel, y, x)`` before whitening, except for what the filter removed.
 
-    Above the whitened band the filter falls to 0; there it falls again instead of being divided by.
+    Above the whitened band the filter falls to 0; there the result falls too, instead of dividing by it.
     """
     if transform.whitening is None:
         return pictures

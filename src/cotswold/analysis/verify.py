@@ -1,4 +1,4 @@
-"""Whether the results that a run holds are as they were written.
+"""Check the integrity of a run's results.
 
 Knows: which files hold results. Does not know: checkpoints, stores.
 """
@@ -15,7 +15,14 @@ from cotswold.run import RunDirectory
 
 
 def verify_results(run: str | Path) -> list[str]:
-    """A sentence about each result of a run that is damaged; empty where all are sound or not there."""
+    """Return a sentence about each damaged result of a run.
+
+    Args:
+        run: the run's directory.
+
+    Returns:
+        Sentences; empty if all results are intact or missing.
+    """
     directory = RunDirectory(Path(run).absolute())
     damaged = []
     for path, sealed in (

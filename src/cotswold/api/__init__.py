@@ -1,1 +1,1 @@
-"""What Python users call: one file a verb, and `Run`; `import cotswold` hands the names on."""
+"""The functions that Python users call, one module per verb, and `Run`; `import cotswold` exports them."""

@@ -1,6 +1,6 @@
-"""What a caller gave, looked at before it is used.
+"""Validation of arguments.
 
-Knows: kinds of values, the sentence about a wrong one. Does not know: what they are for.
+Knows: types of values, messages about wrong ones. Does not know: the use of the values.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cotswold.errors import UserError
 
 
 def check_path(what: str, value: object) -> None:
-    """Raise UserError for what is no path, such as a tensor in the place of a source of samples."""
+    """Raise UserError for a value that is not a path, such as a tensor instead of a source."""
     if not isinstance(value, str | PathLike):
         raise UserError(
             f"{what} must be a path, not {_shown(value)}; save arrays as .npy or .npz and give the path of "
@@ -21,34 +21,33 @@ def check_path(what: str, value: object) -> None:
 
 
 def check_whole(what: str, value: object) -> None:
-    """Raise UserError for what is no whole number; None says nothing."""
+    """Raise UserError for a value that is neither an integer nor None."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
-        raise UserError(f"{what} must be a whole number, not {_shown(value)}")
+        raise UserError(f"{what} must be an integer, not {_shown(value)}")
 
 
 def whole(what: str, value: object) -> int:
-    """The whole number that was given, NumPy's too; raises UserError for anything else."""
+    """Return an integer, also from NumPy. Raises UserError for anything else."""
     if value is None:
-        raise UserError(f"{what} must be a whole number, not None")
+        raise UserError(f"{what} must be an integer, not None")
     check_whole(what, value)
-    return int(value)  # type: ignore[call-overload,no-any-return]  # as was checked
+    return int(value)  # type: ignore[call-overload,no-any-return]  # checked above
 
 
 def check_number(what: str, value: object) -> None:
-    """Raise UserError for what is no number; None says nothing."""
+    """Raise UserError for a value that is neither a number nor None."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
         raise UserError(f"{what} must be a number, not {_shown(value)}")
 
 
 def check_truth(what: str, value: object) -> None:
-    """Raise UserError for what is neither True nor False; None says nothing."""
+    """Raise UserError for a value that is neither a bool nor None."""
     if value is not None and not isinstance(value, bool):
         raise UserError(f"{what} must be True or False, not {_shown(value)}")
 
 
 def check_text(what: str, value: object) -> None:
-    """Raise UserError for what is no text, or has surrogates, which no message can carry; None says
-    nothing."""
+    """Raise UserError for a value that is neither None nor a str that can be encoded as UTF-8."""
     if value is None:
         return
     if not isinstance(value, str):
@@ -57,12 +56,12 @@ def check_text(what: str, value: object) -> None:
         value.encode()
     except UnicodeEncodeError as error:
         raise UserError(
-            f"{what} {value!a:.60} has a character that is no text (a surrogate): name it in Unicode"
+            f"{what} {value!a:.60} contains a surrogate, which is not valid Unicode; remove it"
         ) from error
 
 
 def _shown(value: object) -> str:
-    """A short value as it is, the type of any other."""
+    """Return a short value itself, or the type of a long one."""
     if isinstance(value, str | int | float | tuple | list) and len(repr(value)) <= 40:
         return repr(value)
     return f"a {type(value).__name__}"

@@ -1,7 +1,7 @@
-"""Who hears the events of a run besides its log: a function of the user's, and the display.
+"""Receivers of a run's events in addition to its log: a user's function and the display.
 
-Knows: that neither may stop a run, that processes of their own write the log. Does not know: which events
-there are.
+Knows: that neither may stop a run, that other processes may write the log. Does not know: the kinds of
+events.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.2
 
 OnEvent = Callable[[Mapping[str, object]], object]
-"""What a user gives to hear every event."""
+"""A user's function that receives every event."""
 
 
 class Callback:
-    """A user's function that hears events; one that raises is reported by a warning and hears no more.
+    """A user's function that receives events; after an exception it is dropped with a warning.
 
     A KeyboardInterrupt in it asks the run to stop after its step, as Ctrl-C does.
     """
@@ -39,7 +39,7 @@ class Callback:
         self._stop = stop
 
     def __call__(self, event: Mapping[str, object]) -> None:
-        """Hand an event on."""
+        """Pass an event to the function."""
         if self._function is None:
             return
         try:
@@ -48,14 +48,19 @@ class Callback:
             if self._stop.signal is not None:
                 raise  # a second one leaves at once
             self._stop.signal, self._stop.interrupted = signal.SIGINT, True
-        except Exception as error:  # whatever it is, it is the user's, and the run goes on
+        except Exception as error:  # an error of the user's code must not stop the run
             self._function = None
-            sentence = f"on_event raised {type(error).__name__}: {error}; it hears no more of this run"
+            sentence = (
+                f"on_event raised {type(error).__name__}: {error}; it receives no more events of this run"
+            )
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 
 def all_of(watches: list[Watch]) -> Watch:
-    """Hands an event to each; where one raises it hears no more, and raises at the end if it was the last."""
+    """Return a function that passes events to all watches.
+
+    A watch that raises is dropped; the exception of the last one is raised.
+    """
     left = list(watches)
 
     def hear(event: Mapping[str, object]) -> None:
@@ -65,15 +70,15 @@ def all_of(watches: list[Watch]) -> Watch:
             except Exception:
                 left.remove(watch)
                 if not left:
-                    raise  # the log of the run says it
+                    raise  # reported in the run's log
 
     return hear
 
 
 class Follower:
-    """Hands on the events that other processes append to a log, for a `with` block; from a thread of its own.
+    """Pass on events that other processes append to a log, from a thread, in a `with` block.
 
-    A ``stop`` is passed on to this process as SIGINT, to which whoever started the others listens.
+    A request to stop is sent to this process as SIGINT, to which the launcher of the others listens.
     """
 
     def __init__(self, log: Path, hear: Watch, stop: Stop) -> None:
@@ -115,7 +120,7 @@ class Follower:
         for line in whole.splitlines():
             try:
                 event = parse_object(line)
-            except MalformedError:  # whoever reads the log later says so
+            except MalformedError:  # reported when the log is read later
                 continue
-            with suppress(Exception):  # a display that is gone; the run has its own log
+            with suppress(Exception):  # a closed display; the run has its own log
                 self._hear(event)

@@ -1,6 +1,6 @@
-"""The time, bytes and cost of evaluations of strategy `batch` on a cluster that is not at hand.
+"""Predicted time, bytes and cost of evaluations of strategy `batch` on a described cluster.
 
-Knows: how a cluster, a recipe and its data come together. Does not know: how anything is predicted or shown.
+Knows: the combination of a cluster, a recipe and its data. Does not know: the prediction, display.
 """
 
 from __future__ import annotations
@@ -22,15 +22,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PredictedEvaluations:
-    """Predictions for a recipe with strategy `batch` on a cluster."""
+    """Predictions for a recipe with strategy `batch` on a cluster.
+
+    Args:
+        cluster: The cluster.
+        recipe: The recipe.
+        patterns: Number of training samples.
+        outputs: Outputs of the network.
+        evaluations: One prediction for each number of workers.
+    """
 
     cluster: Cluster
     recipe: Recipe
     patterns: int
-    """Of the whole training set."""
+    """Number of training samples."""
     outputs: int
     evaluations: tuple[EvaluationPrediction, ...]
-    """One for each number of workers."""
+    """One prediction for each number of workers."""
 
 
 def predict_evaluations(
@@ -43,12 +51,21 @@ def predict_evaluations(
     overrides: Mapping[str, object] | Sequence[str] = (),
     progress: bool | None = None,
 ) -> PredictedEvaluations:
-    """Predict an evaluation of value and gradient on a cluster that is not at hand; nothing is trained.
+    """Predict the time of an evaluation of value and gradient on a cluster, without running anything.
 
-    ``cluster``: as for `predict_updates`. ``workers``: how many, or several numbers; all devices by default.
-    ``patterns``, ``outputs``: how many patterns there are to learn from, and how many outputs (classes, or
-    numbers to predict); where they are not given the recipe's data, which must be at hand, are asked. Raises
-    ClusterError, RecipeError, UserError (other strategies; more workers than the devices can have).
+    Args:
+        cluster: As for `predict_updates`.
+        recipe: A recipe with strategy `batch`, or its name or path.
+        workers: Number of workers, or several numbers. [all devices]
+        patterns: Number of training samples. [from the recipe's data, which must be available]
+        outputs: Outputs of the network: classes or regression targets. [from the recipe's data]
+        overrides: Changed fields of the recipe, ``{"training.epochs": 2}`` or ``["training.epochs=2"]``.
+        progress: Show progress. [if on a terminal or in a notebook]
+
+    Raises:
+        ClusterError: if the description of the cluster is invalid.
+        RecipeError: if the recipe is invalid.
+        UserError: for other strategies, or more workers than the devices can have.
     """
     from cotswold import recipe as recipes
     from cotswold import simulate
@@ -60,8 +77,8 @@ def predict_evaluations(
         wanted = recipes.load(name, override_list(overrides), display_for(progress).say)
     if not isinstance(wanted.training, BatchTraining):
         raise UserError(
-            f"{wanted.name} is {wanted.training.strategy}; evaluations are those of strategy batch, and "
-            "predict_updates predicts the others"
+            f"{wanted.name} has strategy {wanted.training.strategy}, but evaluations exist only in batch; "
+            "use predict_updates for other strategies"
         )
     wanted, patterns, outputs = _of_data(wanted, patterns, outputs)
     work = simulate.batch_work(wanted, patterns, outputs)
@@ -70,7 +87,7 @@ def predict_evaluations(
 
 
 def _of_data(recipe: Recipe, patterns: int | None, outputs: int | None) -> tuple[Recipe, int, int]:
-    """The recipe with the shape of its samples, and what was not given, from its data."""
+    """Return the recipe with the shape of its samples, and the missing arguments from its data."""
     if recipe.network.module is not None:
         return recipe, patterns or 1, outputs or 1  # which simulate refuses
     from cotswold.api.plan.base import patterns_in
@@ -90,7 +107,7 @@ def _of_data(recipe: Recipe, patterns: int | None, outputs: int | None) -> tuple
         )
     except (RecipeError, SourceError) as error:
         raise type(error)(
-            f"{error}; or say how many patterns and outputs there are, and the data need not be at hand: "
+            f"{error}; or give the numbers of samples and outputs in place of the data: "
             "--patterns and --outputs (Python: patterns=, outputs=)"
         ) from error
 
@@ -98,7 +115,7 @@ def _of_data(recipe: Recipe, patterns: int | None, outputs: int | None) -> tuple
 def _counts(cluster: Cluster, workers: int | Sequence[int] | None) -> list[int]:
     counts = [workers] if isinstance(workers, int) else list(workers or [cluster.workers])
     if min(counts) < 1:
-        raise UserError(f"workers: {min(counts)} is not a number of workers; write 4, or several as 1,4,16")
+        raise UserError(f"workers must be at least 1, got {min(counts)}; write 4, or several as 1,4,16")
     if max(counts) > RANKS_A_DEVICE * cluster.workers:
         raise UserError(
             f"{max(counts)} workers are more than {RANKS_A_DEVICE} for each of the {cluster.workers} devices "

@@ -1,6 +1,6 @@
 """Sizes, counts and expected times of a recipe.
 
-Knows: who counts what of stacks and of layers. Does not know: how it is counted.
+Knows: the functions that count for stacks and for layers. Does not know: how they count.
 """
 
 from __future__ import annotations
@@ -21,18 +21,24 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]
 _SMALL_BYTES, _TIMED = 1 << 30, 3
-"""Layers that take no more are measured as they are, so often."""
+"""Maximum size of layers that are measured whole, and the number of measurements."""
 
 
 @dataclass(frozen=True)
 class Info:
-    """What a recipe would take."""
+    """Resources that a recipe would need.
+
+    Args:
+        recipe: The recipe, with the shape of its samples.
+        layers: One row per stack or layer, from the input upwards: bytes, FLOPs and seconds by name.
+        totals: Weights, bytes that training needs and that are available, and the largest batch that fits.
+    """
 
     recipe: Recipe
     layers: list[Row]
-    """A row a stack or layer, from the input upwards; bytes, FLOPs and seconds by name."""
+    """One row per stack or layer, from the input upwards: bytes, FLOPs and seconds by name."""
     totals: Row
-    """Weights, the bytes that training takes and those that are free, and what would fit."""
+    """Weights, bytes that training needs and that are available, and the largest batch that fits."""
 
 
 def info(
@@ -43,10 +49,18 @@ def info(
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Info:
-    """Sizes, counts and expected times of a recipe; nothing is trained, nothing of its size is allocated.
+    """Compute sizes, counts and expected times of a recipe without training or large allocations.
 
-    With ``time`` a small piece of every stack is measured, on ``threads``, to estimate the time of an update
-    on this machine. Layers that take less than 1 GiB are measured as they are. Raises RecipeError.
+    Args:
+        recipe: A recipe, or its name or path.
+        overrides: Changed fields of the recipe, ``{"training.epochs": 2}`` or ``["training.epochs=2"]``.
+        time: Measure a small piece of every stack to estimate the time of an update on this machine. Layers
+            that take less than 1 GiB are measured whole.
+        threads: Number of threads for the measurement. [as in the recipe, else all cores]
+        progress: Show progress. [if on a terminal or in a notebook]
+
+    Raises:
+        RecipeError: if the recipe is invalid.
     """
     from cotswold import recipe as recipes
 
@@ -82,7 +96,7 @@ def info(
 
 
 def _missing(recipe: Recipe) -> str | None:
-    """A sentence where the source of pictures is not here, which training will need."""
+    """Return a sentence if the recipe's source is missing, which training will need."""
     from cotswold.data.sources.plugins import is_joined
     from cotswold.errors import RecipeError
     from cotswold.recipe import expand
@@ -98,7 +112,7 @@ def _missing(recipe: Recipe) -> str | None:
 
 
 def _memory(needed: Callable[[int], int], batch: int) -> Row:
-    """What training takes, what there is, and what would fit."""
+    """Return the bytes that training needs and that are available, and the largest batch that fits."""
     from cotswold.host import available_bytes
     from cotswold.training.jobs.memory_estimate import largest_batch
 
@@ -110,7 +124,7 @@ def _memory(needed: Callable[[int], int], batch: int) -> Row:
 
 
 def _stacks(recipe: Recipe, timed: bool, display: Display) -> tuple[list[Row], Callable[[int], int]]:
-    """A row a stack, and the bytes that a mini-batch takes."""
+    """Return a row per stack, and a function from batch size to bytes."""
     from cotswold.training.jobs.memory_estimate import stack_budgets, training_bytes
 
     rows: list[Row] = []
@@ -137,7 +151,7 @@ def _stacks(recipe: Recipe, timed: bool, display: Display) -> tuple[list[Row], C
 
 
 def _seconds(recipe: Recipe, display: Display) -> list[float | None]:
-    """The expected time of an update of each stack."""
+    """Return the expected time of an update of each stack."""
     from cotswold.bench.machine.probe import update_seconds
 
     geometries, found = recipe.stack_geometries(), []
@@ -150,7 +164,7 @@ def _seconds(recipe: Recipe, display: Display) -> list[float | None]:
 
 
 def _layers_seconds(recipe: Recipe) -> float:
-    """The time of forward and backward of a mini-batch through the layers, without reading it."""
+    """Return the time of a forward and backward pass of a mini-batch through the layers, without reading."""
     import torch
 
     from cotswold.training.data.stores import class_count
@@ -170,8 +184,11 @@ def _layers_seconds(recipe: Recipe) -> float:
 
 
 def _layers(recipe: Recipe) -> tuple[list[Row], Callable[[int], int], str | None]:
-    """A row a layer, the bytes that a mini-batch takes, those of the stacks below included, and what is not
-    known: without pictures nobody knows the classes, and so the layer of outputs, which then has no row."""
+    """Return a row per layer, a function from batch size to bytes, and a note on unknown parts.
+
+    The bytes include the stacks below. Without samples, the number of classes is unknown, and the output
+    layer has no row.
+    """
     from cotswold.errors import CotswoldError
     from cotswold.training.data.stores import class_count
     from cotswold.training.jobs.restore import geometries_below, needed_bytes
@@ -181,7 +198,10 @@ def _layers(recipe: Recipe) -> tuple[list[Row], Callable[[int], int], str | None
     try:
         classes = class_count(recipe)
     except CotswoldError as error:
-        classes, unknown = 1, f"the number of classes, and so the layer of outputs, left out here: {error}"
+        classes, unknown = (
+            1,
+            f"the number of classes is unknown, so the output layer is missing here: {error}",
+        )
     plans = planned_layers(recipe, classes, below[-1].output if below else None)
     rows: list[Row] = [
         {

@@ -1,6 +1,6 @@
-"""`python -m cotswold.api.module_rank`: one of the processes that train a module which a factory makes.
+"""`python -m cotswold.api.module_rank`: a process that trains a module made by a factory.
 
-Knows: what the process that starts it tells it, exit codes. Does not know: how anything is trained.
+Knows: the message of the launching process, exit codes. Does not know: the training.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotswold.ui.progress import say
 
 
 def main(word: str) -> int:
-    """Train; the exit code is the command's: 0, 1, 2, or 128 and the signal that stopped it."""
+    """Train; return the command's exit code: 0, 1, 2, or 128 + the number of the signal that stopped it."""
     given: dict[str, Any] = json.loads(word)
     try:
         request = ModuleRequest.of(
@@ -48,7 +48,7 @@ def main(word: str) -> int:
         return 130
     except (
         Exception
-    ) as error:  # of the factory, the data set or the loss: the program that started this hears
+    ) as error:  # from the factory, the data set or the loss; reported to the launching program
         traceback.print_exc()
         say(f"{type(error).__name__}: {error}")
         return 1

@@ -1,6 +1,6 @@
-"""From a source of samples to a store.
+"""Preparation of a store from a source of samples.
 
-Knows: which choices there are, and to which samples each applies. Does not know: how samples are read or
+Knows: the options, and the kinds of samples to which each applies. Does not know: how samples are read or
 prepared.
 """
 
@@ -24,7 +24,7 @@ _APPLY = {
     "vectors": frozenset(["standardise", "dtype"]),
     "frames": frozenset(["context", "standardise", "dtype"]),
 }
-"""Which choices mean something for which samples."""
+"""Options that apply to each kind of samples."""
 
 
 def prepare(
@@ -54,19 +54,46 @@ def prepare(
     progress: bool | None = None,
     on_summary: Callable[[Summary], None] | None = None,
 ) -> Store:
-    """A store of pictures, vectors or sequences of frames: prepared, shuffled, split, checksummed.
+    """Prepare a store of images, vectors or sequences of frames: transformed, shuffled, split, checksummed.
 
-    What the samples are is seen from the files: an array (n, features) is vectors, a folder or zip of .npy
-    files is sequences. The same call after a kill goes on where it stopped; a finished store is never
-    overwritten. For pictures ``size`` is the height in pixels (200), and the width unless ``width`` is given;
-    they are whitened by default. Vectors and frames are standardised by default, and ``context`` (5) frames
-    on each side make a sample with the frame between them. The words are those of a recipe's ``[data]``
-    (`cotswold recipe explain data`), as are their defaults. ``jobs``: processes, all cores by default.
-    Files that have the size, times and inode of the last call are not read again to tell whether they
-    changed; with ``recheck`` they are.
-    ``on_summary`` hears how many samples were prepared and left out; without it a RuntimeWarning names the
-    pictures that could not be read. Raises SourceError, StoreError, and
-    UserError for a choice that does not apply to such samples.
+    The kind of samples is detected from the files: an array (n, features) is vectors, a folder or zip of .npy
+    files is sequences of frames. An interrupted call is resumed by the same call; a finished store is never
+    overwritten. Names and defaults are those of ``[data]`` in a recipe (`cotswold recipe explain data`).
+
+    Args:
+        source: A folder, a zip, an array file, or the name of a built-in data set.
+        out: Folder of the store.
+        size: Height of images, pixels, and width unless given [200].
+        width: Width of images, pixels.
+        colour: "rgb" or "grey", for images ["rgb"].
+        contrast: Subtract each image's mean and divide by its standard deviation [True].
+        whiten: Whiten images [True].
+        band: Cutoff of the whitening, as a fraction of the highest frequency [0.7].
+        unit: Scale each image to a root mean square of 1 [False].
+        context: Frames on each side that are joined with a frame to make one sample [5].
+        standardise: Standardise vectors and frames by mean and deviation of the training split [True].
+        dtype: Type of stored values: "float16" or "uint8" for images ["float16"], "float32" or "float16" for
+            vectors and frames ["float32"].
+        labels: "folders", "file" or "none".
+        splits: Rule of the splits: by "folders", "random", or "auto".
+        validation: Fraction of samples for validation.
+        test: Fraction of samples for test.
+        include: Patterns of paths inside the source to use. [all]
+        exclude: Patterns of paths to leave out. [none]
+        limit: Maximum number of samples. [all]
+        seed: Seed of the permutation.
+        jobs: Number of processes. [all cores]
+        recheck: Read files again even if size, times and inode are unchanged.
+        progress: Show progress. [if on a terminal or in a notebook]
+        on_summary: Called with the `Summary`; without it a RuntimeWarning names unreadable images.
+
+    Returns:
+        The store.
+
+    Raises:
+        SourceError: if the source cannot be used.
+        StoreError: if an existing store is damaged.
+        UserError: if an option does not apply to these samples.
     """
     from cotswold import data
     from cotswold.data.sources import contents
@@ -133,17 +160,17 @@ def prepare(
 def _preparation(
     source: str, found: Source | VectorSource, asked: dict[str, Any]
 ) -> Preparation | VectorPreparation:
-    """The preparation of a source; raises UserError for what does not apply to samples of its kind."""
+    """Return the preparation of a source. Raises UserError for options that do not apply to its kind."""
     from cotswold.data import Preparation, VectorPreparation, VectorSource
 
     beyond = sorted(asked.keys() - _APPLY[found.kind])
     if beyond:
         raise UserError(
-            f"{source} holds {found.kind}, to which {', '.join(beyond)} does not apply; leave that out"
+            f"{source} contains {found.kind}, to which {', '.join(beyond)} does not apply; omit it"
         )
     dtypes = ("float16", "uint8") if found.kind == "pictures" else ("float32", "float16")
     if asked.get("dtype", dtypes[0]) not in dtypes:
-        raise UserError(f"{source} holds {found.kind}; dtype is {dtypes[0]} or {dtypes[1]} for these")
+        raise UserError(f"{source} contains {found.kind}, for which dtype must be {dtypes[0]} or {dtypes[1]}")
     if isinstance(found, VectorSource):
         if found.kind == "frames":
             asked = {"context": 5, **asked}

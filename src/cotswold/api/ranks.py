@@ -1,7 +1,6 @@
-"""Which processes a run trains on: this one alone, ranks that it starts, or ranks that others started.
+"""The processes of a run: this one alone, ranks that it starts, or ranks started by a launcher.
 
-Knows: the environment, grids in words, facts that ranks compare. Does not know: how ranks find each other,
-how anything is trained.
+Knows: the environment, grids as text, facts that ranks compare. Does not know: how ranks connect, training.
 """
 
 from __future__ import annotations
@@ -25,25 +24,28 @@ if TYPE_CHECKING:
     from cotswold.training.distributed import Team
 
 Tell = Callable[[str], None]
-"""Hears a sentence for the user."""
+"""Receives a message for the user."""
 AUTO = "auto"
 RANKS_A_CORE = 4
-"""Processes that a call starts at most for each core of this machine."""
+"""Maximum processes that a call starts per core of this machine."""
 
 
 def cores() -> int:
-    """Cores that this process and those that it starts are granted together."""
+    """Return the number of cores granted to this process and its children together."""
     return granted_cores(environ={})
 
 
 def override(grid: str) -> str:
-    """The override of a recipe that a word of the command line stands for; always a text."""
+    """Return the recipe override for a grid; always a string."""
     return f"mesh.grid={json.dumps(grid)}"
 
 
 def wanted_recipe(name: str | None, run: Path | None, overrides: Sequence[str], tell: Tell) -> Recipe:
-    """The recipe that is asked for: that of a file or a shipped name, or that of a run that is resumed, in
-    both cases with what the run remembers; ``tell`` hears of overrides that reach further than they say."""
+    """Return the requested recipe, from a file, a shipped name or a resumed run, with the run's saved
+    overrides.
+
+    ``tell`` receives a message about overrides with wider effects.
+    """
     if run is not None and (run / "recipe.toml").is_file():
         known = RunDirectory.open(run)
         return recipe.load(known.recipe if name is None else name, [*known.remembered, *overrides], tell)
@@ -53,15 +55,15 @@ def wanted_recipe(name: str | None, run: Path | None, overrides: Sequence[str], 
         raise RunError(NO_RUN.format(run))
     if name is None:
         raise UserError(
-            "name a recipe to train, or a run to go on with: --run DIRECTORY --resume (Python: directory=, "
+            "give a recipe to train, or a run to resume: --run DIRECTORY --resume (Python: directory=, "
             "resume=True)"
         )
     return recipe.load(name, overrides, tell)
 
 
 def local_grid(wanted: Recipe, tell: Tell) -> Grid:
-    """The grid of ranks that this process is to start: 1x1 where the recipe asks for none."""
-    if wanted.mesh.grid is None or wanted.gang is not None:  # workers lead ranks of their own
+    """Return the grid of ranks that this process starts; 1x1 if the recipe has none."""
+    if wanted.mesh.grid is None or wanted.gang is not None:  # workers lead their own ranks
         return Grid(1, 1)
     if wanted.mesh.grid != AUTO:
         return Grid.parse(wanted.mesh.grid)
@@ -73,12 +75,12 @@ def local_grid(wanted: Recipe, tell: Tell) -> Grid:
 
 
 def grid_of(wanted: Recipe, ranks: int, local_ranks: int) -> Grid:
-    """The grid of ranks that others have started, so many on each host.
+    """Return the grid for ranks started by a launcher, ``local_ranks`` per host.
 
-    What it chooses depends on this host. Raises UserError where their number is another than the recipe's.
+    An automatic choice depends on this host. Raises UserError if the recipe's grid has another size.
     """
     if wanted.offloaded:
-        raise UserError('training.offload = "disk" is for one process; start one, or take offload out')
+        raise UserError('training.offload = "disk" needs a single process; start one, or remove offload')
     if wanted.mesh.grid in (None, AUTO):
         from cotswold.simulate import predicted_grids, this_machine
 
@@ -89,14 +91,14 @@ def grid_of(wanted: Recipe, ranks: int, local_ranks: int) -> Grid:
     grid = Grid.parse(wanted.mesh.grid)
     if grid.size != ranks:
         raise UserError(
-            f"a {grid} grid has {grid.size} ranks, and {ranks} were started; "
-            "start as many, or let grid auto choose"
+            f"a {grid} grid needs {grid.size} ranks, but {ranks} were started; "
+            "start that number, or use grid auto"
         )
     return grid
 
 
 def prepare(world: World) -> None:
-    """Set what torch reads when it is imported: threads of this rank."""
+    """Set the environment variables that torch reads on import: the threads of this rank."""
     from cotswold.launch import settings_of
 
     os.environ.update(settings_of(world, cores(), os.environ))
@@ -106,10 +108,10 @@ def prepare(world: World) -> None:
 def team(
     world: World, name: str | None, run: Path | None, overrides: Sequence[str], tell: Tell
 ) -> Iterator[Team]:
-    """This rank among those that were started, all with the same recipe and version; for a `with` block.
+    """Join this rank to the others, which must have the same recipe and version, in a `with` block.
 
-    They know each other by the token in COTSWOLD_TOKEN, or, where the launcher brings none, by one in a file
-    beside the run that the first of them makes: all must see that folder anyway, to write into the run.
+    Ranks authenticate by the token in COTSWOLD_TOKEN. If the launcher provides none, the first rank creates
+    one in a file next to the run; all ranks must see that folder anyway to write into the run.
     """
     from cotswold.host import token_in, token_of
     from cotswold.launch import join
@@ -119,10 +121,10 @@ def team(
     wanted: Recipe | None = None
     failure: CotswoldError | None = None
     try:
-        heard = world.rank > 0 or world.launcher == "cotswold"  # another process says it
+        heard = world.rank > 0 or world.launcher == "cotswold"  # another process reports it
         wanted = wanted_recipe(name, run, overrides, _unheard if heard else tell)
     except CotswoldError as error:
-        failure = error  # told once all have met, or some would wait for this one
+        failure = error  # raised after all have joined, or others would wait for this rank
     timeout = recipe.schema.Mesh().timeout if wanted is None else wanted.mesh.timeout
     secret = token_of(os.environ) or token_in(token_file(run))
     facts = _facts(wanted, failure)
@@ -138,17 +140,19 @@ def team(
 
 
 def _unheard(sentence: str) -> None:
-    """What another process has said."""
+    """Drop a message that another process shows."""
 
 
 def token_file(run: Path | None) -> Path:
-    """Where ranks that others start find the secret by which they know each other; users share folders."""
+    """Return the file of the token by which ranks of a launcher authenticate; folders may be shared by
+    users.
+    """
     folder = Path("runs") if run is None else run.parent
     return folder / f".cotswold-token-{os.geteuid()}"
 
 
 def _facts(wanted: Recipe | None, failure: CotswoldError | None) -> dict[str, str]:
-    """What must be the same on every rank."""
+    """Return the facts that must be equal on every rank."""
     import torch
 
     facts = {"Cotswold's version": __version__, "torch's version": torch.__version__.partition("+")[0]}

@@ -1,7 +1,6 @@
-"""A run's report.
+"""The report of a run.
 
-Knows: what of a run goes on the page, and what to do where some of it is missing. Does not know: how the page
-looks.
+Knows: the contents of the page, replacements for missing parts. Does not know: its layout.
 """
 
 from __future__ import annotations
@@ -25,9 +24,17 @@ def report(
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Path:
-    """Write a run's report, one HTML page without outside resources; says where it is.
+    """Write a run's report, one HTML page without external resources, and return its path.
 
-    Works while training goes on. What is damaged is left out, and named on the page.
+    The run may be in progress. Damaged parts are left out and named on the page.
+
+    Args:
+        run: The run, or its directory.
+        threads: Number of threads. [as in the recipe, else all cores]
+        progress: Show progress. [if on a terminal or in a notebook]
+
+    Raises:
+        RunError: if the directory contains no run.
     """
     known, display = Run(run), display_for(progress)
     recipe = known.recipe
@@ -54,7 +61,7 @@ def report(
 
 @dataclass
 class _Found:
-    """What could be read of a run's newest checkpoint, and what was wrong with the rest."""
+    """The readable parts of a run's newest checkpoint, and the errors of the others."""
 
     network: StackNetwork | None = None
     transform: Transform | None = None
@@ -68,12 +75,12 @@ def _look(found: _Found, run: Run) -> None:
 
     try:
         trained = training.trained_stacks(run.directory)
-    except CotswoldError as error:  # nothing learnt yet, damaged, or too large for this machine
-        found.problems.append(f"the page is without filters: {error}")
+    except CotswoldError as error:  # no checkpoint, damaged, or too large for this machine
+        found.problems.append(f"the report contains no filters: {error}")
         return
     found.network = trained.network
     try:
         transform = trained.prepared.transform
-        found.transform = transform if isinstance(transform, Transform) else None  # only pictures are shown
+        found.transform = transform if isinstance(transform, Transform) else None  # only images are shown
     except CotswoldError as error:  # the checkpoint is damaged
-        found.problems.append(f"filters are shown as they are, whitened: {error}")
+        found.problems.append(f"filters are shown whitened: {error}")

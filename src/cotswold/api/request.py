@@ -1,6 +1,6 @@
-"""What is to be trained, as whoever asks for it says it.
+"""A request for training, as the caller expressed it.
 
-Knows: the words for a run, and how another process is told the same. Does not know: how anything is trained.
+Knows: the arguments of a run, and the command line that repeats them. Does not know: the training.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FACTORY = re.compile(r"[\w.]+:\w+")
 
 @dataclass(frozen=True)
 class Request:
-    """A recipe (a file or a shipped name), a run's directory, and what is said besides."""
+    """A recipe (a file or a shipped name), a run's directory, and further options."""
 
     recipe: str | None
     directory: Path | None
@@ -37,12 +37,12 @@ class Request:
     stores: Path | None
     resume: Resumed
     began: float = field(default_factory=time.monotonic)
-    """When it was asked for, from which the run's time is counted."""
+    """Time of the request, from which the run's duration is counted, seconds."""
 
 
 @dataclass(frozen=True)
 class RankWords:
-    """The words of the command for the ranks of a grid."""
+    """The command line for the ranks of a grid."""
 
     request: Request
     run: Path
@@ -51,7 +51,7 @@ class RankWords:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, *, again: bool, quiet: bool) -> list[str]:
-        """Those of a rank that goes on where the run has begun if it starts ``again``."""
+        """Return the arguments of a rank; with ``again`` it resumes the started run."""
         request = self.request
         words = ["train", *([] if request.recipe is None else [request.recipe]), "--run", str(self.run)]
         others = [one for one in request.overrides if not one.startswith(GRID)]
@@ -67,15 +67,17 @@ class RankWords:
 
 
 def is_factory(given: object) -> bool:
-    """Whether this names a function, `package.module:function`, and no recipe."""
+    """True if ``given`` is the name of a function, `package.module:function`, instead of a recipe."""
     return isinstance(given, str) and _FACTORY.fullmatch(given) is not None
 
 
 def override_list(overrides: Mapping[str, object] | Sequence[str]) -> list[str]:
-    """Overrides as `section.key=value`; a None of a mapping takes the field away, and a mapping in a mapping
-    stands for the fields of a section."""
+    """Return overrides as `section.key=value`.
+
+    None as a value of a mapping removes a field; a nested mapping contains the fields of a section.
+    """
     if isinstance(overrides, str):
-        raise UserError(f'overrides={overrides!r} is a text; give a list, ["{overrides}"], or a mapping')
+        raise UserError(f'overrides={overrides!r} is a str; give a list, ["{overrides}"], or a mapping')
     if not isinstance(overrides, Mapping):
         return list(overrides)
     return [f"{name}={'' if value is None else _text(value)}" for name, value in _flat(overrides)]
@@ -95,7 +97,7 @@ def _text(value: object) -> str:
 
 @contextmanager
 def recipe_name(recipe: str | Path | Recipe | None) -> Iterator[str | None]:
-    """A recipe as a file or a shipped name; an object is written to a file that is there inside the block."""
+    """Yield a recipe as a file or a shipped name; an object is written to a temporary file."""
     if not isinstance(recipe, Recipe):
         yield None if recipe is None else str(recipe)
         return
@@ -108,7 +110,7 @@ def recipe_name(recipe: str | Path | Recipe | None) -> Iterator[str | None]:
 
 
 def place_of(directory: str | Path | Run | None) -> Path | None:
-    """A run's directory as the caller wrote it."""
+    """Return a run's directory as the caller wrote it."""
     if directory is None:
         return None
     return directory.path if isinstance(directory, Run) else Path(directory)

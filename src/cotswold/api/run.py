@@ -1,7 +1,6 @@
-"""A run, as Python users look at it.
+"""A run, as Python users see it.
 
-Knows: what a run's directory says of it, and how a notebook shows that. Does not know: how anything is
-trained.
+Knows: the contents of a run's directory, their display in a notebook. Does not know: the training.
 """
 
 from __future__ import annotations
@@ -24,16 +23,22 @@ if TYPE_CHECKING:
     from cotswold.run import Event
 
 _WIDTH, _HEIGHT = 320, 80
-"""Pixels of the small curve in a notebook."""
+"""Size of the small curve in a notebook, pixels."""
 
 
 class Run:
-    """A run on disk: its recipe, its events, and the network that it has trained.
+    """A run on disk: its recipe, its events, and the trained network.
 
-    Everything is read from the directory when it is asked for, so a run that another process trains can be
-    looked at meanwhile. ``module`` makes a module for `network` to fill, where the run has trained one of a
-    program. Raises RunError where the directory holds no run. ``stores`` is where prepared
-    pictures are kept, for runs so old that their checkpoints do not say how pictures are prepared.
+    Everything is read from the directory on access, so a run that another process is training can be
+    inspected.
+
+    Args:
+        path: Directory of the run, or a `Run`.
+        stores: Folder of prepared stores, for old runs whose checkpoints lack the transform.
+        module: Makes a module for `network` to fill, if the run trained a user's module.
+
+    Raises:
+        RunError: if the directory contains no run.
     """
 
     def __init__(
@@ -53,53 +58,57 @@ class Run:
 
     @property
     def path(self) -> Path:
-        """The run's directory, absolute."""
+        """Absolute path of the run's directory."""
         return self.directory.path
 
     @property
     def recipe(self) -> Recipe:
-        """What was asked for, every default included."""
+        """The recipe, including all defaults."""
         from cotswold.recipe import load
 
         return load(self.directory.recipe)
 
     @property
     def events(self) -> list[Event]:
-        """Everything that happened, in order, one mapping an event; ``kind`` says which."""
+        """All events in order, one mapping per event; ``kind`` is its kind."""
         return list(read_events(self.directory.events)) if self.directory.events.exists() else []
 
     @property
     def checkpoints(self) -> list[Path]:
-        """The directories of the checkpoints that are kept, the newest last."""
+        """Directories of the existing checkpoints, newest last."""
         from cotswold.checkpoint import Checkpoints
 
         return list(Checkpoints(self.directory.checkpoints).paths())
 
     @property
     def status(self) -> str:
-        """`finished`, `interrupted` or `limited` (it can be resumed), `failed`, or `unfinished`: it is being
-        trained, or was killed."""
+        """Status of the run.
+
+        It is `finished`, `interrupted` or `limited` (can be resumed), `failed`, or `unfinished`: in progress
+        or
+        killed.
+        """
         last = next((event for event in reversed(self.events) if event["kind"] in ("end", "step")), None)
         return str(last["status"]) if last is not None and last["kind"] == "end" else "unfinished"
 
     @property
     def loss(self) -> float | None:
-        """The last loss on training samples, a mean since the step event before; None before there is one.
+        """The last training loss, a mean over the interval of its step event; None before the first.
 
-        That on validation samples is in `events` (kind ``validation``) and in `curves`.
+        Validation losses are in `events` (kind ``validation``) and in `curves`.
         """
         found = self._losses()
         return found[-1][1] if found else None
 
     @property
     def network(self) -> nn.Module:
-        """The trained network, in eval mode, without gradients: stacks of the newest good checkpoint, layers
-        of the one with the best validation.
+        """The trained network in eval mode, without gradients.
 
-        It takes samples as the run prepares them (`cotswold.features` and `cotswold.predict` prepare them by
-        themselves), and gives numbers to predict as it learnt them, standardised. Read again where
-        there are newer checkpoints. Raises RunError where there is none yet, MemoryLimitError before anything
-        is built where it does not fit.
+        Stacks come from the newest intact checkpoint, layers from that with the best validation. The network
+        is
+        read again if there are newer checkpoints. It expects prepared samples (`cotswold.features` and
+        `cotswold.predict` prepare samples themselves) and returns standardised regression targets. Raises
+        RunError if there is no checkpoint, and MemoryLimitError if the network does not fit into memory.
         """
         from cotswold import training
         from cotswold.checkpoint import Checkpoints
@@ -110,8 +119,8 @@ class Run:
             if network.module is not None:
                 if self._module is None:
                     raise RunError(
-                        f"{self.path} has trained {network.module}, a module of a program; have the "
-                        "program make it anew, and fill it by run.load(module)"
+                        f"{self.path} trained {network.module}, a user's module; create it again "
+                        "and fill it with run.load(module)"
                     )
                 self._kept = known, self.load(self._module()).eval().requires_grad_(False)
             else:
@@ -120,11 +129,17 @@ class Run:
         return self._kept[1]
 
     def load(self, module: nn.Module) -> nn.Module:
-        """Fill a module of the user's own, made as the one that the run has trained, and return it.
+        """Fill a module with the trained parameters and return it in eval mode.
 
-        It gets what the checkpoint with the best validation has, the newest one where there was no
-        validation, and is in eval mode then. Raises RunError where there is none yet, MismatchError where the
-        module is another one; it is as before then.
+        The parameters come from the checkpoint with the best validation, or the newest one without
+        validation.
+
+        Args:
+            module: A module like the trained one.
+
+        Raises:
+            RunError: if there is no checkpoint.
+            MismatchError: if the module differs; it stays unchanged.
         """
         from cotswold.checkpoint import Checkpoint, Checkpoints
         from cotswold.training.jobs.same_module import check_module
@@ -138,44 +153,68 @@ class Run:
             found = Checkpoints(folder, identity=self.directory.identity).latest(take).checkpoint
             if found is not None:
                 return module.eval()
-        raise RunError(f"{self.path} has no checkpoint yet; train it first, or go on with resume=True")
+        raise RunError(f"{self.path} has no checkpoint yet; train it first, or continue with resume=True")
 
     def refuse_module(self, what: str) -> None:
-        """Raise RunError for a run of a module of a program, which only the program can ask for ``what``."""
+        """Raise RunError if the run trained a user's module, for which ``what`` is not available.
+
+        Args:
+            what: The operation, as a noun for the message.
+
+        Raises:
+            RunError: as above.
+        """
         if self.recipe.network.module is not None:
             raise RunError(
-                f"{self.path} has trained a module of a program, and only the program has the data that it "
-                f"takes: for {what}, fill such a module by run.load(module) and call it on them"
+                f"{self.path} trained a user's module, whose data are not in the run: "
+                f"for {what}, fill a module with run.load(module) and call it on the data"
             )
 
     def curves(self) -> Figure:
-        """Training and validation curves over steps, a matplotlib figure; UserError before any step."""
+        """Draw training and validation losses over steps, as a matplotlib figure.
+
+        Raises:
+            UserError: before the first step.
+        """
         from cotswold import analysis
 
         return analysis.curves(self.directory)
 
     def filters(self, stack: int = 1, *, count: int = 64) -> Figure:
-        """Filters of a stack, counted from 1, as a matplotlib figure; RunError for a run of layers, UserError
-        for a stack that is not there."""
+        """Draw filters of a stack, as a matplotlib figure.
+
+        Args:
+            stack: Number of the stack, from 1.
+            count: Maximum number of filters.
+
+        Raises:
+            RunError: for a run of layers or of a user's module.
+            UserError: if the stack does not exist.
+        """
         from cotswold import analysis
         from cotswold.nn import StackNetwork
 
         if self.recipe.network.module is not None:
             raise RunError(
-                f"{self.path} has trained a module of a program; filters are drawn of stacks (greedy or "
-                "joint), and run.load(module) gives the module's own parameters"
+                f"{self.path} trained a user's module; filters exist only for stacks (greedy or "
+                "joint); run.load(module) returns the module's parameters"
             )
         check_whole("stack", stack)
         check_whole("count", count)
         network = self.network
         if not isinstance(network, StackNetwork):
-            raise RunError(f"{self.path} is a run of layers; filters are drawn of stacks (greedy or joint)")
+            raise RunError(f"{self.path} is a run of layers; filters exist only for stacks (greedy or joint)")
         if not 1 <= stack <= len(network.stacks):
-            raise UserError(f"there is no stack {stack} in a network of {len(network.stacks)} stacks")
+            raise UserError(f"stack {stack} does not exist; the network has {len(network.stacks)} stacks")
         return analysis.filters(list(network.stacks)[stack - 1], count=count, name=f"stack {stack}")
 
     def report(self, *, threads: int | None = None, progress: bool | None = None) -> Path:
-        """Write the run's report, one HTML page, and return where it is; see `cotswold.report`."""
+        """Write the run's report, one HTML page, and return its path; see `cotswold.report`.
+
+        Args:
+            threads: Number of threads. [as in the recipe, else all cores]
+            progress: Show progress. [if on a terminal or in a notebook]
+        """
         from cotswold.api.report import report
 
         return report(self, threads=threads, progress=progress)
@@ -194,7 +233,7 @@ class Run:
         )
 
     def _losses(self) -> list[tuple[object, float]]:
-        """Phase and loss of every step event that has one."""
+        """Return phase and loss of every step event with a loss."""
         return [
             (event["stack"], float(loss))
             for event in self.events
@@ -207,7 +246,7 @@ def _line(event: Mapping[str, object]) -> str | None:
 
 
 def _curve(losses: list[tuple[object, float]]) -> str:
-    """The losses of every phase as one small drawing, each phase on a scale of its own."""
+    """Draw the losses of all phases in one small SVG, each on its own scale."""
     phases = list(dict.fromkeys(phase for phase, _ in losses))
     drawn = []
     for number, phase in enumerate(phases):

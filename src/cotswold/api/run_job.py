@@ -1,6 +1,6 @@
-"""How a job is carried out: who hears of it, what stops it, which processes it runs in.
+"""Execution of a job: receivers of events, ways to stop, processes.
 
-Knows: callbacks, displays, signals, ranks of this machine. Does not know: what is trained.
+Knows: callbacks, displays, signals, ranks of this machine. Does not know: the training.
 """
 
 from __future__ import annotations
@@ -29,28 +29,27 @@ if TYPE_CHECKING:
     from cotswold.ui.display import Watch
 
 Listening = Callable[["Stop", str], AbstractContextManager[None]]
-"""What hears, for a `with` block, that a run is to stop, and then says these words."""
+"""Listens for a request to stop in a `with` block, and then shows the given message."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How training ended."""
+    """The end of a training call."""
 
     run: Path
     code: int
-    """0: finished; 128 and a signal's number: stopped and saved; of ranks also 1 and 2, as the command
-    ends."""
+    """0 if finished; 128 + signal number if stopped and saved; for ranks also 1 and 2, like the command."""
     speaks: bool
-    """Whether this process is the one to say so: no rank has."""
+    """True if this process reports the outcome; False after ranks have reported it."""
     said: str | None = None
-    """What the ranks said last, where they are processes of their own."""
+    """The ranks' last message, if they are separate processes."""
     limit: str | None = None
-    """The limit of time or money at which it was saved and stopped, in words; its code is 0."""
+    """Description of the limit of time or money at which the run was saved and stopped with code 0."""
 
 
 @dataclass(frozen=True)
 class Hearing:
-    """Who hears of a run, and what it listens to."""
+    """Receivers of a run's events, and the sources of requests to stop."""
 
     display: Display
     on_event: OnEvent | None
@@ -58,13 +57,13 @@ class Hearing:
     listening: Listening
 
     def watch(self, shown: Watch | None) -> Watch:
-        """Hands events to the user's function, and to the display where it shows them."""
+        """Return a function that passes events to the user's function and the display, if given."""
         watches: list[Watch] = [] if self.on_event is None else [Callback(self.on_event, self.stop)]
         return all_of([*watches, *([] if shown is None else [shown])])
 
 
 class _Warned:
-    """Hears what the end of a run warns of, and hands events on."""
+    """Passes events on and keeps the warning of the final event."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -77,25 +76,25 @@ class _Warned:
 
 
 class Words(Protocol):
-    """What processes are started with."""
+    """Command lines for the processes of a run."""
 
     @property
     def module(self) -> str:
-        """The module that they run as a program."""
+        """The module that the processes run as a program."""
         ...
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables that they get besides."""
+        """Additional environment variables of the processes."""
         ...
 
     def of(self, *, again: bool, quiet: bool) -> list[str]:
-        """The words of each, when it starts ``again``, and where it is to show no progress."""
+        """Return the arguments of a process; ``again`` after a restart, ``quiet`` without progress."""
         ...
 
 
 def carried(job: Job, team: Team, place: Path | None, display: Display, hearing: Hearing) -> Outcome:
-    """Train a job that is open; ``place``: its directory as the caller wrote it."""
+    """Train an open job; ``place`` is its directory as the caller wrote it."""
     words = words_for(job.recipe.training.strategy)
     with hearing.listening(hearing.stop, words), display.training() as shown:
         warned = _Warned(hearing.watch(shown))
@@ -108,7 +107,7 @@ def carried(job: Job, team: Team, place: Path | None, display: Display, hearing:
 
 
 def on_ranks(words: Words, run: Path, grid: Grid, restarts: int, hearing: Hearing) -> Outcome:
-    """Train on ranks of this machine, which run the program of ``words``, and watch over them."""
+    """Train on ranks of this machine, started by ``words``, and supervise them."""
     from cotswold.api.ranks import RANKS_A_CORE, cores
     from cotswold.launch import run_local
     from cotswold.run import RunDirectory
@@ -121,11 +120,11 @@ def on_ranks(words: Words, run: Path, grid: Grid, restarts: int, hearing: Hearin
         )
     if threading.current_thread() is not threading.main_thread():
         raise UserError(
-            "processes are started by the main thread, which passes signals on to them; call train there"
+            "ranks must be started from the main thread, which forwards signals to them; call train there"
         )
     if (run / "recipe.toml").is_file():
         with RunDirectory.open(run).lock():
-            pass  # if another process trains it, that is said once and at once
+            pass  # fails at once, and only once, if another process trains it
     said: list[str | None] = []
     with ExitStack() as open_things:
         notebook = isinstance(hearing.display, Notebook)
@@ -148,27 +147,27 @@ def on_ranks(words: Words, run: Path, grid: Grid, restarts: int, hearing: Hearin
 
 
 def run_of(outcome: Outcome, stop: Stop | None, **how: Any) -> Run:
-    """The run of an outcome; raises what a Python program is to hear of one that is not finished.
+    """Return the run of an outcome. Raises the exception that a Python program expects for an unfinished run.
 
-    ``stop``: the caller's own, where there is one: a run that the program stopped by it is no surprise.
+    ``stop`` is the caller's own, if given; a run that the program stopped by it raises nothing.
     """
     stopped = stop is not None and stop.signal is not None and not stop.interrupted
     if outcome.code == 0 or stopped:
         return Run(outcome.run, **how)
     if outcome.code > 128:
         if outcome.code != 128 + signal.SIGINT:
-            signal.raise_signal(outcome.code - 128)  # the ranks have heard it; now whoever started them
-        raise KeyboardInterrupt(f"stopped and saved; {outcome.run} goes on with resume=True")
+            signal.raise_signal(outcome.code - 128)  # the ranks received it; now this process
+        raise KeyboardInterrupt(f"stopped and saved; continue {outcome.run} with resume=True")
     logs = outcome.run / "logs"
     place = f" and in {logs}" if logs.is_dir() else ""
     raise (UserError if outcome.code == 2 else MachineError)(
         f"{outcome.said or 'the ranks could not train together'} "
-        f"(what each rank said is on standard error{place})"
+        f"(the messages of each rank are on standard error{place})"
     )
 
 
 def last_words(logs: Path) -> str | None:
-    """What rank 0 said last; what another rank did, where rank 0 said nothing."""
+    """Return the last message of rank 0, or of another rank if rank 0 wrote none."""
     for log in sorted(logs.glob("rank-*.log"), key=lambda each: (len(each.name), each.name)):
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         said = [line.partition("cotswold: ")[2] for line in lines if line.startswith("cotswold: ")]

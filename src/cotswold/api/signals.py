@@ -1,7 +1,7 @@
-"""Signals while a run is trained: Ctrl-C in a program or notebook, and whatever ends a process of its own.
+"""Signals during training: Ctrl-C in a program or notebook, and signals that end a process.
 
-Knows: signals, that handlers belong to the main thread and are given back, the words for each strategy. Does
-not know: what is stopped.
+Knows: signals, handlers of the main thread and their restoration, messages per strategy. Does not know: the
+stopped work.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 
 ECHO_SECONDS = 0.3
 LEFT = "left at once; nothing since the last checkpoint is kept"
-STEP = "stopping after this step; once more to leave at once, unsaved"
+STEP = "stopping after this step; press again to stop at once without saving"
 _OF_STRATEGIES = {
-    "batch": "stopping after this portion; once more to leave at once, unsaved",
+    "batch": "stopping after this portion; press again to stop at once without saving",
     "downpour": (
-        "stopping: replicas push what they have in hand, then a checkpoint is saved; once more to leave at "
-        "once, unsaved"
+        "stopping: replicas push their pending gradients, then a checkpoint is saved; press again to stop "
+        "at once without saving"
     ),
 }
 
 
 def words_for(strategy: str) -> str:
-    """What is said when a run of a strategy is asked to stop: what happens before it does.
+    """Return the message for a request to stop: what a strategy does before it stops.
 
     >>> words_for("supervised")
-    'stopping after this step; once more to leave at once, unsaved'
+    'stopping after this step; press again to stop at once without saving'
     """
     return _OF_STRATEGIES.get(strategy, STEP)
 
 
 @contextmanager
 def interruptible(stop: Stop, words: str = STEP) -> Iterator[None]:
-    """The first SIGINT asks for a stop, which ``words`` say; a second one raises KeyboardInterrupt at once.
+    """Request a stop at the first SIGINT, with the message ``words``; a second one raises KeyboardInterrupt.
 
-    Other threads than the main one hear no signals; there nothing is changed.
+    Only the main thread receives signals; in other threads this has no effect.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -63,12 +63,12 @@ def interruptible(stop: Stop, words: str = STEP) -> Iterator[None]:
 
 @contextmanager
 def stopping(stop: Stop, words: str = STEP, left: str = LEFT) -> Iterator[None]:
-    """For a process that trains and does nothing else: the first SIGINT, SIGTERM or SIGHUP asks for a stop,
-    which ``words`` say; a second one leaves at once, and ``left`` says what that means.
+    """Request a stop at the first SIGINT, SIGTERM or SIGHUP, for a process that only trains.
 
-    The same signal again within a moment is an echo: batch systems signal a launcher and its ranks, and the
-    launcher passes on what it got. SIGHUP never hurries, for it comes by itself when a terminal closes and,
-    from systemd, after SIGTERM; where it was ignored (nohup) it stays so.
+    The first signal shows the message ``words``. A second one shows ``left`` and exits at once. A repetition
+    of the same signal within ECHO_SECONDS is ignored: batch systems signal a launcher and its ranks, and the
+    launcher forwards its signal. SIGHUP never counts as a second signal, because it arrives when a terminal
+    closes and, from systemd, after SIGTERM. If SIGHUP was ignored (nohup), it stays ignored.
     """
     first = 0.0
 
@@ -96,6 +96,6 @@ def stopping(stop: Stop, words: str = STEP, left: str = LEFT) -> Iterator[None]:
 
 
 def _tell(sentence: bytes) -> None:
-    """Write to the terminal out of a signal handler, even where there is no terminal any more."""
+    """Write to the terminal from a signal handler, ignoring a closed terminal."""
     with suppress(OSError):
         os.write(2, sentence)

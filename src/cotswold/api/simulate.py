@@ -1,6 +1,6 @@
-"""The time, bytes and cost of a recipe's updates on a cluster that is not at hand.
+"""Predicted time, bytes and cost of a recipe's updates on a described cluster.
 
-Knows: how a cluster, a recipe and grids come together. Does not know: how anything is predicted or shown.
+Knows: the combination of a cluster, a recipe and grids. Does not know: the prediction, display.
 """
 
 from __future__ import annotations
@@ -24,13 +24,18 @@ RANKS_A_DEVICE = 4
 
 @dataclass(frozen=True)
 class PredictedUpdates:
-    """Predictions for a recipe on a cluster."""
+    """Predictions for a recipe on a cluster.
+
+    Args:
+        cluster: The cluster.
+        recipe: The recipe.
+        updates: For each grid, the updated part (a stack from 1 for `greedy`, else `all`) and its prediction.
+    """
 
     cluster: Cluster
     recipe: Recipe
     updates: tuple[tuple[str, Prediction], ...]
-    """What is updated (a stack from 1 upwards for `greedy`, `all` otherwise) and its prediction, grid by
-    grid."""
+    """For each grid, the updated part (a stack from 1 for `greedy`, else `all`) and its prediction."""
 
 
 def predict_updates(
@@ -42,12 +47,21 @@ def predict_updates(
     overrides: Mapping[str, object] | Sequence[str] = (),
     progress: bool | None = None,
 ) -> PredictedUpdates:
-    """Predict an update of a recipe on a cluster that is not at hand; nothing is trained.
+    """Predict the time of an update of a recipe on a cluster, without training.
 
-    ``cluster``: a TOML file, the name of a shipped cluster (`cotswold.simulate.shipped_clusters` lists them)
-    or an object. ``ranks``: how many, or several numbers; all devices by default. ``grid``: rows and columns
-    of ranks, such as ``"2x2"``; ``"auto"`` takes the fastest of each number. A supervised recipe is taken to
-    have ten classes. Raises ClusterError, RecipeError, UserError (more ranks than the devices can have).
+    Args:
+        cluster: A TOML file, the name of a shipped cluster (see `cotswold.simulate.shipped_clusters`), or an
+            object.
+        recipe: A recipe, or its name or path; a supervised one is assumed to have ten classes.
+        ranks: Number of ranks, or several numbers. [all devices]
+        grid: Rows and columns of ranks, such as ``"2x2"``; ``"auto"`` selects the fastest for each number.
+        overrides: Changed fields of the recipe, ``{"training.epochs": 2}`` or ``["training.epochs=2"]``.
+        progress: Show progress. [if on a terminal or in a notebook]
+
+    Raises:
+        ClusterError: if the description of the cluster is invalid.
+        RecipeError: if the recipe is invalid.
+        UserError: if the devices cannot have that many ranks.
     """
     from cotswold import recipe as recipes
     from cotswold import simulate
@@ -57,9 +71,7 @@ def predict_updates(
         assert name is not None, "there is a recipe"
         wanted = recipes.load(name, override_list(overrides), display_for(progress).say)
     if wanted.training.strategy == "batch":
-        raise UserError(
-            f"{wanted.name} is batch, which has evaluations and no updates; ask predict_evaluations"
-        )
+        raise UserError(f"{wanted.name} has strategy batch, which has no updates; use predict_evaluations")
     if wanted.data.store is not None:
         from cotswold.training.data.stores import open_store, with_store_shape
 
@@ -76,23 +88,23 @@ def predict_updates(
 def _grids(
     cluster: Cluster, updates: Sequence[StackWork | LayerWork], ranks: int | Sequence[int] | None, grid: str
 ) -> list[Grid]:
-    """The grids that are asked for."""
+    """Return the requested grids."""
     from cotswold.geometry import Grid
     from cotswold.simulate import fastest_grid
 
     if grid != "auto":
         if ranks is not None:
-            raise UserError(f"grid {grid} says how many ranks there are; leave out ranks")
+            raise UserError(f"grid {grid} determines the number of ranks; omit ranks")
         return [_possible(Grid.parse(grid), cluster)]
     counts = [ranks] if isinstance(ranks, int) else list(ranks or [cluster.size])
     if min(counts) < 1:
-        raise UserError(f"ranks: {min(counts)} is not a number of ranks; write 4, or several as 1,4,16")
+        raise UserError(f"ranks must be at least 1, got {min(counts)}; write 4, or several as 1,4,16")
     _possible(Grid(1, max(counts)), cluster)
     return [fastest_grid(cluster, updates, count) for count in counts]
 
 
 def _possible(grid: Grid, cluster: Cluster) -> Grid:
-    """Raise UserError where a device would have more than some ranks."""
+    """Return ``grid``. Raises UserError if a device would have too many ranks."""
     if grid.size > RANKS_A_DEVICE * cluster.size:
         raise UserError(
             f"{grid.size} ranks are more than {RANKS_A_DEVICE} for each of the {cluster.size} devices of "

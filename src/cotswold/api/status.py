@@ -1,7 +1,7 @@
-"""What a run does at this moment, who waits for whom, and how one that is over has ended.
+"""The current activity of a run, its wait graph, or its end.
 
-Knows: the run's directory, its lock, the file with its status. Does not know: what processes do (they
-say it), the terminal.
+Knows: the run's directory, its lock, its status file. Does not know: the processes themselves (they report),
+the terminal.
 """
 
 from __future__ import annotations
@@ -25,32 +25,50 @@ if TYPE_CHECKING:
 
 State = Literal["goes on", "ended", "was killed", "has not begun"]
 _LATE_SECONDS = 5.0
-"""A run that has said nothing for so long is called late."""
+"""Seconds without a report after which a run is late."""
 _NEWS_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Why:
-    """What was found of a run."""
+    """The state of a run.
+
+    Args:
+        run: The run's directory.
+        state: "goes on", "ended", "was killed" or "has not begun".
+        sentences: Descriptions of the run, in order.
+        status: The newest event of each kind and the time of writing (Unix seconds), for a run in progress or
+            killed.
+        stacks: Stacks of the run's processes on this machine, if requested.
+    """
 
     run: Path
     state: State
     sentences: tuple[str, ...]
-    """What is to be said of it, one after the other."""
+    """Descriptions of the run, in order."""
     status: Mapping[str, object] = field(default_factory=dict)
-    """The newest event of each kind, and when it was written (unix seconds), of a run that goes on or was
-    killed."""
+    """The newest event of each kind and the time of writing (Unix seconds), for a run in progress or
+    killed.
+    """
     stacks: tuple[Stacks, ...] = ()
-    """Of its processes on this machine, where they were asked for."""
+    """Stacks of the run's processes on this machine, if requested."""
 
 
 def why(run: str | Path | Run, *, stacks: bool = False) -> Why:
-    """What a run does, who waits for whom and since when; of one that is over how it ended.
+    """Describe the activity of a run and which processes wait for which, or how a run ended.
 
-    Who waits for whom is known of strategy `downpour`; of others how far they are. With ``stacks`` every
-    process of the run on this machine writes the stacks of its threads into the run's logs, and they are
-    returned. Nothing is changed, and the run goes on. Raises RunError where there is no run, UserError for
-    stacks of a run that is over or on another machine, MachineError where its files cannot be read.
+    The wait graph is only available for strategy `downpour`; for others, the progress is described. The run
+    is not affected.
+
+    Args:
+        run: The run, or its directory.
+        stacks: Dump the stacks of all threads of the run's processes on this machine; they are written to the
+            run's logs and returned.
+
+    Raises:
+        RunError: if the directory contains no run.
+        UserError: for stacks of a run that has ended or is on another machine.
+        MachineError: if the run's files cannot be read.
     """
     from cotswold.files import holder_of
     from cotswold.run.loggers.status_file import status_in
@@ -60,42 +78,42 @@ def why(run: str | Path | Run, *, stacks: bool = False) -> Why:
     status = status_in(found.directory.status) or {}
     if holder is None:
         if stacks:
-            raise UserError(f"no process trains {found.path}; stacks are of a run that goes on")
+            raise UserError(f"no process trains {found.path}; stacks exist only for a run in progress")
         return _over(found, status)
     sentences = [_going_on(found, holder, status), *_resume_note(found), *_doing(status, holder.is_here)]
     return Why(found.path, "goes on", tuple(sentences), status, _stacks(found, holder) if stacks else ())
 
 
 def _over(run: Run, status: Mapping[str, object]) -> Why:
-    """Of a run that nobody trains."""
+    """Describe a run without a training process."""
     events = run.events
     last = events[-1] if events else None
     if last is None:
-        return Why(run.path, "has not begun", (f"{run.path} has not begun, and nobody trains it",))
+        return Why(run.path, "has not begun", (f"{run.path} has not started, and no process trains it",))
     if last["kind"] == "end":
         cause = f": {last['why']}" if last.get("why") else ""
         ended = _ENDS.get(str(last["status"]), str(last["status"]))
         if last["status"] in _SAVED:
-            ended += f"; {'resume=True' if _has_own_module(run) else '--resume'} goes on with it"
+            ended += f"; {'resume=True' if _has_own_module(run) else '--resume'} continues it"
         said = f"{run.path} {ended}{cause}"
         warning = [f"warning: {last['warning']}"] if last.get("warning") else []
         told = () if last["status"] == "finished" else _resume_note(run)
         return Why(run.path, "ended", (said, describe({**last, "why": ""}) or "", *told, *warning))
     when = _clock(doing.figure(last, "time"))
     said = (
-        f"{run.path} ended without saving: left at once, or killed; no process trains it, and its events "
+        f"{run.path} ended without saving: stopped at once, or killed; no process trains it, and its events "
         f"stop at {when}"
     )
     command = f"cotswold train --run {run.path} --resume"
-    if _has_own_module(run):  # which the command does not have
+    if _has_own_module(run):  # which the command line cannot supply
         command = f"cotswold.train(module, dataset, {str(run.path)!r}, resume=True, ...)"
-    remedy = f"go on with: {command}"
+    remedy = f"resume with: {command}"
     before = [f"before, {line}" for line in _doing(status, is_here=False)]
     return Why(run.path, "was killed", (said, *before, *_resume_note(run), remedy), status)
 
 
 def _resume_note(run: Run) -> list[str]:
-    """A sentence if the run does not promise an exact resume."""
+    """Return a sentence if the run does not promise an exact resume."""
     from cotswold.run import read_events
 
     if not run.directory.events.exists():
@@ -115,28 +133,28 @@ _SAVED = ("interrupted", "limited")
 
 
 def _has_own_module(run: Run) -> bool:
-    """Whether a Python program gave the module. False also where the recipe is not there."""
+    """True if a Python program supplied the module; False if the recipe is missing."""
     return run.directory.recipe.is_file() and run.recipe.network.module is not None
 
 
 def _going_on(run: Run, holder: Holder, status: Mapping[str, object]) -> str:
-    """Who trains the run, and when it said so last."""
+    """Describe the training process of the run, and the time of its last report."""
     who = f"process {holder.process} on {holder.host} since {_clock(holder.since)}"
-    said = f"{run.path} goes on: {run.recipe.training.strategy}, {who}"
+    said = f"{run.path} is in progress: {run.recipe.training.strategy}, {who}"
     if not status:
-        return f"{said}; it starts, and has said nothing yet"
+        return f"{said}; it is starting, without a report yet"
     late = time.time() - doing.figure(status, "written")
     if late > _LATE_SECONDS:
         from cotswold.host.stack_dump import state_of
 
         state = state_of(holder.process) if holder.is_here else ""
-        process = f": process {holder.process} {state}" if state else "; --stacks shows where it is"
-        return f"{said}; it has said nothing for {doing.seconds_in_words(late)}{process}"
+        process = f": process {holder.process} {state}" if state else "; --stacks shows its stack"
+        return f"{said}; no report for {doing.seconds_in_words(late)}{process}"
     return said
 
 
 def _doing(status: Mapping[str, object], is_here: bool) -> list[str]:
-    """How far it is, and what each process does, a sentence each."""
+    """Describe the progress and the activity of each process, one sentence each."""
     newest = status.get("newest")
     if not isinstance(newest, Mapping):
         return []
@@ -161,7 +179,7 @@ def _doing(status: Mapping[str, object], is_here: bool) -> list[str]:
             *waiting.conclusions(now, is_here),
         ]
     elif "step" in known:
-        said.append("who waits for whom is known of strategy downpour alone; --stacks shows where each is")
+        said.append("the wait graph is only available for strategy downpour; --stacks shows each stack")
     return said
 
 
@@ -179,7 +197,7 @@ def _epoch(now: Mapping[str, object]) -> str:
 
 
 def _news(status: Mapping[str, object]) -> list[str]:
-    """What has happened to processes in the last minute."""
+    """Return the changes among processes in the last minute."""
     written = doing.figure(status, "written")
     return [
         f"{doing.seconds_in_words(written - doing.figure(each, 'time'))} ago: {line}"
@@ -195,9 +213,9 @@ def _happened(event: Mapping[str, object]) -> str:
         case "recalled" | "waiting":
             return str(said)
         case "revived":
-            return f"{doing.named(str(name))} was on no server any more, and goes on from a disk"
+            return f"{doing.named(str(name))} was lost on all servers and was restored from a disk"
         case "restored":
-            return f"{name} goes on from its disk with {said}"
+            return f"{name} resumes from its disk with {said}"
         case "disk":
             return f"{name}: {said}"
     return f"{name} {kind} ({said})" if said else f"{name} {kind}"
@@ -207,15 +225,13 @@ def _stacks(run: Run, holder: Holder) -> tuple[Stacks, ...]:
     from cotswold.host.stack_dump import ask, is_known_here
 
     if not holder.is_here:
-        raise UserError(f"{run.path} is trained on {holder.host}; ask for its stacks there")
+        raise UserError(f"{run.path} is trained on {holder.host}; request its stacks there")
     if not is_known_here():
-        raise UserError(
-            "stacks are found by way of /proc, which Linux has; here py-spy dump --pid shows them"
-        )
+        raise UserError("stacks need /proc, which only Linux has; use py-spy dump --pid here")
     try:
         return tuple(ask(holder.process, run.directory.main_log, run.directory.main_log.parent))
     except PermissionError as error:
-        raise UserError(f"{run.path} is trained by another user; ask for its stacks as that user") from error
+        raise UserError(f"{run.path} is trained by another user; request its stacks as that user") from error
 
 
 def _clock(seconds: float) -> str:
@@ -223,7 +239,7 @@ def _clock(seconds: float) -> str:
 
 
 def lines(found: Why) -> Sequence[str]:
-    """What was found, line by line."""
+    """Return the result as lines."""
     said = list(found.sentences)
     for each in found.stacks:
         who = f"process{'es' if len(each.processes) > 1 else ''} {', '.join(map(str, each.processes))}"

@@ -1,10 +1,11 @@
-"""What a call changes of its process and gives back: threads, the environment, torch's random numbers.
+"""Process state that a call changes and restores: threads, the environment, torch's random numbers.
 
-Knows: who may say how many threads there are, and who wins. Does not know: what is computed.
+Knows: the sources of the number of threads, their precedence. Does not know: the computation.
 
-``threads=`` (``--threads``) stands before a recipe's ``training.threads``, and that before what this process
-is granted (`cotswold.host.granted_cores`: quotas of containers, affinity, OMP_NUM_THREADS). torch alone would
-take every core of the machine, granted or not.
+``threads=`` (``--threads``) overrides a recipe's ``training.threads``, which overrides the number of granted
+cores (`cotswold.host.granted_cores`: container quotas, affinity, OMP_NUM_THREADS). By default, torch would
+use
+all cores of the machine, granted or not.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 @contextmanager
 def own_environment() -> Iterator[None]:
-    """The environment as it was, once the block has ended; inside, threads that wait go to sleep."""
+    """Restore the environment after the block; inside, waiting threads sleep."""
     before = dict(os.environ)
     os.environ.update(waiting_settings(os.environ))
     try:
@@ -43,7 +44,7 @@ def own_environment() -> Iterator[None]:
 
 @contextmanager
 def own_threads() -> Iterator[None]:
-    """torch's threads as they were, once the block has ended; those that are granted if it was not loaded."""
+    """Restore torch's threads after the block, or set the granted number if torch was not loaded before."""
     torch = sys.modules.get("torch")
     before = granted_cores() if torch is None else torch.get_num_threads()
     try:
@@ -55,9 +56,9 @@ def own_threads() -> Iterator[None]:
 
 @contextmanager
 def own_random() -> Iterator[None]:
-    """torch's random states as they were, once the block has ended: training seeds them for itself.
+    """Restore torch's random states after the block; training seeds them itself.
 
-    A device that nobody has used before is seeded by the caller's seed again, as torch would have done.
+    A device used for the first time is seeded with the caller's seed again, as torch would do.
     """
     import torch
 
@@ -76,12 +77,12 @@ def own_random() -> Iterator[None]:
 
 @contextmanager
 def own_modes(device: str = "cpu") -> Iterator[None]:
-    """torch computes with gradients and makes tensors on the CPU inside the block, whatever the caller chose.
+    """Enable gradients and create tensors on the CPU inside the block, regardless of the caller's modes.
 
-    A default device of the type ``device`` stays, for the code of a module that is there.
+    A default device of the type ``device`` is kept, for the code of a user's module.
     """
     torch = sys.modules.get("torch")
-    if torch is None:  # nobody has chosen anything
+    if torch is None:  # no modes are set
         yield
         return
     with ExitStack() as modes:
@@ -94,20 +95,21 @@ def own_modes(device: str = "cpu") -> Iterator[None]:
 
 @contextmanager
 def computing(wanted: int | None, recipe: Recipe | None = None, device: str = "cpu") -> Iterator[int]:
-    """So many threads inside a `with` block, and `own_modes`; the environment and torch's threads are as
-    before after it."""
+    """Use ``wanted`` threads and `own_modes` in a `with` block; restore the environment and torch's
+    threads.
+    """
     with own_environment(), own_threads(), own_modes(device):
         yield use_threads(wanted, recipe)
 
 
 def use_threads(wanted: int | None, recipe: Recipe | None = None) -> int:
-    """Compute on so many threads from now on; to be called before torch is imported, if possible.
+    """Set the number of threads of this process, if possible before torch is imported; return it.
 
-    Raises UserError for a number that is none of threads.
+    Raises UserError for an invalid number.
     """
     own = None if recipe is None else recipe.training.threads
     threads = (own or granted_cores()) if wanted is None else _checked(wanted)
-    for name in _VARIABLES:  # what is not loaded yet, and processes that are started, read these
+    for name in _VARIABLES:  # read by libraries not yet loaded and by child processes
         os.environ[name] = str(threads)
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(threads)
@@ -115,12 +117,12 @@ def use_threads(wanted: int | None, recipe: Recipe | None = None) -> int:
 
 
 def threads_override(wanted: int | None) -> list[str]:
-    """``threads`` as an override of a recipe that is to be trained; none where nothing is said."""
+    """Return ``threads`` as an override of a recipe; empty for None."""
     return [] if wanted is None else [f"training.threads={_checked(wanted)}"]
 
 
 def _checked(wanted: int) -> int:
     check_whole("threads", wanted)
     if not 1 <= wanted <= THREADS_MOST:
-        raise UserError(f"threads cannot be {wanted}; give 1 to {THREADS_MOST}")
+        raise UserError(f"threads={wanted} is not in 1..{THREADS_MOST}")
     return wanted

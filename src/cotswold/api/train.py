@@ -1,6 +1,6 @@
-"""Training, from Python: a recipe, or a module and a data set of one's own.
+"""Training from Python: of a recipe, or of a user's module and dataset.
 
-Knows: which of the two is asked for, and what a program hears of it. Does not know: how anything is trained.
+Knows: the distinction of both, exceptions for a program. Does not know: the training.
 """
 
 from __future__ import annotations
@@ -47,48 +47,62 @@ def train(
     stop: Stop | None = None,
     **settings: object,
 ) -> Run:
-    """Train a recipe, or a module on a data set, and return the run.
+    """Train a recipe, or a module on a dataset, and return the run.
 
-    **A recipe**: ``train("demo", "runs/mine")``. A shipped name, a file, or a `Recipe`, and the run's
-    directory (here the second argument), runs/NAME by default. ``overrides``: fields of the recipe, as
-    ``{"training.epochs": 3}`` or ``["training.epochs=3"]``. ``stores``: where prepared samples are kept.
+    **A recipe**: ``train("demo", "runs/mine")``. The run's directory is the second argument.
 
-    **A module of one's own**: ``train(module, dataset, "runs/mine", loss="cross_entropy", epochs=3)``. The
-    data set gives pairs (input, target) of tensors; it is a torch Dataset, a DataLoader, which is read as it
-    is, or (inputs, targets), tensors or arrays; an input may be a tuple or dict.
-    ``loss`` takes (output, target), or is a name: cross_entropy, squared, logistic.
-    ``validation``: a data set, or the fraction of a map-style one that is kept for it. ``settings`` are
-    the fields of ``[training]`` that ``strategy`` has: epochs, batch_size, learning_rate and so on. With
-    ``strategy="batch"`` value and gradient are of the whole data set: ``method="lbfgs"``, ``iterations=50``,
-    and the fields of ``[cluster]``: ``workers=4``. Otherwise the strategy is `supervised`. The
-    module is trained in place, and in eval mode afterwards. A run that is resumed knows what is not given
-    again: settings, a loss by name, a fraction for validation. For several processes give
-    ``"package:function"`` in the module's place: the function makes ``(module, dataset)`` in each of them.
+    **A user's module**: ``train(module, dataset, "runs/mine", loss="cross_entropy", epochs=3)``. The module
+    is
+    trained in place and is in eval mode afterwards. With ``strategy="batch"``, value and gradient are those
+    of the
+    whole dataset: ``method="lbfgs"``, ``iterations=50``, and fields of ``[cluster]`` such as ``workers=4``.
 
-    The directory must not exist, unless the run is resumed: ``resume=True`` goes on from the newest good
-    checkpoint, ``"if_started"`` goes on if there is a run, and begins one otherwise. ``grid="2x2"`` cuts
-    every map over four processes of this machine, which it starts; they keep logs in the run's directory, and
-    begin again from the last checkpoint at most ``restarts`` times when one has died. ``threads``: of each
-    process.
+    The first Ctrl-C (or a notebook's interrupt) finishes the step, saves, and raises KeyboardInterrupt; a
+    second
+    one stops at once without saving. A run that is stopped by ``stop`` is returned instead.
 
-    ``on_event`` hears every event, a mapping; it cannot stop the run by an error, only by KeyboardInterrupt.
-    ``progress``: show it, by default on a terminal and in a notebook. Ctrl-C (a notebook's interrupt)
-    finishes the step, saves, and raises KeyboardInterrupt; a second one leaves at once. With a ``stop`` of
-    its own, whose ``signal`` a callback or another thread sets, the run stops as well, and is returned.
+    Args:
+        recipe: A shipped name, a file, a `Recipe`, or a module. For a module in several processes, give
+            ``"package:function"``, a function that makes ``(module, dataset)`` in each of them.
+        dataset: Data of a module: a torch Dataset of pairs (input, target) of tensors, a DataLoader, which
+            is read unchanged, or (inputs, targets) as tensors or arrays. An input may be a tuple or dict.
+            For a recipe: the run's directory.
+        directory: Directory of the run, which must not exist unless the run is resumed [runs/NAME].
+        loss: Loss of a module: a function of (output, target), or cross_entropy, squared or logistic.
+        validation: Validation data of a module: a dataset, or the fraction of a map-style dataset. [none]
+        strategy: Strategy of a module, "supervised", "batch" or "downpour" ["supervised"].
+        overrides: Changed fields of a recipe, ``{"training.epochs": 3}`` or ``["training.epochs=3"]``.
+        grid: Partition every map over the processes of a grid, such as ``"2x2"``, which are started on this
+            machine and write logs to the run's directory. [one process]
+        restarts: Maximum number of restarts from the last checkpoint after a process died.
+        threads: Threads of each process. [as in the recipe, else all cores]
+        stores: Folder of prepared stores, for a recipe. [default folder]
+        resume: True resumes from the newest intact checkpoint; ``"if_started"`` does so if the run exists.
+            Settings, a loss by name and a validation fraction need not be repeated.
+        on_event: Receives every event, a mapping. Its errors do not stop the run, except KeyboardInterrupt.
+        progress: Show progress. [if on a terminal or in a notebook]
+        stop: A `Stop` whose ``signal`` a callback or another thread sets to stop the run.
+        **settings: Fields of ``[training]`` of a module's strategy: epochs, batch_size, learning_rate, ...
 
-    Raises RecipeError, RunError (a directory that is taken, another recipe), SourceError, StoreError,
-    UserError (a module or data set that cannot be trained), MachineError, DivergedError.
+    Raises:
+        RecipeError: if the recipe or a setting is invalid.
+        RunError: if the directory contains another run, or none to resume.
+        SourceError: if the recipe's source cannot be read.
+        StoreError: if a store is damaged.
+        UserError: if an argument is invalid, or the module or dataset cannot be trained.
+        MachineError: if memory, disk or processes fail.
+        DivergedError: if the loss is no longer finite.
     """
     from cotswold.run import Stop
 
     if resume not in (False, True, "if_started"):
-        raise UserError(f'resume={resume!r} says nothing; give True, False, or "if_started"')
+        raise UserError(f'resume must be True, False, or "if_started", got {resume!r}')
     hearing = Hearing(display_for(progress), on_event, stop or Stop(), interruptible)
     if loss is not None or _is_module(recipe) or is_factory(recipe):
         from cotswold.api.train_module import ModuleRequest, carry_out_module
 
         if stores is not None or overrides:
-            raise UserError("stores and overrides belong to a recipe; a module's settings are given by name")
+            raise UserError("stores and overrides apply to a recipe; pass a module's settings by name")
         own = ModuleRequest.of(
             recipe, dataset, place_of(directory), loss, validation, strategy, settings, threads, resume, grid
         )
@@ -96,13 +110,15 @@ def train(
         return run_of(outcome, stop, module=own.made)
     if settings or validation is not None or strategy is not None:
         words = ", ".join([*settings, *["validation"] * (validation is not None)]) or "strategy"
-        raise UserError(f"{words}: a recipe says that itself; change it by overrides={{...}}")
+        raise UserError(f"{words}: set in the recipe; change it with overrides={{...}}")
     if isinstance(dataset, str | Path | Run):
         if directory is not None:
-            raise UserError("the run's directory is given twice; a recipe takes no data set")
+            raise UserError(
+                "the run's directory is given twice; for a recipe the second argument is the directory"
+            )
         directory = dataset
     elif dataset is not None:
-        raise UserError("a recipe names its own data; a data set goes with a module and loss=")
+        raise UserError("a recipe names its data; pass a data set only with a module and loss=")
     if recipe is not None and not isinstance(recipe, str | Path | Recipe):
         raise UserError(f"{recipe!r:.80} is neither a recipe (a name, a file, an object) nor a module")
     kept = None if stores is None else Path(stores)
@@ -114,7 +130,7 @@ def train(
 
 
 def _is_module(given: object) -> bool:
-    """Whether this is a module of torch, or a class of them, which whoever has one has loaded."""
+    """True for a torch module or a class of modules; torch is loaded if there is one."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False

@@ -1,7 +1,7 @@
-"""Training a module and a data set of the user's own: in this process, or over ranks that make both anew.
+"""Training of a user's module and dataset, in this process or on ranks that construct both.
 
-Knows: factories that can be imported, how other processes are told of them, what ranks must agree on. Does
-not know: how anything is trained.
+Knows: importable factories, messages to other processes, facts that ranks compare. Does not know: the
+training.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ModuleRequest:
-    """A module, or the name of a function that makes one and its data set, and how it is to be trained."""
+    """A module, or the name of a function that makes a module and dataset, with the training settings."""
 
     module: nn.Module | None
     factory: str | None
@@ -75,24 +75,24 @@ class ModuleRequest:
         resume: Resumed,
         grid: str | None = None,
     ) -> ModuleRequest:
-        """What the words of `train` ask for; raises UserError where they do not fit together, RecipeError for
-        settings that the strategy does not have.
+        """Construct a request from the arguments of `train`.
 
-        A run that is resumed says itself what is not given again: loss, settings, a fraction for validation.
+        Loss, settings and a validation fraction that are not given are taken from the resumed run. Raises
+        UserError if arguments contradict each other, and RecipeError for settings that the strategy lacks.
         """
-        threads_override(threads)  # refuses what is no number of threads
+        threads_override(threads)  # validates threads
         values = {**settings, **({} if threads is None else {"threads": threads})}
         spread = {name: values.pop(name) for name in [*values] if name in CLUSTER_FIELDS}
         if isinstance(given, str):
             if not is_factory(given):
                 raise UserError(
-                    f"{given!r} names no function that makes a module; write package.module:function"
+                    f"{given!r} does not name a function that makes a module; write package.module:function"
                 )
             if isinstance(dataset, str | Path):
                 directory = directory or Path(dataset)
                 dataset = None
             if dataset is not None:
-                raise UserError(f"{given} makes the data set as well; leave it out here")
+                raise UserError(f"{given} also makes the data set; omit the data set argument")
             directory = directory or Path("runs") / given.partition(":")[2]
             kept = _kept(directory, resume)
             known = _loss(loss, kept, directory), _validation(validation, kept)
@@ -100,7 +100,7 @@ class ModuleRequest:
             return cls(None, given, None, directory, *known, learnt, cluster, mesh, resume)
         _check_module(given)
         if dataset is None or isinstance(dataset, str | Path):
-            raise UserError("a module is trained on a data set: train(module, dataset, loss=...)")
+            raise UserError("a module needs a data set: train(module, dataset, loss=...)")
         module: Any = given
         samples: Any = dataset
         kept = _kept(directory or Path("runs") / (type(given).__name__.lstrip("_") or "module"), resume)
@@ -109,7 +109,7 @@ class ModuleRequest:
         return cls(module, None, samples, directory, *known, learnt, cluster, mesh, resume)
 
     def make(self) -> None:
-        """Have the factory make the module and the data set, in this process."""
+        """Call the factory in this process to make the module and dataset."""
         if self.factory is None:
             return
         from cotswold.training.jobs.factories import make
@@ -119,7 +119,7 @@ class ModuleRequest:
 
     @property
     def kept_factory(self) -> Factory | None:
-        """What processes of other machines are told; None without a factory."""
+        """The factory for processes on other machines; None without one."""
         from cotswold.training.full_batch.module_batch import Factory
 
         if self.factory is None:
@@ -128,31 +128,31 @@ class ModuleRequest:
         return Factory(self.factory, loss, self.validation if isinstance(self.validation, float) else None)
 
     def made(self) -> nn.Module:
-        """Another module of the same kind, to be filled from a checkpoint."""
+        """Return another module of the same kind, to be filled from a checkpoint."""
         if self.module is None:
             self.make()
         return copy.deepcopy(self.module)  # type: ignore[return-value]  # made above
 
 
 def _check_module(given: object) -> None:
-    """Raise UserError for what is no module that could be trained."""
+    """Raise UserError for a value that is not a module."""
     from torch import nn
 
     if given is None:
         raise UserError("give the module and its data set again: train(module, dataset, directory, ...)")
     if isinstance(given, type):
-        raise UserError(f"{given.__name__} is a class; give a module, which it makes: {given.__name__}(...)")
+        raise UserError(f"{given.__name__} is a class; give an instance: {given.__name__}(...)")
     if not isinstance(given, nn.Module):
-        raise UserError(f"{given!r:.80} is no torch.nn.Module; a loss and a data set go with one")
+        raise UserError(f"{given!r:.80} is not a torch.nn.Module; loss and data set apply only to modules")
 
 
 def _kept(directory: Path, resume: Resumed) -> Recipe | None:
-    """The recipe of the run that is resumed; None where one begins, or none is there."""
+    """Return the recipe of the resumed run; None for a new or missing run."""
     from cotswold.recipe import load
     from cotswold.run import RunDirectory
     from cotswold.training.jobs.create import Resume, check_started
 
-    if resume and resume != "if_started":  # before what the run would say itself is missed
+    if resume and resume != "if_started":  # fails here if the run is missing
         check_started(directory, Resume.ALWAYS, python=True)
     if not resume or not (directory / "recipe.toml").is_file():
         return None
@@ -167,14 +167,14 @@ def _loss(loss: str | Loss | None, kept: Recipe | None, directory: Path | None) 
         raise UserError('a module needs a loss: loss="cross_entropy", or a function of (output, target)')
     if kept.loss == "custom":
         raise UserError(
-            f"the run in {directory} is trained by a loss of the program's own, which it cannot keep; give "
+            f"the run in {directory} uses a custom loss, which its directory does not contain; pass "
             "the same again: loss=..."
         )
     return kept.loss
 
 
 def _validation(validation: Given | float | None, kept: Recipe | None) -> Given | float | None:
-    """A data set that the run was validated on must be given again, which is said once all is known."""
+    """Return the validation fraction of the resumed run; a validation dataset must be passed again."""
     from cotswold.recipe.schema import GivenData
 
     if validation is None and kept is not None and isinstance(kept.data, GivenData):
@@ -199,7 +199,7 @@ CLUSTER_FIELDS = (
         "metrics",
     ),
 )
-"""What `train` takes for `[cluster]`, by name."""
+"""Arguments of `train` that belong to `[cluster]`."""
 
 
 def training_section(
@@ -209,9 +209,10 @@ def training_section(
     kept: Recipe | None = None,
     grid: str | None = None,
 ) -> tuple[LayerTraining, Cluster, Mesh]:
-    """`[training]`, `[cluster]` and `[mesh]` of a module's run, what is not given as it was ``kept``; of the
-    fields of `[training]` only those that are given count as set. Raises RecipeError for a field or a value
-    that it does not have."""
+    """Return `[training]`, `[cluster]` and `[mesh]` of a module's run, with defaults from ``kept``.
+
+    Only given fields of `[training]` count as set. Raises RecipeError for an unknown field or invalid value.
+    """
     from cotswold.recipe import from_values
     from cotswold.recipe.schema import LayerTraining
 
@@ -228,21 +229,20 @@ def training_section(
             **{name: value for name, value in {**before, **values}.items() if value is not None},
         },
         "cluster": {k: v for k, v in {**clustered, **(spread or {})}.items() if v is not None},
-        # of other strategies the ranks know their grid themselves
+        # with other strategies the ranks determine their grid
         "mesh": {"grid": cut} if strategy in ("batch", "downpour") and cut is not None else {},
     }
     made = from_values(table, "train()", CLUSTER_FIELDS if strategy in ("batch", "downpour") else ())
     found = made.training
     if not isinstance(found, LayerTraining):
         raise UserError(
-            f"strategy {strategy} trains what a recipe describes; a module is trained by supervised, batch "
-            "or downpour"
+            f"strategy {strategy} needs a recipe; train a module with supervised, batch or downpour"
         )
     return type(found).model_construct(_fields_set=set(values), **dict(found)), made.cluster, made.mesh
 
 
 def carry_out_module(request: ModuleRequest, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
-    """Train a module as requested, in the processes that are there or that are wanted."""
+    """Train a module as requested, in the existing processes or in new ranks."""
     from cotswold.launch import world_of
 
     world = world_of(os.environ)
@@ -254,13 +254,13 @@ def carry_out_module(request: ModuleRequest, hearing: Hearing, *, grid: str | No
             request.make()
             with team(world, request, grid) as members:
                 return _trained(request, members, hearing)
-    gangs = request.training.strategy in ("batch", "downpour")  # workers lead ranks of their own
+    gangs = request.training.strategy in ("batch", "downpour")  # workers lead their own ranks
     shape = Grid(1, 1) if gangs or grid in (None, "none") else Grid.parse(str(grid))
     if shape.size > 1:
         words = ModuleWords.from_request(request, shape)
         return on_ranks(words, Path(str(words.given["directory"])), shape, restarts, hearing)
     if restarts:
-        raise UserError("restarts is for several processes; give a grid, such as 1x2")
+        raise UserError("restarts needs several ranks; give a grid, such as 1x2")
     with computing(request.training.threads, device=_device_of(request)):
         from cotswold.training.distributed import SOLO
 
@@ -269,7 +269,7 @@ def carry_out_module(request: ModuleRequest, hearing: Hearing, *, grid: str | No
 
 
 def _device_of(request: ModuleRequest) -> str:
-    """Where the module will be trained."""
+    """Return the device on which the module will be trained."""
     if request.module is None or "device" in request.training.model_fields_set:
         return request.training.device
     return str(next((each.device for each in request.module.parameters()), "cpu"))
@@ -306,7 +306,7 @@ def _trained(request: ModuleRequest, team: Team, hearing: Hearing) -> Outcome:
 
 @dataclass(frozen=True)
 class ModuleWords:
-    """What the ranks of a module's run are started with: one word, a JSON object."""
+    """The command line for the ranks of a module's run: one argument, a JSON object."""
 
     given: Mapping[str, object]
     module = "cotswold.api.module_rank"
@@ -315,30 +315,30 @@ class ModuleWords:
             "PYTHONPATH": os.pathsep.join(str(Path(each).absolute()) for each in sys.path)
         }
     )
-    """Where this process looks for modules, also beside a script: there the ranks look as well."""
+    """The module search path of this process, including the folder of a script, for the ranks."""
 
     @classmethod
     def from_request(cls, request: ModuleRequest, grid: Grid) -> ModuleWords:
-        """Those of a request; raises UserError for what other processes cannot be told."""
+        """Convert a request. Raises UserError for values that cannot be sent to other processes."""
         if request.factory is None:
             raise UserError(
-                "a module that is there cannot be sent to other processes; name a function that makes it and "
+                "a module object cannot be sent to other processes; give a function that makes it and "
                 'the data set in each: train("package.module:function", loss=..., grid=...)'
             )
         if not isinstance(request.loss, str):
-            raise UserError('a loss for other processes is a name, or "package.module:function"')
+            raise UserError('a loss for several processes must be a name, or "package.module:function"')
         if request.validation is not None and not isinstance(request.validation, float | int):
             raise UserError(
-                f"{request.factory} makes the validation set as well; have it return a third value"
+                f"{request.factory} must also make the validation set; return it as a third value"
             )
         if request.factory.startswith("__main__:") or request.loss.startswith("__main__:"):
             raise UserError(
-                f"{request.factory} is in the program itself, which other processes do not run; put what "
-                "they need into a module beside it, and name that"
+                f"{request.factory} is in the main program, which other processes do not run; move it "
+                "to a module next to the program, and give that"
             )
         from cotswold.training.jobs.factories import imported
 
-        imported(request.factory)  # what can be known is said before processes start
+        imported(request.factory)  # fails before processes start
         return cls(
             {
                 "factory": request.factory,
@@ -353,14 +353,14 @@ class ModuleWords:
         )
 
     def of(self, *, again: bool, quiet: bool) -> list[str]:
-        """The word for each."""
+        """Return the argument of each rank."""
         resume = "if_started" if again else self.given["resume"]
         return [json.dumps({**self.given, "resume": resume, "quiet": quiet})]
 
 
 @contextmanager
 def team(world: World, request: ModuleRequest, grid: str | None) -> Iterator[Team]:
-    """This rank among those that were started, all with the same module and settings; for a `with` block."""
+    """Join this rank to the others, which must have the same module and settings, in a `with` block."""
     import torch
 
     from cotswold.api.ranks import token_file
@@ -375,7 +375,7 @@ def team(world: World, request: ModuleRequest, grid: str | None) -> Iterator[Tea
     shape = Grid(rows, world.size // rows) if grid is None else Grid.parse(grid)
     if shape.size != world.size:
         raise UserError(
-            f"a {shape} grid has {shape.size} ranks, and {world.size} were started; start as many"
+            f"a {shape} grid needs {shape.size} ranks, but {world.size} were started; start that number"
         )
     facts = {
         "Cotswold's version": __version__,

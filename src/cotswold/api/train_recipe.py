@@ -1,6 +1,6 @@
-"""Training a recipe: in this process, over ranks that it starts, or as one rank of several.
+"""Training of a recipe in this process, on ranks that it starts, or as one rank of several.
 
-Knows: which processes train a recipe. Does not know: how anything is trained, who hears of it.
+Knows: the processes that train a recipe. Does not know: the training, receivers of events.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from cotswold.api.request import RankWords, Request
 from cotswold.api.run_job import Hearing, Outcome, carried, on_ranks
 from cotswold.api.threads import computing, own_environment, own_modes, own_random, own_threads
 from cotswold.errors import UserError
-from cotswold.training.data import stores
 from cotswold.ui.display import Quiet
 
 if TYPE_CHECKING:
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
-    """Train as requested, in the processes that are there or that are wanted."""
+    """Train as requested, in the existing processes or in new ranks."""
     from cotswold.api import ranks as processes
     from cotswold.launch import world_of
 
     check_whole("restarts", restarts)
     if restarts < 0:
-        raise UserError(f"restarts is how often to begin again, 0 or more, not {restarts}")
+        raise UserError(f"restarts must be at least 0, got {restarts}")
     if grid is not None:
         request = replace(request, overrides=[*request.overrides, processes.override(grid)])
     display = hearing.display
@@ -38,8 +37,8 @@ def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts:
     if world is not None and world.size > 1:
         if restarts and world.launcher != "cotswold":
             raise UserError(
-                f"restarts is for ranks that Cotswold starts; these were started by {world.launcher}, "
-                "which has a way of its own (torchrun: --max-restarts, with --resume-if-started, Python: "
+                f"restarts applies to ranks that Cotswold starts; these were started by {world.launcher}: "
+                "use its own option (torchrun: --max-restarts, with --resume-if-started, Python: "
                 'resume="if_started")'
             )
         with own_environment(), own_threads(), own_modes():
@@ -54,7 +53,7 @@ def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts:
             place = request.directory or Path("runs") / wanted.name
             return on_ranks(RankWords(request, place, shape), place, shape, restarts, hearing)
     if restarts:
-        raise UserError("restarts watches over several ranks; give a grid, such as 1x2")
+        raise UserError("restarts needs several ranks; give a grid, such as 1x2")
     with computing(None, wanted):
         from cotswold.training.distributed import SOLO
 
@@ -62,8 +61,9 @@ def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts:
 
 
 def _trained(request: Request, team: Team, hearing: Hearing) -> Outcome:
-    """Train in this process, alone or as one of a team."""
+    """Train in this process, alone or as a rank."""
     from cotswold import training
+    from cotswold.training.data import stores
 
     display = hearing.display if team.is_main else Quiet()
     resume = training.Resume.ALWAYS if request.resume else training.Resume.NEVER

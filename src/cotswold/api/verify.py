@@ -1,6 +1,6 @@
-"""Whether a run, a store or a backup of parameter servers is sound.
+"""Verification of a run, a store or a backup of parameter servers.
 
-Knows: what each of these consists of, who checks each part. Does not know: how anything is checked.
+Knows: the parts of each, the function that checks each part. Does not know: the checks.
 """
 
 from __future__ import annotations
@@ -16,36 +16,52 @@ from cotswold.ui.display import display_for
 Kind = Literal["run", "store", "backup"]
 Progress = Callable[[int, int], None]
 Check = Callable[[Path, Progress], list[str]]
-"""What is wrong with one part of a directory, a sentence each."""
+"""Returns a sentence for each fault in a part of a directory."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found of a directory."""
+    """The result of `verify`.
+
+    Args:
+        path: The directory.
+        kind: "run", "store" or "backup".
+        checked: Names of the checked parts.
+        findings: One sentence per fault; empty for an intact directory.
+    """
 
     path: Path
     kind: Kind
     checked: tuple[str, ...]
-    """The parts that were looked at."""
+    """Names of the checked parts."""
     findings: tuple[str, ...]
-    """What is damaged, a sentence each; none where it is sound."""
+    """One sentence per fault; empty for an intact directory."""
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is damaged."""
+        """True if no fault was found."""
         return not self.findings
 
 
 def verify(path: str | Path | Run, *, progress: bool | None = None) -> Verification:
-    """Check every byte of a run, a store or a backup against its checksums, without training.
+    """Check every byte of a run, a store or a backup against its checksums.
 
-    Of a run: its recipe, environment, events, checkpoints and results. Of a store: its manifest, every file,
-    every label. Of a backup that `cotswold cluster backup` wrote: every bucket, every checkpoint. Nothing is
-    changed, and a run may be trained meanwhile. Raises UserError for a directory that is none of these.
+    For a run, these are its recipe, environment, events, checkpoints and results; for a store its manifest,
+    files
+    and labels; for a backup written by `cotswold cluster backup` its buckets and checkpoints. Nothing is
+    changed,
+    and a run may be in progress.
+
+    Args:
+        path: The directory, or a `Run`.
+        progress: Show progress. [if on a terminal or in a notebook]
+
+    Raises:
+        UserError: if the directory is none of these.
     """
     place = path.path if isinstance(path, Run) else Path(path)
     kind, display = _kind_of(place), display_for(progress)
-    told: dict[str, None] = {}  # two checks may meet the same damage
+    told: dict[str, None] = {}  # two checks may find the same fault
     for name, check in CHECKS[kind].items():
         with display.counting(f"verifying {name}", "files") as advance:
             told |= dict.fromkeys(check(place, advance))
@@ -53,7 +69,7 @@ def verify(path: str | Path | Run, *, progress: bool | None = None) -> Verificat
 
 
 def _kind_of(path: Path) -> Kind:
-    """What a directory holds, by the names in it; raises UserError where it is none of these."""
+    """Return the kind of a directory, from the names in it. Raises UserError for other directories."""
     from cotswold.api.servers.backups import FILE
     from cotswold.errors import UserError
 
@@ -62,16 +78,16 @@ def _kind_of(path: Path) -> Kind:
         return "backup"
     if {"names.json", "events.jsonl"} <= names:
         raise UserError(
-            f"{path} is the folder of a host of parameter servers, which check what they read themselves; "
-            "what cotswold cluster backup writes can be verified"
+            f"{path} is the folder of a host of parameter servers, which verify their own files; "
+            "use cotswold cluster backup and verify the backup"
         )
     if names & {"recipe.toml", "events.jsonl"}:
         return "run"
     if names & {"manifest.json", ".preparing"} and not any(name.endswith(".safetensors") for name in names):
         return "store"
-    what = "does not exist" if not path.exists() else "is the directory of neither a run nor a store"
+    what = "does not exist" if not path.exists() else "is neither a run nor a store"
     raise UserError(
-        f"{path} {what}; name a directory that cotswold train or cotswold prepare wrote, or cotswold cluster "
+        f"{path} {what}; give a directory written by cotswold train, cotswold prepare or cotswold cluster "
         "backup"
     )
 

@@ -1,4 +1,4 @@
-"""Checkpoints: named tensors as pieces in files, written by any number of ranks and read by any other."""
+"""Checkpoints: named tensors, split into pieces in files, that any number of ranks can write and read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One checkpoint: named tensors and a state, whole or not there at all.
+"""One checkpoint: named tensors and a state, whole or not present at all.
 
-Knows: how tensors are put together from pieces, whoever wrote them. Does not know: what the tensors are, how
-a checkpoint is written.
+Knows: how to assemble tensors from pieces of any ranks. Does not know: the tensors' meaning, how a checkpoint
+is written.
 """
 
 from __future__ import annotations
@@ -21,10 +21,22 @@ from cotswold.host.ranks import ALONE, Ranks, raise_on_all
 
 
 class Checkpoint:
-    """A checkpoint. Its checksums are verified when it is opened, and again when a tensor is read.
+    """A checkpoint in a folder; checksums are verified on opening, and again when a tensor is read.
 
-    All ranks open it together, and each verifies its share of the files. Raises CheckpointError on every rank
-    if one finds damage.
+    All ranks open it together, and each verifies its share of the files.
+
+    Args:
+        path: Folder of the checkpoint.
+        ranks: The ranks that open it together (default: only this process).
+
+    Attributes:
+        path: Folder of the checkpoint.
+        step: Number of the training step.
+        identity: Text that identifies the run.
+        state: Values that were saved together with the tensors.
+
+    Raises:
+        CheckpointError: On every rank, if one rank finds damage.
     """
 
     def __init__(self, path: Path, ranks: Ranks = ALONE) -> None:
@@ -49,30 +61,67 @@ class Checkpoint:
         return list(self._pieces)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of the whole tensor."""
+        """Return the shape of the whole tensor ``name``.
+
+        Raises:
+            MismatchError: The checkpoint has no such tensor.
+        """
         return tuple(self._records(name)[0].shape)
 
     def dtype(self, name: str) -> torch.dtype:
-        """The type of a tensor's values."""
+        """Return the type of the values of tensor ``name``.
+
+        Raises:
+            MismatchError: The checkpoint has no such tensor.
+        """
         return self._records(name)[0].torch_dtype
 
     def records(self, name: str) -> Sequence[PieceRecord]:
-        """The pieces of a tensor and the files in the checkpoint's folder that hold them."""
+        """Return the records of the pieces of tensor ``name``.
+
+        Their file names are in the checkpoint's folder.
+
+        Args:
+            name: Name of the tensor.
+
+        Raises:
+            MismatchError: The checkpoint has no such tensor.
+        """
         return self._records(name)
 
     def read(self, name: str, box: Box | None = None) -> Tensor:
-        """A tensor, or the part of it in ``box``, put together from however many pieces were written."""
+        """Read a tensor, or a part of it, assembled from its pieces.
+
+        Args:
+            name: Name of the tensor.
+            box: Part of the tensor to read, as index ranges (default: all).
+
+        Returns:
+            A new CPU tensor with the shape of ``box``.
+
+        Raises:
+            MismatchError: The checkpoint has no such tensor.
+            CheckpointError: A file is damaged, or the pieces do not cover the box.
+        """
         box = Box.whole(self.shape(name)) if box is None else box
         tensor = torch.empty(box.shape, dtype=self.dtype(name))
         self.read_into(name, tensor, box)
         return tensor
 
     def read_into(self, name: str, target: Tensor, box: Box | None = None) -> None:
-        """Fill a tensor in place, of any strides and on any device, with the part of the whole in ``box``.
+        """Read a part of a tensor into an existing tensor.
 
-        Every file that has some of it is read once, a few megabytes at a time, so that resuming needs no
-        second copy. Raises MismatchError where shape or type differ, CheckpointError where the pieces do not
-        cover the box.
+        Each file that holds a part of the box is read once, a few megabytes at a time, so resuming needs no
+        second copy.
+
+        Args:
+            name: Name of the tensor.
+            target: Tensor to fill, with the shape of ``box``, any strides, and on any device.
+            box: Part of the tensor to read, as index ranges (default: all).
+
+        Raises:
+            MismatchError: The shape or type differs, or the checkpoint has no such tensor.
+            CheckpointError: A file is damaged, or the pieces do not cover the box.
         """
         shape, dtype = self.shape(name), self.dtype(name)
         box = Box.whole(shape) if box is None else box
@@ -85,13 +134,13 @@ class Checkpoint:
             (record, common) for record in self._records(name) if (common := box.intersect(record.box)).size
         ]
         if sum(common.size for _, common in parts) != box.size:
-            raise CheckpointError(f"{self.path}: the pieces of tensor {name} do not make up {box}")
+            raise CheckpointError(f"{self.path}: the pieces of tensor {name} do not cover {box}")
         for record, common in parts:
             to = common.shift(tuple(-start for start in box.start)).slices
             read_piece(self.path, record, common, target.detach()[to])
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors, whole."""
+        """Read all tensors, whole, by name."""
         return {name: self.read(name) for name in self.names}
 
     def _records(self, name: str) -> list[PieceRecord]:

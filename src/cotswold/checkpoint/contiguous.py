@@ -1,4 +1,4 @@
-"""Stretches of an array's values, in the order in which they lie in a file.
+"""Contiguous ranges of an array's values, in the order of a file, as boxes.
 
 Knows: boxes, row-major order. Does not know: files, tensors.
 """
@@ -12,7 +12,7 @@ from cotswold.geometry import Box
 
 
 def stretch_boxes(shape: tuple[int, ...], start: int, stop: int) -> Iterator[Box]:
-    """The boxes whose values, one box after the other, are the values ``start`` to ``stop`` of an array.
+    """Yield the boxes whose values, in order, are the flat values ``start`` to ``stop`` of an array.
 
     There are at most two for each dimension, less one.
 
@@ -36,7 +36,7 @@ def stretch_boxes(shape: tuple[int, ...], start: int, stop: int) -> Iterator[Box
 
 
 def _in_row(index: int, shape: tuple[int, ...], start: int, stop: int) -> Iterator[Box]:
-    """Boxes of a stretch that lies in ``[index]`` of the array."""
+    """Yield the boxes of a range that is inside ``[index]`` of the array."""
     row = prod(shape[1:])
     for box in stretch_boxes(shape[1:], start - index * row, stop - index * row):
         yield Box((index, *box.start), (index + 1, *box.stop))

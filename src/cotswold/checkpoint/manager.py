@@ -1,8 +1,8 @@
 """A folder of checkpoints that any number of ranks write together.
 
-Knows: the order of writing, what may be removed. Does not know: what the tensors are, nor how many processes
-will read them. A checkpoint is written beside (`<step>.partial`), each rank its own pieces, synced, and
-renamed, so that a kill of any rank at any moment leaves the ones before as they were.
+Knows: the order of writing, which checkpoints may be removed. Does not know: the tensors' meaning, the number
+of processes that will read them. Each rank writes its pieces into a temporary folder (`<step>.partial`),
+which is synced and renamed. So a kill of any rank at any moment leaves earlier checkpoints intact.
 """
 
 from __future__ import annotations
@@ -32,39 +32,63 @@ _NAME = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
 class Latest(NamedTuple):
-    """The newest sound checkpoint, if there is any, and a sentence about each newer one that is damaged."""
+    """The newest undamaged checkpoint, and the reasons why newer ones were skipped.
+
+    Attributes:
+        checkpoint: The checkpoint; None if the folder has none.
+        skipped: One sentence about each newer checkpoint that is damaged.
+    """
 
     checkpoint: Checkpoint | None
     skipped: tuple[str, ...]
 
 
 class Checkpoints:
-    """A folder of checkpoints; the ``keep`` newest stay, and ``identity`` says whose they are.
+    """A folder of checkpoints.
 
-    With several ``ranks`` the folder is on a file system that all of them share, and `save`, `latest` and
-    `load` are called by all of them together: they return the same on each, or raise on each.
+    With several ranks the folder is on a file system that all of them share. All ranks call `save`, `latest`
+    and `load` together; a call returns the same on each, or raises on each.
+
+    Args:
+        folder: Folder that contains one folder per checkpoint.
+        keep: Number of the newest checkpoints to keep, at least 1.
+        identity: Text that identifies the run; `load` refuses checkpoints with another text.
+        ranks: The ranks that use the folder together (default: only this process).
+
+    Raises:
+        ValueError: ``keep`` is less than 1.
     """
 
     def __init__(
         self, folder: str | Path, *, keep: int = 2, identity: str = "", ranks: Ranks = ALONE
     ) -> None:
         if keep < 1:
-            raise ValueError(f"at least one checkpoint must be kept, not {keep}")
+            raise ValueError(f"keep must be at least 1, got {keep}")
         self.folder, self._keep, self._identity = Path(folder), keep, identity
         self._ranks = ranks
 
     def save(
         self, step: int, tensors: Mapping[str, Tensor] | Iterable[Piece | SealedPiece], state: State
     ) -> Path:
-        """Write a checkpoint, each rank its own pieces one after the other, and remove what it makes
-        superfluous.
+        """Write a checkpoint, each rank its own pieces, and remove outdated checkpoints.
 
-        Each value of a tensor is in one piece of one rank; a rank may have none at all. Pieces are asked for
-        one at a time and must not wait for other ranks. ``state`` is what JSON holds (tuples come back as
-        lists); that of rank 0 counts. Raises DiskFullError or CheckpointError, on every rank if on one, and
-        then every earlier checkpoint is as it was. Checkpoints of later steps, which a resumed run did not
-        load, go; as do the leftovers of a save that was killed. What cannot be removed fails no save: rank
-        0 warns of it, and the next save tries again.
+        Checkpoints of later steps, which a resumed run did not load, are removed, and so are the leftovers of
+        a killed save. A failure to remove one fails no save: rank 0 warns, and the next save tries again.
+
+        Args:
+            step: Number of the training step, the same on every rank.
+            tensors: This rank's pieces, or whole tensors by name; may be empty. Each value of a tensor is in
+                exactly one piece of one rank. Pieces are consumed one at a time, and must not wait for other
+                ranks.
+            state: Values that JSON can represent (tuples come back as lists); rank 0's are saved.
+
+        Returns:
+            Folder of the checkpoint.
+
+        Raises:
+            DiskFullError: On every rank, if the disk is full for one; earlier checkpoints stay intact.
+            CheckpointError: On every rank, if one cannot write or the pieces do not fit; earlier checkpoints
+                stay intact.
         """
         path = self._begun(step)
         beside = _beside(path)
@@ -86,12 +110,19 @@ class Checkpoints:
         return path
 
     def latest(self, use: Callable[[Checkpoint], None] | None = None) -> Latest:
-        """The newest sound checkpoint, which ``use`` has taken where that is given.
+        """Open the newest undamaged checkpoint that ``use`` accepts.
 
-        One that is damaged, or for which ``use`` raises CheckpointError on any rank, is passed over for the
-        one before; ``use`` must not wait for other ranks, and be able to begin again. Raises CheckpointError
-        if there are some and none can be used, MismatchError (of the newest) if those that are not damaged do
-        not fit, RunError if one is another run's.
+        Args:
+            use: Called with a checkpoint to load it. If it raises CheckpointError on any rank, the previous
+                checkpoint is tried. It must not wait for other ranks, and must be repeatable.
+
+        Returns:
+            The checkpoint, and the reasons why newer ones were skipped.
+
+        Raises:
+            CheckpointError: There are checkpoints, and all are damaged.
+            MismatchError: The undamaged checkpoints do not fit; the error is that of the newest.
+            RunError: A checkpoint belongs to another run.
         """
         skipped = list[str]()
         misfit: MismatchError | None = None
@@ -116,21 +147,33 @@ class Checkpoints:
         return Latest(None, ())
 
     def load(self, path: Path) -> Checkpoint:
-        """The checkpoint in a folder; raises CheckpointError if damaged, RunError if another run's."""
+        """Open the checkpoint in a folder.
+
+        Args:
+            path: Folder of the checkpoint.
+
+        Raises:
+            CheckpointError: The checkpoint is damaged.
+            RunError: The checkpoint belongs to another run.
+        """
         checkpoint = Checkpoint(path, self._ranks)
         with raise_on_all(self._ranks, RunError):
             if checkpoint.identity != self._identity:
                 raise RunError(
-                    f"{path} is a checkpoint of another run or of another recipe; take it out of this run's "
-                    "directory, or give the run the recipe again with which it began"
+                    f"{path} is a checkpoint of another run or of another recipe; remove it from this run's "
+                    "directory, or use the recipe with which the run began"
                 )
         return checkpoint
 
     def paths(self) -> list[Path]:
-        """Folders of finished checkpoints, by step; raises CheckpointError where theirs is a link."""
+        """List the folders of finished checkpoints, by step.
+
+        Raises:
+            CheckpointError: The folder is a symbolic link.
+        """
         if self.folder.is_symlink():
             raise CheckpointError(
-                f"{self.folder} is a symbolic link, which is not followed; move there what it points to"
+                f"{self.folder} is a symbolic link, which is not followed; move its target there"
             )
         entries = self.folder.iterdir() if self.folder.is_dir() else ()
         return sorted(
@@ -143,10 +186,10 @@ class Checkpoints:
             yield
 
     def _begun(self, step: int) -> Path:
-        """Where the checkpoint will be; rank 0 has made room for it, and the folder beside."""
+        """Return the new checkpoint's folder; rank 0 has created its temporary folder."""
         steps = self._ranks.gather(step)
         if len(set(steps)) > 1:
-            raise CheckpointError(f"the ranks are about to save different steps: {steps}")
+            raise CheckpointError(f"the ranks must save the same step, got {steps}")
         name = ""
         with self._agreed():
             if self._ranks.rank == 0:
@@ -159,7 +202,7 @@ class Checkpoints:
         return self.folder / str(self._ranks.gather(name)[0])
 
     def _free_path(self, step: int) -> Path:
-        """`<step>`, or `<step>-<n>` where that was saved before and stays until the new one is there.
+        """Return `<step>`, or `<step>-<n>` if the step was saved before and stays until the new one exists.
 
         A leftover that cannot be removed keeps its name, too.
         """
@@ -172,17 +215,17 @@ class Checkpoints:
     def _written(
         self, folder: Path, tensors: Mapping[str, Tensor] | Iterable[Piece | SealedPiece]
     ) -> list[dict[str, object]]:
-        """Write this rank's pieces; what the manifest will say of them."""
+        """Write this rank's pieces and return their records for the manifest."""
         if not folder.is_dir():
             raise CheckpointError(
-                f"{folder}, which rank 0 has made, is not there; a run's directory must be on a file system "
-                "that all its hosts share"
+                f"{folder}, which rank 0 has created, is missing on this host; a run's directory must be on "
+                "a file system that all its hosts share"
             )
         pieces: Iterable[Piece | SealedPiece] = (
             (Piece(*item) for item in tensors.items()) if isinstance(tensors, Mapping) else tensors
         )
         rank, size = self._ranks.rank, self._ranks.size
-        # the ranks take turns in the numbers, so that no two files have the same
+        # Numbers are interleaved over ranks, so that no two files have the same name.
         return [
             asdict(piece.write(folder, f"{rank + size * number:05d}.safetensors"))
             for number, piece in enumerate(pieces)
@@ -199,14 +242,14 @@ class Checkpoints:
 
 
 def _discard(folder: Path) -> None:
-    """Remove a folder, under a name that says that it may go: half of a checkpoint is none."""
+    """Remove a folder, renamed first so that a half-removed checkpoint does not count as one."""
     try:
         gone = folder if folder.name.endswith(PARTIAL) else folder.rename(_beside(folder))
         shutil.rmtree(gone)
     except OSError as error:
         warnings.warn(
-            f"{folder}, which is not needed any more, cannot be removed ({error.strerror}); the next "
-            "checkpoint tries again, or remove it by hand",
+            f"{folder}, which is no longer needed, cannot be removed ({error.strerror}); the next "
+            "checkpoint tries again, or remove it manually",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -217,6 +260,6 @@ def _beside(path: Path) -> Path:
 
 
 def _order(path: Path) -> tuple[int, int] | None:
-    """(step, how often saved before) from a folder's name; None for anything else."""
+    """Parse (step, number of earlier saves of it) from a folder's name; None for other names."""
     found = _NAME.fullmatch(path.name)
     return (int(found[1]), int(found[2] or 1)) if found else None

@@ -1,6 +1,6 @@
-"""The manifest of a checkpoint: what it holds, sealed by a checksum of its own.
+"""The manifest of a checkpoint: a list of its contents, sealed by a checksum.
 
-Knows: its fields, its format, what pieces must agree on. Does not know: how pieces are written or read.
+Knows: its fields, its format, consistency of pieces. Does not know: how pieces are written or read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ State = dict[str, object]
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint holds; ``identity`` says whose it is."""
+    """The contents of a checkpoint; ``identity`` identifies the run."""
 
     step: int
     identity: str
@@ -35,11 +35,11 @@ class Manifest:
 
     @property
     def seal(self) -> str:
-        """A checksum of everything."""
+        """Checksum of all fields."""
         return seal(self._content(), allow_nan=True)
 
     def write(self, folder: Path) -> None:
-        """Write and sync it. Raises CheckpointError where the pieces cannot be of the same tensors."""
+        """Write and sync the manifest; CheckpointError if the pieces do not belong to the same tensors."""
         for name, records in by_tensor(self.pieces).items():
             _check_pieces(name, records)
         content = self._content()
@@ -50,7 +50,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """The manifest in a folder; raises CheckpointError if it is damaged or of another format."""
+        """Read the manifest in a folder; CheckpointError if it is damaged or of another format."""
         path = folder / _NAME
         try:
             if folder.is_symlink():
@@ -63,7 +63,7 @@ class Manifest:
             raise CheckpointError(f"{path} is damaged: it is not a manifest, for it {error}") from error
         del content["crc32"]
         if seal(content, allow_nan=True) != sealed:
-            raise CheckpointError(f"{path} is damaged: its checksum is not its own")
+            raise CheckpointError(f"{path} is damaged: its checksum does not match")
         if (found := content.get("format")) != _FORMAT:
             raise CheckpointError(f"{path} {format_error(found, _FORMAT)}")
         try:
@@ -78,13 +78,13 @@ class Manifest:
 
     @classmethod
     def _from(cls, content: Mapping[str, object]) -> Manifest:
-        """What JSON holds, checked; raises MalformedError."""
+        """Check and convert the fields; raises MalformedError."""
         step = take(content, "step", int)
         if not 0 <= step <= _STEP_MAX:
             raise MalformedError(f"has the step {str(step)[:20]}")
         entries = take(content, "pieces", list)
         if not all(isinstance(entry, dict) for entry in entries):
-            raise MalformedError("has something else among its pieces")
+            raise MalformedError("has a piece that is no JSON object")
         pieces = tuple(PieceRecord.read(entry) for entry in entries)
         return cls(step, take(content, "identity", str), take(content, "state", dict), pieces)
 
@@ -99,7 +99,7 @@ class Manifest:
 
 
 def by_tensor(pieces: Iterable[PieceRecord]) -> dict[str, list[PieceRecord]]:
-    """The pieces of each tensor."""
+    """Group the pieces by tensor."""
     found: dict[str, list[PieceRecord]] = {}
     for record in pieces:
         found.setdefault(record.tensor, []).append(record)
@@ -107,27 +107,29 @@ def by_tensor(pieces: Iterable[PieceRecord]) -> dict[str, list[PieceRecord]]:
 
 
 def _check_pieces(name: str, records: Sequence[PieceRecord]) -> None:
-    """Raise CheckpointError where pieces differ in what the whole is, leave a part of it out, or share a
-    value: a tensor that every rank has belongs to one of them."""
+    """Raise CheckpointError if pieces disagree on the whole, leave a part uncovered, or overlap.
+
+    A tensor that every rank has is written by one of them.
+    """
     first = records[0]
     for other in records:
         if (other.shape, other.dtype) != (first.shape, first.dtype):
             raise CheckpointError(
-                f"the pieces of tensor {name} belong to different wholes: {first.dtype} {first.shape} in "
+                f"the pieces of tensor {name} belong to different tensors: {first.dtype} {first.shape} in "
                 f"{first.file}, {other.dtype} {other.shape} in {other.file}"
             )
     if sum(each.box.size for each in records) < prod(first.shape):
         raise CheckpointError(
-            f"the pieces of tensor {name} do not make up {first.shape}; a rank has left its own out"
+            f"the pieces of tensor {name} do not cover {first.shape}; a rank has left out its piece"
         )
     reached: list[PieceRecord] = []
     for record in sorted((each for each in records if each.box.size), key=lambda each: each.start):
-        # sorted by where they start, so that those further up are done with
+        # sorted by start, so that pieces which end before this one cannot overlap later ones
         reached = [each for each in reached if not each.start or each.stop[0] > record.start[0]]
         for earlier in reached:
             if earlier.box.intersect(record.box).size:
                 raise CheckpointError(
-                    f"two pieces of tensor {name} have values in common: {earlier.box} in {earlier.file} and "
-                    f"{record.box} in {record.file}; let one rank write them"
+                    f"two pieces of tensor {name} overlap: {earlier.box} in {earlier.file} and {record.box} "
+                    f"in {record.file}; let one rank write these values"
                 )
         reached.append(record)

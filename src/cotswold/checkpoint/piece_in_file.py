@@ -1,6 +1,6 @@
-"""A piece that is in a file before a checkpoint wants it.
+"""A piece that exists as a file before a checkpoint is saved.
 
-Knows: that a file which nobody writes to again can be in two folders at once. Does not know: who wrote it.
+Knows: a file that is never written again can be in two folders at once. Does not know: the writer.
 """
 
 from __future__ import annotations
@@ -15,20 +15,30 @@ from cotswold.checkpoint.piece_record import PieceRecord
 
 @dataclass(frozen=True)
 class SealedPiece:
-    """A piece in a file of the piece's format; whoever gives it to a checkpoint never writes to it again.
+    """A piece in an existing file, in the format of a checkpoint's pieces; the file must not change any more.
 
-    ``record`` is what the manifest will say of it, but for the file's name.
+    Args:
+        path: The file.
+        record: The piece's record for the manifest; its file name is replaced.
     """
 
     path: Path
     record: PieceRecord
 
     def write(self, folder: Path, file_name: str) -> PieceRecord:
-        """Give the file a second name in a folder, and sync it; nothing is copied where links are known."""
+        """Hard-link the file into a folder, and sync it; copied only if the file system has no links.
+
+        Args:
+            folder: Folder of the checkpoint.
+            file_name: Name of the link.
+
+        Returns:
+            The record for the manifest.
+        """
         target = folder / file_name
         try:
             target.hardlink_to(self.path)
-        except OSError:  # a file system without links; what else is wrong the copy will tell
+        except OSError:  # no links on this file system; copying reports any other error
             shutil.copyfile(self.path, target)
         file = os.open(target, os.O_RDONLY)
         try:

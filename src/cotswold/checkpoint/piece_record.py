@@ -1,6 +1,6 @@
-"""What the manifest of a checkpoint says of one piece.
+"""The record of one piece in a checkpoint's manifest.
 
-Knows: its fields, and what cannot be. Does not know: how pieces are written or read.
+Knows: its fields, and their valid values. Does not know: how pieces are written or read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FILE_NAME = re.compile(r"[0-9]{5,12}\.safetensors")
 
 @dataclass(frozen=True)
 class PieceRecord:
-    """What the manifest says of a piece."""
+    """Description of a piece in the manifest."""
 
     tensor: str
     dtype: str
@@ -36,14 +36,14 @@ class PieceRecord:
 
     @classmethod
     def read(cls, entry: Mapping[str, object]) -> PieceRecord:
-        """The record that JSON holds; its file lies in the checkpoint's folder, its box in the whole, its
-        values in the file.
+        """Convert a record from JSON.
 
-        Raises MalformedError for any other, CheckpointError for a type of values that torch does not have.
+        The file must be a name in the folder, the box inside the whole, the values inside the file. Raises
+        MalformedError otherwise, and CheckpointError for a type that torch lacks.
         """
         unknown = set(entry) - {each.name for each in fields(cls)}
         if unknown:
-            raise MalformedError(f"says {min(unknown)[:40]!r} of a piece, which is not known here")
+            raise MalformedError(f"has an unknown field {min(unknown)[:40]!r} in a piece")
         record = cls(
             tensor=take(entry, "tensor", str),
             dtype=take(entry, "dtype", str),
@@ -58,34 +58,34 @@ class PieceRecord:
         if not len(record.start) == len(record.stop) == len(record.shape) or not all(
             start <= stop <= size for start, stop, size in corners
         ):
-            raise MalformedError(f"has a piece of {record.tensor[:80]!r} that is no part of the whole")
+            raise MalformedError(f"has a piece of {record.tensor[:80]!r} that is not inside the whole")
         if not _FILE_NAME.fullmatch(record.file):
-            raise MalformedError(f"names the file {record.file[:80]!r}, which is none of a checkpoint's")
+            raise MalformedError(f"names the file {record.file[:80]!r}, which cannot belong to a checkpoint")
         if record.box.size * record.torch_dtype.itemsize > record.bytes:
             raise MalformedError(f"has a piece of {record.tensor[:80]!r} that is larger than its file")
         return record
 
     @property
     def box(self) -> Box:
-        """Where the piece lies in the whole."""
+        """Index ranges of the piece in the whole tensor."""
         return Box(tuple(self.start), tuple(self.stop))
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The type of the values; raises CheckpointError if torch has none of that name."""
+        """Type of the values; CheckpointError if torch has no type of that name."""
         dtype = getattr(torch, self.dtype, None)
         if not isinstance(dtype, torch.dtype):
             raise CheckpointError(
-                f"tensor {self.tensor} is of type {self.dtype}, which this torch does not have"
+                f"tensor {self.tensor} is of type {self.dtype}, which this torch does not support"
             )
         return dtype
 
 
 def _sizes(entry: Mapping[str, object], name: str) -> list[int]:
-    """A list of numbers from 0, as few and as small as those of an array."""
+    """Return a list of non-negative numbers, within the limits of an array's shape."""
     found = take(entry, name, list)
     if not all(type(each) is int and each >= 0 for each in found):
-        raise MalformedError(f"has something else than numbers from 0 in the field {name!r}")
+        raise MalformedError(f"has values other than non-negative integers in the field {name!r}")
     if len(found) > _DIMENSIONS_MAX or prod(max(each, 1) for each in found) > _VALUES_MAX:
         raise MalformedError(f"has a {name} of more values than an array can have")
     return found

@@ -1,8 +1,9 @@
 """One piece of a tensor in one safetensors file.
 
-Knows: the safetensors format, checksums, streaming. Does not know: which pieces make a checkpoint. The format
-is written here by hand, a header before raw values, because the library builds every file in memory first and
-the largest tensor of coates2013-11b has 27.5 GB. The library reads these files (tested).
+Knows: the safetensors format, checksums, streaming. Does not know: which pieces make a checkpoint. This
+module writes the format itself, a header before raw values, because the safetensors library first builds
+every file in memory, and the largest tensor of coates2013-11b has 27.5 GB. The library reads these files
+(tested).
 """
 
 from __future__ import annotations
@@ -47,12 +48,22 @@ _CODES = {
     torch.float8_e4m3fn: "F8_E4M3",
     torch.float8_e5m2: "F8_E5M2",
 }
-"""Types that safetensors has; values of others are kept as bytes, the manifest has their type."""
+"""Types that safetensors supports; other types are stored as bytes."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """The part of tensor ``name`` that lies in ``box`` of the whole, which has ``shape``; all by default."""
+    """A part of a tensor that one rank writes.
+
+    Args:
+        name: Name of the tensor.
+        tensor: Values of the part.
+        box: Index ranges of the part in the whole tensor (default: all).
+        shape: Shape of the whole tensor; required if ``box`` is given.
+
+    Raises:
+        ValueError: ``box``, ``shape`` and the tensor's shape do not fit.
+    """
 
     name: str
     tensor: Tensor
@@ -62,22 +73,34 @@ class Piece:
     def __post_init__(self) -> None:
         own = tuple(self.tensor.shape)
         if (self.box is None) != (self.shape is None):
-            raise ValueError(f"a piece of {self.name} needs both its box and the shape of the whole")
+            raise ValueError(f"a piece of {self.name} needs both box and shape, or neither")
         if self.box is not None and self.box.shape != own:
             raise ValueError(f"a piece of {self.name} has shape {own} and box {self.box}")
         if self.box is not None and self.shape is not None and not _fits(self.box, self.shape):
-            raise ValueError(f"a piece of {self.name} with {self.box} is no part of a whole of {self.shape}")
+            raise ValueError(
+                f"a piece of {self.name} with {self.box} is not inside the whole shape {self.shape}"
+            )
 
     def write(self, folder: Path, file_name: str) -> PieceRecord:
-        """Write and sync it as a new file; what the manifest keeps of it."""
+        """Write and sync the piece as a new file, and return its record for the manifest.
+
+        Args:
+            folder: Folder of the checkpoint.
+            file_name: Name of the new file.
+
+        Raises:
+            OSError: The file exists or cannot be written.
+        """
         return write_piece(folder, file_name, self)
 
 
 def piece_prefix(
     name: str, dtype: torch.dtype, shape: tuple[int, ...], alignment: int = 8, place: int = 0
 ) -> bytes:
-    """What stands before the values of a piece; its length is ``place`` more than a multiple of
-    ``alignment``."""
+    """Return the header of a piece's file.
+
+    It is padded so that the values start ``place`` bytes after a multiple of ``alignment``.
+    """
     code, total = _CODES.get(dtype), prod(shape) * dtype.itemsize
     entry = {"dtype": code or "U8", "shape": shape if code else (total,), "data_offsets": (0, total)}
     header = json.dumps({name: entry}).encode()
@@ -86,7 +109,7 @@ def piece_prefix(
 
 
 def write_piece(folder: Path, file_name: str, piece: Piece) -> PieceRecord:
-    """Write and sync a new file, a few megabytes at a time, wherever and however the tensor lies."""
+    """Write and sync a new file, a few megabytes at a time, for any device and strides."""
     tensor = piece.tensor.detach()
     own, total = tuple(tensor.shape), tensor.numel() * tensor.element_size()
     prefix = piece_prefix(piece.name, tensor.dtype, own)
@@ -110,10 +133,10 @@ def write_piece(folder: Path, file_name: str, piece: Piece) -> PieceRecord:
 
 
 def read_piece(folder: Path, record: PieceRecord, box: Box, target: Tensor) -> None:
-    """Fill ``target``, of the box's shape and the piece's type, with what lies in a box of the piece.
+    """Fill ``target``, of the box's shape and the piece's type, with the values in a box of the piece.
 
-    The box is given in the whole tensor. The file passes by once, a few megabytes at a time. Raises
-    CheckpointError if it is not what was written.
+    The box has the whole tensor's indices. The file is read once, a few megabytes at a time. Raises
+    CheckpointError if the file is not as written.
     """
     path = folder / record.file
     direct = box == record.box and _is_plain(target)
@@ -132,7 +155,7 @@ def read_piece(folder: Path, record: PieceRecord, box: Box, target: Tensor) -> N
 
 
 def verify_piece(folder: Path, record: PieceRecord) -> None:
-    """Raise CheckpointError if the file is missing, shorter, longer or not what was written."""
+    """Raise CheckpointError if the file is missing, shorter, longer or not as written."""
     path = folder / record.file
     buffer = memoryview(bytearray(_CHUNK_BYTES))
     checksum = count = 0
@@ -153,7 +176,7 @@ def _reading(path: Path) -> Iterator[FileIO]:
 
 
 def _fill(file: FileIO, buffer: memoryview) -> int:
-    """Bytes read, fewer than the buffer holds only at the end of the file."""
+    """Fill the buffer and return the number of bytes read, which is smaller at the end of the file."""
     filled = 0
     while count := file.readinto(buffer[filled:]):
         filled += count
@@ -172,7 +195,7 @@ def _fits(box: Box, shape: tuple[int, ...]) -> bool:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Whether the values lie in this process's memory as they lie in a file."""
+    """True if the values have the same layout in this process's memory as in a file."""
     return (
         tensor.is_contiguous()
         and tensor.device.type == "cpu"
@@ -182,8 +205,8 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 def _chunks(tensor: Tensor) -> Iterator[memoryview]:
-    """The bytes of a plain tensor; writing to them writes to it."""
-    # not `reshape`: one value alone keeps whatever stride it had
+    """Views of the bytes of a plain tensor; writing to them changes the tensor."""
+    # `reshape` would keep the arbitrary stride of a single value.
     flat = tensor.detach().as_strided((tensor.numel(),), (1,))
     step = _CHUNK_BYTES // flat.element_size()
     for start in range(0, flat.numel(), step):
@@ -191,7 +214,7 @@ def _chunks(tensor: Tensor) -> Iterator[memoryview]:
 
 
 def _gathered(tensor: Tensor) -> Iterator[memoryview]:
-    """The bytes of any tensor in the order of a file, through one buffer."""
+    """The bytes of any tensor in the order of a file, copied through one buffer."""
     step = _CHUNK_BYTES // tensor.element_size()
     buffer = torch.empty(min(step, tensor.numel()), dtype=tensor.dtype)
     for start in range(0, tensor.numel(), step):
@@ -204,8 +227,10 @@ def _gathered(tensor: Tensor) -> Iterator[memoryview]:
 
 
 def _scattered(piece: Box, box: Box, target: Tensor) -> Iterator[memoryview]:
-    """Room for the bytes of a piece, a chunk at a time; what the caller puts there goes to the target, as
-    far as it lies in the box."""
+    """Yield buffers for the bytes of a piece, one chunk at a time, and copy their values to the target.
+
+    Only values inside the box are copied.
+    """
     step = _CHUNK_BYTES // target.element_size()
     buffer = torch.empty(min(step, piece.size), dtype=target.dtype)
     wanted = _seen_from(piece, box)
@@ -224,7 +249,7 @@ def _scattered(piece: Box, box: Box, target: Tensor) -> Iterator[memoryview]:
 
 
 def _seen_from(outer: Box, inner: Box) -> Box:
-    """A box counted from where another one starts."""
+    """Shift a box so that its indices count from the start of another box."""
     return inner.shift(tuple(-start for start in outer.start))
 
 

@@ -1,10 +1,10 @@
-"""What a program keeps in a checkpoint: a dictionary of live values, as in torch.distributed.checkpoint.
+"""The contents of a program's checkpoint: a dictionary of live values, as in torch.distributed.checkpoint.
 
-Knows: which values become pieces, which rank writes them, how they are filled in place. Does not know: whose
-values they are.
+Knows: which values become pieces, which rank writes them, how to load them in place. Does not know: the
+program.
 
-A state dict maps names to tensors, to parts of tensors, to tensors that are in files, and to plain values.
-`load` fills the tensors in place, so that resuming needs no second copy of any of them.
+A state dict maps names to tensors, parts of tensors, tensors in files, and plain values. `load` fills the
+tensors in place, so resuming needs no second copy of any of them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,18 @@ from cotswold.errors import CheckpointError
 from cotswold.geometry import Box
 
 Plain = None | bool | int | float | str
-"""A value that is kept beside the tensors, as JSON."""
+"""A value that is saved as JSON, next to the tensors."""
 
 
 @dataclass(frozen=True)
 class TensorPart:
-    """What this rank has of a tensor of ``shape``: the live values in ``box``, maybe none."""
+    """This rank's part of a tensor that is divided among ranks.
+
+    Args:
+        tensor: Live values of the part; may be empty.
+        box: Index ranges of the part in the whole tensor.
+        shape: Shape of the whole tensor.
+    """
 
     tensor: Tensor
     box: Box
@@ -36,20 +42,28 @@ class TensorPart:
 
 @dataclass(frozen=True)
 class IfThere:
-    """A tensor that checkpoints may lack; `load` then leaves its name out."""
+    """A tensor that a checkpoint may lack; then `load` leaves its name out.
+
+    Args:
+        tensor: Live values.
+    """
 
     tensor: Tensor
 
 
 class InFiles(Protocol):
-    """A tensor whose values are in files in the format of pieces."""
+    """A tensor whose values are in files in the format of a checkpoint's pieces."""
 
     def pieces(self) -> Iterable[SealedPiece]:
-        """All of its files, once everything is written to them."""
+        """Return all of its files, after all writes to them."""
         ...
 
     def load(self, checkpoint: Checkpoint) -> None:
-        """Take the values from a checkpoint, however they were written."""
+        """Load the values from a checkpoint, which any number of ranks may have written.
+
+        Args:
+            checkpoint: The checkpoint.
+        """
         ...
 
 
@@ -58,7 +72,7 @@ StateDict = Mapping[str, StateValue]
 
 
 def pieces(state: StateDict, rank: int = 0) -> Iterator[Piece | SealedPiece]:
-    """What a rank writes: its parts and its files, and rank 0 the tensors that all ranks have alike."""
+    """Yield the pieces that a rank writes: its parts and files, and on rank 0 the replicated tensors."""
     for name, value in state.items():
         if isinstance(value, TensorPart):
             if value.tensor.numel():
@@ -71,14 +85,15 @@ def pieces(state: StateDict, rank: int = 0) -> Iterator[Piece | SealedPiece]:
 
 
 def plain(state: StateDict) -> dict[str, Plain]:
-    """The values that are kept beside the tensors."""
+    """Return the plain values of a state dict."""
     return {name: value for name, value in state.items() if isinstance(value, Plain)}
 
 
 def load(state: StateDict, checkpoint: Checkpoint, kept: Mapping[str, object]) -> dict[str, StateValue]:
-    """The state dict with its tensors filled in place from a checkpoint, and its plain values as in ``kept``.
+    """Load the tensors of a state dict in place from a checkpoint, and the plain values from ``kept``.
 
-    Raises CheckpointError where the checkpoint lacks one of them or has it in another shape or type.
+    Returns the state dict. Raises CheckpointError if the checkpoint lacks a value, or has it in another shape
+    or type.
     """
     loaded: dict[str, StateValue] = {}
     for name, value in state.items():
@@ -101,8 +116,10 @@ def load(state: StateDict, checkpoint: Checkpoint, kept: Mapping[str, object]) -
 
 def _plain(name: str, kept: Mapping[str, object], checkpoint: Checkpoint) -> Plain:
     if name not in kept:
-        raise CheckpointError(f"{checkpoint.path} says nothing of {name}; it is of another version")
+        raise CheckpointError(f"{checkpoint.path} has no value for {name}; it was written by another version")
     value = kept[name]
     if not isinstance(value, Plain):
-        raise CheckpointError(f"{checkpoint.path} has no plain value for {name}; it is of another version")
+        raise CheckpointError(
+            f"{checkpoint.path} has no plain value for {name}; it was written by another version"
+        )
     return value

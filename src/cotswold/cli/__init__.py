@@ -1,1 +1,1 @@
-"""The command ``cotswold``: one file a command; words, progress, exit codes; no arithmetic."""
+"""The command ``cotswold``: one file per command; arguments, progress, exit codes; no arithmetic."""

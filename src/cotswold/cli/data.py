@@ -1,6 +1,6 @@
-"""`cotswold data`: data that Cotswold makes itself, and what augmentation makes of data.
+"""`cotswold data`: data that Cotswold generates, and augmented samples.
 
-Knows: the words of the command. Does not know: how pictures are made.
+Knows: the arguments of the command. Does not know: how images are made.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 
 app = App(
     name="data",
-    help="Write the demo's pictures as files; render the set of Japanese print; look at augmented pictures.",
+    help="Write the demo's images as files; render the Japanese print data set; show augmented images.",
     help_format="plaintext",
 )
 
@@ -23,9 +23,9 @@ app.command(make)
 
 @make.default
 def demo(out: Path) -> None:
-    """Write the pictures of the demonstration as files, to look at or to try commands on.
+    """Write the images of the demonstration as files, to view or to try commands with.
 
-    They are cut from photographs and faces that ship inside scikit-image and
+    They are crops of photographs and faces that ship with scikit-image and
     scikit-learn (pip install '.[demo]' in a checkout of Cotswold).
 
     For instance:
@@ -36,8 +36,8 @@ def demo(out: Path) -> None:
     Parameters
     ----------
     out
-        The folder to write, with a folder for each of demo, demo-faces and demo-distractors. It must be new
-        or empty, or what a killed command left: that is completed.
+        The folder to write, with one folder each for demo, demo-faces and demo-distractors. It must be new or
+        empty, or left by a killed command, which is then completed.
     """
     from cotswold.data import write_demo
     from cotswold.ui.progress import counting
@@ -45,7 +45,7 @@ def demo(out: Path) -> None:
     with counting("writing", "pictures") as advance:
         written = write_demo(out, advance)
     for name, pictures in written.items():
-        print(f"{out / name}: {pictures} pictures")
+        print(f"{out / name}: {pictures} images")
 
 
 @make.command(name="japanese-ocr")
@@ -63,14 +63,13 @@ def japanese_ocr(
 ) -> None:
     """Render machine-printed Japanese: 3203 characters, 20 x 20 grey.
 
-    Scans are printed from the typefaces that are installed (the command says
-    which are not, and how to install them). Training patterns are made of them
-    when they are read: thickened, thinned, shifted, blurred, with noise. Three
-    parts are held out: other scans, scans with unseen degradations, and scans of
-    whole families of typefaces. Pictures to look at are in OUT/sheets. The same
-    command after a kill goes on where it stopped.
+    Scans are rendered with the installed typefaces (the command lists missing ones,
+    and how to install them). Training samples are generated from scans when they are
+    read: thickened, thinned, shifted, blurred, with noise. Three parts are held out:
+    other scans, scans with unseen degradations, and scans of whole families of
+    typefaces. OUT/sheets has images to view. The same command continues after a kill.
 
-    For instance:
+    Examples:
 
       cotswold data make japanese-ocr
       cotswold data make japanese-ocr small-ocr --originals 3203 --held-out 500 --patterns 20000
@@ -81,22 +80,23 @@ def japanese_ocr(
     out
         The folder to write.
     patterns
-        Training patterns, the scans among them. Another number can be read by OUT:NUMBER. They cost nothing
-        until they are read: it is the scans that take time.
+        Number of training samples, scans included. Another number can be read by OUT:NUMBER. Samples take no
+        time until they are read; scans do.
     originals
-        Scans that training patterns are made of; at least 3203. Fewer make a small set quickly.
+        Number of scans that training samples are generated from; at least 3203. Fewer make a small set
+        quickly.
     held_out
-        Scans in each held-out part.
+        Number of scans in each held-out part.
     frequencies
-        natural: as in Japanese text, with some characters once or twice; equal: all as often.
+        natural: as in Japanese text, with some characters once or twice; equal: all equally often.
     held_family
-        A family of typefaces that is never trained on; may be given again. Every fourth by default.
+        A family of typefaces that is held out; may be given again. Default: every fourth.
     fonts
-        A folder with typefaces, besides those of the system; may be given again.
+        A folder with typefaces, in addition to the system's; may be given again.
     seed
-        Seed of everything that is drawn.
+        Seed of all random choices.
     jobs
-        Processes; all cores by default.
+        Number of processes. Default: all cores.
     """
     from cotswold.data.datasets.japanese_ocr import Request, make
     from cotswold.ui.progress import counting, printable
@@ -114,12 +114,12 @@ def japanese_ocr(
     counts = made.frequencies
     print(
         f"{out}: {made.originals:,} originals of {int((counts > 0).sum()):,} characters, "
-        f"{int(((counts > 0) & (counts < 3)).sum()):,} of them once or twice; {request.patterns:,} patterns; "
+        f"{int(((counts > 0) & (counts < 3)).sum()):,} of them once or twice; {request.patterns:,} samples; "
         f"{request.held_out:,} scans in each of validation, degradations and families"
     )
     for note in made.notes:
         print(printable(note))
-    print(f"look at {out / 'sheets'}")
+    print(f"images to view: {out / 'sheets'}")
 
 
 @app.command
@@ -132,13 +132,13 @@ def augment(
     variants: int = 8,
     stores: Path = Path("stores"),
 ) -> None:
-    """Draw training pictures beside their variants, one picture a row.
+    """Draw training images with augmented variants, one image per row.
 
-    The first column is the picture as it is prepared, the next ones are what the
-    first epochs of training learn from, by the recipe's [[data.augment]] and
-    training.seed. Pictures are prepared if they are not yet.
+    The first column is the prepared image, the next ones are its variants in the first
+    epochs of training, by the recipe's [[data.augment]] and training.seed. Images are
+    prepared first if necessary.
 
-    For instance:
+    Examples:
 
       cotswold data augment my.toml --out sheet.png
       cotswold data augment my.toml --out sheet.png --samples 4 --variants 12
@@ -148,15 +148,15 @@ def augment(
     recipe
         A recipe file, or the name of a shipped recipe.
     out
-        The picture to write, a PNG file; one that is there is replaced.
+        The PNG file to write; an existing one is replaced.
     set
-        Overrides a field, as in data.source=photographs.zip; may be given again.
+        Override a field, as in data.source=photographs.zip; may be given again.
     samples
-        Pictures, the first ones of the training split.
+        Number of images, the first ones of the training split.
     variants
-        Variants of each.
+        Number of variants of each image.
     stores
-        Where prepared pictures are kept; they are made if they are not there.
+        Folder for prepared images.
     """
     from io import BytesIO
 
@@ -169,20 +169,20 @@ def augment(
     from cotswold.ui.progress import counting, say
 
     if out.suffix.lower() != ".png":
-        raise UserError(f"--out {out}: give the name of a .png file")
+        raise UserError(f"--out must be a .png file, got {out}")
     for name, count in (("--samples", samples), ("--variants", variants)):
         if not 1 <= count <= 100:
-            raise UserError(f"{name} {count}: 1 to 100")
+            raise UserError(f"{name} must be from 1 to 100, got {count}")
     chosen = load(recipe, set or [], say)
     with counting("preparing", chosen.data.type) as advance:
         store = open_store(chosen, stores, advance)
     varying = varying_of(chosen, store)
     if varying is None:
         raise UserError(
-            f"{chosen.name} augments nothing; give it [[data.augment]] tables, see docs/augmentation.md"
+            f"{chosen.name} has no augmentation; give it [[data.augment]] tables, see docs/augmentation.md"
         )
     content = BytesIO()
     sheet_of_variants(store, varying, chosen.training.seed, samples, variants).save(content, "PNG")
     with disk_errors(out, MachineError, "free some"):
         replace_file(out, content.getvalue())
-    print(f"{out}: the first training pictures of {chosen.name}, as they are and in {variants} epochs")
+    print(f"{out}: the first training images of {chosen.name}, unchanged and in {variants} epochs")

@@ -1,6 +1,6 @@
 """`cotswold evaluate`.
 
-Knows: the words of the command. Does not know: what is measured, how results are shown.
+Knows: the arguments of the command. Does not know: the measurements, how results are shown.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ def evaluate(
     anew: Annotated[bool, Parameter(negative=())] = False,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Measure how selective a run's neurons are, beside random filters and k-means; for a supervised run,
-    accuracy and confusion, or the errors of the numbers that it predicts.
+    """Measure the selectivity of a run's neurons, or the accuracy of a supervised run.
 
-    Every test is kept in the run's directory as soon as it is finished, where
-    `cotswold report` finds it; the same command goes on with those that are missing.
+    The selectivity is compared with random filters and k-means. A supervised run gets
+    accuracy and confusion, or regression errors.
+
+    Each test is saved in the run's directory when it is finished, for `cotswold report`;
+    the same command continues with missing tests.
 
     Examples:
 
-      cotswold evaluate runs/demo                 the tests that its recipe names
+      cotswold evaluate runs/demo                 the tests that its recipe lists
       cotswold evaluate runs/mine --positives faces.zip --negatives other.zip
       cotswold evaluate runs/mine --positives a/ --negatives b/ --weights counts
       cotswold evaluate runs/labelled --source new/ --labels folders
@@ -48,36 +50,36 @@ def evaluate(
     run
         The run's directory.
     source
-        A source of labelled samples on which a supervised run is judged, instead of its own.
+        A source of labelled samples to evaluate a supervised run on. Default: the run's samples.
     split
-        The split of its own samples on which a supervised run is judged: train, validation or test; test by
-        default, validation without one.
+        The split of the run's samples to evaluate a supervised run on: train, validation or test. Default:
+        test, or validation without one.
     labels
-        Where the labels of the source are: folders (the parent folder is the class) or file; as the run's own
-        by default.
+        Location of the source's labels: folders (the parent folder is the class) or file. Default: as for the
+        run's own samples.
     positives
-        A source of pictures that show the object.
+        A source of images that show the object.
     negatives
-        A source of pictures that do not.
+        A source of images that do not.
     name
-        What the object is called in the table.
+        Name of the object in the table.
     layers
-        Layers whose neurons are tested, such as 2.pooled (filters, pooled or output); the output of every
-        stack by default. May be given again.
+        Layers whose neurons are tested, such as 2.pooled (filters, pooled or output); may be given again.
+        Default: the output of every stack.
     control
-        Another run (trained on other pictures, say) whose neurons are tested beside.
+        Another run, such as one trained on other images, whose neurons are tested for comparison.
     splits
-        Random splits into halves for the held-out accuracy, 1 to 35.
+        Number of random splits into halves for the held-out accuracy, 1 to 35.
     weights
-        What positives and negatives weigh in an accuracy: `paper` (0.353 to 0.647, whatever their numbers, so
-        that guessing gives 0.647 as in the paper), `equal`, `counts` (every picture the same, so that
-        guessing gives the part of the larger class), or the weight of the positives, between 0 and 1.
+        Class weights of an accuracy: `paper` (0.353 to 0.647, for any numbers of images, so that guessing
+        gives 0.647 as in the paper), `equal`, `counts` (all images weigh the same, so that guessing gives the
+        fraction of the larger class), or the weight of the positives, between 0 and 1.
     stores
-        Where prepared samples are kept, if not where they were when the run began.
+        Folder for prepared samples. Default: the folder that the run used.
     threads
-        Threads of computation; the run's own number, or all cores that this process is granted, by default.
+        Compute threads. Default: the run's number, or all cores granted to this process.
     anew
-        Test again what was tested before in the same way.
+        Repeat tests that already have a result.
     json_
         Print the whole result as JSON.
     """
@@ -103,7 +105,7 @@ def evaluate(
     if json_:
         print(found.to_json())
         return
-    from cotswold.analysis import Evaluation, Regression  # not before threads are chosen: it loads torch
+    from cotswold.analysis import Evaluation, Regression  # loads torch, so only after threads are set
     from cotswold.cli.support.evaluation_tables import print_confusion, print_errors, print_selectivity
 
     if isinstance(found, Evaluation):

@@ -1,6 +1,6 @@
 """`cotswold features`.
 
-Knows: the words of the command. Does not know: layers, file formats.
+Knows: the arguments of the command. Does not know: layers, file formats.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def features(
 ) -> None:
     """Write the responses of a layer to every sample of a source.
 
-    `.npz` holds features, names and labels; `.npy` can be larger than memory, with a .csv of names beside.
+    `.npz` holds features, names and labels; `.npy` can be larger than memory, and its names go into a .csv
+    file.
 
     Examples:
 
@@ -32,15 +33,16 @@ def features(
     run
         The directory of a run of stacks.
     source
-        A folder, zip or array file of samples, or one picture; they are prepared as the run's own were.
+        A folder, zip or array file of samples, or one image; they are prepared like the run's own samples.
     out
         The file to write, ending in .npz or .npy; it must not exist.
     layer
-        Which map: a stack from 1 upwards, and filters, pooled or output; the last stack's output by default.
+        The layer: the number of a stack, from 1, and filters, pooled or output. Default: the last stack's
+        output.
     labels
-        folders: the parent folder of a sample is its label; file: labels that files carry.
+        folders: the parent folder of a sample is its label; file: labels stored in the files.
     threads
-        Threads of computation; the run's own number, or all cores that this process is granted, by default.
+        Compute threads. Default: the run's number, or all cores granted to this process.
     """
     import cotswold
 

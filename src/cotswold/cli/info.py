@@ -1,6 +1,6 @@
 """`cotswold info`.
 
-Knows: how to lay a recipe's counts out as a table. Does not know: how they are counted.
+Knows: how to lay a recipe's counts out as a table. Does not know: how they are computed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def info(
     threads: int | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Sizes, counts and expected times of a recipe; nothing is trained and nothing of its size is allocated.
+    """Show sizes, counts and expected times of a recipe, without training or allocating it.
 
-    Of a store: what it holds and how it was prepared.
+    For a store: print its contents and its preprocessing.
 
     Examples:
 
@@ -49,12 +49,12 @@ def info(
     recipe
         A recipe file, the name of a shipped recipe, or a store.
     set
-        Overrides a field, as in training.batch_size=32; may be given again.
+        Override a field, as in training.batch_size=32; may be given again.
     time
-        Measure a small piece of every stack, or small layers whole, to estimate the time of an update on this
+        Measure a small part of every stack, or small layers whole, to estimate the time of a step on this
         machine.
     threads
-        Threads of that measurement; the recipe's, or all cores that this process is granted, by default.
+        Threads of that measurement. Default: the recipe's, or all cores granted to this process.
     json_
         Print JSON.
     """
@@ -74,13 +74,13 @@ def info(
     _print_table(f"{name}: {training.strategy}, {pieces} of {training.batch_size}", rows)
     if totals.get("largest_batch_that_fits") == 0:
         del totals["fits"], totals["largest_batch_that_fits"]
-        totals["fits"] = "no; it does not fit with any batch"
+        totals["fits"] = "no; it does not fit with any batch size"
     for each, value in totals.items():
         label = _HEADINGS.get(each, each).replace("\n", " ").replace("_", " ")
         print(f"{label}: {_figure(each, value)}")
     if training.strategy in ("batch", "downpour"):
         said = f"cotswold train {shlex.quote(recipe)} --dry-run"
-        print(f"processes, where parameters lie, bytes, time and cost: {said}")
+        print(f"processes, placement of parameters, bytes, time and cost: {said}")
 
 
 def _print_table(title: str, rows: list[Row]) -> None:
@@ -101,7 +101,7 @@ def _print_table(title: str, rows: list[Row]) -> None:
 
 
 def _figure(name: str, value: object) -> str:
-    """A count or quantity with its unit."""
+    """Return a count or quantity with its unit."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
@@ -118,7 +118,7 @@ def _figure(name: str, value: object) -> str:
 
 
 def _scaled(value: float, unit: str, *prefixes: tuple[str, float]) -> str:
-    """A quantity in the largest unit of which there is one.
+    """Return a quantity in the largest unit that it reaches.
 
     >>> _scaled(2_000_000, "FLOP", ("G", 1e9), ("M", 1e6))
     '2.0 MFLOP'

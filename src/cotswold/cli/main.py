@@ -1,4 +1,4 @@
-"""The command's entry: parses words, turns errors into one sentence and an exit code.
+"""Entry point of the command: parses arguments, turns errors into one sentence and an exit code.
 
 Knows: the list of commands and the exit codes. Does not know: what any command does (they load when called).
 """
@@ -34,50 +34,51 @@ Examples:
 
   cotswold train demo --run runs/demo                    a shipped recipe
 
-  cotswold evaluate runs/demo                            how selective it is
+  cotswold evaluate runs/demo                            measure its selectivity
 
-  cotswold report runs/demo                              one page to look at
+  cotswold report runs/demo                              write an HTML report
 
-  cotswold recipe show demo > mine.toml                  to begin your own
+  cotswold recipe show demo > mine.toml                  start your own recipe
 
-  cotswold prepare table.npz stores/mine --labels file   vectors to a store
+  cotswold prepare table.npz stores/mine --labels file   store vectors
 
 The same from Python: docs/python.md. All fields of a recipe: cotswold recipe explain.
 """
 
 COMMANDS = {
     "train": ("train:train", "Train a recipe."),
-    "cluster": ("cluster:app", "Parameter servers that outlive runs: start, status, drain and more."),
-    "serve": ("serve:app", "Serve parameters to training loops of your own; serve data: samples."),
-    "worker": ("worker:worker", "Lend this machine to runs of strategies batch and downpour."),
-    "prepare": ("prepare:prepare", "Turn pictures, vectors or sequences of frames into a store."),
-    "evaluate": ("evaluate:evaluate", "Measure how selective a run's neurons are."),
+    "cluster": ("cluster:app", "Long-running parameter servers: start, status, drain and more."),
+    "serve": ("serve:app", "Serve parameters to your own training loops; serve data: samples."),
+    "worker": ("worker:worker", "Add this machine to runs of strategies batch and downpour."),
+    "prepare": ("prepare:prepare", "Prepare images, vectors or sequences of frames as a store."),
+    "evaluate": ("evaluate:evaluate", "Measure the selectivity of a run's neurons, or its accuracy."),
     "features": ("features:features", "Write the responses of a layer to a file."),
-    "predict": ("predict:predict", "Classes of samples, or numbers, by a supervised run."),
+    "predict": ("predict:predict", "Predict classes or regression targets with a supervised run."),
     "report": ("report:report", "Write a run's report: one HTML page."),
-    "why": ("why:why", "What a run does now, and who waits for whom."),
+    "why": ("why:why", "Show what a run is doing now, and which process waits for which."),
     "verify": ("verify:verify", "Check every byte of a run or a store."),
-    "info": ("info:info", "Sizes, counts and times of a recipe; what a store holds."),
-    "simulate": ("simulate:simulate", "Predict an update on a cluster that is not at hand."),
+    "info": ("info:info", "Show sizes, counts and times of a recipe, or a store's contents."),
+    "simulate": ("simulate:simulate", "Predict the time of a step on a cluster that is not available."),
     "recipe": ("recipe:app", "Show shipped recipes, explain their fields."),
-    "data": ("data:app", "Make pictures to try commands on; look at augmented ones."),
+    "data": ("data:app", "Generate images to try commands with; show augmented ones."),
     "bench": ("bench:app", "Measure this machine."),
 }
 
 
 def build(called: str | None = None) -> App:
-    """The application with every command registered by name, none loaded.
+    """Return the application with every command registered by name, none loaded.
 
-    The list of commands has a sentence for each; the one that is ``called`` speaks for itself, with examples.
+    The list of commands has a sentence for each. The command that is ``called`` shows its own help, with
+    examples.
     """
     app = App(
         name="cotswold",
-        console=Console(),  # groups of commands would keep the first that they make, as wide as it was then
-        help="Train deep, locally connected networks on the machines that you have.",
+        console=Console(),  # or command groups would keep the first console that they make, with its width
+        help="Train deep, locally connected networks on ordinary, unequal, unreliable machines.",
         help_epilogue="" if called in COMMANDS else EPILOGUE,
         version=__version__,
         help_format="plaintext",
-        suppress_keyboard_interrupt=False,  # or it would exit without a word
+        suppress_keyboard_interrupt=False,  # or it would exit silently
     )
     for name, (place, sentence) in COMMANDS.items():
         app.command(f"cotswold.cli.{place}", name=name, help=None if name == called else sentence)
@@ -86,20 +87,23 @@ def build(called: str | None = None) -> App:
         _let_flow(module)
         command = getattr(importlib.import_module(f"cotswold.cli.{module}"), name)
         if isinstance(command, App) and command.default_command is not None:
-            command.help = None  # or it would keep the sentence of a list that was written before
+            command.help = None  # or the command would keep the list's sentence
     return app
 
 
 def _let_flow(module: str) -> None:
-    """Have the help of a module's commands fill the lines of a terminal."""
+    """Let the help of a module's commands fill the width of the terminal."""
     for each in vars(importlib.import_module(f"cotswold.cli.{module}")).values():
         if inspect.isfunction(each) and "Parameters\n" in (each.__doc__ or ""):
             each.__doc__ = usage.flowing(each.__doc__ or "")
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run the command; exits 0, 2 for the user's mistake, 1 for the machine's, 75 for a rank that ends
-    because of another, 128 + a signal's number."""
+    """Run the command.
+
+    Exits with 0; 2 for a user's mistake; 1 for a failure of the machine; 75 for a rank that ended because of
+    another; 128 + a signal's number.
+    """
     prepare_streams()
     allow_descriptors()
     words = list(sys.argv[1:] if words is None else words)
@@ -110,8 +114,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 @contextmanager
 def _own_environment(debug: bool) -> Iterator[None]:
-    """What a command sets for itself and for ranks that it starts ends with it: tracebacks, threads, and how
-    they wait."""
+    """Restore environment variables that a command sets for itself and its ranks."""
     with own_environment():
         if debug:
             os.environ[DEBUG] = "1"
@@ -119,7 +122,7 @@ def _own_environment(debug: bool) -> Iterator[None]:
 
 
 def _run(words: Sequence[str], debug: bool) -> int:
-    """The exit code of a command; with ``debug`` its exceptions are raised."""
+    """Return the exit code of a command; with ``debug`` raise its exceptions."""
     try:
         check_working_directory()
         status = build(words[0] if words else None)(
@@ -153,13 +156,13 @@ def _run(words: Sequence[str], debug: bool) -> int:
             return 2
         if isinstance(error, OSError) and error.errno == errno.EMFILE:
             most = allow_descriptors()
-            say(f"{sentence}: this process may have {most}; allow more (ulimit -n {max(1024, 2 * most)})")
+            say(f"{sentence}: this process may open {most} files; raise it (ulimit -n {max(1024, 2 * most)})")
             return 1
         if isinstance(error, OSError) and is_full(error):
-            place = error.filename or "what the command prints"
-            say(f"no room left to write {place} ({error.strerror}); free some and run the command again")
+            place = error.filename or "the output"
+            say(f"no space left to write {place} ({error.strerror}); free some and run the command again")
             return 1
-        say(f"{sentence} (not foreseen; run the command again with --debug for the traceback)")
+        say(f"{sentence} (unexpected; run the command again with --debug for the traceback)")
         return 1
     return status if isinstance(status, int) else 0
 

@@ -1,6 +1,6 @@
 """`cotswold predict`.
 
-Knows: the words of the command, the columns of its answer. Does not know: networks.
+Knows: the arguments of the command, the columns of its output. Does not know: networks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cotswold.api.inference.predict import Answering
 
 Row = tuple[Any, ...]
-"""Cells of a line: names, numbers."""
+"""Cells of an output row: names, numbers."""
 
 
 def predict(
@@ -30,8 +30,10 @@ def predict(
     threads: int | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Name the classes of samples with a supervised run; prints CSV: sample, class, probability. A run that
-    predicts numbers has a line for each: sample, number, value.
+    """Predict the classes of samples with a supervised run; print CSV.
+
+    The columns are sample, class, probability. A regression run prints a line per target:
+    sample, number, value.
 
     Examples:
 
@@ -44,26 +46,26 @@ def predict(
     run
         The directory of a supervised run.
     source
-        A folder, zip or array file of pictures, vectors or frames, or one picture; prepared as the run's own
-        were.
+        A folder, zip or array file of images, vectors or frames, or one image; prepared like the run's own
+        samples.
     top
-        How many classes to name for each sample, the likeliest first.
+        Number of classes to print per sample, the most likely first.
     threads
-        Threads of computation; the run's own number, or all cores that this process is granted, by default.
+        Compute threads. Default: the run's number, or all cores granted to this process.
     json_
-        Print one JSON object a line instead.
+        Print one JSON object per line instead.
     """
     import cotswold
     from cotswold.api.inference.predict import answering
     from cotswold.errors import UserError
 
     if top < 1:
-        raise UserError(f"--top {top} names no class; give 1 or more")
+        raise UserError(f"--top must be at least 1, got {top}")
     sample = cotswold.Run(run).recipe.data.type.removesuffix("s")
     with answering(run, source, threads, progress=True) as work:
         heading = (sample, "class", "probability") if work.classes else (sample, "number", "value")
         rows = _rows(work, top)
-        first = next(rows)  # what fails at all mostly fails here, before anything is printed
+        first = next(rows)  # most failures happen here, before anything is printed
         (_as_json if json_ else _as_csv)(heading, chain([first], rows))
         work.left_out()
 
@@ -81,9 +83,9 @@ def _as_csv(heading: Row, rows: Iterable[Row]) -> None:
 
 
 def _rows(work: Answering, top: int) -> Iterator[Row]:
-    """Sample, class and probability, or number of an output and its value."""
+    """Yield sample, class and probability; for regression sample, number of the output and value."""
     for names, likely in work.batches():
-        if not work.classes:  # numbers were learnt, and all of them are asked for
+        if not work.classes:  # regression: all outputs
             for name, row in zip(names, likely.tolist(), strict=True):
                 yield from ((name, number, value) for number, value in enumerate(row))
             continue

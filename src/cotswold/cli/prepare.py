@@ -1,6 +1,6 @@
 """`cotswold prepare`.
 
-Knows: the words of the command. Does not know: how samples are read or prepared.
+Knows: the arguments of the command. Does not know: how samples are read or prepared.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ def prepare(
     recheck: Annotated[bool, Parameter(negative=())] = False,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Turn pictures, vectors or sequences of frames into a store.
+    """Prepare images, vectors or sequences of frames as a store.
 
-    The same command after a kill goes on where it stopped. What the samples are
-    is seen from the files: an array (n, features) is vectors, a folder or zip of
-    .npy files, or an .npz with `frames` and `lengths`, is sequences.
+    The same command continues after a kill. The type of the samples follows from the
+    files: an array (n, features) contains vectors; a folder or zip of .npy files, or an
+    .npz with `frames` and `lengths`, contains sequences.
 
-    An .npy file is one array of pictures: (image, y, x), (image, y, x, channel)
-    or (image, channel, y, x), of 0..255, or floats of 0..1. An .npz file holds
-    one such array under any name, or several whose names say images, pictures,
-    data or x, or a split (train_images, x_test); the labels are the array of
-    integers, as long as the pictures, whose name says the same split. Vectors
-    may be in the same kinds of files; labels of an .npy are in name.labels.npy.
+    An .npy file is one array of images: (image, y, x), (image, y, x, channel) or
+    (image, channel, y, x), integers from 0 to 255 or floats from 0 to 1. An .npz file
+    holds one such array under any name, or several whose names say images, pictures,
+    data or x, or a split (train_images, x_test). The labels are the array of integers
+    of the same length whose name states the same split. Vectors may be in the same
+    kinds of files; labels of an .npy are in name.labels.npy.
 
     Examples:
 
@@ -62,55 +62,55 @@ def prepare(
     Parameters
     ----------
     source
-        A folder or zip of pictures or of .npy files, an .npy or .npz file, MNIST's idx files, CIFAR-10's
-        binary files.
+        A folder or zip of images or of .npy files, an .npy or .npz file, MNIST's idx files, CIFAR-10's binary
+        files.
     out
         The store's directory; a finished store is never overwritten.
     size
-        Pictures: height in pixels, 200 by default; the width too, unless --width is given.
+        Images: height in pixels; also the width, unless --width is given. Default: 200.
     width
-        Pictures: width in pixels.
+        Images: width in pixels.
     colour
-        Pictures: rgb (3 channels), the default, or grey (1).
+        Images: rgb (3 channels) or grey (1). Default: rgb.
     contrast
-        Pictures: subtract each picture's mean and divide by its standard deviation; the default.
+        Images: subtract each image's mean and divide by its standard deviation. Default: on.
     whiten
-        Pictures: whiten by a filter made from the set's own power spectrum and colours; the default.
+        Images: whiten by a filter computed from the data set's power spectrum and colours. Default: on.
     band
-        Pictures: upper end of the whitened band, as a fraction of the highest frequency; 0.7 by default.
+        Images: upper end of the whitened band, as a fraction of the highest frequency. Default: 0.7.
     unit
-        Pictures: scale every prepared picture to a root mean square of 1.
+        Images: scale every prepared image to a root mean square of 1.
     context
-        Frames: frames on each side that make one sample with the frame between them; 5 by default.
+        Frames: context frames on each side of a sample's frame. Default: 5.
     standardise
         Vectors, frames: subtract each feature's mean and divide by its standard deviation, both of the
-        training split; the default.
+        training split. Default: on.
     dtype
-        How values are kept. Pictures: float16, the default, or uint8 with one scale for the whole set.
-        Vectors and frames: float32, the default, or float16.
+        Type of stored values. Images: float16 (default), or uint8 with one scale for the whole data set.
+        Vectors and frames: float32 (default) or float16.
     labels
-        folders: the parent folder is the label; file: labels that npz, idx and CIFAR-10 carry, or those in
-        name.labels.npy beside vectors and frames.
+        folders: the parent folder is the label; file: labels from npz, idx and CIFAR-10 files, or from
+        name.labels.npy in the folder of vectors and frames.
     splits
-        folders: top folders (or files) are named train, validation and test; random; or auto: by those names
-        where all samples have one. What is named test is never drawn for training. Sequences stay whole.
+        folders: by top folders (or files) named train, validation and test; random; or auto: by these names
+        if all samples have one. Samples named test are never used for training. Sequences stay whole.
     validation
-        Part of the training samples that is kept for validation.
+        Fraction of the training samples that is kept for validation.
     test
-        Part of the samples that is kept for testing, where splits are drawn at random.
+        Fraction of the samples that is kept for testing, for random splits.
     include
-        Pattern of paths to read; may be given again.
+        Glob pattern of paths to read; may be given again.
     exclude
-        Pattern of paths to leave out; may be given again.
+        Glob pattern of paths to skip; may be given again.
     limit
-        Read at most so many pictures, vectors or sequences.
+        Read at most this many images, vectors or sequences.
     seed
         Seed of the order of samples and of the splits.
     jobs
-        Processes; all cores by default.
+        Number of processes. Default: all cores.
     recheck
-        Read all files of the source again to tell whether they changed, also those whose size, times and
-        inode are those of the last time.
+        Read all files of the source again to detect changes, including files with unchanged size, times and
+        inode.
     json_
         Print the summary as JSON.
     """
@@ -154,7 +154,7 @@ def prepare(
         return
     counts = ", ".join(f"{count:,} {split}" for split, count in summary.splits.items())
     if summary.was_there:
-        print(f"{summary.path} was finished before, and nothing was done: {counts} {store.kind}")
+        print(f"{summary.path} is already finished, nothing to do: {counts} {store.kind}")
     else:
         print(f"{summary.path}: {counts} {store.kind} in {summary.seconds:.0f} s")
     for note in summary.notes:
@@ -163,4 +163,4 @@ def prepare(
         shown = "\n  ".join(map(printable, summary.broken_files[:10]))
         more = f"\n  and {summary.broken - 10} more" if summary.broken > 10 else ""
         were = "was" if summary.broken == 1 else "were"
-        print(f"{counted(summary.broken, 'broken picture')} {were} left out:\n  {shown}{more}")
+        print(f"{counted(summary.broken, 'broken image')} {were} skipped:\n  {shown}{more}")

@@ -1,6 +1,6 @@
 """`cotswold recipe`: shipped recipes and the meaning of their fields.
 
-Knows: the words of the command. Does not know: the schema.
+Knows: the arguments of the command. Does not know: the schema.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from cyclopts import App, Parameter
 EPILOGUE = """\
 Examples:
 
-  cotswold recipe list                     the names of the shipped recipes
+  cotswold recipe list                     list the shipped recipes
 
-  cotswold recipe show demo > mine.toml    to begin your own
+  cotswold recipe show demo > mine.toml    start your own recipe
 
-  cotswold recipe explain                  what every field means
+  cotswold recipe explain                  explain every field
 
-  cotswold recipe explain supervised       what one strategy takes
+  cotswold recipe explain supervised       explain one strategy
 """
 EXPLAIN_EPILOGUE = """\
 Examples:
@@ -27,9 +27,9 @@ Examples:
 
   cotswold recipe explain training         one table, for every strategy
 
-  cotswold recipe explain supervised       what one strategy, or one type, takes
+  cotswold recipe explain supervised       one strategy, or one type
 
-  cotswold recipe explain stride           one field, wherever there is one
+  cotswold recipe explain stride           one field, in every table that has it
 """
 
 app = App(
@@ -67,7 +67,7 @@ def list_() -> None:
 def show(
     recipe: str, *, set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None
 ) -> None:
-    """Print a recipe with every field and its meaning; a good beginning for your own.
+    """Print a recipe with every field and its meaning: a starting point for your own.
 
     Examples:
 
@@ -79,7 +79,7 @@ def show(
     recipe
         A recipe file or the name of a shipped recipe.
     set
-        Overrides a field, as in training.relative_rate=1; may be given again.
+        Override a field, as in training.relative_rate=1; may be given again.
     """
     from cotswold.recipe import commented, load
     from cotswold.ui.progress import say
@@ -94,7 +94,7 @@ def explain(word: str | None = None) -> None:
     Parameters
     ----------
     word
-        A table (training, network.stacks), a strategy or type (greedy, vectors), or a field; all by default.
+        A table (training, network.stacks), a strategy or type (greedy, vectors), or a field. Default: all.
     """
     from cotswold.recipe import explain as explained
 

@@ -1,6 +1,6 @@
 """`cotswold report`.
 
-Knows: the words of the command. Does not know: what is on the page.
+Knows: the arguments of the command. Does not know: the content of the page.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def report(run: Path, *, threads: int | None = None) -> None:
-    """Write a run's report, one HTML page without outside resources, and print where it is.
+    """Write a run's report, one HTML page without external resources, and print its path.
 
-    Works while training goes on. What is damaged is left out, and named on the page.
+    Works during training too. The page leaves out damaged files, and lists them.
 
     Examples:
 
@@ -23,7 +23,7 @@ def report(run: Path, *, threads: int | None = None) -> None:
     run
         The run's directory.
     threads
-        Threads of computation; the run's own number, or all cores that this process is granted, by default.
+        Compute threads. Default: the run's number, or all cores granted to this process.
     """
     import cotswold
 

@@ -1,6 +1,6 @@
-"""`cotswold serve`: parameters, and as `cotswold serve data` samples.
+"""`cotswold serve`: serve parameters; `cotswold serve data`: serve samples.
 
-Knows: the words of the command, its line of progress. Does not know: how anything is served.
+Knows: the arguments of the command, its line of progress. Does not know: how anything is served.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from cotswold.ui.progress import Stages
 
 _LOOK_SECONDS = 0.5
-_SAVED = (
-    "stopping: sessions end, then what was learnt is saved; once more to leave at once, without that save"
-)
-_UNSAVED = "stopping: sessions end; nothing is saved, for there is no --save; once more to leave at once"
+_SAVED = "stopping: ending sessions, then saving the parameters; press again to stop at once, without saving"
+_UNSAVED = "stopping: ending sessions; nothing is saved without --save; press again to stop at once"
 
 app = App(name="serve", help_format="plaintext")
 app.command(serve_data, name="data")
@@ -46,13 +44,13 @@ def serve(
     ports: str | None = None,
     encrypt: bool = True,
 ) -> int:
-    """Serve the parameters of a module to training loops of anybody's own, until Ctrl-C or SIGTERM.
+    """Serve the parameters of a module to your own training loops, until Ctrl-C or SIGTERM.
 
     A loop pulls and pushes by cotswold.connect(address, token), from any
-    process or host that knows the token: docs/serve.md. Each push counts once,
-    whoever is killed; which samples a loop takes is its own affair. Ctrl-C ends
-    all sessions, saves and ends; exit code 0: ended as asked; 1: a server died
-    (serve again with --resume); 2: a mistake of the caller's.
+    process or host that knows the token: docs/serve.md. Each push counts once, even
+    if processes are killed; loops choose their own samples. Ctrl-C ends all sessions,
+    saves and exits. Exit code 0: ended by a signal; 1: a server died (serve again with
+    --resume); 2: a user error.
 
     Examples:
 
@@ -65,35 +63,34 @@ def serve(
     Parameters
     ----------
     module
-        A function without arguments that makes the torch.nn.Module, as package.module:function; Python looks
-        for it in this folder as well. Clients make the same module; the parameters are these.
+        A function without arguments that returns the torch.nn.Module, as package.module:function; Python also
+        searches the current folder. Clients make the same module; its initial parameters are the served ones.
     servers
-        Server processes, among which the parameters are spread.
+        Number of server processes; the parameters are spread over them.
     rule
-        What is done with a push: a step along the gradient, with momentum, or by Adagrad; or deltas added up.
+        Update rule: sgd, momentum, adagrad; or deltas, which adds up weight changes.
     rate
-        The learning rate; of no meaning for deltas.
+        The learning rate; unused for deltas.
     momentum
-        Of rule momentum.
+        For rule momentum: fraction of the last step that is kept.
     listen
-        The address of this machine at which clients reach it, and the port, 0 for any that is free.
+        The address of this machine for clients, and the port, 0 for any free one.
     token_file
-        A file with the secret, which this user alone can read; made where it is not there. COTSWOLD_TOKEN by
-        default.
+        A file with the secret, readable by this user only; created if missing. Default: COTSWOLD_TOKEN.
     save
-        The folder for checkpoints and the logs of the servers.
+        The folder for checkpoints and logs of the servers.
     resume
-        Go on from the newest checkpoint there.
+        Resume from the newest checkpoint there.
     checkpoint_minutes
         Minutes between checkpoints.
     staleness
-        How many pushes of others may come between a pull and its push; any number by default.
+        Largest number of pushes of others between a pull and its push. Default: unlimited.
     stale
-        What is done with one beyond that: drop it, or scale it down.
+        Policy for pushes beyond that: drop, or scale down.
     ports
-        The ports of the servers, FIRST-LAST, one for each at least; any by default.
+        The ports of the servers, FIRST-LAST, at least one each. Default: any.
     encrypt
-        Whether everything between hosts is encrypted.
+        Encrypt all traffic between hosts.
     """
     import os
     import sys
@@ -139,20 +136,20 @@ def serve(
     ):
         say(f"serving {module} at {served.address}; the token: {token_file or 'COTSWOLD_TOKEN'}")
         if save is None:
-            say("nothing is saved; give --save FOLDER to keep what is learnt")
+            say("nothing is saved; give --save FOLDER to save the parameters")
         _watch(served, stop, show)
     say(f"ended: {_line(served.status)}" + ("" if save is None else f"; saved in {save / 'checkpoints'}"))
     return 0
 
 
 def _watch(served: Served, stop: Stop, show: Stages) -> None:
-    """Show how it goes until a signal comes; raises MachineError where a server is gone."""
+    """Show progress until a signal comes; raises MachineError if a server is lost."""
     while stop.signal is None and not served.wait(_LOOK_SECONDS):
         show(_line(served.status), 0)
 
 
 def _line(status: ServedStatus) -> str:
-    """Where things are, in a line."""
+    """Return the progress as one line."""
     from cotswold.words import counted
 
     refused = "".join(f", {count} {reason}" for reason, count in sorted(status.refused.items()))
@@ -167,6 +164,6 @@ def _line(status: ServedStatus) -> str:
 
 
 def _told(kind: str, more: Mapping[str, object]) -> str:
-    """An event, in words."""
+    """Return an event as text."""
     why = more.get("sentence") or more.get("why")
     return f"{more.get('name')} {kind}" + (f": {why}" if why else "")

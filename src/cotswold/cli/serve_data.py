@@ -1,6 +1,6 @@
 """`cotswold serve data`.
 
-Knows: the words of the command, its line of progress. Does not know: how anything is served.
+Knows: the arguments of the command, its line of progress. Does not know: how anything is served.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from cotswold.api.servers.data_server import ServedDataStatus
 
 _LOOK_SECONDS = 0.5
-_STOPPING = "stopping: trainers hear that the pool ends; once more to leave at once"
+_STOPPING = "stopping: telling trainers that the pool ends; press again to stop at once"
 
-_LEAVING = "leaving: trainers ask other data servers; once more to leave at once"
+_LEAVING = "leaving: trainers switch to other data servers; press again to stop at once"
 
 
 def serve_data(
@@ -36,11 +36,11 @@ def serve_data(
 ) -> int:
     """Serve batches of prepared samples to training runs and loops, until Ctrl-C or SIGTERM.
 
-    Processes apart from the trainers read, unpack and augment: docs/data-servers.md.
-    A run takes from them by [data] servers = "HOST:PORT" in its recipe, a loop of
-    your own by cotswold.data.connect(address, token). A run learns the same bits as
-    without them, whoever is killed. Exit code 0: ended as asked; 1: every data server
-    is dead; 2: a mistake of the caller's.
+    Separate processes read, unpack and augment samples for trainers: docs/data-servers.md.
+    A run uses them by [data] servers = "HOST:PORT" in its recipe, your own loop by
+    cotswold.data.connect(address, token). Results have the same bits as without servers,
+    even if processes are killed. Exit code 0: ended by a signal; 1: all data servers
+    died; 2: a user error.
 
     Examples:
 
@@ -55,32 +55,30 @@ def serve_data(
     ----------
     source
         A recipe file, the name of a shipped recipe, or the folder of a store. A recipe's samples are prepared
-        if they are not yet, and its [[data.augment]] varies those that are learnt from.
+        first if necessary, and its [[data.augment]] applies to training samples.
     servers
-        Server processes on this machine.
+        Number of server processes on this machine.
     listen
-        The address of this machine at which trainers reach it, and the port, 0 for any that is free;
-        127.0.0.1:0 by default.
+        The address of this machine for trainers, and the port, 0 for any free one. Default: 127.0.0.1:0.
     cache
-        Memory in which each server keeps shards, at most, such as 512MB; the recipe's data.cache, or 1GB.
+        Memory for cached shards per server, such as 512MB. Default: the recipe's data.cache, or 1GB.
     token_file
-        A file with the secret, which this user alone can read; made where it is not there. COTSWOLD_TOKEN by
-        default.
+        A file with the secret, readable by this user only; created if missing. Default: COTSWOLD_TOKEN.
     join
-        The address of a pool that serves already: this machine lends it servers until Ctrl-C, SIGTERM or
+        The address of a running pool: this machine adds servers to it until Ctrl-C, SIGTERM or
         the pool's end. The same samples must be prepared here.
     threads
-        Threads of each server that make batches.
+        Number of threads per server that make batches.
     ports
-        The ports of the servers, FIRST-LAST, one for each at least; any by default.
+        The ports of the servers, FIRST-LAST, at least one each. Default: any.
     encrypt
-        Whether samples are encrypted between hosts; trainers say the same.
+        Encrypt samples between hosts; trainers need the same setting.
     metrics
-        Serve metrics for Prometheus at this port of 127.0.0.1, or at another ADDRESS:PORT.
+        Serve Prometheus metrics on this port of 127.0.0.1, or on another ADDRESS:PORT.
     set
-        Overrides a field of the recipe, as in data.source=photographs.zip; may be given again.
+        Override a field of the recipe, as in data.source=photographs.zip; may be given again.
     stores
-        Where prepared samples are kept; they are made if they are not there.
+        Folder for prepared samples.
     """
     import os
 
@@ -101,7 +99,7 @@ def serve_data(
         raise UserError(f"--ports {error}") from error
     stop = Stop()
     with (
-        stopping(stop, _STOPPING if join is None else _LEAVING, "left at once"),
+        stopping(stop, _STOPPING if join is None else _LEAVING, "stopped at once"),
         serve_data(
             source,
             overrides=set or [],
@@ -124,7 +122,7 @@ def serve_data(
         say(
             f"serving {served.store.path} at {served.address}; the token: {token}"
             if join is None
-            else f"serving {served.store.path} for the pool at {served.address}; Ctrl-C takes them back"
+            else f"serving {served.store.path} for the pool at {served.address}; Ctrl-C withdraws the servers"
         )
         if served.metrics_url:
             say(f"metrics for Prometheus: {served.metrics_url}")
@@ -137,7 +135,7 @@ def serve_data(
 
 
 def _line(status: ServedDataStatus, lent: bool) -> str:
-    """Where things are, in a line; who trains is not known where servers are ``lent``."""
+    """Return the progress as one line; servers that joined a pool (``lent``) do not know the trainers."""
     from cotswold.ui.doing import bytes_in_words
     from cotswold.words import counted
 

@@ -1,6 +1,6 @@
 """`cotswold simulate`.
 
-Knows: the words of the command, how a prediction is laid out. Does not know: how one is made.
+Knows: the arguments of the command, the layout of a prediction. Does not know: how it is computed.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ def simulate(
     explain: Annotated[bool, Parameter(negative=())] = False,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Predict the time, bytes and cost of an update, or an evaluation, on a cluster that is not at hand.
+    """Predict the time, bytes and cost of a step, or an evaluation, on a cluster that is not available.
 
-    Bytes and FLOPs are those of the plans by which a mesh moves and computes; nothing is trained. For
-    `greedy` each line is the update of one stack on top of those below, for `joint` of them all, for `batch`
-    one evaluation of value and gradient over the training set, for `downpour` a step of one replica that is
-    cut over a grid: what replicas push and pull is counted by `cotswold train RECIPE --dry-run`.
+    Bytes and FLOPs come from the plans that a mesh uses to communicate and compute; nothing is trained. For
+    `greedy`, each line is the step of one stack on top of those below; for `joint`, of all stacks; for
+    `batch`, one evaluation of value and gradient over the training set; for `downpour`, a step of one replica
+    that is partitioned over a grid. `cotswold train RECIPE --dry-run` counts the bytes that replicas push and
+    pull.
 
     Examples:
 
@@ -57,21 +58,21 @@ def simulate(
     cluster
         A cluster's TOML file or the name of a shipped cluster.
     recipe
-        A recipe file or the name of a shipped recipe; a supervised one is taken to have ten classes.
+        A recipe file or the name of a shipped recipe; a supervised one is assumed to have ten classes.
     ranks
-        How many ranks (for batch: workers), or several numbers, as in 1,4,16; all devices by default.
+        Number of ranks (for batch: workers), or several, as in 1,4,16. Default: all devices.
     grid
-        Ranks down and across, as in 2x2; auto tries all and takes the fastest.
+        Ranks down and across, as in 2x2; auto tries all grids and takes the fastest.
     set
-        Overrides a field of the recipe, as in training.batch_size=32; may be given again.
+        Override a field of the recipe, as in training.batch_size=32; may be given again.
     list_
-        List the shipped clusters and where their numbers are from.
+        List the shipped clusters and the sources of their figures.
     patterns
-        For batch: how many patterns there are to learn from; by default the recipe's data are asked.
+        For batch: number of training samples. Default: read from the recipe's data.
     outputs
-        For batch: how many classes, or numbers to predict; by default the recipe's data are asked.
+        For batch: number of classes or regression targets. Default: read from the recipe's data.
     explain
-        Every field of a cluster's file: its meaning, type, unit and default.
+        Explain every field of a cluster file: meaning, type, unit and default.
     json_
         Print JSON.
     """
@@ -79,7 +80,7 @@ def simulate(
     from cotswold.errors import UserError
 
     if (list_ or explain) and (cluster, recipe, ranks) != (None, None, None):
-        raise UserError("--list and --explain predict nothing; leave out the other words")
+        raise UserError("--list and --explain take no other arguments; leave them out")
     if list_:
         _list(json_)
         return
@@ -90,12 +91,12 @@ def simulate(
         print(explained(root=Cluster))
         return
     if cluster is None or recipe is None:
-        raise UserError("simulate needs a cluster and a recipe; cotswold simulate --list names the clusters")
+        raise UserError("simulate needs a cluster and a recipe; cotswold simulate --list shows the clusters")
     from cotswold.recipe import load
 
     if load(recipe, set or []).training.strategy == "batch":
         if grid != "auto":
-            raise UserError(f"--grid {grid}: strategy batch has workers and no grid; write --ranks")
+            raise UserError(f"--grid {grid}: strategy batch has workers instead of a grid; use --ranks")
         found_all = cotswold.predict_evaluations(
             cluster,
             recipe,
@@ -118,9 +119,9 @@ def simulate(
         print(json.dumps({"recipe": chosen.name, "updates": predictions}, indent=1))
         return
     words = f"{chosen.name}, {chosen.training.strategy}, batches of {chosen.training.batch_size}"
-    what = "a step of one replica" if chosen.training.strategy == "downpour" else "an update"
+    what = "one step of one replica" if chosen.training.strategy == "downpour" else "one step"
     table(f"{words}, on {described.name}: {what}", [_row(*each) for each in found], sections="grid")
-    table("milliseconds of a rank by operation", [_operations(*each) for each in found], sections="grid")
+    table("milliseconds per rank, by operation", [_operations(*each) for each in found], sections="grid")
     if not all(prediction.fits for _, prediction in found):
         host = described.host_memory_gb
         shared = "" if host is None else f", or than {host:g} GB of a host for all its devices"
@@ -128,7 +129,7 @@ def simulate(
 
 
 def _counts(ranks: str | None) -> list[int] | None:
-    """Numbers of ranks from words such as 1,4; raises UserError for others."""
+    """Parse numbers of ranks such as 1,4; raises UserError for other texts."""
     from cotswold.errors import UserError
 
     if ranks is None:
@@ -136,7 +137,7 @@ def _counts(ranks: str | None) -> list[int] | None:
     words = ranks.split(",")
     counts = [int(word) for word in words if word.strip().isdecimal()]
     if len(counts) != len(words) or min(counts) < 1:
-        raise UserError(f"--ranks {ranks} is not a number of ranks; write 4, or several as 1,4,16")
+        raise UserError(f"--ranks must be a number of ranks, as in 4, or several, as in 1,4,16; got {ranks}")
     return counts
 
 
@@ -156,10 +157,10 @@ def _row(stack: str, found: Prediction) -> Row:
         "MB on the wire": f"{found.wire_bytes / 1e6:,.1f}",
         "GFLOP": f"{found.flops / 1e9:,.1f}",
         "of peak": f"{100 * found.efficiency:.1f} %",
-        "GB a rank": f"{found.rank_bytes / 1e9:,.2f}{'' if found.fits else ' *'}",
+        "GB per rank": f"{found.rank_bytes / 1e9:,.2f}{'' if found.fits else ' *'}",
     }
     if dollars is not None:
-        row["$ a 1000 updates"] = f"{dollars:,.3f}"
+        row["$ per 1000 steps"] = f"{dollars:,.3f}"
     if cents is not None:
         row["cents per MFLOP/s"] = f"{cents:,.3f}"
     return row

@@ -1,6 +1,6 @@
 """`cotswold train`.
 
-Knows: the words of the command, exit codes. Does not know: how anything is trained.
+Knows: the arguments of the command, exit codes. Does not know: how anything is trained.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ def train(
 ) -> int:
     """Train a recipe.
 
-    Ctrl-C finishes the step (with strategy batch: the portion; with downpour: what
-    replicas have in hand), saves and leaves, as does SIGTERM, the notice that a spot
-    machine gives, and a terminal that closes; a second Ctrl-C leaves at once, and
-    nothing since the last checkpoint is kept.
+    Ctrl-C finishes the step (with strategy batch: the portion; with downpour: the pending
+    pushes of replicas), saves and exits. So do SIGTERM, the notice of a spot machine, and
+    a closed terminal. A second Ctrl-C exits at once, and loses everything since the last
+    checkpoint.
 
-    Exit code 0: trained; 1: the machine or its files failed; 2: a mistake of the
-    caller's; 75: a rank that ended because of another one; 128 + N: signal N, such
-    as 130 after Ctrl-C.
+    Exit code 0: trained; 1: the machine or its files failed; 2: a user error; 75: a
+    rank that ended because of another one; 128 + N: signal N, such as 130 after Ctrl-C.
 
     Examples:
 
@@ -64,61 +63,60 @@ def train(
     recipe
         A recipe file, or the name of a shipped recipe (`cotswold recipe list`). Not needed with --resume.
     run
-        The run's directory; runs/NAME by default. It must not hold a run, unless that is resumed or ended
-        before its first step; then the new one begins in its place.
+        The run's directory. Default: runs/NAME. It must not contain a run, unless that is resumed, or ended
+        before its first step; then the new run replaces it.
     set
-        Overrides a field, as in training.momentum=0.5; may be given again. With --resume: training.device,
-        threads, offload, checkpoint_minutes or checkpoints_kept, mesh, cluster, price, evaluate; and more
-        training.epochs, which prolong the run: what is missing is trained in phases with a schedule of their
-        own, every stack again from the lowest; more training.patience, with which a run goes on that ended
-        for want of a better validation; for strategy batch training.iterations, evaluations, flops and
-        tolerance; data.source or data.store, if the same samples are in another place now. The
-        run remembers offload and the place of the samples.
+        Override a field, as in training.momentum=0.5; may be given again. With --resume, these fields may
+        change: training.device, threads, offload, checkpoint_minutes or checkpoints_kept, mesh, cluster,
+        price, evaluate. More training.epochs extend the run: the missing epochs are trained in new phases,
+        each with its own schedule, every stack again from the lowest. More training.patience continues a run
+        that ended without a better validation. Strategy batch may change training.iterations, evaluations,
+        flops and tolerance. data.source or data.store may change if the same samples are in another place.
+        The run remembers offload and the place of the samples.
     grid
-        Rows and columns of processes over which every map is cut, as in 2x2: ranks of this machine, each with
-        its part of the threads and a log in the run's directory. auto: the grid that the simulator predicts
-        to be the fastest; none: one process. Short for --set mesh.grid=2x2. A run that is resumed goes on
-        over its own grid if nothing is said. Under torchrun, mpirun and srun: the grid of the ranks that
-        these start.
+        Rows and columns of processes that partition every map, as in 2x2: ranks of this machine, each with
+        its share of the threads and a log in the run's directory. auto: the grid that the simulator predicts
+        to be the fastest; none: one process. Short for --set mesh.grid=2x2. Default: a resumed run keeps its
+        grid; under torchrun, mpirun and srun the grid of their ranks.
     restarts
-        How often to begin again from the last checkpoint when a rank has died; for ranks of this machine.
+        Number of restarts from the last checkpoint after a rank has died; for ranks of this machine.
     workers
-        For strategy batch: over how many processes the patterns are spread; for downpour: how many replicas
-        there are. Short for --set cluster.workers=4.
+        For strategy batch: number of processes that share the samples; for downpour: number of replicas.
+        Short for --set cluster.workers=4.
     address
         For strategies batch and downpour: HOST:PORT of the head of a cluster, on whose machines these
-        processes are started; short for --set cluster.address=.... `cotswold worker` makes the head, and adds
-        machines, this one too. Needs the secret of these machines in COTSWOLD_TOKEN.
+        processes start; short for --set cluster.address=.... `cotswold worker` starts the head, and adds
+        machines, including this one. Needs the secret of these machines in COTSWOLD_TOKEN.
     replay
-        For strategy batch with a training.fraction below 1: a run; count in each cycle the patterns that it
-        counted. Short for --set cluster.replay=....
+        For strategy batch with a training.fraction below 1: a run whose samples are used again in each cycle.
+        Short for --set cluster.replay=....
     threads
-        Threads of computation, of each rank where there are several; short for --set training.threads=2. By
-        default the recipe's, or all cores that this process is granted, divided among the ranks of a host.
+        Compute threads per rank; short for --set training.threads=2. Default: the recipe's, or all cores
+        granted to this process, divided among the ranks of a host.
     max_hours
-        Save and stop before the run takes more hours, start-up, lost work and the time before resumptions
-        included; short for --set price.max_hours=2.
+        Save and stop before the run takes more hours than this, including start-up, lost work and the time
+        before resumptions; short for --set price.max_hours=2.
     max_dollars
-        Save and stop before the run costs more, at price.rent_dollars_per_hour from the start of the command
-        on; short for --set price.max_dollars=5. Both limits stop before the step or evaluation that would
-        pass them if it takes as long as the one before, leave time for the save, and may be passed by the
-        rest of a step or portion that takes longer, and by the end of the processes.
+        Save and stop before the run costs more than this, at price.rent_dollars_per_hour since the start of
+        the command; short for --set price.max_dollars=5. Both limits stop before the step or evaluation that
+        would exceed them, assuming it takes as long as the last one, and reserve time for the save. A step or
+        portion that takes longer, and the shutdown of processes, can exceed them.
     metrics
-        For strategies batch and downpour: serve metrics for Prometheus at this port of 127.0.0.1, or at
-        another ADDRESS:PORT, while the run is trained; short for --set cluster.metrics=9100.
+        For strategies batch and downpour: serve Prometheus metrics on this port of 127.0.0.1, or on another
+        ADDRESS:PORT, during training; short for --set cluster.metrics=9100.
     stores
-        Where prepared samples are kept for this and other runs; `stores` by default. A run remembers it.
+        Folder for prepared samples, shared by runs. Default: `stores`. A run remembers it.
     resume
-        Go on from the newest good checkpoint in the run's directory, on any grid.
+        Resume from the newest valid checkpoint in the run's directory, on any grid.
     resume_if_started
-        Go on if the run's directory exists, begin otherwise.
+        Resume if the run's directory exists, start otherwise.
     dry_run
         For strategies batch and downpour: train nothing; print processes, ports, bytes, memory, time and
-        cost; with replicas also on which server each block of each tensor would lie.
+        cost; with replicas also the server of each block of each tensor.
     json_
-        With --dry-run: print JSON, with every figure as it is.
+        With --dry-run: print JSON, with unrounded figures.
     quiet
-        Show no progress; only what goes wrong.
+        Show no progress, only errors and warnings.
     """
     from cotswold.api.request import Request, override_list
     from cotswold.api.run_job import Hearing
@@ -142,7 +140,7 @@ def train(
     overrides += override_list({name: value for name, value in short.items() if value is not None})
     if json_ and not dry_run:
         raise UserError(
-            "--json is for --dry-run; what a run does is in its events.jsonl, a JSON object a line"
+            "--json needs --dry-run; the events of a run are in its events.jsonl, one JSON object per line"
         )
     if dry_run:
         from cotswold.api.plan.base import plan
@@ -161,11 +159,11 @@ def train(
     where = shlex.quote(str(outcome.run))
     if not outcome.speaks:
         if outcome.code == 1 and (outcome.run / "checkpoints").is_dir():
-            say(f"go on from the last checkpoint with: cotswold train --run {where} --resume")
+            say(f"resume from the last checkpoint with: cotswold train --run {where} --resume")
     elif outcome.limit is not None and not quiet:
-        say(f"{outcome.limit}; saved, and goes on with a higher one: cotswold train --run {where} --resume")
+        say(f"{outcome.limit}; saved; resume with a higher limit: cotswold train --run {where} --resume")
     elif outcome.code and not quiet:
-        say(f"stopped and saved; go on with: cotswold train --run {where} --resume")
+        say(f"stopped and saved; resume with: cotswold train --run {where} --resume")
     elif not quiet:
-        say(f"finished; look at it with: cotswold report {where}")
+        say(f"finished; write a report with: cotswold report {where}")
     return outcome.code

@@ -1,6 +1,6 @@
 """`cotswold verify`.
 
-Knows: the words of the command. Does not know: what is checked.
+Knows: the arguments of the command. Does not know: the checks.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ def verify(
     *,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> int:
-    """Check everything that a run, a store or a backup holds, without training: every byte of every file.
+    """Check every byte of every file of a run, a store or a backup.
 
-    Of a run: its recipe, environment, events, checkpoints and results. Of a store:
-    its manifest, every file, every label. Of a backup that `cotswold cluster backup`
-    wrote: every bucket, every checkpoint. Nothing is changed, and a run may be
-    trained meanwhile. Exit code 0: sound; 1: damaged, each damage in a line; 2: none
-    of these.
+    For a run: recipe, environment, events, checkpoints and results. For a store:
+    manifest, every file, every label. For a backup of `cotswold cluster backup`: every
+    bucket, every checkpoint. Nothing is changed, and a run may be training meanwhile.
+    Exit code 0: intact; 1: damaged, with one line per damage; 2: none of these.
 
     Examples:
 
@@ -46,6 +45,6 @@ def verify(
         told = {"kind": found.kind, "sound": found.sound, "findings": found.findings}
         print(json.dumps({"path": str(path), **told}))
     else:
-        for finding in found.findings or [f"{path}: a sound {found.kind} ({', '.join(found.checked)})"]:
+        for finding in found.findings or [f"{path}: the {found.kind} is intact ({', '.join(found.checked)})"]:
             print(printable(finding))
     return 0 if found.sound else 1

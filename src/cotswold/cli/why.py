@@ -1,6 +1,6 @@
 """`cotswold why`.
 
-Knows: the words of the command. Does not know: how it is found out.
+Knows: the arguments of the command. Does not know: how the status is determined.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def why(
     stacks: Annotated[bool, Parameter(negative=())] = False,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Say what a run does now, who waits for whom and since when; of one that is over, how it ended.
+    """Show what a run is doing now, and which process waits for which; or how it ended.
 
-    Of strategy downpour what each replica and parameter server does, and at whom all
-    waiting ends; of others how far they are. Nothing is changed, and the run goes on.
+    For strategy downpour: the status of each replica and parameter server, and the processes at the root of
+    all waiting; for other strategies the progress. The run is not changed or interrupted.
 
     Examples:
 
@@ -35,8 +35,8 @@ def why(
     run
         The run's directory.
     stacks
-        Have every process of the run on this machine write the stacks of its threads into the run's logs
-        (by a signal, which works where Python hangs, too), and print them.
+        Let every process of the run on this machine write the stacks of its threads into the run's logs (by a
+        signal, which works even if Python hangs), and print them.
     json_
         Print JSON.
     """

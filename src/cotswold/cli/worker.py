@@ -1,6 +1,6 @@
 """`cotswold worker`.
 
-Knows: the words of the command, exit codes. Does not know: how machines are joined.
+Knows: the arguments of the command, exit codes. Does not know: how machines are connected.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ def worker(
     ports: str | None = None,
     token_file: Path | None = None,
 ) -> int:
-    """Lend this machine to runs of strategies batch and downpour, until Ctrl-C or SIGTERM.
+    """Add this machine to runs of strategies batch and downpour, until Ctrl-C or SIGTERM.
 
-    SIGTERM is the notice that a spot machine gives, and Ctrl-C the same: workers here
-    finish their portion and hand over their sums, replicas push what they have in
-    hand, for at most 25 s; then the machine leaves, and the runs go on without it. A
-    second one ends all at once.
+    On SIGTERM, the notice of a spot machine, and on Ctrl-C, workers here finish their
+    portion and send their sums, and replicas push their pending gradients, for at most
+    25 s; then the machine leaves, and the runs continue without it. A second signal ends
+    all processes at once.
 
-    Machines are joined by Ray (pip install '.[cluster]' in a checkout of Cotswold),
-    whose ports belong on a network that is trusted. The first machine is the head; the others, any of
-    them at any time, also while a run is trained, name its address. All need the same
-    secret: in the variable COTSWOLD_TOKEN, or in a file; and for runs on a cluster of
-    parameter servers with another secret that one, in COTSWOLD_CLUSTER_TOKEN. Exit code 0: ended as asked;
-    1: Ray ended by itself; 2: a mistake of the caller's.
+    Ray connects the machines (pip install '.[cluster]' in a checkout of Cotswold); its
+    ports belong on a trusted network. The first machine is the head; the others give its
+    address, and may join at any time, also during a run. All need the same secret, in the
+    variable COTSWOLD_TOKEN or in a file; runs on a parameter-server cluster with another
+    secret need that one in COTSWOLD_CLUSTER_TOKEN. Exit code 0: ended by a signal; 1: Ray
+    ended by itself; 2: a user error.
 
     Examples:
 
@@ -47,17 +47,16 @@ def worker(
     address
         The head's host and port.
     head
-        Be the head.
+        Start the head here.
     port
-        The port at which the head is reached; 6379 by default.
+        The port of the head. Default: 6379.
     cores
-        How many cores to lend; those that this process is granted, by default.
+        Number of cores to provide. Default: all cores granted to this process.
     ports
-        The ports at which Ray listens here, FIRST-LAST, at least 32 of them, beside the head's; any
-        by default. Those of a run's own processes are its cluster.ports.
+        The ports on which Ray listens here, FIRST-LAST, at least 32, in addition to the head's. Default: any.
+        The ports of a run's own processes are its cluster.ports.
     token_file
-        A file that is there and that this user alone can read (chmod 600), with the secret; COTSWOLD_TOKEN
-        by default.
+        An existing file with the secret, readable by this user only (chmod 600). Default: COTSWOLD_TOKEN.
     """
     from cotswold.api.servers.worker_host import lend
     from cotswold.ui.progress import say

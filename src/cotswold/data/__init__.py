@@ -1,8 +1,9 @@
-"""Sources, preparation, stores and the reader: samples on their way to the network.
+"""Data sources, preparation, stores and readers: everything between files on disk and batches of samples.
 
-One name is from above: ``cotswold.data.connect`` is `cotswold.connect_data`, by which a program's own loop
-takes batches from data servers. It is handed on when it is asked for, and nothing in this package knows of
-it.
+Knows: files, arrays, augmentation, shuffling. Does not know: networks, training, data servers.
+
+``cotswold.data.connect`` is an alias of `cotswold.connect_data`. It is imported on first use, so that this
+package does not depend on the client of data servers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that survive kills, are whole or not there, and are opened without following links."""
+"""File access that survives kills: files appear whole or not at all, and links are not followed."""
 
 from __future__ import annotations
 

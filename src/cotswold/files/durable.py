@@ -1,6 +1,6 @@
 """Writing that survives a kill or a power cut.
 
-Knows: fsync, rename, the ways in which a disk is full. Does not know: what is written.
+Knows: fsync, rename, the errors of a full disk. Does not know: the content.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import BinaryIO
 from cotswold.errors import CotswoldError, DiskFullError
 
 PARTIAL = ".partial"
-"""Ending of files and folders that are being written; whatever bears it was not finished and may go."""
+"""Suffix of files and folders that are being written; leftovers with it are incomplete and may be removed."""
 
 FREE_AND_RESUME = "free some space and resume, what was written before is intact"
 FREE_AND_REPEAT = "free some space and run it again"
-"""Remedies of a full disk, where there is something to go on from and where there is nothing yet."""
+"""Remedies for a full disk: with a checkpoint to resume from, and without one."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_full(error: OSError) -> bool:
-    """Whether a disk has no room left, or a user's share of it none."""
+    """True if the disk, or the user's quota on it, is full."""
     return error.errno in _FULL
 
 
@@ -36,8 +36,7 @@ def disk_errors(
     otherwise: type[CotswoldError],
     remedy: str = FREE_AND_RESUME,
 ) -> Iterator[None]:
-    """Turn OSError into DiskFullError, whose remedy is ``remedy``, or ``otherwise``, with a sentence about
-    ``path``."""
+    """Turn OSError into DiskFullError with ``remedy``, or into ``otherwise``; the message names ``path``."""
     try:
         yield
     except OSError as error:
@@ -47,7 +46,7 @@ def disk_errors(
 
 
 def write_all(file: int, content: bytes | memoryview) -> None:
-    """Write every byte to an open descriptor, however small the pieces that the system takes."""
+    """Write every byte to an open descriptor, also if the system accepts only small pieces."""
     left = memoryview(content)
     while left.nbytes:
         left = left[os.write(file, left) :]
@@ -64,7 +63,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def durable_file(path: Path, mode: int = 0o666) -> Iterator[int]:
-    """A descriptor of a new file, synced at the end; FileExistsError if there is one."""
+    """Open a new file for writing and sync it at the end; FileExistsError if the file exists."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         yield file
@@ -74,29 +73,31 @@ def durable_file(path: Path, mode: int = 0o666) -> Iterator[int]:
 
 
 def create_file(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """A new file that is there whole or not at all; raises FileExistsError rather than replace one.
+    """Create a file that exists whole or not at all; FileExistsError if the name is taken.
 
-    Processes of several hosts, which may have the same number, can try at once: one of them succeeds.
+    Processes of several hosts, which may have equal process ids, can try at once: one of them succeeds.
     """
     beside = _beside(path)
     try:
         with durable_file(beside, mode) as file:
             write_all(file, content)
-        os.link(beside, path)  # unlike a rename, a link fails where the name is taken
+        os.link(beside, path)  # unlike a rename, a link fails if the name is taken
     finally:
         beside.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
 def _beside(path: Path) -> Path:
-    """Where the content of a file is written first; nobody else writes there, not on another host either."""
+    """Path for the temporary content of a file, unique over processes and hosts."""
     return path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}{PARTIAL}")
 
 
 @contextmanager
 def writing_whole(path: Path) -> Iterator[BinaryIO]:
-    """As :func:`replacing`, but the content reaches the disk when the system likes: for files that are synced
-    later, or checked after a power cut, before anybody relies on them."""
+    """Replace a file as :func:`replacing`, but without a sync.
+
+    For files that are synced later, or checked after a power cut before they are used.
+    """
     beside = _beside(path)
     try:
         file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -109,10 +110,10 @@ def writing_whole(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of ``path`` when the block ends well: written beside, synced, renamed.
+    """Open a file that replaces ``path`` at the end of the block, synced and renamed.
 
-    Whoever reads ``path`` finds the old content or the new, whole. Where the block raises, the old one stays
-    and what was written beside goes. A symbolic link at ``path`` is replaced, not followed.
+    Readers of ``path`` find the whole old or the whole new content. If the block raises, the old file stays
+    and the new one is removed. A symbolic link at ``path`` is replaced, not followed.
     """
     with writing_whole(path) as stream:
         yield stream
@@ -122,6 +123,6 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Have ``path`` hold ``content``, whole or not at all; see :func:`replacing`."""
+    """Write ``content`` to ``path``, whole or not at all; see :func:`replacing`."""
     with replacing(path) as file:
         file.write(content)

@@ -1,6 +1,6 @@
-"""The user's home, which a container's user may not have.
+"""The user's home directory, which a container's user may lack.
 
-Knows: `~` in paths, HOME. Does not know: what is kept in a home.
+Knows: `~` in paths, HOME. Does not know: the files in a home.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from cotswold.errors import UserError
 
 
 def home() -> Path | None:
-    """The user's home; None for a user without one."""
+    """Return the user's home directory; None if the user has none."""
     try:
         return Path.home()
     except RuntimeError:
@@ -19,9 +19,9 @@ def home() -> Path | None:
 
 
 def expanded(path: str | Path) -> Path:
-    """The path with `~` or `~user` replaced by that user's home, or as it is if there is no such user.
+    """Replace `~` or `~user` by that user's home directory; unchanged if there is no such user.
 
-    Raises UserError for `~` of a user without a home.
+    Raises UserError for `~` if the user has no home.
     """
     try:
         return Path(path).expanduser()
@@ -29,5 +29,5 @@ def expanded(path: str | Path) -> Path:
         if Path(path).parts[0] != "~":
             return Path(path)  # a file may have such a name
         raise UserError(
-            f"{path} begins with ~, and this user has no home; set HOME, or write the path out"
+            f"{path} begins with ~, but this user has no home; set HOME, or write the full path"
         ) from None

@@ -1,8 +1,8 @@
-"""One writer for each directory.
+"""A lock that admits one writer per directory.
 
-Knows: flock, which the kernel gives up when a process ends, however it ends. Does not know: what is locked.
-The file `lock` says who holds it, as JSON: ``process``, ``host``, ``since`` (unix seconds) and ``what`` is
-there; what it says when nobody does is of the past.
+Knows: flock, which the kernel releases when a process ends, even by a crash. Does not know: what is locked.
+The file `lock` describes its holder as JSON: ``process``, ``host``, ``since`` (Unix seconds) and ``what`` the
+directory contains. Without a holder the description is outdated.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from cotswold.files.untrusted import MalformedError, parse_object, take
 
 _BYTES_MAX = 4096
 _ASKED_TIMES, _ASKED_SECONDS = 5, 0.02
-"""So often, and after so long, a lock is tried again: whoever asks who holds it (`holder_of`) has it for a
-moment."""
+"""Attempts to take a lock, and seconds between them: `holder_of` holds a lock for a moment, too."""
 _held: set[int] = set()
-"""Files of locks that this process holds: a fork of it, which may outlive it for a moment, holds none."""
+"""Descriptors of locks that this process holds; a fork releases its copies, as it may outlive the process."""
 
 
 def _let_go_in_fork() -> None:
@@ -41,10 +40,10 @@ os.register_at_fork(after_in_child=_let_go_in_fork)
 
 
 class DirectoryLock:
-    """Held inside a `with` block; entering raises BusyError if another process, or this one, holds it."""
+    """A lock for a `with` block; entering raises BusyError if a process, also this one, holds it."""
 
     def __init__(self, directory: Path, what: str = "run") -> None:
-        """``what`` is in the directory."""
+        """Prepare a lock of ``directory``, whose content is a ``what``."""
         self._directory, self._what = directory, what
         self._file: int | None = None
 
@@ -55,7 +54,7 @@ class DirectoryLock:
         except OSError as error:
             denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
             remedy = f"get write permission for {self._directory}, or copy it" if denied else "remove it"
-            raise MachineError(f"{place} cannot be opened: {error.strerror}; {remedy} to go on") from error
+            raise MachineError(f"{place} cannot be opened: {error.strerror}; {remedy} to continue") from error
         try:
             _take(file)
             own: dict[str, object] = {"process": os.getpid(), "host": platform.node()}
@@ -74,7 +73,7 @@ class DirectoryLock:
             if is_full(error):
                 raise DiskFullError(f"no room left to lock {self._directory}; free some space") from error
             raise MachineError(
-                f"{self._directory} cannot be locked ({error.strerror}); use a file system that has locks"
+                f"{self._directory} cannot be locked ({error.strerror}); use a file system with locks"
             ) from error
         self._file = file
         _held.add(file)
@@ -91,24 +90,23 @@ class DirectoryLock:
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock."""
+    """The process that holds a lock."""
 
     process: int
     host: str
     since: int
-    """Unix seconds."""
+    """Time since which it holds the lock, in Unix seconds."""
 
     @property
     def is_here(self) -> bool:
-        """Whether it is a process of this host."""
+        """True if it is a process of this host."""
         return self.host == platform.node()
 
 
 def holder_of(directory: Path) -> Holder | None:
-    """Who holds the lock of a directory; None where nobody does. Raises MachineError where it cannot be
-    known.
+    """Return the holder of a directory's lock, or None; MachineError if it cannot be determined.
 
-    It shares the lock for a moment, which makes nobody's attempt fail: who takes it waits for longer.
+    This shares the lock for a moment, during which no other attempt fails: takers retry for longer.
     """
     place = directory / "lock"
     try:
@@ -116,17 +114,17 @@ def holder_of(directory: Path) -> Holder | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise MachineError(f"{place} cannot be opened: {error.strerror}; look as the run's user") from error
+        raise MachineError(f"{place} cannot be opened: {error.strerror}; try as the run's user") from error
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
             raise MachineError(
-                f"{place} cannot be asked: {error.strerror}; look on the run's host"
+                f"{place} cannot be tested: {error.strerror}; try on the run's host"
             ) from error
         try:
             return Holder(*_said(os.pread(file, _BYTES_MAX, 0)))
-        except MalformedError:  # it is just being written
+        except MalformedError:  # it is being written at this moment
             return Holder(0, "", 0)
     finally:
         os.close(file)
@@ -134,7 +132,7 @@ def holder_of(directory: Path) -> Holder | None:
 
 
 def _take(file: int) -> None:
-    """Lock an open file; raises OSError where somebody has it for more than a moment."""
+    """Lock an open file; OSError if another process holds it for more than a moment."""
     for _ in range(_ASKED_TIMES):
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -144,29 +142,29 @@ def _take(file: int) -> None:
 
 
 def _said(content: bytes) -> tuple[int, str, int]:
-    """Process, host and since when, as whoever holds a lock writes them."""
+    """Parse process, host and time from the file of a held lock."""
     found = parse_object(content)
     return take(found, "process", int), take(found, "host", str), take(found, "since", int)
 
 
 def _conflict(what: str, content: bytes) -> str:
-    """That two of a kind are in one directory, or of what kind the other is, as it wrote."""
+    """Describe the conflict: two of a kind in one directory, or another kind, as the holder wrote."""
     try:
         other = take(parse_object(content), "what", str)
     except (MalformedError, ValueError):
         other = what
     if other == what or not other.isprintable():
         return f"two {what}s in one directory: "
-    return f"no place for a {what}, but that of a {other}: "
+    return f"no directory for a {what}, but that of a {other}: "
 
 
 def _holder(content: bytes) -> tuple[str, str]:
-    """Who holds a lock, and how they are stopped, by what they wrote into its file."""
+    """Describe a lock's holder, and how to stop it, from the content of the file."""
     try:
         process, host, since = _said(content)
         began = datetime.fromtimestamp(since).astimezone().isoformat(" ", "minutes")
-    except (MalformedError, ValueError, OverflowError, OSError):  # it is just being written, or damaged
-        return "a process that has not said which", "stop it"
+    except (MalformedError, ValueError, OverflowError, OSError):  # it is being written, or damaged
+        return "an unknown process", "stop it"
     if not host.isprintable():
         host = repr(host)
     there = "" if host == platform.node() else f" on {host}"

@@ -1,9 +1,9 @@
-"""Opening files that must be ours: no symbolic link is followed, no pipe waited for.
+"""Open files safely: without following symbolic links, and without waiting for pipes.
 
-Knows: O_NOFOLLOW, what kind of thing a name stands for. Does not know: what is in a file.
+Knows: O_NOFOLLOW, types of files. Does not know: a file's content.
 
-Whoever can write into a run, a store or a cache could otherwise have any file of the user's read or
-truncated through a link of a known name. A folder above may be a link: ``runs -> /disk/runs`` is the user's
+Otherwise a user who can write into a run, a store or a cache could place a link under a known name, and have
+any file of this user's read or truncated. A folder above may be a link: ``runs -> /disk/runs`` is the user's
 own choice.
 """
 
@@ -17,11 +17,11 @@ from typing import BinaryIO
 
 
 def open_file(path: str | Path, flags: int, mode: int = 0o666) -> int:
-    """A descriptor of the regular file at ``path``, opened with ``flags`` of :func:`os.open`.
+    """Open the regular file at ``path`` with ``flags`` of :func:`os.open`, and return its descriptor.
 
-    Raises OSError, whose ``strerror`` is a sentence, where the last part of the path is a symbolic link or
-    anything else that is no regular file; such a thing is left as it is, and never waited for. ``os.O_TRUNC``
-    takes effect after that check.
+    Raises OSError, whose ``strerror`` is a sentence, if the last part of the path is a symbolic link or no
+    regular file. Such a file stays unchanged, and the call never waits for it. ``os.O_TRUNC`` takes effect
+    after this check.
     """
     truncate = flags & os.O_TRUNC
     wanted = (flags & ~os.O_TRUNC) | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -45,12 +45,12 @@ def open_file(path: str | Path, flags: int, mode: int = 0o666) -> int:
 
 
 def open_reading(path: str | Path) -> BinaryIO:
-    """The regular file at ``path`` for reading; raises OSError as :func:`open_file`."""
+    """Open the regular file at ``path`` for reading; raises OSError as :func:`open_file`."""
     return os.fdopen(open_file(path, os.O_RDONLY), "rb")
 
 
 def read_bytes(path: str | Path, bytes_max: int) -> bytes:
-    """What is in the regular file at ``path``; raises OSError as :func:`open_file` and beyond a size."""
+    """Read the regular file at ``path``; OSError as :func:`open_file`, and if it exceeds ``bytes_max``."""
     with open_reading(path) as file:
         content = file.read(bytes_max + 1)
     if len(content) > bytes_max:
@@ -59,7 +59,7 @@ def read_bytes(path: str | Path, bytes_max: int) -> bytes:
 
 
 def real_folder(path: str | Path) -> Path:
-    """``path``, made if it is not there; raises OSError where it is a link or anything but a folder."""
+    """Return ``path``, created if it is missing; OSError if it is a link or no folder."""
     path = Path(path)
     path.mkdir(parents=True, exist_ok=True)
     if path.is_symlink():

@@ -1,9 +1,9 @@
-"""Reading JSON that nobody vouches for.
+"""Read untrusted JSON.
 
-Knows: JSON, limits of size and depth, types of fields. Does not know: what the fields mean.
+Knows: JSON, limits of size and depth, types of fields. Does not know: the fields' meaning.
 
-Whatever is on a disk or comes from a port may be damaged or made to do harm. What passes here is an object of
-bounded size and depth; everything else raises :class:`MalformedError` and nothing else.
+Data from a disk or a port may be damaged or malicious. These functions accept an object of bounded size and
+depth; anything else raises :class:`MalformedError` and nothing else.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ T = TypeVar("T")
 
 
 class MalformedError(ValueError):
-    """A text that is not the JSON that it should be; the message completes the sentence "the file ..."."""
+    """A text that is not the expected JSON; the message completes the sentence "the file ..."."""
 
 
 def read_object(path: str | Path, *, bytes_max: int = BYTES_MAX, depth_max: int = DEPTH_MAX) -> Object:
-    """The JSON object in a file.
+    """Read the JSON object in a file.
 
-    Raises MalformedError where it holds anything else, OSError where it cannot be read, is a symbolic link or
+    Raises MalformedError if the file holds anything else, OSError if it cannot be read, is a symbolic link or
     is larger than ``bytes_max``.
     """
     return parse_object(read_bytes(path, bytes_max), bytes_max=bytes_max, depth_max=depth_max)
 
 
 def parse_object(content: bytes | str, *, bytes_max: int = BYTES_MAX, depth_max: int = DEPTH_MAX) -> Object:
-    """The JSON object in a text; raises MalformedError where there is anything else."""
+    """Parse the JSON object in a text; MalformedError for anything else."""
     if len(content) > bytes_max:
         raise MalformedError(f"has more than {bytes_max} bytes")
     try:
         parsed = json.loads(content)
     except RecursionError as error:
         raise MalformedError("is nested too deeply") from error
-    except ValueError as error:  # of JSON, of UTF-8, or of an integer with thousands of digits
+    except ValueError as error:  # invalid JSON or UTF-8, or an integer with thousands of digits
         raise MalformedError("is not JSON") from error
     if not isinstance(parsed, dict):
-        raise MalformedError(f"holds no JSON object but a {type(parsed).__name__}")
+        raise MalformedError(f"holds a JSON {type(parsed).__name__} instead of an object")
     _check_depth(parsed, depth_max)
     return parsed
 
 
 def take(table: Mapping[str, object], name: str, kind: type[T]) -> T:
-    """The field ``name``, which must be of type ``kind`` exactly (an integer passes as a float).
+    """Return the field ``name``, which must have exactly the type ``kind`` (a float accepts an integer).
 
-    Raises MalformedError where it is missing or of another type.
+    Raises MalformedError if it is missing or has another type.
     """
     if name not in table:
         raise MalformedError(f"has no field {name!r}")

@@ -1,4 +1,4 @@
-"""Boxes, windows, block grids, counts of FLOPs and bytes: integers only."""
+"""Boxes, windows, block grids, counts of FLOPs and bytes, in integers only."""
 
 from __future__ import annotations
 

@@ -15,7 +15,16 @@ from cotswold.geometry.window import Window
 
 @dataclass(frozen=True)
 class MapShape:
-    """The shape of a map: channels, height, width."""
+    """Shape of a map.
+
+    Args:
+        channels: Number of channels, at least 1.
+        height: Rows, at least 1.
+        width: Columns, at least 1.
+
+    Raises:
+        GeometryError: An extent below 1.
+    """
 
     channels: int
     height: int
@@ -23,7 +32,7 @@ class MapShape:
 
     def __post_init__(self) -> None:
         if min(self.channels, self.height, self.width) < 1:
-            raise GeometryError(f"a map of {self.channels} x {self.height} x {self.width} has nothing in it")
+            raise GeometryError(f"a map's extents must be at least 1, got {self}")
 
     @property
     def size(self) -> int:
@@ -36,10 +45,21 @@ class MapShape:
 
 @dataclass(frozen=True)
 class BlockLocal:
-    """A local, untied layer: block (by, bx) of neurons sees rows ``by*step_y - low ...`` of the input map.
+    """A local, untied layer: block (by, bx) of neurons reads rows ``by*step_y - low ...`` of the input map.
 
     A block is ``rows x columns`` positions of the output map with ``depth`` channels; its neurons are ordered
     [row in block][column in block][depth]. ``rows = columns = 1`` is the ordinary untied layer.
+
+    Args:
+        input: Shape of the input map.
+        y: Window of the receptive fields along y.
+        x: Window of the receptive fields along x.
+        rows: Rows of a block.
+        columns: Columns of a block.
+        depth: Channels of a block, and of the output map.
+
+    Raises:
+        GeometryError: An empty block, or a window that does not fit the map.
 
     >>> layer = BlockLocal(MapShape(3, 200, 200), Window(20, 4), Window(20, 4), rows=4, columns=4, depth=8)
     >>> layer.grid, str(layer.output), layer.filters_shape
@@ -55,7 +75,10 @@ class BlockLocal:
 
     def __post_init__(self) -> None:
         if min(self.rows, self.columns, self.depth) < 1:
-            raise GeometryError(f"a block of {self.rows} x {self.columns} x {self.depth} neurons is empty")
+            raise GeometryError(
+                f"rows, columns and depth of a block must be at least 1, got {self.rows} x {self.columns} x "
+                f"{self.depth}"
+            )
         for name, window, extent in (("high", self.y, self.input.height), ("wide", self.x, self.input.width)):
             if window.outputs(extent) < 1:
                 raise GeometryError(
@@ -65,12 +88,12 @@ class BlockLocal:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Blocks down and across."""
+        """Number of blocks down and across."""
         return self.y.outputs(self.input.height), self.x.outputs(self.input.width)
 
     @property
     def output(self) -> MapShape:
-        """The map of responses: every block lays its neurons out in space."""
+        """Shape of the output map, which holds the neurons of every block in space."""
         return MapShape(self.depth, self.grid[0] * self.rows, self.grid[1] * self.columns)
 
     @property
@@ -80,31 +103,40 @@ class BlockLocal:
 
     @property
     def fan_in(self) -> int:
-        """Weights of one neuron, those that meet padding included."""
+        """Weights of one neuron, including those that read padding."""
         return self.y.size * self.x.size * self.input.channels
 
     @property
     def filters_shape(self) -> tuple[int, int, int, int, int]:
-        """``(block_y, block_x, field_y, field_x * channel, neuron)``."""
+        """Shape of the filters, ``(block_y, block_x, field_y, field_x * channel, neuron)``."""
         return (*self.grid, self.y.size, self.x.size * self.input.channels, self.neurons)
 
     @property
     def norms_shape(self) -> tuple[int, int, int]:
-        """``(block_y, block_x, neuron)``."""
+        """Shape of one value per filter, ``(block_y, block_x, neuron)``."""
         return (*self.grid, self.neurons)
 
     @property
     def parameters(self) -> int:
-        """The number of filter weights."""
+        """Number of filter weights."""
         return prod(self.filters_shape)
 
     def part(self, blocks: Box) -> tuple[BlockLocal, Box]:
-        """A box of blocks (y, x) as a layer of its own, and the box (y, x) of the input map that it is on.
+        """Return a box of blocks as a separate layer, and the box of the input map that it reads.
 
-        Its blocks see what they see in the whole layer, padding included. Raises GeometryError for no block.
+        The blocks read the same as in the whole layer, padding included.
+
+        Args:
+            blocks: Box ``(y, x)`` of blocks.
+
+        Returns:
+            The layer, and the box ``(y, x)`` of its input in this layer's input map.
+
+        Raises:
+            GeometryError: No blocks, or blocks outside the layer.
         """
         if blocks.size == 0 or not Box.whole(self.grid).contains(blocks):
-            raise GeometryError(f"{blocks} holds no blocks of a layer with {self.grid}")
+            raise GeometryError(f"{blocks} is empty or outside the {self.grid} blocks of the layer")
         extents = (self.input.height, self.input.width)
         windows, edges = [], []
         for window, extent, first, stop in zip(
@@ -118,7 +150,11 @@ class BlockLocal:
         return replace(self, input=below, y=windows[0], x=windows[1]), Box((top, left), (bottom, right))
 
     def within(self, seen: Box) -> Box:
-        """The box of blocks (y, x) that see nothing of the input map outside of a box (y, x) of it."""
+        """Return the box ``(y, x)`` of blocks that read only inside a box ``(y, x)`` of the input map.
+
+        Args:
+            seen: Box of the input map.
+        """
         edges = []
         for window, extent, low, high in zip(
             (self.y, self.x), (self.input.height, self.input.width), seen.start, seen.stop, strict=True
@@ -133,10 +169,14 @@ class BlockLocal:
         return Box((top, left), (bottom, right))
 
     def block_rows(self, first: int, stop: int) -> tuple[BlockLocal, tuple[int, int]]:
-        """Rows of blocks ``first .. stop`` as a layer of their own on the whole width of the input map, and
-        the rows of it that they are on.
+        """Return rows of blocks ``first .. stop`` as a separate layer, and the rows of the map that it reads.
 
-        Its blocks see what they see in the whole layer, padding included.
+        The layer has the whole width of the input map. Its blocks read the same as in the whole layer,
+        padding included.
+
+        Args:
+            first: First row of blocks.
+            stop: End of the rows of blocks.
         """
         height = self.input.height
         rows = self.y.reads(first, height)[0], self.y.reads(stop - 1, height)[1]
@@ -146,6 +186,6 @@ class BlockLocal:
 
     @property
     def product_flops(self) -> int:
-        """FLOPs of one product (Wx, W'x or δx') an image: two a weight that meets a real input."""
+        """FLOPs of one product (Wx, W'x or δx') per image: two for each weight that reads a real input."""
         rows, columns = self.y.read_by_all(self.input.height), self.x.read_by_all(self.input.width)
         return 2 * rows * columns * self.input.channels * self.neurons

@@ -1,11 +1,11 @@
-"""Exchange plans: who sends which part of a distributed array to whom (Coates et al. 2013, section 4.2).
+"""Exchange plans: which rank sends which part of a distributed array to which (Coates 2013, section 4.2).
 
-Knows: the box that each rank writes and the box that it reads in a global array, their intersections.
-Does not know: tensors, messages, processes. Every rank computes the same plan by itself, from integers.
+Knows: the box of a global array that each rank writes, the box that it reads, their intersections. Does not
+know: tensors, messages, processes. Every rank computes the same plan from integers, without communication.
 
-What rank ``t`` reads at a point is the sum of what all ranks wrote there; where boxes that are written do not
-overlap, that is a copy (*fetch*). With the roles of the boxes exchanged the same plan is the adjoint
-(*overlap-sum*).
+At each point rank ``t`` reads the sum of the values that all ranks wrote there. If the written boxes do not
+overlap, that is a copy (*fetch*, a halo exchange). With the written and read boxes swapped, the plan is the
+adjoint (*overlap-sum*).
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from cotswold.geometry.box import Box
 
 @dataclass(frozen=True)
 class Transfer:
-    """A box of the global array that rank ``source`` sends to rank ``target``."""
+    """A box of the global array that rank ``source`` sends to rank ``target``.
+
+    Args:
+        source: Sending rank.
+        target: Receiving rank.
+        box: Box of the global array.
+    """
 
     source: int
     target: int
@@ -28,9 +34,14 @@ class Transfer:
 
 @dataclass(frozen=True)
 class ExchangePlan:
-    """``writes[i]`` is the box that rank i writes, ``reads[i]`` the box that it reads; boxes of any overlap.
+    """Plan of an exchange: rank i writes ``writes[i]`` and reads ``reads[i]``; boxes may overlap.
 
-    Raises GeometryError where there are not as many of either, or boxes differ in their dimensions.
+    Args:
+        writes: Box that each rank writes.
+        reads: Box that each rank reads.
+
+    Raises:
+        GeometryError: Different numbers of boxes, or boxes of different dimensions.
 
     >>> halves = (Box((0,), (5,)), Box((5,), (10,)))
     >>> ExchangePlan(halves, (Box((0,), (6,)), Box((3,), (10,)))).sends(0)
@@ -44,41 +55,41 @@ class ExchangePlan:
         if len(self.writes) != len(self.reads) or not self.writes:
             raise GeometryError(
                 f"an exchange needs a box to write and a box to read for each rank, "
-                f"not {len(self.writes)} and {len(self.reads)}"
+                f"got {len(self.writes)} and {len(self.reads)}"
             )
         if len({len(box.start) for box in (*self.writes, *self.reads)}) != 1:
-            raise GeometryError("all boxes of an exchange must have as many dimensions as each other")
+            raise GeometryError("all boxes of an exchange must have the same number of dimensions")
 
     @property
     def ranks(self) -> int:
-        """The number of ranks."""
+        """Number of ranks."""
         return len(self.writes)
 
     @cached_property
     def adjoint(self) -> ExchangePlan:
-        """The plan of the transposed exchange."""
+        """Plan of the adjoint (transposed) exchange."""
         return ExchangePlan(self.reads, self.writes)
 
     def sends(self, rank: int) -> tuple[Transfer, ...]:
-        """What a rank sends to others, by target; one box for each at most."""
+        """Return the transfers from a rank to others, ordered by target; at most one box for each."""
         return self._by_rank[rank][0]
 
     def receives(self, rank: int) -> tuple[Transfer, ...]:
-        """What a rank receives from others, by source; one box from each at most."""
+        """Return the transfers from others to a rank, ordered by source; at most one box from each."""
         return self._by_rank[rank][1]
 
     def kept(self, rank: int) -> Box:
-        """What a rank both writes and reads, and so copies by itself; may be empty."""
+        """Return the box that a rank both writes and reads, and therefore copies locally; may be empty."""
         return self.writes[rank].intersect(self.reads[rank])
 
     @cached_property
     def transfers(self) -> tuple[Transfer, ...]:
-        """Everything that is sent, by source and target."""
+        """All transfers, ordered by source and target."""
         return tuple(transfer for sends, _ in self._by_rank for transfer in sends)
 
     @cached_property
     def points(self) -> int:
-        """Points that are sent in all."""
+        """Number of points sent in total."""
         return sum(transfer.box.size for transfer in self.transfers)
 
     @cached_property
@@ -97,7 +108,7 @@ class ExchangePlan:
 
 
 def _touch(a: Box, b: Box) -> bool:
-    """Whether two boxes have a point in common, told without making a third."""
+    """True if two boxes have a point in common, without constructing a third box."""
     return all(
         max(low, first) < min(high, stop)
         for low, high, first, stop in zip(a.start, a.stop, b.start, b.stop, strict=True)

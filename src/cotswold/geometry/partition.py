@@ -1,8 +1,8 @@
-"""How a plane is cut over a grid of ranks.
+"""Partition of a plane over a grid of ranks.
 
-Knows: cuts of two axes, which part a rank has. Does not know: what lies on the plane, messages.
+Knows: cuts of two axes, the part of each rank. Does not know: the contents of the plane, messages.
 
-Ranks are numbered row by row: rank ``iy * columns + ix`` stands in row ``iy`` and column ``ix`` of the grid.
+Ranks are numbered row by row: rank ``iy * columns + ix`` is in row ``iy`` and column ``ix`` of the grid.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from cotswold.geometry.box import Box
 
 @dataclass(frozen=True)
 class Grid:
-    """Ranks down and across.
+    """A grid of ranks.
+
+    Args:
+        rows: Ranks down, at least 1.
+        columns: Ranks across, at least 1.
+
+    Raises:
+        GeometryError: An extent below 1.
 
     >>> Grid.parse("3x2").size, Grid(3, 2).place(3)
     (6, (1, 1))
@@ -31,23 +38,30 @@ class Grid:
 
     def __post_init__(self) -> None:
         if min(self.rows, self.columns) < 1:
-            raise GeometryError(f"a grid needs at least one rank each way, not {self.rows}x{self.columns}")
+            raise GeometryError(f"a grid needs at least 1 row and 1 column, got {self.rows}x{self.columns}")
 
     @classmethod
     def parse(cls, text: str) -> Grid:
-        """``"2x3"`` as two rows of three ranks; raises GeometryError for anything else."""
+        """Return the grid of a text such as ``"2x3"``, two rows of three ranks.
+
+        Args:
+            text: Rows and columns, separated by ``x``.
+
+        Raises:
+            GeometryError: Another text.
+        """
         match = re.fullmatch(r"\s*(\d{1,6})\s*[x×]\s*(\d{1,6})\s*", text)
         if match is None:
-            raise GeometryError(f"a grid is rows x columns of ranks, such as 2x2, not {text[:60]!r}")
+            raise GeometryError(f"a grid must be rows x columns of ranks, such as 2x2, got {text[:60]!r}")
         return cls(int(match[1]), int(match[2]))
 
     @property
     def size(self) -> int:
-        """The number of ranks."""
+        """Number of ranks."""
         return self.rows * self.columns
 
     def place(self, rank: int) -> tuple[int, int]:
-        """The row and column of a rank."""
+        """Return the row and column of a rank."""
         return divmod(rank, self.columns)
 
     def __str__(self) -> str:
@@ -55,7 +69,7 @@ class Grid:
 
 
 def even_cuts(extent: int, parts: int) -> tuple[int, ...]:
-    """Where each of ``parts`` begins, and the end: ``ceil(extent / parts)`` each, later ones fewer or none.
+    """Return the boundaries of ``parts`` chunks: ``ceil(extent / parts)`` each, later ones smaller or empty.
 
     The split of ``torch.chunk`` and of DTensor.
 
@@ -68,7 +82,16 @@ def even_cuts(extent: int, parts: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Partition:
-    """A plane cut over a grid: rank (iy, ix) has rows ``y[iy] .. y[iy + 1]``, columns ``x[ix] .. x[ix + 1]``.
+    """A plane cut over a grid of ranks.
+
+    Rank (iy, ix) has rows ``y[iy] .. y[iy + 1]`` and columns ``x[ix] .. x[ix + 1]``.
+
+    Args:
+        y: Cuts of the rows, rising from 0 to the height.
+        x: Cuts of the columns, rising from 0 to the width.
+
+    Raises:
+        GeometryError: Cuts that do not start at 0 or do not rise.
 
     >>> Partition.even((5, 4), Grid(2, 2)).box(3)
     Box(start=(3, 2), stop=(5, 4))
@@ -80,16 +103,21 @@ class Partition:
     def __post_init__(self) -> None:
         for cuts in (self.y, self.x):
             if len(cuts) < 2 or cuts[0] != 0 or any(b < a for a, b in pairwise(cuts)):
-                raise GeometryError(f"cuts of an axis rise from 0 to its end, not {cuts}")
+                raise GeometryError(f"cuts of an axis must rise from 0 to its end, got {cuts}")
 
     @classmethod
     def even(cls, shape: tuple[int, int], grid: Grid) -> Partition:
-        """A plane (height, width) in even parts."""
+        """Return the partition of a plane into even parts, as DTensor splits it.
+
+        Args:
+            shape: Height and width of the plane.
+            grid: Grid of ranks.
+        """
         return cls(even_cuts(shape[0], grid.rows), even_cuts(shape[1], grid.columns))
 
     @property
     def grid(self) -> Grid:
-        """The grid over which the plane is cut."""
+        """Grid of ranks of the partition."""
         return Grid(len(self.y) - 1, len(self.x) - 1)
 
     @property
@@ -98,25 +126,31 @@ class Partition:
         return self.y[-1], self.x[-1]
 
     def box(self, rank: int) -> Box:
-        """The part of a rank."""
+        """Return the part of a rank, as a box ``(y, x)``."""
         iy, ix = self.grid.place(rank)
         return Box((self.y[iy], self.x[ix]), (self.y[iy + 1], self.x[ix + 1]))
 
     @cached_property
     def boxes(self) -> tuple[Box, ...]:
-        """The parts of all ranks."""
+        """Parts of all ranks."""
         return tuple(self.box(rank) for rank in range(self.grid.size))
 
     def times(self, rows: int, columns: int) -> Partition:
-        """The same cuts of a plane on which every point has become ``rows x columns`` points."""
+        """Return the same cuts on a plane that has ``rows x columns`` points in place of every point.
+
+        Args:
+            rows: Factor of the height.
+            columns: Factor of the width.
+        """
         return Partition(tuple(rows * at for at in self.y), tuple(columns * at for at in self.x))
 
 
 def middle_cuts(windows: Sequence[tuple[int, int]], extent: int) -> tuple[int, ...]:
-    """Cuts of an axis such that each part lies amid what its rank reads, ``windows`` (first, stop) by rank.
+    """Return cuts of an axis such that each part is in the middle of the window that its rank reads.
 
-    Between two ranks that read the cut is in the middle of what both read; a gap belongs to the rank before
-    it. Ranks that read nothing (an empty window) have nothing. The whole axis has owners, if anybody reads.
+    ``windows`` are (first, stop) by rank. Between two windows the cut is in the middle of their overlap; a
+    gap belongs to the rank before it. A rank with an empty window gets an empty part. The parts cover the
+    whole axis unless all windows are empty.
 
     >>> middle_cuts([(0, 20), (12, 32), (32, 32)], 40)
     (0, 16, 40, 40)
@@ -137,10 +171,10 @@ def middle_cuts(windows: Sequence[tuple[int, int]], extent: int) -> tuple[int, .
 def following_cuts(
     cuts: Sequence[int], outputs: int, reads: Callable[[int], tuple[int, int]]
 ) -> tuple[int, ...]:
-    """Cuts of a layer's output axis that follow those of its input axis.
+    """Return cuts of a layer's output axis that follow those of its input axis.
 
-    Each output goes to the rank that has the middle of what the output reads, ``reads(output)`` (first,
-    stop), which may reach into padding.
+    Each output goes to the rank that owns the middle of the range it reads, ``reads(output)`` (first, stop),
+    which may include padding.
 
     >>> following_cuts((0, 10, 20), 16, lambda output: (output, output + 5))
     (0, 8, 16)

@@ -1,13 +1,12 @@
-"""Plans of a reduction: who sends which range of a vector to whom, and in which order.
+"""Plans of a reduction: which rank sends which range of a vector to which, and in what order.
 
-Knows: ranks, ranges, stages: integers only. Does not know: tensors, sockets, how fast anything is
-(`reduction_time`), which plans there are (`reduction_plans`).
+Knows: ranks, ranges, stages: integers only. Does not know: tensors, sockets, rates (`reduction_time`),
+algorithms (`reduction_plans`).
 
-Every rank has a vector of ``count`` elements. A step takes a range of the sender's vector, as it is once the
-sender has everything that earlier stages bring it in this range, to the receiver, which adds it to its own or
-puts it in its place. Steps wait for nothing else: stages order the steps at a rank in a range, and not the
-ranks. Whoever carries a plan out cuts ranges into pieces (`pieces`), and pieces follow each other through
-the stages as on a conveyor.
+Every rank has a vector of ``count`` elements. A step sends a range of the sender's vector to the receiver,
+which adds it to its own or replaces its own. The sender first waits for all earlier stages in this range.
+Steps wait for nothing else: stages order the steps of one rank and range, and are no barrier between ranks.
+The executor cuts ranges into pieces (`pieces`), which pass through the stages as a pipeline.
 """
 
 from __future__ import annotations
@@ -26,37 +25,50 @@ STEPS_MOST = 1 << 20
 
 
 class Step(NamedTuple):
-    """One message of a plan, before it is cut into pieces."""
+    """One message of a plan, before it is cut into pieces: elements ``begin`` to ``end - 1``.
+
+    Args:
+        stage: Position in the order of steps, from 0.
+        sender: Sending rank.
+        receiver: Receiving rank.
+        begin: First element of the range.
+        end: End of the range.
+        adds: True if the receiver adds the elements to its own; False if it replaces its own.
+        lane: Network to use, if hosts have several cards.
+    """
 
     stage: int
     sender: int
     receiver: int
     begin: int
     end: int
-    """The range: elements ``begin`` to ``end - 1``."""
     adds: bool = True
-    """Whether the receiver adds what comes to its own; otherwise it takes the place of its own."""
     lane: int = 0
-    """Which of several networks it goes over, where hosts have several cards."""
 
 
 class Item(NamedTuple):
-    """What one rank does with one piece."""
+    """One send or receive of a rank for one piece."""
 
     stage: int
     sends: bool
     other: int
-    """The rank to which it is sent, or from which it comes."""
+    """Rank at the other end."""
     adds: bool
     lane: int
 
 
 @dataclass(frozen=True)
 class ReductionPlan:
-    """A plan for ``ranks`` vectors of ``count`` elements, the sum of which ``root`` has afterwards.
+    """Plan that sums the vectors of several ranks.
 
-    A plan in which every rank has the sum in the end has ``root`` None. Raises GeometryError for steps
-    between ranks or in ranges that there are not.
+    Args:
+        ranks: Number of ranks.
+        root: Rank that has the sum at the end, or None if all have it.
+        count: Elements of a vector.
+        steps: Messages of the plan.
+
+    Raises:
+        GeometryError: Too many ranks or steps, or a step between ranks or in a range that does not exist.
     """
 
     ranks: int
@@ -67,11 +79,11 @@ class ReductionPlan:
     def __post_init__(self) -> None:
         if not 1 <= self.ranks <= RANKS_MOST or self.count < 0 or len(self.steps) > STEPS_MOST:
             raise GeometryError(
-                f"a plan for {self.ranks} ranks, {self.count} elements and {len(self.steps)} steps cannot "
-                f"be; there are 1 to {RANKS_MOST} ranks and {STEPS_MOST} steps at most"
+                f"a plan needs 1 to {RANKS_MOST} ranks, a count of 0 or more and up to {STEPS_MOST} steps, "
+                f"got {self.ranks} ranks, {self.count} elements and {len(self.steps)} steps"
             )
         if self.root is not None and not 0 <= self.root < self.ranks:
-            raise GeometryError(f"rank {self.root} is none of {self.ranks}; name a root from 0")
+            raise GeometryError(f"root must be a rank from 0 to {self.ranks - 1}, got {self.root}")
         for step in self.steps:
             if not (
                 0 <= step.sender < self.ranks
@@ -81,20 +93,20 @@ class ReductionPlan:
                 and step.stage >= 0
                 and step.lane >= 0
             ):
-                raise GeometryError(f"{step} is no step of {self.ranks} ranks and {self.count} elements")
+                raise GeometryError(f"{step} does not fit {self.ranks} ranks and {self.count} elements")
 
     @property
     def stages(self) -> int:
-        """How many stages there are."""
+        """Number of stages."""
         return max((step.stage for step in self.steps), default=-1) + 1
 
     @property
     def lanes(self) -> int:
-        """How many networks it uses."""
+        """Number of networks used."""
         return max((step.lane for step in self.steps), default=0) + 1
 
     def mirrored(self) -> ReductionPlan:
-        """The broadcast: the sum, or any vector that the root has, goes the same ways back to all.
+        """Return the broadcast plan: the root's vector goes back to all ranks along the same steps.
 
         >>> there = ReductionPlan(2, 0, 4, (Step(0, 1, 0, 0, 4),))
         >>> there.mirrored().steps
@@ -108,14 +120,25 @@ class ReductionPlan:
         return ReductionPlan(self.ranks, self.root, self.count, tuple(back))
 
     def followed_by(self, other: ReductionPlan, root: int | None = None) -> ReductionPlan:
-        """This plan, then the other, as one; raises GeometryError where they do not fit."""
+        """Return this plan followed by another, as one plan.
+
+        Args:
+            other: Plan for the same ranks and count.
+            root: Root of the combined plan [None: all ranks have the result].
+
+        Raises:
+            GeometryError: Different ranks or counts.
+        """
         if (self.ranks, self.count) != (other.ranks, other.count):
-            raise GeometryError("plans for other ranks or vectors cannot follow each other")
+            raise GeometryError(
+                f"consecutive plans need equal ranks and counts, got {(self.ranks, self.count)} and "
+                f"{(other.ranks, other.count)}"
+            )
         later = tuple(step._replace(stage=step.stage + self.stages) for step in other.steps)
         return ReductionPlan(self.ranks, root, self.count, self.steps + later)
 
     def pieces(self, elements: int) -> list[tuple[int, int]]:
-        """Ranges of ``elements`` at most into which all steps can be cut.
+        """Return ranges of at most ``elements`` elements into which all steps can be cut.
 
         >>> ReductionPlan(2, 0, 10, (Step(0, 1, 0, 0, 5),)).pieces(4)
         [(0, 4), (4, 5), (5, 9), (9, 10)]
@@ -129,7 +152,12 @@ class ReductionPlan:
         ]
 
     def agenda(self, rank: int, pieces: Sequence[tuple[int, int]]) -> list[list[Item]]:
-        """What a rank does with each piece, in order: of one stage it first sends."""
+        """Return a rank's sends and receives of each piece, in order; within a stage it sends first.
+
+        Args:
+            rank: The rank.
+            pieces: Ranges, as `pieces` returns them.
+        """
         starts = [begin for begin, _ in pieces]
         agenda: list[list[Item]] = [[] for _ in pieces]
         for step in self._steps_of.get(rank, ()):
@@ -151,17 +179,24 @@ class ReductionPlan:
         return found
 
     def as_numbers(self) -> list[int]:
-        """The plan as plain numbers, for a message; see `from_numbers`."""
+        """Return the plan as integers, for a message; see `from_numbers`."""
         root = -1 if self.root is None else self.root
         return [self.ranks, root, self.count, *(int(each) for step in self.steps for each in step)]
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[int]) -> ReductionPlan:
-        """The plan of these numbers; raises GeometryError where they are none."""
+        """Return the plan that `as_numbers` encoded.
+
+        Args:
+            numbers: The integers of `as_numbers`.
+
+        Raises:
+            GeometryError: Other numbers.
+        """
         width = len(Step._fields)
         plain = all(isinstance(one, int) for one in numbers)
         if not plain or len(numbers) < 3 or (len(numbers) - 3) % width:
-            raise GeometryError("these numbers are no plan of a reduction; take what as_numbers gives")
+            raise GeometryError("numbers do not encode a reduction plan; pass the result of as_numbers")
         ranks, root, count = numbers[:3]
         steps = (numbers[at : at + width] for at in range(3, len(numbers), width))
         return cls(

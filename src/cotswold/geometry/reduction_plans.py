@@ -1,10 +1,10 @@
-"""Ways of summing the vectors of many ranks: chain, trees, ring, halving, and hierarchies of these.
+"""Algorithms that sum the vectors of many ranks: chain, trees, ring, halving, and hierarchies of these.
 
-Knows: orders of ranks, groups within groups. Does not know: rates, which way is the fastest
-(`reduction_time`).
+Knows: orders of ranks, groups within groups. Does not know: rates, the fastest algorithm (`reduction_time`).
 
-A *way* is a function of an order of ranks and a range, which returns steps after which the first rank of the
-order has the sum of the range. Any order will do: neighbours in it should be close in the network.
+An algorithm (`Way`) is a function of an order of ranks and a range. It returns the steps after which the
+first rank of the order has the sum of the range. Any order works; neighbours in the order should be close in
+the network.
 """
 
 from __future__ import annotations
@@ -18,23 +18,27 @@ from cotswold.geometry.reduction import ReductionPlan, Step
 
 Way: TypeAlias = Callable[[Sequence[int], int, int], list[Step]]
 Tree: TypeAlias = "int | Sequence[Tree]"
-"""A rank, or groups within groups; the first rank in a group speaks for it."""
+"""A rank, or nested groups; the first rank of a group is its leader."""
 
 
 def chain(order: Sequence[int], begin: int, end: int) -> list[Step]:
-    """The last sends to the one before, which adds its own and sends on. Cut into many pieces every link
-    carries the vector once, all at the same time."""
+    """Chain: each rank, from the last, sends to the previous one, which adds its own vector and sends on.
+
+    Cut into many pieces, every link carries the vector once, all links at the same time.
+    """
     last = len(order) - 1
     return [Step(last - at, order[at], order[at - 1], begin, end) for at in range(last, 0, -1)]
 
 
 def star(order: Sequence[int], begin: int, end: int) -> list[Step]:
-    """All send to the first: the best over shared memory, where nothing is gained by waiting."""
+    """Star: all ranks send to the first; best over shared memory, where pipelining gains nothing."""
     return [Step(0, rank, order[0], begin, end) for rank in order[1:]]
 
 
 def binomial_tree(order: Sequence[int], begin: int, end: int) -> list[Step]:
-    """Of neighbours one sends to the other, then of those that are left (LAM's ``MPI_Reduce``).
+    """Binomial tree: of two neighbours one sends to the other, then the same for the receivers.
+
+    This is LAM's ``MPI_Reduce``.
 
     >>> [(step.stage, step.sender, step.receiver) for step in binomial_tree(range(4), 0, 1)]
     [(0, 1, 0), (0, 3, 2), (1, 2, 0)]
@@ -50,21 +54,23 @@ def binomial_tree(order: Sequence[int], begin: int, end: int) -> list[Step]:
 
 
 def ring(order: Sequence[int], begin: int, end: int) -> list[Step]:
-    """Every rank ends up with the sum of one part, each part having gone once around; then all parts go to
-    the first rank."""
+    """Ring: a reduce-scatter around the ring, then a gather to the first rank."""
     parts = _parts(begin, end, len(order))
     return _around(order, parts, 0, adds=True) + _gathered(order, parts, len(order) - 1)
 
 
 def ring_to_all(order: Sequence[int], begin: int, end: int) -> list[Step]:
-    """Each part goes once around to be summed, and once more so that every rank has it."""
+    """Ring all-reduce: a reduce-scatter around the ring, then an all-gather."""
     parts = _parts(begin, end, len(order))
     return _around(order, parts, 0, adds=True) + _around(order, parts, len(order) - 1, adds=False)
 
 
 def _around(order: Sequence[int], parts: Sequence[tuple[int, int]], after: int, *, adds: bool) -> list[Step]:
-    """Each part once around the ring, all at the same time; before sums go around part i is rank i + 1's to
-    send, and rank i has its sum afterwards, which it sends first in the second turn."""
+    """Send each part once around the ring, all parts at the same time.
+
+    With ``adds``, rank i + 1 starts with part i, and rank i has the sum of part i afterwards. Without, rank i
+    starts with part i.
+    """
     count, ahead = len(order), 1 if adds else 0
     return [
         Step(after + turn, order[at], order[(at + 1) % count], first, last, adds)
@@ -76,9 +82,9 @@ def _around(order: Sequence[int], parts: Sequence[tuple[int, int]], after: int, 
 
 
 def recursive_halving(order: Sequence[int], begin: int, end: int) -> list[Step]:
-    """Pairs exchange halves, then quarters, and so on; then parts are collected (Rabenseifner's reduce).
+    """Recursive halving: pairs exchange halves, then quarters, ...; then gather (Rabenseifner's reduce).
 
-    Ranks beyond the greatest power of two first send all that they have to a neighbour.
+    Ranks beyond the largest power of two first send their whole vector to a neighbour.
     """
     count = 1 << len(order).bit_length() - 1
     steps = [Step(0, order[at], order[at - count], begin, end) for at in range(count, len(order))]
@@ -98,7 +104,7 @@ def recursive_halving(order: Sequence[int], begin: int, end: int) -> list[Step]:
             middle = (first + last) // 2
             ranges[at] = (middle, last) if at & distance else (first, middle)
         stage, distance = stage + 1, distance // 2
-    # collected along a tree: who has `distance` parts side by side hands them on together
+    # gather along a tree: a rank with `distance` adjacent parts sends them together
     distance = 1
     while distance < count:
         for at in range(distance, count, 2 * distance):
@@ -119,9 +125,10 @@ WAYS: dict[str, Way] = {
 
 
 def hierarchy(tree: Tree, ways: Sequence[Way]) -> Way:
-    """Sum within the smallest groups first, then between these, by a way for each level, the outermost first.
+    """Return the algorithm that sums within the innermost groups, then between groups, level by level.
 
-    The way that is returned takes no order: its ranks are those of the tree, whose first rank has the sum.
+    ``ways`` holds one algorithm for each level, the outermost first. The result ignores the order of ranks:
+    its ranks are those of the tree, and the first of them has the sum.
 
     >>> way = hierarchy([[0, 1], [2, 3]], [chain, star])
     >>> [(step.stage, step.sender, step.receiver) for step in way([], 0, 1)]
@@ -132,7 +139,7 @@ def hierarchy(tree: Tree, ways: Sequence[Way]) -> Way:
         if isinstance(part, int):
             return []
         if level >= len(ways) or not part:
-            raise GeometryError("a hierarchy has no empty groups, and a way for every level")
+            raise GeometryError("a hierarchy needs one algorithm per level and no empty groups")
         inner = [step for each in part for step in steps_of(each, level + 1, begin, end)]
         return inner + _later(ways[level](list(map(first_of, part)), begin, end), inner)
 
@@ -140,19 +147,19 @@ def hierarchy(tree: Tree, ways: Sequence[Way]) -> Way:
 
 
 def first_of(tree: Tree) -> int:
-    """The rank that speaks for a group."""
+    """Return the leader of a group."""
     while not isinstance(tree, int):
         tree = tree[0]
     return tree
 
 
 def leaves(tree: Tree) -> list[int]:
-    """All ranks of a tree, in its order."""
+    """Return all ranks of a tree, in order."""
     return [tree] if isinstance(tree, int) else [rank for part in tree for rank in leaves(part)]
 
 
 def over_lanes(way: Way, shares: Sequence[int]) -> Way:
-    """Several networks at once, lane ``i`` with a part of the range in proportion to ``shares[i]``."""
+    """Split the range over several networks: lane ``i`` gets a fraction proportional to ``shares[i]``."""
 
     def steps_of(order: Sequence[int], begin: int, end: int) -> list[Step]:
         total, steps, at = sum(shares), [], 0
@@ -172,15 +179,15 @@ def four_stages(
     server: Sequence[int],
     lanes: Callable[[int, int], int],
 ) -> Way:
-    """Bunyip's reduction (Aberdeen et al. 2000, 5.2, figure 5), to the first rank of its server.
+    """Return Bunyip's reduction (Aberdeen et al. 2000, 5.2, figure 5), to the first rank of its server.
 
     ``groups`` are its four, A to D, of hosts of ranks; ``lanes(a, b)`` is the switch between two groups.
-    First the ranks of each host, in shared memory; then each host of A to its counterpart of B, and of C to
-    that of D, all at once; then of every four hosts of B and D three send to the first over its three cards
-    at once; then a binomial tree over those that are left. The way takes no order.
+    Stages: (1) the ranks of each host sum in shared memory; (2) each host of A sends to its counterpart of B,
+    and of C to its counterpart of D, all at once; (3) of every four hosts of B and D three send to the first
+    over its three cards at once; (4) the remaining hosts form a binomial tree. The order of ranks is ignored.
     """
     if len(groups) != 4 or len({len(group) for group in groups}) != 1 or not groups[0]:
-        raise GeometryError("Bunyip has four groups of as many hosts each; describe it so")
+        raise GeometryError("four_stages needs four groups with the same number of hosts, at least 1 each")
 
     def steps_of(_: Sequence[int], begin: int, end: int) -> list[Step]:
         hosts = [host for group in groups for host in group]
@@ -204,20 +211,20 @@ def four_stages(
 
 
 def reduction(count: int, way: Way, order: Sequence[int]) -> ReductionPlan:
-    """The plan of a way over ranks 0 to ``len(order) - 1`` in any order; the first of it has the sum."""
+    """Return the plan of an algorithm for an order of ranks 0 to n - 1; the first one gets the sum."""
     if sorted(order) != list(range(len(order))):
-        raise GeometryError(f"{list(order)[:20]} is no order of ranks from 0")
+        raise GeometryError(f"order must hold each rank from 0 once, got {list(order)[:20]}")
     steps = way(order, 0, count) if count else []
     return ReductionPlan(len(order), order[0], count, tuple(sorted(steps)))
 
 
 def all_reduction(plan: ReductionPlan) -> ReductionPlan:
-    """Sum, and broadcast by the mirror: every rank has the sum afterwards."""
+    """Return an all-reduce: the plan, then the broadcast back along the same steps."""
     return plan.followed_by(plan.mirrored())
 
 
 def ring_over_groups(count: int, groups: Sequence[Sequence[int]]) -> ReductionPlan:
-    """Sum within each group, around a ring of the first of each, and back: every rank has the sum."""
+    """Return an all-reduce: sum within each group, around a ring of group leaders, then broadcast back."""
     ranks = sum(map(len, groups))
     inner = tuple(step for group in groups for step in star(group, 0, count)) if count else ()
     within = ReductionPlan(ranks, groups[0][0], count, inner)

@@ -1,12 +1,12 @@
-"""How long a reduction takes on a described network, and which plan is the fastest there.
+"""Predicted time of a reduction on a described network, and the fastest plan for it.
 
 Knows: hosts, their cards, switches and rates, the steps of a plan. Does not know: sockets; nothing is
 measured here.
 
-The model: every card sends and receives at its rate, both at once, and every link between two switches as
-well; a rank adds, and a host moves messages between its ranks, at the rate of its memory. What wants the same
-of these comes one after another, in the order in which it could begin. A message is handed on when all of it
-has come, which is why long vectors are cut into pieces.
+The model: every card sends and receives at its rate, both at once, and so does every link between two
+switches. A rank adds, and a host moves messages between its ranks, at the rate of its memory. Messages for
+the same resource queue in the order in which they could start. A rank forwards a message only when it has
+arrived completely, so long vectors are cut into pieces.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from cotswold.geometry.reduction_plans import (
 )
 
 PIECES = 128
-"""Of a vector, about: a chain over few hosts then costs two per cent more than one vector over a link."""
+"""Approximate pieces of a vector: a chain over few hosts then costs 2 % more than one vector over a link."""
 PIECE_BYTES_LEAST, PIECE_BYTES_MOST = 1 << 15, 1 << 20
 PREDICTED_PIECES_MOST = 256
 _Resource = tuple[str, int, int]
@@ -44,7 +44,12 @@ _Resource = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Card:
-    """A network card: the switch that it is plugged into, and its rate each way."""
+    """A network card.
+
+    Args:
+        switch: Number of the switch to which the card is connected.
+        bits_per_second: Rate in each direction, in bits per second.
+    """
 
     switch: int
     bits_per_second: int
@@ -52,7 +57,12 @@ class Card:
 
 @dataclass(frozen=True)
 class Host:
-    """A host: its ranks and its cards; lane ``i`` is its card at switch ``i`` (see `Network`)."""
+    """A host; its lane ``i`` is its card at switch ``i`` (see `Network`).
+
+    Args:
+        ranks: Ranks that run on the host.
+        cards: Its network cards.
+    """
 
     ranks: tuple[int, ...]
     cards: tuple[Card, ...]
@@ -60,17 +70,23 @@ class Host:
 
 @dataclass(frozen=True)
 class Network:
-    """Hosts and switches. Lanes are switches where hosts have several cards; with one card all is lane 0.
+    """Hosts and switches. Lanes are switches if hosts have several cards; else there is only lane 0.
 
-    Raises GeometryError for ranks that are not 0 to n - 1, each on one host, and for rates that are none.
+    Args:
+        hosts: The hosts; each of the ranks 0 to n - 1 is on one host.
+        uplink_bits_per_second: Rate of a switch's link to all others, by switch. Hosts at a switch without a
+            link reach only hosts at the same switch.
+        memory_bytes_per_second: Rate at which a rank adds and a host moves messages between its ranks.
+        message_ns: Fixed cost of a message at its receiver, in nanoseconds.
+
+    Raises:
+        GeometryError: Ranks that are not 0 to n - 1, each once, or a rate of 0 or less.
     """
 
     hosts: tuple[Host, ...]
     uplink_bits_per_second: Mapping[int, int] = field(default_factory=dict)
-    """Of a switch, towards all others; hosts at switches without one reach only their own switch."""
     memory_bytes_per_second: int = 3_000_000_000
     message_ns: int = 100_000
-    """What a message costs its receiver besides its bytes."""
 
     def __post_init__(self) -> None:
         ranks = sorted(rank for host in self.hosts for rank in host.ranks)
@@ -78,28 +94,35 @@ class Network:
         rates += [*self.uplink_bits_per_second.values(), self.memory_bytes_per_second]
         if not ranks or ranks != list(range(len(ranks))) or min(rates) <= 0:
             raise GeometryError(
-                "a network has ranks 0 to n - 1, each on one host, and rates above 0; describe it so"
+                "a network needs ranks 0 to n - 1, each on one host, and rates above 0; "
+                f"got ranks {ranks[:20]} and a least rate of {min(rates)}"
             )
 
     @property
     def ranks(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         return sum(len(host.ranks) for host in self.hosts)
 
     @cached_property
     def host_of(self) -> Mapping[int, int]:
-        """The number of each rank's host."""
+        """Index of each rank's host."""
         return {rank: at for at, host in enumerate(self.hosts) for rank in host.ranks}
 
     def lanes(self) -> list[int]:
-        """Switches that all hosts have a card at, or [0] where there is none or only one."""
+        """Return the switches at which all hosts have a card; [0] if there are fewer than two."""
         common = set.intersection(*({card.switch for card in host.cards} for host in self.hosts))
         return sorted(common) if len(common) > 1 else [0]
 
     def way_between(self, sender: int, receiver: int, lane: int) -> list[tuple[_Resource, int]]:
-        """What a message takes up on its way, and how many bytes a second each of it passes.
+        """Return the resources that a message uses in order, each with its rate in bytes per second.
 
-        Raises GeometryError where the hosts of the two ranks do not reach each other.
+        Args:
+            sender: Sending rank.
+            receiver: Receiving rank.
+            lane: Network of the message.
+
+        Raises:
+            GeometryError: The two hosts are not connected.
         """
         source, target = self.host_of[sender], self.host_of[receiver]
         if source == target:
@@ -112,7 +135,7 @@ class Network:
         return [*way, (("receives", target, into.switch), into.bits_per_second // 8)]
 
     def _cards(self, source: int, target: int, lane: int) -> tuple[Card, Card]:
-        """The cards by which one host reaches another: at the switch that the lane names, if they have it."""
+        """Return the cards that connect two hosts: at the switch of the lane, if both have one there."""
         ours, theirs = self.hosts[source].cards, self.hosts[target].cards
         pairs = [(one, other) for one in ours for other in theirs if one.switch == other.switch]
         named = [pair for pair in pairs if pair[0].switch == lane]
@@ -125,13 +148,11 @@ class Network:
         for found in (named, pairs, linked):
             if found:
                 return max(found, key=lambda pair: min(card.bits_per_second for card in pair))
-        raise GeometryError(
-            f"hosts {source} and {target} have no way to each other; give their switches uplinks"
-        )
+        raise GeometryError(f"hosts {source} and {target} are not connected; give their switches uplinks")
 
 
 def piece_elements(count: int, element_bytes: int) -> int:
-    """How many elements of a vector travel together: about `PIECES` pieces, within bounds on their bytes.
+    """Return the elements of one piece of a vector: about `PIECES` pieces, within bounds on their bytes.
 
     >>> piece_elements(10, 4), piece_elements(1_729_440, 4), piece_elements(10**9, 4)
     (8192, 13512, 262144)
@@ -143,13 +164,13 @@ def piece_elements(count: int, element_bytes: int) -> int:
 def predicted_seconds(
     plan: ReductionPlan, network: Network, element_bytes: int, pieces: int | None = None
 ) -> float:
-    """The time from the start of a plan, with a vector in ``pieces``, until the last message has been added.
+    """Return seconds from the start of a plan until the last message has been added.
 
-    Without a number of pieces they are those of `piece_elements`; 1 is a reduction that hands on whole
-    vectors, as libraries' trees do.
+    With ``pieces``, the vector is cut into this number of pieces; 1 forwards whole vectors, as the trees of
+    libraries do. Without, pieces are those of `piece_elements`.
     """
     if plan.ranks != network.ranks:
-        raise GeometryError(f"a plan of {plan.ranks} ranks does not suit a network of {network.ranks}")
+        raise GeometryError(f"a plan of {plan.ranks} ranks does not fit a network of {network.ranks} ranks")
     if not plan.steps:
         return 0.0
     if pieces is None:
@@ -162,7 +183,7 @@ def predicted_seconds(
 
 
 class _Passing(NamedTuple):
-    """A message at a point of its way; such points are reached in this order."""
+    """A message at one hop; the queue orders hops by these fields."""
 
     at: float
     stage: int
@@ -172,26 +193,27 @@ class _Passing(NamedTuple):
     lane: int
     hop: int
     arrived: float
-    """When its last byte has passed all that it has passed so far."""
+    """Time at which the last byte has passed all hops so far."""
 
 
 def _ends(
     agendas: Mapping[int, Sequence[Sequence[Item]]], network: Network, sizes: Sequence[int]
 ) -> Iterator[float]:
-    """When each message has been added.
+    """Yield the time at which each message has been added.
 
-    A message queues for one thing on its way after another; those behind it wait only where it is.
+    A message queues for one resource after another. Messages behind it wait only at the resource where it
+    queues.
     """
     done = {(rank, piece): 0 for rank in agendas for piece in range(len(sizes))}
-    """How far each rank is with each piece."""
+    """Next agenda item of each rank and piece."""
     came: dict[tuple[int, int], dict[tuple[int, int], float]] = {}
-    """When messages came that a rank could not use yet, by the rank and piece, then by stage and sender."""
+    """Arrival times of messages that a rank cannot use yet, by rank and piece, then by stage and sender."""
     free: dict[_Resource, float] = {}
     queue: list[_Passing] = []
     ways: dict[tuple[int, int, int], list[tuple[_Resource, int]]] = {}
 
     def proceed(rank: int, piece: int, now: float) -> None:
-        """Let a rank do with a piece what can be done."""
+        """Run the agenda items of a piece that a rank can run now."""
         items, waiting = agendas[rank][piece], came.setdefault((rank, piece), {})
         while (place := done[rank, piece]) < len(items):
             item = items[place]
@@ -216,7 +238,7 @@ def _ends(
             start = max(one.at, free.get(resource, 0.0))
             free[resource] = start + size / rate
             arrived = max(one.arrived, free[resource])
-            # it goes on while it still comes in, but can be used only when all of it is there
+            # it is forwarded while it still arrives, but can be used only when complete
             at = arrived if one.hop + 1 == len(way) else start
             passing = _Passing(at, one.stage, one.piece, *who, one.hop + 1, arrived)
             heapq.heappush(queue, passing)
@@ -231,8 +253,10 @@ def _ends(
 
 
 def bound_seconds(network: Network, root: int, vector_bytes: int) -> float:
-    """The least time of any plan over the network: one vector over all cards of the host with the slowest,
-    of the root's host and those that send; 0 on one host."""
+    """Return a lower bound on the seconds of any plan: one vector over all cards of the slowest host.
+
+    Return 0 for a single host.
+    """
     if len(network.hosts) == 1:
         return 0.0
     slowest = min(sum(card.bits_per_second for card in host.cards) for host in network.hosts)
@@ -240,9 +264,9 @@ def bound_seconds(network: Network, root: int, vector_bytes: int) -> float:
 
 
 def candidates(network: Network, count: int, root: int) -> dict[str, ReductionPlan]:
-    """Plans that suit a network, by name, each with the sum at ``root``."""
+    """Return the plans that suit a network, by name, each with the sum at ``root``."""
     if root not in network.host_of:
-        raise GeometryError(f"rank {root} is none of {network.ranks}; name a root from 0")
+        raise GeometryError(f"root must be a rank from 0 to {network.ranks - 1}, got {root}")
     ranks = [root, *(rank for rank in range(network.ranks) if rank != root)]
     plans = {
         name: reduction(count, way, ranks)
@@ -263,12 +287,31 @@ def candidates(network: Network, count: int, root: int) -> dict[str, ReductionPl
 
 
 def chosen_plan(network: Network, count: int, element_bytes: int, root: int) -> tuple[str, ReductionPlan]:
-    """The name and the plan with the least predicted time; of equals, the one with fewer messages."""
+    """Return the plan of least predicted time with its name; on a tie, the one with fewer messages.
+
+    Args:
+        network: Hosts and switches.
+        count: Elements of a vector.
+        element_bytes: Bytes of an element.
+        root: Rank that has the sum at the end.
+
+    Raises:
+        GeometryError: An unknown root, or hosts that are not connected.
+    """
     return _fastest(candidates(network, count, root), network, element_bytes)
 
 
 def chosen_all_reduction(network: Network, count: int, element_bytes: int) -> tuple[str, ReductionPlan]:
-    """The same for a sum that every rank has afterwards."""
+    """Return the all-reduce plan of least predicted time with its name.
+
+    Args:
+        network: Hosts and switches.
+        count: Elements of a vector.
+        element_bytes: Bytes of an element.
+
+    Raises:
+        GeometryError: Hosts that are not connected.
+    """
     hosts = _tree_of_hosts(network, 0)
     plans = {
         f"{name}, and its mirror": all_reduction(plan) for name, plan in candidates(network, count, 0).items()
@@ -280,7 +323,7 @@ def chosen_all_reduction(network: Network, count: int, element_bytes: int) -> tu
 def _fastest(
     plans: Mapping[str, ReductionPlan], network: Network, element_bytes: int
 ) -> tuple[str, ReductionPlan]:
-    """The plan with the least predicted time; where the busiest link alone takes longer, none is made."""
+    """Return the plan of least predicted time; skip plans whose busiest resource alone takes longer."""
     busiest = {name: _busiest_seconds(plan, network, element_bytes) for name, plan in plans.items()}
     best, least = "", (math.inf, 0, "")
     for name in sorted(plans, key=lambda one: (busiest[one], one)):
@@ -294,7 +337,7 @@ def _fastest(
 
 
 def _busiest_seconds(plan: ReductionPlan, network: Network, element_bytes: int) -> float:
-    """How long the most is to be passed by one card, link or memory: no prediction is less."""
+    """Seconds of the busiest card, link or memory: a lower bound on the predicted time."""
     loads: dict[_Resource, float] = {}
     for step in plan.steps:
         for resource, rate in network.way_between(step.sender, step.receiver, step.lane):
@@ -304,13 +347,13 @@ def _busiest_seconds(plan: ReductionPlan, network: Network, element_bytes: int) 
 
 
 def _tree_of_hosts(network: Network, root: int) -> list[list[int]]:
-    """The ranks of every host, the root and its host first."""
+    """Ranks of every host, the root and its host first."""
     hosts = [sorted(host.ranks, key=lambda rank: rank != root) for host in network.hosts if host.ranks]
     return sorted(hosts, key=lambda ranks: ranks[0] != root)
 
 
 def _tree_of_switches(network: Network, root: int) -> list[list[list[int]]]:
-    """The hosts of every switch (a host's first card counts), the root's switch first."""
+    """Hosts of every switch (by a host's first card), the root's switch first."""
     switches: dict[int, list[list[int]]] = {}
     for ranks in _tree_of_hosts(network, root):
         cards = network.hosts[network.host_of[ranks[0]]].cards
@@ -321,7 +364,7 @@ def _tree_of_switches(network: Network, root: int) -> list[list[list[int]]]:
 def _over_cards(
     network: Network, count: int, tree: Sequence[Sequence[int]], way: Way, lanes: Sequence[int]
 ) -> ReductionPlan:
-    """A hierarchy whose upper level goes over several switches at once."""
+    """Return a hierarchy whose upper level uses several switches at once."""
     shares = [0] * (max(lanes) + 1)
     for lane in lanes:
         rates = [
@@ -333,7 +376,7 @@ def _over_cards(
 
 
 def without(network: Network, gone: Sequence[int]) -> tuple[Network, list[int]]:
-    """The network of the ranks that are left, numbered anew, and the old number of each."""
+    """Return the network without some ranks, the others renumbered, and the old number of each."""
     left = [rank for rank in range(network.ranks) if rank not in set(gone)]
     numbers = {old: new for new, old in enumerate(left)}
     hosts = tuple(

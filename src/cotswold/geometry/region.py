@@ -1,8 +1,8 @@
 """Regions: the points of a box, or all other points.
 
-Knows: which stretches of two axes are meant. Does not know: what is computed there.
+Knows: the points of two axes that belong to a region. Does not know: what is computed there.
 
-A rank computes first what needs nothing from others, while their messages travel, and then the rest.
+A rank first computes the points that need no data of other ranks, while messages travel, and then the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from cotswold.geometry.box import Box
 
 @dataclass(frozen=True)
 class Region:
-    """The points of ``box`` (y, x), or with ``outside`` all points but these.
+    """The points of a box, or all points outside of it.
+
+    Args:
+        box: Box ``(y, x)``.
+        outside: True for the points outside the box.
 
     >>> Region(Box((1, 1), (3, 3))).holds(2, 2), Region(Box((1, 1), (3, 3)), outside=True).holds(2, 2)
     (True, False)
@@ -24,11 +28,16 @@ class Region:
     outside: bool = False
 
     def holds(self, y: int, x: int) -> bool:
-        """Whether a point is meant."""
+        """Return True if the region contains the point.
+
+        Args:
+            y: Row.
+            x: Column.
+        """
         inside = self.box.start[0] <= y < self.box.stop[0] and self.box.start[1] <= x < self.box.stop[1]
         return inside != self.outside
 
     @property
     def rest(self) -> Region:
-        """All points that are not meant."""
+        """Complement of the region."""
         return Region(self.box, not self.outside)

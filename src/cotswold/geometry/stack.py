@@ -1,6 +1,6 @@
-"""A stack: local filters, pooling, contrast normalisation (Coates et al. 2013, section 3).
+"""Geometry of a stack: local filters, pooling, contrast normalisation (Coates et al. 2013, section 3).
 
-Knows: the maps that a stack makes, its counts of weights, FLOPs and bytes. Does not know: tensors, values.
+Knows: the maps of a stack, its counts of weights, FLOPs and bytes. Does not know: tensors, values.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from cotswold.geometry.window import Window
 class Smoothing:
     """A square window over a map at stride 1: pooling, or one step of contrast normalisation.
 
-    ``keep`` pads with zeros so that the map keeps its size; otherwise the window must lie inside the map.
-    ``size = 1`` does nothing to the shape.
+    Args:
+        size: Side of the window; 1 keeps the shape.
+        keep: Pad with zeros so that the map keeps its size; else the window must lie inside the map.
     """
 
     size: int
@@ -25,11 +26,18 @@ class Smoothing:
 
     @property
     def window(self) -> Window:
-        """The window along either axis."""
+        """Window along either axis."""
         return Window.same(self.size) if self.keep else Window(self.size)
 
     def output(self, shape: MapShape) -> MapShape:
-        """The shape after the window has passed."""
+        """Return the shape of the output map.
+
+        Args:
+            shape: Shape of the input map.
+
+        Raises:
+            GeometryError: The window does not fit the map.
+        """
         height, width = self.window.outputs(shape.height), self.window.outputs(shape.width)
         if min(height, width) < 1:
             raise GeometryError(
@@ -41,8 +49,13 @@ class Smoothing:
 
 @dataclass(frozen=True)
 class StackGeometry:
-    """Filters, then L2 pooling, then contrast normalisation (its subtractive and divisive step each
-    smooth)."""
+    """Filters, then L2 pooling, then contrast normalisation in two steps (subtractive and divisive).
+
+    Args:
+        filters: Geometry of the filters.
+        pool: Window of pooling.
+        norm: Window of each step of normalisation; size 1 for none.
+    """
 
     filters: BlockLocal
     pool: Smoothing
@@ -50,32 +63,32 @@ class StackGeometry:
 
     @property
     def input(self) -> MapShape:
-        """The map that the stack reads."""
+        """Shape of the map that the stack reads."""
         return self.filters.input
 
     @property
     def responses(self) -> MapShape:
-        """The map of filter responses."""
+        """Shape of the map of filter responses."""
         return self.filters.output
 
     @property
     def pooled(self) -> MapShape:
-        """The map of pooling units."""
+        """Shape of the map of pooling units."""
         return self.pool.output(self.responses)
 
     @property
     def output(self) -> MapShape:
-        """The map that the next stack reads."""
+        """Shape of the map that the next stack reads."""
         if self.norm.size == 1:
             return self.pooled
         return self.norm.output(self.norm.output(self.pooled))
 
     @property
     def forward_flops(self) -> int:
-        """FLOPs of the responses of one image, counted the paper's way: the product alone."""
+        """FLOPs of one image's responses, by the paper's count: the product alone."""
         return self.filters.product_flops
 
     @property
     def update_flops(self) -> int:
-        """FLOPs of one image's part of an update: Wx, W'h, W r and two outer products."""
+        """FLOPs per image of an update: Wx, W'h, W r and two outer products."""
         return 5 * self.filters.product_flops

@@ -1,7 +1,7 @@
-"""A stack over a grid of ranks: which blocks, pixels and units each rank has, and what must be exchanged.
+"""Partition of a stack over a grid of ranks: blocks, pixels and units of each rank, and their exchanges.
 
-Knows: the parts of every map of a stack, the plans between them, integers only. Does not know: tensors,
-messages. The simulator counts bytes from the same plans by which a mesh moves them.
+Knows: the parts of every map of a stack and the exchange plans between them, in integers. Does not know:
+tensors, messages. The simulator counts bytes from the same plans that a mesh executes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ from cotswold.geometry.window import Window
 class StackPartition:
     """A stack cut over a grid: a rank owns the filters of its blocks, ``ceil(n / k)`` rows and columns.
 
-    Boxes are (y, x) in the map they speak of. Ranks that have no blocks read, hold and compute nothing.
+    All boxes are ``(y, x)`` in the map they refer to. Ranks without blocks read, hold and compute nothing.
+
+    Args:
+        geometry: Shapes of the stack.
+        grid: Grid of ranks.
     """
 
     geometry: StackGeometry
@@ -30,12 +34,12 @@ class StackPartition:
 
     @cached_property
     def blocks(self) -> Partition:
-        """The blocks of every rank: DTensor's split of the filters."""
+        """Blocks of every rank, split as DTensor splits the filters."""
         return Partition.even(self.geometry.filters.grid, self.grid)
 
     @cached_property
     def windows(self) -> tuple[Box, ...]:
-        """The pixels of the input map that every rank holds: what its blocks see, and its own part."""
+        """Input pixels that every rank holds: the fields of its blocks, and the pixels that it owns."""
         layer, cuts = self.geometry.filters, self.blocks
         return tuple(
             Box((rows[0], columns[0]), (rows[1], columns[1]))
@@ -44,7 +48,7 @@ class StackPartition:
         )
 
     def layer(self, rank: int) -> BlockLocal | None:
-        """The rank's blocks as a layer on its window; None where it has none."""
+        """Return the rank's blocks as a layer on its window, or None if it has no blocks."""
         blocks, window = self.blocks.box(rank), self.windows[rank]
         if not blocks.size:
             return None
@@ -54,7 +58,7 @@ class StackPartition:
 
     @cached_property
     def input(self) -> Partition:
-        """Who owns which pixel of the input map: its part of the decoded map, of the residual."""
+        """Owner of each input pixel, which also owns that pixel of the decoded map and of the residual."""
         layer, blocks = self.geometry.filters, self.blocks
         down = _seen(blocks.y, layer.y, layer.input.height)
         across = _seen(blocks.x, layer.x, layer.input.width)
@@ -62,28 +66,28 @@ class StackPartition:
 
     @cached_property
     def responses(self) -> Partition:
-        """The responses that every rank computes."""
+        """Responses that every rank computes."""
         return self.blocks.times(self.geometry.filters.rows, self.geometry.filters.columns)
 
     @cached_property
     def pooled(self) -> Partition:
-        """The pooling units of every rank."""
+        """Pooling units of every rank."""
         return _follow(self.responses, self.geometry.pool)
 
     @cached_property
     def output(self) -> Partition:
-        """The part of the stack's output of every rank."""
+        """Part of the stack's output of every rank."""
         norm = self.geometry.norm
         return self.pooled if norm.size == 1 else _follow(_follow(self.pooled, norm), norm)
 
     @cached_property
     def pixels(self) -> ExchangePlan:
-        """Own pixels of the input map to the windows of blocks; its adjoint sums what blocks decode."""
+        """Exchange of owned input pixels to the windows of blocks; its adjoint sums the decoded overlaps."""
         return ExchangePlan(self.input.boxes, self.windows)
 
     @cached_property
     def pooling(self) -> ExchangePlan:
-        """Responses to the windows of pooling units; of a padded map the zeros around it as well."""
+        """Exchange of responses to the windows of pooling units, including the zeros around a padded map."""
         window = self.geometry.pool.window
 
         def reads(box: Box) -> Box:
@@ -96,7 +100,7 @@ class StackPartition:
 
     @cached_property
     def normalisation(self) -> ExchangePlan:
-        """Pooling units to the windows of outputs, through both steps of contrast normalisation.
+        """Exchange of pooling units to the windows of outputs, through both steps of contrast normalisation.
 
         A window ends at the border of the map, where a padded map has zeros before either step.
         """
@@ -109,7 +113,7 @@ class StackPartition:
 
 
 def _seen(cuts: tuple[int, ...], window: Window, extent: int) -> list[tuple[int, int]]:
-    """What the windows of each part see of an axis; (0, 0) of none."""
+    """Range of an axis that the windows of each part read; (0, 0) for an empty part."""
     return [
         (window.reads(first, extent)[0], window.reads(stop - 1, extent)[1]) if stop > first else (0, 0)
         for first, stop in pairwise(cuts)
@@ -139,7 +143,7 @@ def _follow(below: Partition, smoothing: Smoothing) -> Partition:
 
 
 def _reads(box: Box, window: Window, shape: MapShape) -> Box:
-    """What a box of outputs reads of a map."""
+    """Box of a map that a box of outputs reads."""
     if not box.size:
         return NOTHING
     rows, columns = (

@@ -1,6 +1,6 @@
-"""What this host grants, and how processes know and reach each other.
+"""Resources that this host grants to a process, and communication between its processes.
 
-Cores, the run's token, network interfaces, memory that processes share, messages between two of them.
+Cores, memory, the run's token, network interfaces, forked processes, messages between two processes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Processes that this one has started, each the first of a group of its own, and how they end.
+"""Child processes of this one, each the leader of a new process group, and how they end.
 
-Knows: groups of processes, signals, exit codes, what Linux offers. Does not know: ranks.
+Knows: process groups, signals, exit codes, Linux's facilities. Does not know: ranks.
 
-A process that has ended keeps its number, and its group's, until its parent has asked for its exit code. So
-the code is read without that, and a group gets its signals before: later the number may be a stranger's.
+A process that has ended keeps its number, and its group's, until its parent reaps it. So `code` reads the
+exit code without reaping, and `end` signals the group first: afterwards the number may belong to another
+process.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from cotswold.host.processes import how
 
 
 class Child:
-    """A process that was started here, with four verbs: `start`, `code`, `send`, `end`; `how` says why.
+    """A child process with four methods: `start`, `code`, `send`, `end`; `why` describes its end.
 
-    The verbs are those of `Process`; others are forked (`fork_server`) or run on other machines.
+    They are the methods of `Process`; other implementations fork (`fork_server`) or run on other machines.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], name: str = "a process") -> None:
@@ -44,11 +45,11 @@ class Child:
         handed: Sequence[int] = (),
         name: str = "a process",
     ) -> Child:
-        """Start a process in a session and a group of its own, so that no signal of the terminal reaches it.
+        """Start a process in a new session and process group, which signals of the terminal do not reach.
 
-        It prints to the descriptor ``output`` and reads nothing; without one it has this process's streams.
-        It inherits the descriptors ``handed``. On Linux it is killed when this process ends, however that
-        ends. Raises OSError where it cannot be started.
+        It prints to the descriptor ``output`` and has no input; without ``output`` it inherits this process's
+        streams. It inherits the descriptors ``handed``. On Linux the kernel kills it when this process ends.
+        Raises OSError if it cannot be started.
         """
         return cls(
             subprocess.Popen(
@@ -66,20 +67,20 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its number, which is its group's as well."""
+        """Number of the process and of its group."""
         return self._process.pid
 
     def fileno(self) -> int:
-        """Can be read once it has ended; made when it is asked for, at the latest before `end`."""
+        """Return a descriptor that becomes readable when the process has ended; call it before `end`."""
         if self._ending < 0:
             self._ending = _ending_of(self._process.pid)
         return self._ending
 
     def code(self) -> int | None:
-        """How it has ended: its exit code, or minus a signal's number; None while it runs.
+        """Return the exit code, or minus a signal's number; None while the process runs.
 
-        Its number stays its own. Where Python has no waitid (macOS before 3.13) the number is given back, and
-        `end` leaves its group alone.
+        The process keeps its number. Where Python has no waitid (macOS before 3.13) this reaps the process,
+        and `end` leaves its group alone.
         """
         process = self._process
         if process.returncode is not None or not hasattr(os, "waitid"):
@@ -87,19 +88,20 @@ class Child:
         return exit_code_of(process.pid)
 
     def why(self) -> str:
-        """Why it has ended, in words."""
+        """Describe why the process has ended."""
         code = self.code()
         return "is running" if code is None else how(code)
 
     def send(self, number: int) -> None:
-        """Give a signal to the process alone, unless its number has been given back."""
+        """Send a signal to the process alone, unless it has been reaped."""
         if self._process.returncode is None:
             os.kill(self._process.pid, number)
 
     def end(self) -> None:
-        """Kill it and what it has started, also where it has ended by itself; then let its number go."""
+        """Kill the process and its children, also if it has ended by itself; then reap it."""
         if self._process.returncode is None:
-            with suppress(ProcessLookupError, PermissionError):  # macOS says the latter where all have ended
+            # macOS raises PermissionError if all have ended
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         if self._ending >= 0:
@@ -108,7 +110,7 @@ class Child:
 
 
 def _ending_of(pid: int) -> int:
-    """A descriptor that can be read once the process, whose number is still its own, has ended."""
+    """Return a descriptor that becomes readable when a process that is not yet reaped has ended."""
     if sys.platform == "linux":
         return os.pidfd_open(pid)
     else:

@@ -1,7 +1,6 @@
-"""Which core each of some processes is to stay on.
+"""Assign processes to CPU cores.
 
-Knows: the affinity mask, NUMA nodes, cores that are threads of one core, cores that others have taken. Does
-not know: what processes do.
+Knows: the affinity mask, NUMA nodes, hyperthreads, cores claimed by others. Does not know: what processes do.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from pathlib import Path
 def dealt_cores(
     processes: int, root: Path = Path("/"), taken: Set[int | None] = frozenset()
 ) -> list[int | None]:
-    """A core for each process, those of one NUMA node first, so that what they share is near to them.
+    """Assign a core to each process, filling one NUMA node first so that shared data is local.
 
-    On a node whole cores come before the second threads of a core; the node with the most cores granted comes
-    first. ``taken`` are left to others. None, to be left to the system, where there are more processes than
-    cores, or no masks.
+    On a node, whole cores come before second hyperthreads; the node with the most granted cores comes first.
+    Cores in ``taken`` are left out. None leaves a process to the system, if there are more processes than
+    cores or no affinity masks.
     """
     if not hasattr(os, "sched_getaffinity"):
         return [None] * processes
@@ -34,9 +33,9 @@ def dealt_cores(
 
 @contextmanager
 def claimed_cores(processes: int) -> Iterator[list[int | None]]:
-    """As `dealt_cores`, but for cores that others on this host have claimed so.
+    """Assign cores as `dealt_cores`, without those that other processes on this host have claimed.
 
-    They are claimed until the block's end, or that of this process and its forks. On Linux alone.
+    The claims last until the block ends, or until this process and its forks end. Linux only.
     """
     taken: set[int | None] = set()
     while True:
@@ -52,7 +51,10 @@ def claimed_cores(processes: int) -> Iterator[list[int | None]]:
 
 
 def _is_claimed_by(claims: ExitStack, core: int) -> bool:
-    """Whether nobody has claimed the core before: a name that ends with the processes that have it bound."""
+    """Claim a core by binding a socket name; false if another process has claimed it.
+
+    The name vanishes with the processes that have the socket.
+    """
     claim = claims.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
     try:
         claim.bind(f"\0cotswold core {core}")
@@ -62,7 +64,7 @@ def _is_claimed_by(claims: ExitStack, core: int) -> bool:
 
 
 def stay_on(cores: Iterable[int | None]) -> None:
-    """Keep this thread, and those that it starts, on these cores; None leaves it to the system."""
+    """Pin this thread, and threads that it starts later, to these cores; None leaves it to the system."""
     wanted = {core for core in cores if core is not None}
     if wanted:
         os.sched_setaffinity(0, wanted)
@@ -70,7 +72,7 @@ def stay_on(cores: Iterable[int | None]) -> None:
 
 @contextmanager
 def staying_on(cores: Iterable[int | None]) -> Iterator[None]:
-    """`stay_on` within the block. Memory that is written first there lies near to these cores."""
+    """Pin this thread as `stay_on` within the block; memory first written there is local to these cores."""
     before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {None}
     stay_on(cores)
     try:
@@ -80,7 +82,7 @@ def staying_on(cores: Iterable[int | None]) -> Iterator[None]:
 
 
 def _nodes(granted: set[int], root: Path) -> list[set[int]]:
-    """The granted cores of each NUMA node; all in one where the system names none."""
+    """Granted cores of each NUMA node; all in one if the system names none."""
     lists = sorted((root / "sys/devices/system/node").glob("node[0-9]*/cpulist"))
     nodes = [found for path in lists if (found := granted & _listed(path.read_text()))]
     unnamed = granted.difference(*nodes)
@@ -100,9 +102,9 @@ def _whole_first(cores: set[int], root: Path) -> list[int]:
 
 
 def _listed(text: str) -> set[int]:
-    """The numbers of a list such as the kernel writes.
+    r"""Parse the kernel's list of numbers.
 
-    >>> sorted(_listed("0-2,8\\n"))
+    >>> sorted(_listed("0-2,8\n"))
     [0, 1, 2, 8]
     """
     ends = [part.partition("-") for part in text.strip().split(",") if part]

@@ -1,6 +1,6 @@
-"""How many cores this process may use, and how its threads wait for each other.
+"""The number of cores that this process may use, and how its threads wait for each other.
 
-Knows: affinity, quotas of control groups (versions 1 and 2), the variables of OpenMP. Does not know: who
+Knows: affinity, quotas of control groups (versions 1 and 2), OpenMP's variables. Does not know: what
 computes.
 """
 
@@ -11,39 +11,43 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _SPINS = 5000
-"""Turns for which a thread of libgomp waits awake: 0.2 ms on a core of 2.6 GHz, where its own 300,000 are 8
-ms. Longer than the pause between two kernels of a layer, so that small calls find the threads awake (25
-microseconds instead of 50)."""
+"""Spins of a waiting libgomp thread: 0.2 ms on a core of 2.6 GHz; libgomp's default of 300,000 takes 8 ms.
+
+This exceeds the pause between two kernels of a layer, so small calls find the threads awake (25 microseconds
+instead of 50).
+"""
 _AWAKE_MS = 1
-"""The same for libomp, in milliseconds, whose own are 200."""
+"""Milliseconds that a waiting libomp thread stays awake; libomp's default is 200."""
 
 
 def granted_cores(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> int:
-    """Cores that this process is granted, at least 1: the least of the machine's, the affinity mask's, the
-    quota's of every control group above it (a quota of 1.5 cores grants 1), and ``OMP_NUM_THREADS`` in
-    ``environ``, which speaks of the threads of one process: who divides cores among several leaves it out.
+    """Number of cores that this process may use, at least 1.
+
+    It is the minimum of the machine's cores, the affinity mask, the quota of every control group above the
+    process (a quota of 1.5 cores grants 1), and ``OMP_NUM_THREADS`` in ``environ``. That variable limits the
+    threads of one process: leave it out to divide cores among several processes.
     """
     grants = [os.cpu_count() or 1, *_quotas(root)]
     if hasattr(os, "sched_getaffinity"):
         grants.append(len(os.sched_getaffinity(0)))
-    wish = environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list is one number a nesting level
+    wish = environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list has one number per nesting level
     if wish.isascii() and wish.isdigit() and int(wish) > 0:
         grants.append(int(wish))
     return max(min(grants), 1)
 
 
 def waiting_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables by which threads that wait leave their core to others after a moment.
+    """Variables that make waiting threads release their core after a moment.
 
-    OpenMP reads them when it is loaded, so they must be in the environment before torch is imported. None
-    where the user has said how to wait: ``OMP_WAIT_POLICY``, ``GOMP_SPINCOUNT``, ``KMP_BLOCKTIME``.
+    OpenMP reads them when it is loaded, so set them before torch is imported. Empty if the user has set
+    ``OMP_WAIT_POLICY``, ``GOMP_SPINCOUNT`` or ``KMP_BLOCKTIME``.
     """
     ours = {"GOMP_SPINCOUNT": str(_SPINS), "KMP_BLOCKTIME": str(_AWAKE_MS)}
     return {} if any(name in environ for name in (*ours, "OMP_WAIT_POLICY")) else ours
 
 
 def _quotas(root: Path) -> list[int]:
-    """Whole cores that each control group of this process grants; groups without a quota are left out."""
+    """Whole cores that each control group of this process grants; groups without a quota are skipped."""
     found = []
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -60,7 +64,7 @@ def _quotas(root: Path) -> list[int]:
             )
         else:
             continue
-        # in a container the path may be the host's, and the mount show the container's own group at its root
+        # In a container the path may be the host's, while the mount shows the container's group at its root.
         inner = base / path.lstrip("/")
         for folder in (inner, *inner.parents[: len(inner.relative_to(base).parts)]):
             quota = _quota(folder, unified=controllers == "")

@@ -1,7 +1,7 @@
-"""How many CUDA devices there are, found out so that forks of this process can use them.
+"""Count CUDA devices without making CUDA unusable in forks of this process.
 
-Knows: what torch asks, and when that is the runtime of CUDA, after which no fork can use CUDA. Does not
-know: who uses the devices.
+Knows: how torch counts, and when torch initialises the CUDA runtime, after which forks cannot use CUDA. Does
+not know: who uses the devices.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cache
 import torch
 
 _SECONDS = 120.0
-"""The longest that a process may take to import torch and count."""
+"""Timeout in seconds for a process that imports torch and counts."""
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); import torch; print(torch.cuda.device_count())"
 )
@@ -24,10 +24,11 @@ _DRIVER = "libcuda.so.1"
 
 
 def cuda_device_count() -> int:
-    """CUDA devices that torch would use here; 0 where it cannot.
+    """Return the number of CUDA devices that torch would use here; 0 if it cannot use CUDA.
 
-    ``torch.cuda.device_count()`` asks the runtime of CUDA where the driver's library (NVML) does not say: it
-    is missing, or ``CUDA_VISIBLE_DEVICES`` names parts of a device (``MIG-...``). There a short process asks.
+    ``torch.cuda.device_count()`` calls the CUDA runtime if the driver's library (NVML) gives no answer: if it
+    is missing, or if ``CUDA_VISIBLE_DEVICES`` names parts of a device (``MIG-...``). In these cases a
+    short-lived process counts.
     """
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]  # torch gives it no types
         return 0
@@ -37,7 +38,7 @@ def cuda_device_count() -> int:
 
 @cache
 def _counted_apart(visible: str | None) -> int:
-    """As a process of its own counts, which has the environment of this one; ``visible`` is of that."""
+    """Count in a separate process; ``visible`` (CUDA_VISIBLE_DEVICES) is the key of the cache."""
     if not (torch.version.hip or _has_driver()):
         return 0
     words = [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path)]
@@ -49,7 +50,7 @@ def _counted_apart(visible: str | None) -> int:
 
 
 def _has_driver() -> bool:
-    """Whether the library is there without which CUDA has no device; loading it asks nothing."""
+    """True if the driver's library can be loaded; without it CUDA has no device."""
     try:
         ctypes.CDLL(_DRIVER)
     except OSError:

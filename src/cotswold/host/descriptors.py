@@ -1,6 +1,6 @@
-"""Descriptors that a thread waits for: pipes that wake it, and whether one can be read, whatever its number.
+"""Descriptors that a thread waits for: pipes that wake it, and a readability check for any descriptor number.
 
-Knows: pipes, selectors. Does not know: who waits, for what.
+Knows: pipes, selectors. Does not know: the waiting threads.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Protocol
 
 
 class HasDescriptor(Protocol):
-    """What has a descriptor."""
+    """An object with a file descriptor."""
 
     def fileno(self) -> int:
-        """Its number."""
+        """Number of the descriptor."""
         ...
 
 
 def wake_pipe() -> tuple[int, int]:
-    """The two ends of a pipe, to be read and to be written to: neither blocks, no child process has them."""
+    """Create a non-blocking pipe that child processes do not inherit; return its read and write ends."""
     ends = os.pipe()
     for each in ends:
         os.set_blocking(each, False)
@@ -27,7 +27,7 @@ def wake_pipe() -> tuple[int, int]:
 
 
 def is_readable(descriptor: int | HasDescriptor, seconds: float) -> bool:
-    """Whether a descriptor can be read within so many seconds; `select` takes only numbers below 1,024."""
+    """True if a descriptor becomes readable within ``seconds``; `select` only takes numbers below 1,024."""
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)
         return bool(selector.select(seconds))

@@ -1,6 +1,6 @@
-"""This very process, forked: for what cannot be named and imported, such as a program's module and data set.
+"""A fork of this process, for objects that cannot be imported by name, such as a data set.
 
-Knows: forks, signals, what a process inherits. Does not know: torch, what is inherited.
+Knows: forks, signals, inherited objects. Does not know: torch, the objects' meaning.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from cotswold.host.parent_death import bound_to_parent
 from cotswold.host.process_info import exit_code_of
 
 _inherited: Mapping[str, object] = {}
-"""What this process has in memory from the program that it was forked from."""
+"""Objects that this process has inherited from the program that forked it."""
 
 
 def inherited(name: str) -> object:
-    """What the program gave under this name when this process was forked; raises UserError for nothing."""
+    """Return the object that the program gave under this name when it forked; UserError if there is none."""
     if name not in _inherited:
         raise UserError(
-            f"this process has inherited no {name!r} ({', '.join(_inherited) or 'nothing'} alone); give it "
-            "where the processes are forked"
+            f"this process has inherited no {name!r} (only {', '.join(_inherited) or 'nothing'}); give it "
+            "when the server is created"
         )
     return _inherited[name]
 
 
 class Fork:
-    """A copy of this process that forks others until nobody can ask it any more."""
+    """A copy of this process that forks others until the request socket is closed."""
 
     def __init__(
         self,
@@ -42,20 +42,20 @@ class Fork:
         prepare: Callable[[], object],
         given: Mapping[str, object],
     ) -> None:
-        """``control`` is its end of the requests, and ``mine`` the other, which it closes."""
+        """Fork this process; ``control`` is the server's end of the socket, ``mine`` the client's."""
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()  # or both would print what waits
+            stream.flush()  # otherwise both would print the buffered text
         bind = bound_to_parent() or (lambda: None)
         self.pid = os.fork()
         if self.pid == 0:
             _serve(control, mine, bind, prepare, given)
 
     def code(self) -> int | None:
-        """Its exit code, or minus a signal's number; None while it runs."""
+        """Return the exit code, or minus a signal's number; None while it runs."""
         return exit_code_of(self.pid) if self.pid else -signal.SIGKILL
 
     def end(self) -> None:
-        """Kill it, and all that it has forked."""
+        """Kill the server and all processes that it has forked."""
         if self.pid:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""Processes of this host that are forked from one that has imported torch: ready in milliseconds.
+"""Processes of this host that are forked from one that has imported torch, and start in milliseconds.
 
-Knows: how a fork server is started, asked and ended; descriptors that tell of an end. Does not know: what
-processes do, torch.
+Knows: how to start, call and end a fork server; descriptors that report an end. Does not know: what processes
+do, torch.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from cotswold.host.fork_server_loop import NO_FILES, THREADS, send
 from cotswold.host.processes import LOST, Call, how
 
 START_SECONDS = 120.0
-"""The longest that a start may take: the first waits for the imports."""
+"""Maximum seconds of a start; the first start waits for the imports."""
 END_SECONDS = 10.0
-"""The longest that the end of a process that was killed is waited for."""
+"""Maximum seconds to wait for the end of a killed process."""
 _STATUS_BYTES = 1 << 16
 _PROGRAM = (
     "import json, sys; control, path, modules, threads = json.loads(sys.argv[1]); sys.path[:] = path; "
@@ -36,18 +36,18 @@ _PROGRAM = (
 
 
 class ForkServer:
-    """Starts processes on this host by forking one that has imported ``modules`` once: `Processes`.
+    """Starts processes on this host by forking one that has imported ``modules``; implements `Processes`.
 
-    It is started at once, and imports while this process goes on; the first start waits for that. All end
-    when this process ends, however that ends; on Linux also when the thread ends that has made this object.
-    A function to call may do everything but rely on memory of this process: it lives in another.
+    The server starts at once and imports in the background; the first start waits for it. All processes end
+    when this process ends; on Linux also when the thread that created this object ends. A function may do
+    anything except share this process's memory: it runs in another process.
     """
 
     def __init__(self, modules: Iterable[str] = ("torch",), environ: Mapping[str, str] = os.environ) -> None:
-        """The server gets ``environ``, and what it starts inherits that.
+        """Start the server with the environment ``environ``, which its processes inherit.
 
-        torch computes there with one thread until it is told otherwise: the server must have no threads, for
-        no fork would have them. Raises MachineError where the host has no room for a process.
+        torch computes there with one thread unless changed: the server must have no other threads, because a
+        fork loses them. Raises MachineError if the host cannot start a process.
         """
         control, theirs = socket.socketpair()
         with theirs:
@@ -60,17 +60,16 @@ class ForkServer:
     def of_this_process(
         cls, given: Mapping[str, object], prepare: Callable[[], object] = lambda: None
     ) -> ForkServer:
-        """A server that is a fork of this process: what it starts finds ``given`` by `inherited`.
+        """Fork this process as a server; its processes find ``given`` with `inherited`.
 
-        It finds it as it is now. Each process calls ``prepare`` first. Functions may lie in the program
-        itself (``"__main__:function"``). Make it early: threads of this process, of libraries too, are not
-        there in a fork, and connections that are open stay so in it. Linux alone; raises UserError on other
-        systems.
+        They see the state of this moment. Each process calls ``prepare`` first. Functions may be in the main
+        program (``"__main__:function"``). Create the server early: a fork lacks the threads of this process
+        and its libraries, and keeps its open connections. Linux only; raises UserError on other systems.
         """
         if sys.platform != "linux":
             raise UserError(
-                "a program's own objects reach other processes on Linux alone; name a function that makes "
-                "them, 'module:function'"
+                "sharing a program's own objects with other processes needs Linux; name a function that "
+                "creates them, 'module:function'"
             )
         server = cls.__new__(cls)
         control, theirs = socket.socketpair()
@@ -85,18 +84,18 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """The number of the server itself."""
+        """Number of the server process."""
         return self._server.pid
 
     def machines(self) -> Mapping[str, int]:
-        """This host, and its cores that are granted to this process."""
+        """This host, and the number of cores that it grants to this process."""
         return {socket.gethostname(): granted_cores(environ={})}
 
     def start(self, call: Call, machine: str | None = None) -> Forked:
-        """Start a process; returns when it runs. Raises as `Processes.start` says."""
+        """Start a process and return when it runs. Raises errors as `Processes.start`."""
         host = socket.gethostname()
         if machine not in (None, host):
-            raise UserError(f"{call.name} is to run on {machine}, but there is {host} alone")
+            raise UserError(f"{call.name} is to run on {machine}, but the only machine is {host}")
         self._started = [each for each in self._started if not each.is_let_go]
         words = call.words().encode()
         with _output_of(call) as output:
@@ -114,26 +113,26 @@ class ForkServer:
         return process
 
     def close(self) -> None:
-        """End all processes, and the server."""
+        """End all processes and the server."""
         for each in self._started:
             each.end()
         self._control.close()
         self._server.end()
 
     def code(self) -> int | None:
-        """How the server itself has ended, if it has."""
+        """Exit code of the server; None while it runs."""
         return self._server.code()
 
     def let_go(self, pid: int) -> None:
-        """Let the number of a process go that is killed."""
-        with suppress(MachineError):  # the server has ended, and its numbers are gone
+        """Release the number of a killed process."""
+        with suppress(MachineError):  # the server has ended, and its numbers are free
             self._ask(json.dumps({"let_go": pid}).encode())
 
     def _ask(self, words: bytes, files: Sequence[int] = ()) -> None:
         try:
             send(self._control, words, files)
         except OSError as error:
-            raise MachineError(f"the fork server is gone ({error.strerror}); start anew") from error
+            raise MachineError(f"the fork server has ended ({error.strerror}); start again") from error
 
 
 @contextmanager
@@ -142,12 +141,12 @@ def _started(control: socket.socket) -> Iterator[None]:
         yield
     except OSError as error:
         control.close()
-        raise MachineError(f"no process can be started on this host: {error.strerror}; end others") from error
+        raise MachineError(f"cannot start a process on this host: {error.strerror}; end others") from error
 
 
 @contextmanager
 def _output_of(call: Call) -> Iterator[int]:
-    """A descriptor that appends to the output of a process."""
+    """Open a descriptor that appends to the output file of a process."""
     if call.output is None:
         yield 2
         return
@@ -160,7 +159,7 @@ def _output_of(call: Call) -> Iterator[int]:
 
 
 class Forked:
-    """A process that a fork server has started: `Process`."""
+    """A process that a fork server has started; implements `Process`."""
 
     def __init__(self, call: Call, machine: str, status: int, server: ForkServer) -> None:
         self.name, self.machine = call.name, machine
@@ -173,7 +172,7 @@ class Forked:
         self._why = "is running"
 
     def await_start(self) -> None:
-        """Wait until it runs."""
+        """Wait until the process runs."""
         deadline = time.monotonic() + START_SECONDS
         while self.pid == 0:
             self._wait(deadline)
@@ -184,31 +183,31 @@ class Forked:
                 raise MachineError(f"{self.name} cannot be started: {why}")
 
     def fileno(self) -> int:
-        """Can be read once it has ended."""
+        """Return a descriptor that becomes readable when the process has ended."""
         return self._status
 
     def code(self) -> int | None:
-        """Its exit code, or minus a signal's number; None while it runs."""
+        """Return the exit code, or minus a signal's number; None while the process runs."""
         if self._code is None:
             self._read()
         return self._code
 
     def why(self) -> str:
-        """Why it has ended, in words."""
+        """Describe why the process has ended."""
         self.code()
         return self._why
 
     def send(self, number: int) -> None:
-        """Give it a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.code() is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def end(self) -> None:
-        """Kill it and what it has started; then let it go."""
+        """Kill the process and its children, then release it."""
         if self.is_let_go:
             return
-        if self._server.code() is None:  # otherwise its number may be a stranger's
+        if self._server.code() is None:  # otherwise the number may belong to another process
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
         deadline = time.monotonic() + END_SECONDS
@@ -222,12 +221,12 @@ class Forked:
         self._status = -1
 
     def _wait(self, deadline: float) -> None:
-        poll = select.poll()  # a selector would need a descriptor, of which there may be none left
+        poll = select.poll()  # a selector would need a descriptor, and none may be left
         poll.register(self._status, select.POLLIN)
         poll.poll(1000 * max(deadline - time.monotonic(), 0))
 
     def _read(self) -> None:
-        """Take in what the server has told."""
+        """Read the server's reports."""
         if self._status < 0:
             return
         try:
@@ -248,7 +247,7 @@ class Forked:
                 self._why = how(told["code"]) + (f": {told['words']}" if told["words"] else "")
 
     def _await_last(self) -> None:
-        """The server says no more, and closes: from then on selectors see the end whenever they look."""
+        """Wait until the server closes the pipe; from then on selectors always report the end."""
         self._wait(time.monotonic() + END_SECONDS)
 
     def _lost(self) -> None:
@@ -260,5 +259,5 @@ class Forked:
             end = "ended" if code is None else how(code)
             if sys.platform == "linux":
                 self._code, self._why = -signal.SIGKILL, f"was killed with the fork server, which {end}"
-            else:  # only Linux kills it then
+            else:  # only Linux kills the process then
                 self._code, self._why = LOST, f"was lost with the fork server, which {end}"

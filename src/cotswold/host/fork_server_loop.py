@@ -1,13 +1,13 @@
-"""The process from which others are forked: what it does from its start to its end.
+"""Main loop of the process from which others are forked.
 
-Knows: forks, signals, descriptors that are handed over, exit codes. Does not know: who asks (`fork_server`),
-what the processes do.
+Knows: forks, signals, passed descriptors, exit codes. Does not know: the client (`fork_server`), what the
+processes do.
 
-It imports slow modules once (torch: seconds), then forks a process in some milliseconds. It hears requests on
-a socket: a length, and JSON. With each start come two descriptors, on the first of which it tells the number
-of the process and, at its end, its exit code. A process that has ended keeps its number until it is let go,
-so that a signal never hits a stranger. If the requests end, all processes are killed; if this process ends,
-Linux kills them.
+It imports slow modules once (torch: seconds), then forks a process in some milliseconds. Requests arrive on a
+socket as a length and JSON. Each start comes with two descriptors: on the first the loop reports the
+process's number and, at its end, its exit code; the second receives the output. A process that has ended
+keeps its number until the client releases it, so that a signal never hits another process. If the requests
+end, the loop kills all processes; if the loop ends, Linux kills them.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ NO_FILES = "the fork server has no open files left; allow more (ulimit -n)"
 
 @dataclass
 class _Forked:
-    """A process that was forked here and is not yet let go."""
+    """A forked process that is not yet released."""
 
     status: int
-    """Where its number and its end are told; -1 once they are."""
+    """Descriptor on which its number and its end are reported; -1 afterwards."""
     words: int
-    """Where its last words come from; -1 once they are told."""
+    """Descriptor from which its last message is read; -1 afterwards."""
     is_let_go: bool = False
 
 
 class ForkLoop:
-    """Serves requests that come on ``control`` until they end."""
+    """Serves the requests on ``control`` until they end."""
 
     def __init__(self, control: socket.socket, prepare: Callable[[], object]) -> None:
         self._control, self._prepare = control, prepare
@@ -64,7 +64,7 @@ class ForkLoop:
         self._broken: str | None = None
 
     def run(self, modules: Iterable[str]) -> None:
-        """Import ``modules``, then fork what is asked for; returns when nobody can ask any more."""
+        """Import ``modules``, then fork on request; return when the socket is closed."""
         for end in (self._woken, self._wake):
             end.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -74,9 +74,9 @@ class ForkLoop:
             for module in modules:
                 importlib.import_module(module)
         except Exception as error:
-            self._broken = f"the fork server cannot import what it was given: {told(error)}"
+            self._broken = f"the fork server cannot import its modules: {told(error)}"
         gc.collect()
-        gc.freeze()  # a collection in a process would write to, and so copy, all pages
+        gc.freeze()  # a collection in a forked process would write to, and so copy, all pages
         self._selector.register(self._control, selectors.EVENT_READ)
         self._selector.register(self._woken, selectors.EVENT_READ)
         while True:
@@ -92,7 +92,7 @@ class ForkLoop:
                 os.killpg(pid, signal.SIGKILL)
 
     def _serve(self) -> bool:
-        """One request; False where there are no more."""
+        """Serve one request; False if there are no more."""
         try:
             request, files = _receive(self._control)
         except (EOFError, ConnectionError):
@@ -101,8 +101,8 @@ class ForkLoop:
             self._let_go(request["let_go"])
         elif len(files) == _FILES_OF_START:
             self._start(request, *files)
-        else:  # the system drops those for which this process has no number left (MSG_CTRUNC)
-            if files:  # whoever asks gets no answer where even the first is missing, and hears the end of it
+        else:  # the kernel drops descriptors for which this process has no number left (MSG_CTRUNC)
+            if files:  # without even the first descriptor the client sees only the end of the stream
                 _tell(files[0], error=NO_FILES)
             for file in files:
                 os.close(file)
@@ -133,7 +133,7 @@ class ForkLoop:
         self._forked[pid] = _Forked(status, words)
 
     def _become(self, request: dict[str, Any], status: int, output: int, saying: int, words: int) -> NoReturn:
-        """What the new process does, until its end; it tells its number when it is ready for signals."""
+        """Body of the forked process; it reports its number when it is ready for signals."""
         code = 1
         try:
             default_signals()
@@ -156,7 +156,7 @@ class ForkLoop:
             os._exit(code)
 
     def _call(self, request: dict[str, Any], saying: int) -> int:
-        """Call the function; returns the exit code, and says what it raised."""
+        """Call the function, report its exception, and return the exit code."""
         function = request["function"]
         try:
             self._prepare()
@@ -180,7 +180,7 @@ class ForkLoop:
         return code
 
     def _collect(self) -> None:
-        """Tell of those that have ended, and give back the numbers of those that were let go."""
+        """Report processes that have ended, and reap those that were released."""
         for pid, forked in list(self._forked.items()):
             if forked.status >= 0:
                 self._tell_end(pid, forked)
@@ -209,13 +209,13 @@ class ForkLoop:
 
 
 def send(control: socket.socket, body: bytes, files: Sequence[int] = ()) -> None:
-    """Ask a fork server for something, in JSON."""
+    """Send a request in JSON to a fork server."""
     socket.send_fds(control, [LENGTH.pack(len(body))], files)
     control.sendall(body)
 
 
 def default_signals() -> None:
-    """Handle signals as a new process does; those that the user has ignored (nohup) stay so."""
+    """Reset signal handlers as in a new process; signals that the user ignores (nohup) stay ignored."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
@@ -224,9 +224,9 @@ def default_signals() -> None:
 
 
 def main(control: int, modules: Sequence[str], threads: str | None) -> None:
-    """The life of a fork server that was started by its words: see `fork_server`.
+    """Run a fork server that was started as a program: see `fork_server`.
 
-    It runs with one thread of OpenMP's, and its processes find in their variable what the user had set.
+    It runs with one OpenMP thread; the processes that it forks see the user's value of the variable.
     """
 
     def prepare() -> None:
@@ -255,18 +255,18 @@ def _exactly(control: socket.socket, count: int) -> bytes:
 
 
 def _tell(status: int, **what: object) -> None:
-    with suppress(OSError):  # whoever asked has gone; the requests end as well
+    with suppress(OSError):  # the client has exited; the requests end as well
         os.write(status, json.dumps(what).encode() + b"\n")
 
 
 def _print_to(output: int) -> None:
-    """Print to a descriptor, and read nothing."""
+    """Redirect standard output and error to a descriptor, and standard input from the null device."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     for file, stream in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(file, stream)
     os.close(nothing)
     os.close(output)
-    faulthandler.enable(2)  # where it was, if it crashes
+    faulthandler.enable(2)  # prints the stack if the process crashes
     stacks.answer_at(2)
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", buffering=1, errors="backslashreplace", closefd=False)

@@ -1,22 +1,21 @@
-"""Whether a step stands still: the process that computes it, or all that compute it together, as one of them
-judges that looks now and then.
+"""Detect a step that makes no progress because its processes are stopped or all wait, by periodic checks.
 
-Knows: what was seen of each, and when; how long steps take. Does not know: /proc, clocks, what a step is (one
-of a replica, a portion of a batch, a judgement).
+Knows: observations of each process with their times; how long steps take. Does not know: /proc, clocks, what
+a step is (one of a replica, a portion of a batch, an evaluation).
 
-    seen of a process                          it
-    T                                          is stopped by a signal, until another lets it go on
-    R, D                                       computes, or waits for a disk
-    t                                          is looked at by somebody with a debugger, who is not disturbed
-    any other, and it has used the processor   computes
-    any other, and it has woken up             reads, over a network it may be
-    any other                                  waits, for another process it may be
+    observation                                 state of the process
+    T                                           stopped by a signal, until another resumes it
+    R, D                                        computes, or waits for a disk
+    t                                           stopped in a debugger, and left undisturbed
+    any other, and it has used the processor    computes
+    any other, and it has woken up              reads, perhaps over a network
+    any other                                   waits, perhaps for another process
 
-A step stands still where a process has been stopped for the bound, or where all of them have waited for three
-times that, and for three times as long as any step before has taken: a long step computes, reads or is known
-to be long. The first step, which no other says anything of, has four times as long. One wait for something
-elsewhere that is longer than that cannot be told from it. Time in which whoever looks stood still itself
-counts for nobody, and in no step.
+A step is stalled if a process has been stopped for the bound. It is also stalled if all processes have waited
+for three times the bound, and for three times as long as the longest step so far: a long step computes, reads
+or is known to be long. The first step, without any reference, gets four times as long. A single longer wait
+for something external cannot be distinguished from a stall. Time in which the checking process was itself
+stopped does not count, for no process and no step.
 """
 
 from __future__ import annotations
@@ -25,63 +24,63 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 _WAITS = 3
-"""Bounds, and longest steps, for which all may wait."""
+"""Bounds, and longest steps, for which all processes may wait."""
 _FIRST = 4
-"""So many times as long in the first step."""
+"""Factor on the allowed wait in the first step."""
 _SHARE = 0.02
-"""Of a core: who uses less only wakes up now and then (a heartbeat: about 0.005)."""
+"""Fraction of a core below which a process only polls (a heartbeat: about 0.005)."""
 _TICKS_SECONDS = 0.02
-"""The system counts a process's time in hundredths of a second."""
+"""Resolution of process times in seconds: the system counts hundredths."""
 _WAKES, _WAKES_PER_SECOND = 2, 0.05
-"""Who wakes up no more often than that does nothing."""
+"""Wake-ups, and wake-ups per second, up to which a process counts as idle."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the system says of a process."""
+    """The system's observation of a process."""
 
     state: str
-    """The letter of its state."""
+    """Letter of its state."""
     core_seconds: float
-    """Of processor time that it has used so far."""
+    """Seconds of processor time used so far."""
     wakes: int
-    """How often its thread that computes has waited for something so far, and has woken up."""
+    """Number of times that its computing thread has waited and woken up so far."""
 
 
 @dataclass(frozen=True)
 class Still:
-    """A step stands still."""
+    """A step that makes no progress."""
 
     processes: tuple[int, ...]
-    """Those that are stopped, or all, by their numbers."""
+    """Numbers of the stopped processes, or of all."""
     is_stopped: bool
-    """Whether a signal has stopped them."""
+    """True if a signal has stopped them."""
     seconds: float
-    """For how long they have done nothing."""
+    """Seconds for which they have been idle."""
 
 
 class Standstill:
-    """Looks at steps, of which one is computed at a time."""
+    """Checks steps, of which one is computed at a time."""
 
     def __init__(self, silent_seconds: float) -> None:
-        """``silent_seconds``: the bound."""
+        """Use the bound ``silent_seconds``."""
         self._bound = silent_seconds
         self._now: float | None = None
         self._awake = 0.0
-        """Seconds in which it was looked."""
+        """Seconds covered by checks."""
         self._step: float | None = None
         self._began = 0.0
         self._ended = 0
         self._longest = 0.0
-        """Seconds, of those counted above, that the longest step has taken, to a pause."""
+        """Duration of the longest step, in seconds covered by checks, with a resolution of one pause."""
         self._stopped: dict[int, float] = {}
-        """Since when processes are stopped."""
+        """Times since which processes are stopped."""
         self._marks: dict[int, tuple[float, Seen]] = {}
-        """When each was seen to do something last, and what was seen of it then."""
+        """Time of each process's last activity, and its observation then."""
 
     @property
     def pause_seconds(self) -> float:
-        """How often it is to be looked."""
+        """Seconds between checks."""
         return min(1.0, self._bound / 8)
 
     def look(
@@ -91,10 +90,10 @@ class Standstill:
         see: Callable[[], Mapping[int, Seen]],
         now: float,
     ) -> Still | None:
-        """What has come of it; ``step``: what the step is known by, which no other is; None between steps.
+        """Check the current step and return a stall, if there is one.
 
-        ``ended``: how many steps have ended that say how long one takes. ``see`` says what is seen of all
-        processes; it is asked where a step takes longer than a pause.
+        ``step`` identifies the step, None between steps. ``ended`` counts the steps whose duration is
+        representative. ``see`` observes all processes; it is called if a step takes longer than a pause.
         """
         self._awake += 0.0 if self._now is None else min(now - self._now, 2 * self.pause_seconds)
         self._now = now
@@ -122,14 +121,14 @@ class Standstill:
             self._marks[each] = (self._awake, what) if is_busy else (since, before)
 
     def _halted(self) -> Still | None:
-        """Where processes have been stopped for too long."""
+        """Report processes that have been stopped for too long."""
         since = {each: when for each, when in self._stopped.items() if self._awake - when >= self._bound}
         if not since:
             return None
         return Still(tuple(sorted(since)), True, self._awake - min(since.values()))
 
     def _waiting(self, seen: Mapping[int, Seen]) -> Still | None:
-        """Where all have waited for too long."""
+        """Report a step in which all processes have waited for too long."""
         is_first = self._ended == 0
         most = _FIRST * _WAITS * self._bound if is_first else _WAITS * max(self._bound, self._longest)
         waited = min((self._awake - since for since, _ in self._marks.values()), default=0.0)
@@ -137,7 +136,7 @@ class Standstill:
 
 
 def _is_busy(before: Seen, now: Seen, seconds: float) -> bool:
-    """Whether a process has done something in so many seconds."""
+    """True if a process has been active in the last ``seconds``."""
     has_computed = now.core_seconds - before.core_seconds > _TICKS_SECONDS + _SHARE * seconds
     has_read = now.wakes - before.wakes > _WAKES + _WAKES_PER_SECOND * seconds
     return now.state in ("R", "D", "t") or has_computed or has_read

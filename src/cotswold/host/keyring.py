@@ -1,10 +1,10 @@
-"""Tokens of which one follows another, so that a secret is changed while those who know it work.
+"""Rings of tokens, so that a secret can be rotated while processes use it.
 
-Knows: a token file of several lines, when it is read again. Does not know: who listens, who calls.
+Knows: a token file of several lines, when to read it again. Does not know: listeners, callers.
 
-The first token of a ring is the one by which a process is reached; with the others it may be called too, and
-calls. To change the token of a cluster: the new one becomes the second line of every machine's file; when it
-is there on all, the first line; when it is first on all, the old one is removed.
+A process listens with the first token of its ring; it accepts and makes calls with the others, too. To rotate
+the token of a cluster: add the new token as the second line of every machine's file; when it is on all, move
+it to the first line; when it is first on all, remove the old one.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ _TICK_NS = 1_000_000_000
 
 @dataclass(frozen=True)
 class Keyring:
-    """One to eight different tokens; raises UserError for others."""
+    """One to eight different tokens; raises UserError for other numbers or duplicates."""
 
     tokens: tuple[Token, ...] = field(repr=False)
-    """The newest in use first."""
+    """The newest token in use comes first."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.tokens) <= MOST_TOKENS:
             raise UserError(
                 f"{len(self.tokens)} tokens are in use at once; keep the first, and at most "
-                f"{MOST_TOKENS - 1} that it follows or that follow it"
+                f"{MOST_TOKENS - 1} others"
             )
         if len(set(self.tokens)) < len(self.tokens):
-            raise UserError("a token is there twice; remove one of the lines")
+            raise UserError("the file lists a token twice; remove one of the lines")
 
     @property
     def first(self) -> Token:
-        """The token by which a process is reached."""
+        """The token with which a process listens."""
         return self.tokens[0]
 
     @classmethod
     def of(cls, given: Token | Keyring) -> Keyring:
-        """A ring as it is, or one with a token alone."""
+        """Return a ring unchanged, or a ring of one token."""
         return cls((given,)) if isinstance(given, Token) else given
 
 
 class KeyringFile:
-    """The ring in the file at ``path``; raises UserError where it is not there, and as `tokens_in` does."""
+    """The ring in the file at ``path``; UserError if the file is missing or invalid (as in `tokens_in`)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -59,19 +59,20 @@ class KeyringFile:
             self._ring = Keyring(read_tokens(path))
         except FileNotFoundError as error:
             raise UserError(
-                f"the file with the token, {path}, is not there; copy it from where servers run"
+                f"the token file {path} does not exist; copy it from a machine that runs servers"
             ) from error
 
     @classmethod
     def made(cls, path: Path) -> KeyringFile:
-        """As the class itself, but the file is made where it is not there: by whoever begins something."""
+        """Create the file if it is missing, for the process that starts a cluster, then read it."""
         tokens_in(path)
         return cls(path)
 
     def refreshed(self) -> Keyring:
-        """The ring as the file has it now; to be asked every second or so.
+        """Return the ring that the file has now; call it about once a second.
 
-        Where that cannot be read, or holds none, the ring is the one before, and `take_trouble` says why.
+        If the file cannot be read, or holds no token, the result is the previous ring, and `take_trouble`
+        says why.
         """
         stamp = self._stamped()
         if stamp is not None and stamp == self._stamp:
@@ -80,20 +81,22 @@ class KeyringFile:
         try:
             self._ring, self._trouble = Keyring(read_tokens(self.path)), ""
         except FileNotFoundError:
-            self._trouble = f"the file with the token, {self.path}, is gone; write the tokens in use into it"
+            self._trouble = f"the token file {self.path} has been removed; write the tokens in use into it"
         except UserError as error:
             self._trouble = str(error) if str(self.path) in str(error) else f"in {self.path}: {error}"
         return self._ring
 
     def take_trouble(self) -> str:
-        """What is wrong with the file since `refreshed` found it so, once; empty where nothing is."""
+        """Return the file's problem since `refreshed` detected it, once; empty without one."""
         trouble = "" if self._trouble == self._reported else self._trouble
         self._reported = self._trouble
-        return trouble and f"{trouble} (until then the tokens that were in it serve)"
+        return trouble and f"{trouble} (until then the previous tokens stay in use)"
 
     def _stamped(self) -> object:
-        """What is different for a file that was written again; None where that is not known yet: times of
-        files have ticks."""
+        """Stamp that differs for a file that was written again; None while the file is too recent.
+
+        File times have a coarse resolution.
+        """
         with suppress(OSError):
             found = self.path.lstat()
             if time.time_ns() - found.st_ctime_ns < _TICK_NS:

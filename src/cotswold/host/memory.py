@@ -1,6 +1,6 @@
-"""How much memory there is for the taking.
+"""The amount of memory that this process may still allocate.
 
-Knows: limits of control groups (versions 1 and 2), /proc/meminfo, sysconf. Does not know: who wants it.
+Knows: limits of control groups (versions 1 and 2), /proc/meminfo, sysconf. Does not know: what needs memory.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 from cotswold.errors import MemoryLimitError
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Names of glibc's options in malloc.h."""
+"""Numbers of glibc's options in malloc.h."""
 NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
-"""``MAP_NORESERVE``, which Python names from 3.13 on: address space alone promises no memory."""
+"""``MAP_NORESERVE``, which Python names from 3.13 on: reserves address space without memory."""
 _UNLIMITED = 1 << 60
-"""Version 1 writes "no limit" as a number near 2^63."""
+"""Limit from which a value counts as unlimited: version 1 writes a number near 2^63."""
 
 
 def available_bytes(root: Path = Path("/")) -> int:
-    """Bytes that this process may still take: the least of what the machine has free and each group allows.
+    """Bytes that this process may still allocate: the minimum over the machine and each control group.
 
-    Where the machine does not say what is free (macOS), all that is built in.
+    If the machine does not report its free memory (macOS), the result is all installed memory.
     """
     rooms = [room for room in (_meminfo(root), *_groups(root)) if room is not None]
     return min(rooms) if rooms else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -32,20 +32,20 @@ def available_bytes(root: Path = Path("/")) -> int:
 def require_memory(
     needed_bytes: int, what: str, remedy: str = "make it smaller or use a larger machine"
 ) -> None:
-    """Raise MemoryLimitError, with the figures, if ``what`` needs more than there is."""
+    """Raise MemoryLimitError with the figures if ``what`` needs more memory than is available."""
     available = available_bytes()
     if needed_bytes > available:
         raise MemoryLimitError(
-            f"{what} needs {needed_bytes / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB are free; "
-            + remedy
+            f"{what} needs {needed_bytes / 1e9:.1f} GB of memory, but only {available / 1e9:.1f} GB are "
+            "free; " + remedy
         )
 
 
 def keep_freed_bytes(most: int = 512 << 20) -> None:
-    """Let the C library keep freed memory for the next maps, up to ``most`` bytes, where it is glibc.
+    """Let glibc keep up to ``most`` bytes of freed memory for the next maps.
 
-    By default it hands maps back to the kernel after every step and takes them again page by page, which
-    costs a fifth of a step on small maps.
+    By default glibc returns maps to the kernel after every step and gets them back page by page, which costs
+    a fifth of a step on small maps. No effect with other C libraries.
     """
     if sys.platform != "linux":
         return
@@ -73,7 +73,7 @@ def _groups(root: Path) -> list[int]:
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
         else:
             continue
-        # in a container the path may be the host's, and the mount show the container's own group at its root
+        # In a container the path may be the host's, while the mount shows the container's group at its root.
         inner = base / path.lstrip("/")
         folders = [inner, *inner.parents[: len(inner.relative_to(base).parts)]]
         rooms += [room for folder in folders if (room := _room(folder, *names)) is not None]
@@ -84,7 +84,7 @@ def _room(folder: Path, limit_name: str, used_name: str, cache_name: str) -> int
     limit, used = _text(folder / limit_name).strip(), _text(folder / used_name).strip()
     if not limit.isdigit() or not used.isdigit() or int(limit) >= _UNLIMITED:
         return None
-    # pages of files that nobody uses count as used, but are given up on demand
+    # Unused pages of the file cache count as used, but are freed on demand.
     cache = [
         line.split()[1]
         for line in _text(folder / "memory.stat").splitlines()

@@ -1,10 +1,9 @@
-"""The addresses and network interfaces by which this host reaches others, and they it.
+"""Addresses and network interfaces between this host and others.
 
-Knows: routes as the system tells them, addresses of interfaces, listening sockets. Does not know: Gloo,
-ranks.
+Knows: the system's routes, addresses of interfaces, listening sockets. Does not know: Gloo, ranks.
 
-Gloo asks for the address of the host's own name, which fails in a network namespace and is a loopback address
-on many a Debian machine; so we tell it the interface. Whoever serves listens on one address, not on all.
+Gloo resolves the host's own name, which fails in a network namespace and is a loopback address on many Debian
+machines. So Cotswold names the interface for Gloo. Servers listen on one address, not on all.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ LOOPBACK = "127.0.0.1"
 _SIOCGIFADDR = 0x8915
 """Linux's request for an interface's IPv4 address."""
 _UNKNOWN = OSError, UnicodeError
-"""What Python raises for a name that leads nowhere, and for one that cannot be a name ("a..b")."""
+"""Python's exceptions for an unknown name, and for a text that cannot be a name ("a..b")."""
 _ELSEWHERE = "192.0.2.1"
-"""An address of nobody (RFC 5737): its route is the default route."""
+"""An address reserved for documentation (RFC 5737): its route is the default route."""
 
 
 def interface_to(host: str, *, several_hosts: bool) -> str | None:
-    """The name of the interface that reaches ``host``; None where the system does not say (IPv6, macOS).
+    """Name of the interface that reaches ``host``; None if the system does not say (IPv6, macOS).
 
-    With ``several_hosts`` never the loopback, which a host's own name may lead to: the one of the default
-    route instead.
+    With ``several_hosts`` never the loopback, to which a host's own name may resolve; then the interface of
+    the default route.
     """
     by_address = {address: name for _, name in socket.if_nameindex() if (address := _address_of(name))}
     for target in (host, _ELSEWHERE):
@@ -40,10 +39,10 @@ def interface_to(host: str, *, several_hosts: bool) -> str | None:
 
 
 def address_of_keeper(host: str, *, several_hosts: bool, interface: str | None) -> str:
-    """Where to find the one that serves at ``host``: there, but for a name that leads to the loopback.
+    """Address of the server at ``host``: the name itself, unless it resolves to the loopback.
 
-    With ``several_hosts`` such a name is this host's own, and the others know it by the address of
-    ``interface``, or of the default route; that is returned, if there is one.
+    With ``several_hosts`` such a name is this host's own. Other hosts then use the address of ``interface``,
+    or of the default route, if there is one.
     """
     if not (several_hosts and _is_loopback(host)):
         return host
@@ -51,14 +50,14 @@ def address_of_keeper(host: str, *, several_hosts: bool, interface: str | None) 
 
 
 def listener_at(host: str, port: int, *, interface: str | None) -> socket.socket:
-    """A socket that listens at one address: that of ``host``, never all of this machine's.
+    """Return a socket that listens at the address of ``host`` only, never on all interfaces.
 
-    Where ``host`` is no address of this machine (its network translates addresses) it is that of
-    ``interface`` or of the default route. Raises OSError: EADDRINUSE where the port is taken, EADDRNOTAVAIL
-    where there is no such address or nobody knows the name.
+    If ``host`` is no address of this machine (its network translates addresses), the socket listens at the
+    address of ``interface`` or of the default route. Raises OSError: EADDRINUSE if the port is taken,
+    EADDRNOTAVAIL if the address or name does not exist.
     """
-    unavailable = OSError(errno.EADDRNOTAVAIL, "the name of its host is not known")
-    own = sorted(_addresses(host), key=_loops)  # where a name leads elsewhere, too, others use that
+    unavailable = OSError(errno.EADDRNOTAVAIL, "its host name cannot be resolved")
+    own = sorted(_addresses(host), key=_loops)  # If a name also resolves to other addresses, peers use those.
     for address in filter(None, [*own, _address_to_others(interface)] if own else []):
         try:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -71,9 +70,11 @@ def listener_at(host: str, port: int, *, interface: str | None) -> socket.socket
 
 
 def address_for_peers(environ: Mapping[str, str]) -> str | None:
-    """Where peers on other hosts reach this one, as torch's settings say (GLOO_SOCKET_IFNAME, MASTER_ADDR),
-    or the default route; None where nothing says it. The loopback where a literal one is the master's: then
-    all peers are on this host."""
+    """Address at which peers on other hosts reach this one; None if no setting or route determines it.
+
+    It follows torch's settings (GLOO_SOCKET_IFNAME, MASTER_ADDR), then the default route. If MASTER_ADDR is a
+    literal loopback address, all peers are on this host, and the result is the loopback.
+    """
     name = environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
     if name:
         return _address_of(name)
@@ -81,17 +82,17 @@ def address_for_peers(environ: Mapping[str, str]) -> str | None:
     if master is not None and _means_this_host(master):
         return LOOPBACK
     found = [_own_address(target) for target in (master, _ELSEWHERE) if target]
-    # a host's own name may lead to the loopback, where no other host finds it
+    # A host's own name may resolve to the loopback, where other hosts cannot reach it.
     return next((one for one in sorted(found, key=_loops_if_any) if one), None)
 
 
 def address_towards(host: str) -> str | None:
-    """The address of this machine from which it speaks to ``host``; None where it has no way there."""
+    """This machine's source address for connections to ``host``; None without a route."""
     return _own_address(host) or None
 
 
 def _means_this_host(host: str) -> bool:
-    """Whether a text is the loopback wherever it is read; not a host's own name, which may lead there."""
+    """True if a text means the loopback on any host; false for a host's own name, which may resolve to it."""
     try:
         return host == "localhost" or _loops(host)
     except ValueError:  # a name
@@ -112,7 +113,7 @@ def _loops(address: str) -> bool:
 
 
 def _addresses(host: str) -> list[str]:
-    """The addresses that a name leads to; none where nobody knows it."""
+    """Addresses to which a name resolves; none if it is unknown."""
     try:
         return list(
             dict.fromkeys(
@@ -124,12 +125,12 @@ def _addresses(host: str) -> list[str]:
 
 
 def _address_to_others(interface: str | None) -> str:
-    """This host's address towards others, by the named interface or the default route; "" without one."""
+    """This host's address for others, by the named interface or the default route; "" without one."""
     return (_address_of(interface) or "") if interface else _own_address(_ELSEWHERE)
 
 
 def _own_address(target: str) -> str:
-    """The address from which this host would speak to ``target``; nothing is sent."""
+    """Source address of this host for packets to ``target``; sends nothing."""
     try:
         found = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)
     except _UNKNOWN:
@@ -139,9 +140,9 @@ def _own_address(target: str) -> str:
             with socket.socket(family, kind, protocol) as udp:
                 udp.connect(place)
                 address = str(udp.getsockname()[0])
-        except OSError:  # there is no way to this one
+        except OSError:  # there is no route to this one
             continue
-        # all of 127.0.0.0/8 is the loopback, which has one of them
+        # All of 127.0.0.0/8 is the loopback, and the interface has only one of its addresses.
         return LOOPBACK if address.startswith("127.") else address
     return ""
 

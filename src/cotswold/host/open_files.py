@@ -1,6 +1,6 @@
-"""Open files: how many this process may have, and whether there is room for more.
+"""The number of files that this process may open.
 
-Knows: the limit of the system. Does not know: what the files are, sockets.
+Knows: the system's limit. Does not know: the files, sockets.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import resource
 from cotswold.errors import MachineError
 
 _MOST = 1 << 16
-"""The highest limit that is set."""
+"""Maximum value to which the limit is raised."""
 _PER_MEMBER = 6
-"""Open files for each peer: four sockets, a monitor, and the pipe that tells its end."""
+"""Open files for each peer: four sockets, a monitor, and the pipe that reports its end."""
 _OF_ENDPOINT = 18
 """Open files of an endpoint without peers, the fork server, and files read or written for a moment."""
 
 
 def allow_descriptors() -> int:
-    """Raise the soft limit as far as the system lets this process; returns how many files it may have open.
+    """Raise the soft limit as far as possible; return the number of files that this process may open.
 
-    What it starts inherits the limit.
+    Child processes inherit the limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
@@ -35,7 +35,7 @@ def allow_descriptors() -> int:
 
 
 def can_open(count: int) -> bool:
-    """Whether this process can open so many files more."""
+    """True if this process can open ``count`` more files."""
     opened: list[int] = []
     try:
         for _ in range(count):
@@ -49,14 +49,14 @@ def can_open(count: int) -> bool:
 
 
 def require_descriptors(members: int) -> None:
-    """Raise the limit of this process, and MachineError where it is too low to speak with so many others.
+    """Raise this process's limit; MachineError if it is too low for connections to ``members`` processes.
 
-    ZeroMQ ends a process that has no descriptor left, so this comes before the others are started.
+    ZeroMQ ends a process that has no descriptor left, so call this before the others start.
     """
     most, wanted = allow_descriptors(), _OF_ENDPOINT + _PER_MEMBER * members
     if not can_open(wanted):
         raise MachineError(
-            f"{members} processes need {wanted} open files more in each that speaks with all of them, and "
+            f"{members} processes need {wanted} more open files in each that connects to all of them, and "
             f"this process may have {most} (ulimit -n): allow more, such as ulimit -n "
             f"{max(1024, 2 * wanted)}, or start fewer processes"
         )

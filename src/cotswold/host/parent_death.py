@@ -1,6 +1,6 @@
-"""A process that ends when its parent ends, however that ends.
+"""End a child process when its parent ends.
 
-Knows: what Linux offers. Does not know: what the process does.
+Knows: Linux's facilities. Does not know: what the process does.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def bound_to_parent() -> Callable[[], None] | None:
-    """What a child of this process does first: it asks Linux to be killed when its parent ends.
+    """Return a function for a child to call first: Linux then kills the child when its parent ends.
 
-    Made by the parent, for a child that was forked from several threads can load no library. To Linux the
-    thread is the parent that has made the child. None on other systems.
+    The parent creates it, because a child forked from a process with several threads can load no library.
+    Linux regards the thread that forked as the parent. None on other systems.
     """
     if sys.platform != "linux":
         return None

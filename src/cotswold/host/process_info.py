@@ -1,7 +1,7 @@
-"""Processes of this machine, told apart from any that ever had the same number, and what this one has done.
+"""Identities of processes that survive reuse of their numbers, and their resource usage.
 
-Knows: /proc, signals, clocks of threads. Does not know: ranks. Where there is no /proc (macOS) nobody is
-known, nobody killed.
+Knows: /proc, signals, clocks of threads. Does not know: ranks. Without /proc (macOS) no process has an
+identity, and none is killed.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from cotswold.host.hang_detection import Seen
 _BOOT, _NETWORK = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
 _PROC = Path("/proc")
 _CHILDREN = "children"
-"""Of a thread in /proc: the processes that it has started; some kernels leave it out."""
+"""File of a thread in /proc that lists child processes; some kernels lack it."""
 _STATE, _PARENT, _USER, _STARTED = 0, 1, 11, 19
 """Fields of /proc/PID/stat after the name."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a thread has done so far: seconds of a core, blocks read from and written to disks."""
+    """Resource usage of a thread: seconds of CPU time, blocks read from and written to disks."""
 
     core_seconds: float
     blocks: int
 
 
 def identity() -> str:
-    """This process: its host, its number, the moment of its start; "" where the system does not say."""
+    """Identity of this process: host, number, time of its start; "" if the system does not say."""
     pid = os.getpid()
     host, fields = _host(), _fields(pid)
     return f"{host} {pid} {fields[_STARTED]}" if host and fields else ""
 
 
 def kill(who: str) -> None:
-    """End a process by its identity, if it is on this host and still the same; also a stopped one."""
+    """Kill a process by its identity, also a stopped one, if it is on this host and still the same."""
     if not who:
         return
     host, pid, started = who.split()
@@ -48,15 +48,15 @@ def kill(who: str) -> None:
     if fields and _host() == host and fields[_STARTED] == started:
         try:
             os.kill(int(pid), signal.SIGKILL)
-        except OSError:  # it has just ended, or is not ours
+        except OSError:  # it has just ended, or belongs to another user
             return
 
 
 def usage_of(thread: int) -> Callable[[], Usage]:
-    """Reads what a thread of this process (that lives) and its child processes have computed, and the process
-    read and written.
+    """Return a function that reads the resource usage of a live thread of this process.
 
-    Where threads have no clock (macOS) nobody is known to rest.
+    It adds the CPU time of child processes, and all blocks that the process read and wrote. Where threads
+    have no clock (macOS), every thread counts as busy.
     """
     if not hasattr(time, "pthread_getcpuclockid"):
         return lambda: Usage(time.monotonic(), 0)
@@ -71,27 +71,27 @@ def usage_of(thread: int) -> Callable[[], Usage]:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped this process."""
+    """True if a signal has stopped this process."""
     return letter_of(pid) == "T"
 
 
 def letter_of(pid: int) -> str:
-    """The letter of a process's state; empty for one that is no more."""
+    """Letter of a process's state; empty for a process that no longer exists."""
     return "".join(_fields(pid)[_STATE : _STATE + 1])
 
 
 def family(pid: int) -> list[int]:
-    """The process, and all that it, or they, have started and that run; parents come first."""
+    """The process and all its running descendants; parents come first."""
     is_listed = (_PROC / str(os.getpid()) / "task" / str(os.getpid()) / _CHILDREN).exists()
     children_of = _listed if is_listed else _by_parents()
     found = [pid]
-    for each in found:  # which grows
+    for each in found:  # the list grows
         found += sorted(children_of(each))
     return found
 
 
 def seen_of_descendants() -> dict[int, Seen]:
-    """What is seen of all processes that this one has started, and that those have, by their numbers."""
+    """Observations of all descendants of this process, by their numbers."""
     found = {}
     for pid in family(os.getpid())[1:]:
         if fields := _fields(pid):
@@ -100,8 +100,10 @@ def seen_of_descendants() -> dict[int, Seen]:
 
 
 def seen_of_others(thread: int) -> Seen | None:
-    """What is seen of all threads of this process but the one that asks; the state, and how often it woke up,
-    is that of the ``thread`` of this number (its native one). None where the system does not say."""
+    """Observation of all threads of this process except the calling one; None if the system does not say.
+
+    The state and the number of wake-ups are those of the thread with the native id ``thread``.
+    """
     folder = Path(f"/proc/self/task/{thread}")
     fields = _text(folder / "stat").rpartition(")")[2].split()
     if not fields:
@@ -110,9 +112,9 @@ def seen_of_others(thread: int) -> Seen | None:
 
 
 def exit_code_of(pid: int) -> int | None:
-    """How a child of this process has ended: its exit code, or minus a signal's number; None while it runs.
+    """Exit code of a child of this process, or minus a signal's number; None while it runs.
 
-    It keeps its number, except where Python has no waitid (macOS before 3.13).
+    The child keeps its number, except where Python has no waitid (macOS before 3.13).
     """
     if not hasattr(os, "waitid"):
         found, status = os.waitpid(pid, os.WNOHANG)
@@ -124,9 +126,9 @@ def exit_code_of(pid: int) -> int | None:
 
 
 def _host() -> str:
-    """This machine since it was switched on; a network namespace counts as a host of its own.
+    """Identity of this machine since its boot; each network namespace counts as a separate host.
 
-    "" where the system does not say: no /proc, or a sandbox that hides a part of it.
+    "" if the system does not say: no /proc, or a sandbox that hides a part of it.
     """
     try:
         return f"{_BOOT.read_text().strip()}:{_NETWORK.readlink()}"
@@ -135,13 +137,13 @@ def _host() -> str:
 
 
 def _listed(pid: int) -> list[int]:
-    """The children of a process, which the system lists."""
+    """Children of a process, as the system lists them."""
     tasks = (_PROC / str(pid) / "task").glob(f"*/{_CHILDREN}")
     return [int(child) for task in tasks for child in _text(task).split()]
 
 
 def _by_parents() -> Callable[[int], list[int]]:
-    """The same, found among all processes of the system by their parents' numbers, which takes longer."""
+    """Find children by the parents' numbers of all processes of the system, which takes longer."""
     children: dict[int, list[int]] = {}
     for folder in _PROC.glob("[0-9]*"):
         if fields := _fields(int(folder.name)):
@@ -150,12 +152,12 @@ def _by_parents() -> Callable[[int], list[int]]:
 
 
 def _seconds(pid: int) -> float:
-    """Seconds of a core that a process has used."""
+    """CPU seconds that a process has used."""
     return _seconds_in(_fields(pid))
 
 
 def _wakes(thread: Path) -> int:
-    """How often a thread, by its folder, has waited for something."""
+    """Number of times that a thread, given by its folder, has waited."""
     for line in _text(thread / "status").splitlines():
         if line.startswith("voluntary_ctxt_switches:"):
             return int(line.split()[1])
@@ -167,7 +169,7 @@ def _seconds_in(fields: list[str]) -> float:
 
 
 def _fields(pid: int) -> list[str]:
-    # the name, in brackets, may hold anything
+    # the name, in brackets, may contain any character
     return _text(_PROC / str(pid) / "stat").rpartition(")")[2].split()
 
 

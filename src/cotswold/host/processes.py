@@ -1,6 +1,6 @@
-"""Processes that live and die alone: what is started, how it is watched, how it is ended, why it ended.
+"""Interfaces of processes that are started, watched and ended one by one.
 
-Knows: the verbs. Does not know: who starts processes, where; what they do.
+Knows: the methods. Does not know: which machines start processes; what they do.
 
 `ForkServer` starts them on this host; a cluster may start them on others. `cotswold.testing` has the tests
 that every implementation passes.
@@ -19,27 +19,26 @@ from typing import Protocol
 from cotswold.errors import UserError
 
 LOST = -(1 << 16)
-"""The code of a process whose end nobody saw: contact with its machine was lost, and it may still run."""
+"""Exit code of a process whose end is unknown: contact with its machine was lost, and it may still run."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """What a process is to do: call a function that it can import."""
+    """The task of a process: a call of a function that it can import."""
 
     name: str
-    """What messages call the process."""
+    """Name of the process in messages."""
     function: str
-    """``"module:function"``; its exit code is what the function returns, 0 for None."""
+    """``"module:function"``; its result is the exit code, 0 for None."""
     arguments: Mapping[str, object] = field(default_factory=dict)
-    """Keywords of the call: whatever JSON can say."""
+    """Keyword arguments of the call; values that JSON can represent."""
     environ: Mapping[str, str] = field(default_factory=dict)
-    """Variables that it gets besides those it inherits."""
+    """Environment variables in addition to inherited ones."""
     output: Path | None = None
-    """A file to which it appends what it prints; without one it prints where the process prints that started
-    it."""
+    """File to which the process appends its output (default: the starting process's streams)."""
 
     def words(self) -> str:
-        """What the process must know, as JSON; raises UserError where JSON cannot say it."""
+        """Serialise the call as JSON; UserError if JSON cannot represent an argument."""
         try:
             return json.dumps(
                 {
@@ -50,7 +49,7 @@ class Call:
             )
         except (TypeError, ValueError) as error:
             raise UserError(
-                f"the arguments of {self.name} cannot be sent to it: {error}; give what JSON can say"
+                f"cannot send the arguments of {self.name} to it: {error}; use values that JSON can represent"
             ) from error
 
     def __post_init__(self) -> None:
@@ -60,62 +59,66 @@ class Call:
 
 
 class Process(Protocol):
-    """A process that was started. All verbs may be used again and again, also when it has ended."""
+    """A process that was started. All methods may be called repeatedly, also after its end."""
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name in messages."""
         ...
 
     @property
     def machine(self) -> str:
-        """The machine that it runs on, one of `Processes.machines`."""
+        """Machine on which it runs, one of `Processes.machines`."""
         ...
 
     @property
     def pid(self) -> int:
-        """Its number on its machine, which is its group's as well."""
+        """Number of the process and of its group on its machine."""
         ...
 
     def fileno(self) -> int:
-        """A descriptor for selectors, readable once the process has ended (it is not to be read)."""
+        """Descriptor for selectors that becomes readable when the process has ended (do not read it)."""
         ...
 
     def code(self) -> int | None:
-        """How it has ended: its exit code, or minus a signal's number; `LOST` where nobody saw its end, and
-        it may still run; None while it runs."""
+        """Return the exit code, or minus a signal's number; None while the process runs.
+
+        `LOST` if its end is unknown and it may still run.
+        """
         ...
 
     def why(self) -> str:
-        """Why it has ended, in words that follow its name: an exit code or a signal, the error that it
-        raised, a machine that was lost; "is running" while it runs.
+        """Describe why the process has ended, to follow its name in a sentence.
+
+        The text has an exit code, a signal, the error that it raised, or a lost machine; "is running" while
+        it runs.
         """
         ...
 
     def send(self, number: int) -> None:
-        """Give it a signal; nothing happens where it has ended."""
+        """Send a signal; no effect after its end."""
         ...
 
     def end(self) -> None:
-        """Kill it and what it has started, also where it has ended by itself; then let it go."""
+        """Kill the process and its children, also if it has ended by itself; then release it."""
         ...
 
 
 class Processes(Protocol):
-    """Starts processes on one or several machines. They do not outlive whoever started them."""
+    """Starts processes on one or several machines; they end with the process that started them."""
 
     def machines(self) -> Mapping[str, int]:
-        """The machines that are there now, and the cores that each grants: some may join, some may go.
+        """Machines available now, and the number of cores that each grants; machines may join and leave.
 
-        The first is this process's own, where it is one of them.
+        The first is this process's machine, if it is one of them.
         """
         ...
 
     def start(self, call: Call, machine: str | None = None) -> Process:
-        """Start a process, on the ``machine`` of this name or on any.
+        """Start a process on the machine called ``machine``, or on any.
 
-        Raises UserError for a machine that is not there, and for an output file that cannot be opened,
-        MachineError where a process cannot be started.
+        Raises UserError for an unknown machine, and for an output file that cannot be opened; MachineError if
+        the process cannot be started.
         """
         ...
 
@@ -125,7 +128,7 @@ class Processes(Protocol):
 
 
 def how(code: int) -> str:
-    """What became of a process, in words."""
+    """Describe how a process ended."""
     if code == LOST:
         return "was lost, and may still run"
     if code >= 0:
@@ -137,7 +140,7 @@ def how(code: int) -> str:
 
 
 def function_of(text: str) -> Callable[..., object]:
-    """The function that ``"module:function"`` names; raises UserError where there is none."""
+    """Import the function that ``"module:function"`` names; UserError if there is none."""
     module, _, name = text.partition(":")
     try:
         found: object = getattr(importlib.import_module(module), name)
@@ -146,5 +149,5 @@ def function_of(text: str) -> Callable[..., object]:
             f"a process cannot find {text}: {error}; name a function of a module that can be imported"
         ) from error
     if not callable(found):
-        raise UserError(f"{text} is no function, but a {type(found).__name__}; name a function")
+        raise UserError(f"{text} must be a function, but is a {type(found).__name__}; name a function")
     return found

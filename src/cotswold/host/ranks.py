@@ -1,7 +1,7 @@
-"""Ranks that do one thing together: all of them succeed, or all of them raise.
+"""Operations that succeed on all ranks, or raise on all of them.
 
-Knows: that every rank must take part in every exchange, also the one that failed. Does not know: how values
-travel between processes, what the ranks do.
+Knows: every rank must join every exchange, also a rank that failed. Does not know: how values travel between
+processes, what the ranks do.
 """
 
 from __future__ import annotations
@@ -14,29 +14,31 @@ from cotswold import errors
 from cotswold.errors import CotswoldError
 
 _SHOWN = 3
-"""Messages, and ranks of each, that an error shows; of more it gives the number."""
+"""Maximum number of messages, and of ranks per message, in an error; the rest is counted."""
 
 
 class Ranks(Protocol):
     """The processes of one job. Every rank calls the same methods in the same order.
 
-    An exchange waits for as long as the slowest rank writes or reads its part of a checkpoint, minutes for
-    large ones; where a rank has died it raises.
+    An exchange waits as long as the slowest rank writes or reads its part of a checkpoint, minutes for large
+    ones. If a rank has died, it raises.
     """
 
     @property
     def rank(self) -> int:
-        """Which of them this process is, from 0."""
+        """Number of this process, from 0."""
         ...
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of ranks."""
         ...
 
     def gather(self, value: object) -> list[Any]:
-        """The values of all ranks, in their order, for every rank; what JSON holds (tuples may come back as
-        lists)."""
+        """Gather a JSON-serialisable value of every rank, in rank order, on every rank.
+
+        Tuples may come back as lists.
+        """
         ...
 
 
@@ -48,20 +50,21 @@ class _Alone:
 
 
 ALONE: Ranks = _Alone()
-"""The one rank of a job in one process."""
+"""The only rank of a job with one process."""
 
 
 @contextmanager
 def raise_on_all(ranks: Ranks, otherwise: type[CotswoldError]) -> Iterator[None]:
-    """What every rank does in this block succeeds on all of them, or raises on all of them.
+    """Make a block that every rank executes succeed on all ranks, or raise on all of them.
 
-    The error names the rank that failed and is of its class, or ``otherwise`` where that is none of
-    Cotswold's. A process alone raises what was raised. The block itself must not wait for other ranks.
+    The error names the ranks that failed. It has the class of the first failure, or ``otherwise`` if that is
+    none of Cotswold's. A single process raises the original error. The block itself must not wait for other
+    ranks.
     """
     failure: BaseException | None = None
     try:
         yield
-    except BaseException as error:  # the others wait to hear of an interrupt, too
+    except BaseException as error:  # the others must learn of an interrupt, too
         failure = error
     found = ranks.gather(None if failure is None else [type(failure).__name__, _said(failure)])
     if failure is not None and (ranks.size == 1 or not isinstance(failure, Exception)):
@@ -74,14 +77,14 @@ def raise_on_all(ranks: Ranks, otherwise: type[CotswoldError]) -> Iterator[None]
 
 
 def _told(messages: dict[int, str], size: int) -> str:
-    """One message of the ranks that failed; those that say the same are named together."""
+    """Combine the messages of the ranks that failed; ranks with equal messages share one."""
     alike: dict[str, list[int]] = {}
     for rank, message in messages.items():
         alike.setdefault(message, []).append(rank)
     if [*alike.values()] == [[*range(size)]]:
         return next(iter(alike))
     shown = [f"{_named(who)}: {message}" for message, who in list(alike.items())[:_SHOWN]]
-    more = [f"{len(alike) - _SHOWN} messages more"] if len(alike) > _SHOWN else []
+    more = [f"{len(alike) - _SHOWN} more messages"] if len(alike) > _SHOWN else []
     return "; ".join(shown + more)
 
 

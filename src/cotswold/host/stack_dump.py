@@ -1,8 +1,8 @@
-"""Where processes of a run are: each writes the stacks of its threads when a signal asks for them.
+"""Dump the stacks of a run's processes: each writes the stacks of its threads on a signal.
 
-Knows: signals, what Linux says of processes in /proc. Does not know: runs, what processes do.
+Knows: signals, the information on processes in /proc. Does not know: runs, what processes do.
 
-A process that hangs, in a library too, writes its stacks: no Python of its own is needed for it.
+Processes that hang inside a library write their stacks, too: the handler needs no Python code of theirs.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ SIGNAL = signal.SIGUSR2
 _PROC = Path("/proc")
 _WAIT_SECONDS = 3.0
 _QUIET_SECONDS = 0.2
-"""Nobody has written for so long: all have."""
+"""Seconds without further output after which all processes have finished writing."""
 _BYTES_MAX = 1 << 18
 _STATES = {"T": "is stopped", "t": "is stopped by a debugger", "D": "waits for a disk", "Z": "has ended"}
 
 
 def answer_at(descriptor: int) -> None:
-    """Have this process write its stacks to a descriptor whenever it is asked."""
+    """Make this process write its stacks to a descriptor on each signal."""
     faulthandler.register(SIGNAL, file=descriptor, all_threads=True)
 
 
 @contextmanager
 def answering_into(path: Path) -> Iterator[None]:
-    """Have this process write its stacks into a file, for a `with` block; where it is empty then it goes.
+    """Make this process write its stacks into a file, for a `with` block; an empty file is removed.
 
     A process that handles the signal itself is left alone.
     """
@@ -61,32 +61,32 @@ def answering_into(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Stacks:
-    """What processes that write into one file have answered."""
+    """The answer of processes that write into one file."""
 
     name: str
-    """That of the file, without its ending."""
+    """Name of the file, without its extension."""
     processes: tuple[int, ...]
     text: str
-    """Empty where they did not answer."""
+    """The stacks; empty if the processes did not answer."""
     states: tuple[str, ...]
-    """What is to be known of those processes: that one is stopped."""
+    """Descriptions of unusual states of the processes, for instance that one is stopped."""
 
 
 def is_known_here() -> bool:
-    """Whether this system says what processes do."""
+    """True if this system provides information on processes."""
     return (_PROC / "self" / "stat").exists()
 
 
 def state_of(process: int) -> str:
-    """What the system says of a process, in words; empty where that is nothing special."""
+    """Describe an unusual state of a process; empty for an ordinary one."""
     return _STATES.get(letter_of(process), "")
 
 
 def ask(process: int, own: Path, logs: Path) -> list[Stacks]:
-    """Have a process, which writes into ``own``, and all that it has started write their stacks.
+    """Make a process that writes into ``own``, and all its descendants, write their stacks.
 
-    The others print into files of the folder ``logs``; processes that print elsewhere, or do not listen, are
-    left alone. Raises PermissionError for a process of another user.
+    The descendants print into files of the folder ``logs``. Processes that print elsewhere, or have no
+    handler, are left alone. Raises PermissionError for a process of another user.
     """
     files: dict[Path, list[int]] = {}
     for each in family(process):
@@ -113,7 +113,7 @@ def _answer(place: Path, processes: Sequence[int], before: int) -> Stacks:
 
 
 def _await(before: dict[Path, int]) -> None:
-    """Wait until all have written, and go on no more, or for some seconds."""
+    """Wait until all processes have finished writing, or for some seconds."""
     deadline, sizes, changed = time.monotonic() + _WAIT_SECONDS, dict(before), time.monotonic()
     while time.monotonic() < deadline:
         now = {place: _size(place) for place in before}
@@ -133,7 +133,7 @@ def _size(place: Path) -> int:
 
 
 def _output(process: int) -> Path | None:
-    """The file to which a process prints."""
+    """File to which a process prints."""
     try:
         return (_PROC / str(process) / "fd" / "2").readlink()
     except OSError:
@@ -141,7 +141,7 @@ def _output(process: int) -> Path | None:
 
 
 def _listens(process: int) -> bool:
-    """Whether the signal would not simply end it."""
+    """True if the process handles the signal; otherwise the signal would end it."""
     with suppress(OSError, ValueError):
         lines: Iterable[str] = (_PROC / str(process) / "status").read_text(errors="replace").splitlines()
         for line in lines:

@@ -1,10 +1,10 @@
-"""The secret that all processes of a run have in common: how it reaches them, and what is made of it.
+"""The secret that all processes of a run share: how it is passed on, and keys derived from it.
 
-Knows: HMAC-SHA256, the variable and the file in which a token travels. Does not know: what is signed, who
-sends it where.
+Knows: HMAC-SHA256, the variable and the file that hold a token. Does not know: what is signed, where messages
+go.
 
-The environment of a process can be read by its own user alone, and so can the file: whoever knows the token
-is this user. The token itself signs nothing: each use derives a key of its own.
+Only the user can read the environment of their processes and the file, so a process that knows the token
+belongs to this user. The token itself signs nothing: each use derives a separate key.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from cotswold.files.durable import create_file
 from cotswold.files.opening import open_file
 
 VARIABLE = "COTSWOLD_TOKEN"
-"""The environment variable in which a token is handed on."""
+"""Environment variable that passes on a token."""
 POOL_VARIABLE = "COTSWOLD_POOL_TOKEN"
-"""That in which whoever starts ranks with a secret of their own hands on the token of a pool of data servers;
-empty for none."""
+"""Environment variable that passes on the token of a data server pool to ranks that have a separate secret.
+
+Empty for none.
+"""
 CLUSTER_VARIABLE = "COTSWOLD_CLUSTER_TOKEN"
-"""That in which processes of a run are handed the token of a cluster that outlives it."""
+"""Environment variable that passes on the token of a cluster that outlives the run."""
 _BYTES = 32
 _FORM = re.compile(r"[!-~]{32,1024}")
 _FILE_BYTES = 1 << 14
@@ -46,79 +48,77 @@ class Token:
     def __post_init__(self) -> None:
         if _FORM.fullmatch(self.text) is None:
             raise UserError(
-                f"{VARIABLE} has {len(self.text)} characters, or others than a token's; set it to 32 or more "
-                "letters and digits by chance, such as those of: openssl rand -hex 32"
+                f"{VARIABLE} has {len(self.text)} characters, or characters that a token cannot have; set "
+                "it to 32 or more random letters and digits, such as those of: openssl rand -hex 32"
             )
 
     @classmethod
     def new(cls) -> Token:
-        """A token that nobody has had before."""
+        """Draw a new random token."""
         return cls(secrets.token_hex(_BYTES))
 
     def derive(self, purpose: str) -> bytes:
-        """The key, 32 bytes, for one purpose; nothing about the token or other keys can be learnt from it."""
+        """Derive a key of 32 bytes for one purpose; it reveals nothing about the token or other keys."""
         return hmac.digest(self.text.encode(), b"cotswold key: " + purpose.encode(), hashlib.sha256)
 
     @property
     def fingerprint(self) -> str:
-        """Eight characters by which a token is told from others, and which are no secret."""
+        """Eight characters that identify a token and are no secret."""
         return self.derive("fingerprint").hex()[:8]
 
 
 def token_of(environ: Mapping[str, str]) -> Token | None:
-    """The token that this process was started with; None if with none."""
+    """Token that this process was started with; None without one."""
     text = environ.get(VARIABLE, "").strip()
     return Token(text) if text else None
 
 
 def pool_token_of(environ: Mapping[str, str]) -> Token | None:
-    """The token of a pool of data servers, where it is another one than this process was started with, else
-    that; None if there is none."""
+    """Token of a pool of data servers: its own if set, otherwise this process's; None without one."""
     text = environ.get(POOL_VARIABLE, environ.get(VARIABLE, "")).strip()
     return Token(text) if text else None
 
 
 def cluster_token_of(environ: Mapping[str, str]) -> Token | None:
-    """The token of a cluster that outlives runs, where it is another one than this process was started with,
-    else that; None if there is none."""
+    """Token of a cluster that outlives runs: its own if set, otherwise this process's; None without one."""
     text = environ.get(CLUSTER_VARIABLE, environ.get(VARIABLE, "")).strip()
     return Token(text) if text else None
 
 
 def handed_to_ranks(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment for ranks that know each other by a new token; that of a pool is handed on."""
+    """Environment for ranks that share a new token; the token of a pool is passed on."""
     pool = environ.get(POOL_VARIABLE, environ.get(VARIABLE, ""))
     return {**environ, VARIABLE: Token.new().text, POOL_VARIABLE: pool}
 
 
 def token_in(path: Path) -> Token:
-    """The first of `tokens_in`."""
+    """Return the first token in a file, as `tokens_in`."""
     return tokens_in(path)[0]
 
 
 def tokens_in(path: Path) -> tuple[Token, ...]:
-    """The tokens in the file at ``path``, one a line; whoever asks first makes it, with one, for its user's
-    eyes alone.
+    """Read the tokens in the file at ``path``, one per line; create a missing file with a new token.
 
-    Raises UserError where the file is a symbolic link, belongs to another user, can be read or written by
-    others, or holds anything but tokens, and where it can be neither read nor made.
+    A new file is readable by its user only. Raises UserError if the file is a symbolic link, belongs to
+    another user, can be read or written by others, holds anything but tokens, or can be neither read nor
+    created.
     """
     with suppress(FileNotFoundError):
         return read_tokens(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):  # another process was first; all use that one's
+        with suppress(FileExistsError):  # another process was first; all use its token
             create_file(path, Token.new().text.encode() + b"\n", mode=0o600)
         return read_tokens(path)
     except OSError as error:
         raise UserError(
-            f"the file with the token, {path}, cannot be made ({error.strerror}); "
-            f"set {VARIABLE} to the same secret for all processes of the run"
+            f"cannot create the token file {path} ({error.strerror}); set {VARIABLE} to the same secret for "
+            "all processes of the run"
         ) from error
 
 
 def read_tokens(path: Path) -> tuple[Token, ...]:
-    """As `tokens_in`, but raises FileNotFoundError where there is no file."""
+    """Read tokens as `tokens_in`, but raise FileNotFoundError if there is no file."""
     try:
         file = open_file(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -131,32 +131,32 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
             raise _refused(path, "belongs to another user")
         if found.st_mode & _OTHERS:
             raise UserError(
-                f"the file with the token, {path}, can be read or written by other users; "
-                f"if the secret in it is yours alone: chmod 600 {shlex.quote(str(path))}"
+                f"the token file {path} can be read or written by other users; if only you know the secret "
+                f"in it: chmod 600 {shlex.quote(str(path))}"
             )
         said = stream.read(_FILE_BYTES).decode(errors="replace").split("\n")
     lines = [each.strip() for each in said if each.strip()]
     if not lines or not all(_FORM.fullmatch(each) for each in lines):
         raise UserError(
-            f"the file with the token, {path}, holds no token, which is one line of 32 or more letters and "
-            f"digits by chance; write one: openssl rand -hex 32 > {shlex.quote(str(path))}"
+            f"the token file {path} holds no token (one line of 32 or more random letters and digits); "
+            f"write one: openssl rand -hex 32 > {shlex.quote(str(path))}"
         )
     return tuple(map(Token, lines))
 
 
 def sign(key: bytes, *parts: bytes) -> bytes:
-    """The signature (64 hexadecimal digits) of these parts in this order."""
+    """Sign these parts in this order; the signature has 64 hexadecimal digits."""
     framed = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
     return hmac.new(key, framed, hashlib.sha256).hexdigest().encode()
 
 
 def is_signed(key: bytes, signature: bytes, *parts: bytes) -> bool:
-    """Whether somebody with ``key`` made this signature of these parts; takes as long whatever is wrong."""
+    """True if a holder of ``key`` made this signature of these parts; compares in constant time."""
     return hmac.compare_digest(sign(key, *parts), signature)
 
 
 def _refused(path: Path, why: str) -> UserError:
     return UserError(
-        f"the file with the token, {path}, {why}; give a file of this user's own, or set {VARIABLE} to the "
-        "same secret for all processes of the run"
+        f"the token file {path} {why}; give a file that belongs to this user, or set {VARIABLE} to the same "
+        "secret for all processes of the run"
     )

@@ -1,1 +1,1 @@
-"""Kernels: the heavy products of a layer, compiled at run time for the machine at hand."""
+"""Kernels: the main products of a layer, compiled at run time for this machine."""

@@ -1,6 +1,6 @@
-"""Whether kernels of our own can be used here.
+"""Availability of the compiled kernels on this machine.
 
-Knows: the environment variable, what llvmlite and the processor can do. Does not know: any kernel.
+Knows: the environment variable, the abilities of llvmlite and the processor. Does not know: any kernel.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ R = TypeVar("R")
 
 
 class WrongKernelError(MachineError):
-    """A kernel that failed its trial: its code must not be used on this machine."""
+    """A kernel that failed its self-test: this machine must not run its code."""
 
 
 _failures: list[str] = []
-"""What kernels have done wrongly in this process."""
+"""Errors of kernels in this process."""
 
 
 def usable(x: Tensor) -> bool:
-    """Whether a tensor's operations go to the kernels of this package: on a CPU, of a known type."""
+    """True if compiled CPU kernels run operations on a tensor: on a CPU, of a supported dtype."""
     return x.device.type == "cpu" and x.dtype in DTYPES and chosen() == "llvm"
 
 
 def multiplies(x: Tensor) -> bool:
-    """Whether products of a tensor go there: as `usable`, and half precision."""
+    """True if compiled CPU kernels run products of a tensor: as `usable`, and half precision."""
     if x.dtype not in HALVES:
         return usable(x)
     return x.device.type == "cpu" and chosen() == "llvm" and (x.dtype == torch.bfloat16 or _has_float16())
@@ -47,7 +47,7 @@ def multiplies(x: Tensor) -> bool:
 
 @lru_cache(maxsize=1)
 def _has_float16() -> bool:
-    """Whether this processor converts float16; bfloat16 needs no instruction of its own."""
+    """True if this processor converts float16; bfloat16 needs no instruction for it."""
     from cotswold.kernels.machine.processor import this_processor
 
     here = this_processor()
@@ -55,7 +55,7 @@ def _has_float16() -> bool:
 
 
 def on_cuda(x: Tensor) -> bool:
-    """Whether products of a tensor go to Triton's programs: on a CUDA device, of a type that they take."""
+    """True if Triton kernels run products of a tensor: on a CUDA device, of a supported dtype."""
     if not x.is_cuda or _wanted() == "torch":
         return False
     from cotswold.kernels.cuda.launch import DTYPES as TAKEN
@@ -65,19 +65,20 @@ def on_cuda(x: Tensor) -> bool:
 
 
 def chosen() -> str:
-    """``llvm`` or ``torch``; raises UserError where the variable is another word."""
+    """Return ``llvm`` or ``torch``; raise UserError if the variable has another value."""
     return "torch" if _wanted() == "torch" or reason() else "llvm"
 
 
 def reason() -> str | None:
-    """Why kernels are not used though nobody turned them off; None where they are."""
+    """Return the reason why kernels are unavailable; None if they run or the user turned them off."""
     return _failures[0] if _failures else obstacle()
 
 
 def or_torch(operation: Callable[P, R]) -> Callable[P, R]:
-    """An operation that is done again, by torch, where a kernel of its turns out to be wrong.
+    """Decorate an operation so that torch repeats it if one of its kernels fails its self-test.
 
-    It must ask `usable` or `multiplies` each time, and change nothing before its kernels are there.
+    The operation must call `usable` or `multiplies` each time, and change nothing before its kernels are
+    ready.
     """
 
     @wraps(operation)
@@ -96,13 +97,13 @@ def or_torch(operation: Callable[P, R]) -> Callable[P, R]:
 def _wanted() -> str:
     wanted = os.environ.get(VARIABLE, "")
     if wanted not in ("", "llvm", "torch"):
-        raise UserError(f"{VARIABLE} is {wanted!r}; it can be llvm or torch, or not set")
+        raise UserError(f"{VARIABLE} must be llvm, torch or unset, got {wanted!r}")
     return wanted
 
 
 @lru_cache(maxsize=1)
 def obstacle() -> str | None:
-    """Why kernels cannot be compiled here, said once as a warning; None where they can."""
+    """Return the reason why kernels cannot be compiled here, with one warning; None if they can."""
     found = _found()
     if found is not None:
         _warn(found)
@@ -133,6 +134,6 @@ def _found() -> str | None:
         builder = ir.IRBuilder(ir.Function(module, kind, "trial").append_basic_block())
         builder.ret(ir.Constant(ir.IntType(64), 42))
         answer = engine.call_for_integer(engine.loaded(engine.compiled(module, here), here, "trial"))
-    except Exception as error:  # whatever a broken or foreign LLVM raises: torch still works
+    except Exception as error:  # a broken or foreign LLVM may raise anything; torch still works
         return f"llvmlite cannot compile here ({error})"
     return None if answer == 42 else "llvmlite compiles wrongly here"

@@ -1,7 +1,7 @@
-"""Operands as kernels take them: types by name, maps ``(image, channel, y, x)`` by their pitches.
+"""Operands of kernels: dtypes by name, maps ``(image, channel, y, x)`` by their strides.
 
-Knows: strides of maps whose images are last in memory, ``[y][x][channel][image]``; which tensors have memory
-that a kernel can read. Does not know: what is computed from a map.
+Knows: strides of maps with images last in memory, ``[y][x][channel][image]``; which tensors have memory that
+a kernel can read. Does not know: what is computed from a map.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from torch import Tensor
 from cotswold.errors import UserError
 
 HALVES = ("bfloat16", "float16")
-"""Types of 16 bits, whose products are summed in float32."""
+"""16-bit dtypes, whose products are summed in float32."""
 LOW_ADDRESS = 1 << 40
-"""Addresses below this are compared with what a tensor without memory reports: 0 plus its offset."""
+"""Lower addresses are compared with those that a tensor without memory reports: 0 plus its offset."""
 
 
 @dataclass(frozen=True)
 class Pitches:
-    """Numbers between neighbouring channels, columns and rows of a map whose images are last."""
+    """Strides of a map with images last: elements between adjacent channels, columns and rows."""
 
     channel: int
     column: int
@@ -30,9 +30,9 @@ class Pitches:
 
 
 def pitches_of(x: Tensor) -> Pitches | None:
-    """The pitches of a map whose images are last, or None where its strides are others.
+    """Return the strides of a map with images last, or None if its layout is another.
 
-    Strides of dimensions with one element say nothing and are not asked.
+    Strides of dimensions with one element are ignored.
     """
     images, channels, height, width = x.shape
     image_stride, channel_stride, row_stride, column_stride = x.stride()
@@ -51,7 +51,7 @@ def pitches_of(x: Tensor) -> Pitches | None:
 
 
 def required_pitches(x: Tensor) -> Pitches:
-    """The pitches of a map whose images are known to be last."""
+    """Return the strides of a map whose images must be last."""
     found = pitches_of(x)
     assert found is not None, "the images of a map must be last"
     return found
@@ -59,16 +59,15 @@ def required_pitches(x: Tensor) -> Pitches:
 
 @lru_cache(maxsize=16)
 def name_of(dtype: torch.dtype) -> str:
-    """A type as kernels call it: ``float32``."""
+    """Return the kernels' name of a dtype, such as ``float32``."""
     return str(dtype).removeprefix("torch.")
 
 
 def pointer_of(x: Tensor) -> int:
-    """The address of a tensor's first value, for a kernel that runs on this processor.
+    """Return the address of a tensor's first element, for a kernel on this processor.
 
-    Every kernel gets its addresses here. Raises UserError for a tensor that has no memory, such as a
-    DTensor or one whose memory was freed, for one on another device, and for a view that torch negates only
-    when it is read.
+    Every kernel gets its addresses here. Raises UserError for a tensor without memory (a DTensor, or freed
+    memory), on another device, or a view that torch negates only when it is read.
     """
     found = x.data_ptr()
     if not x.is_cpu or x.is_neg() or (found < LOW_ADDRESS and _lacks_memory(x, found)):
@@ -77,7 +76,7 @@ def pointer_of(x: Tensor) -> int:
 
 
 def check_on_device(x: Tensor) -> None:
-    """Raise UserError unless a program for CUDA can read a tensor; see `pointer_of`."""
+    """Raise UserError unless a CUDA kernel can read a tensor; see `pointer_of`."""
     found = x.data_ptr()
     if x.is_neg() or (found < LOW_ADDRESS and _lacks_memory(x, found)):
         raise _unreadable(x)
@@ -92,14 +91,13 @@ def _unreadable(x: Tensor) -> UserError:
     if kind == "DTensor":
         return UserError(
             f"a kernel cannot read a DTensor {shape}, which has no memory of its own; call the layer on "
-            "local tensors (to_local()), or split the module with cotswold.mesh.partition and call the whole "
-            "of it"
+            "local tensors (to_local()), or split the module with cotswold.mesh.partition and call all of it"
         )
     if _lacks_memory(x, x.data_ptr()):
         return UserError(
-            f"a kernel cannot read a {kind} {shape} that has no memory of its own, or whose memory was "
-            "freed; give an ordinary tensor"
+            f"a kernel cannot read a {kind} {shape} without memory of its own, or with freed memory; "
+            "pass an ordinary tensor"
         )
     if x.is_neg():
-        return UserError(f"a kernel cannot read a negated view {shape}; call resolve_neg() on it before")
-    return UserError(f"a kernel for the CPU cannot read a tensor {shape} on {x.device}; use .cpu()")
+        return UserError(f"a kernel cannot read a negated view {shape}; call resolve_neg() on it first")
+    return UserError(f"a CPU kernel cannot read a tensor {shape} on {x.device}; call .cpu() on it first")

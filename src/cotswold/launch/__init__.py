@@ -1,4 +1,4 @@
-"""The processes of a run on several ranks: how they find each other, what happens when one dies."""
+"""Start the ranks of a run, let them find each other, and handle the death of a rank."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What must be the same on every rank.
+"""Facts that must be equal on every rank.
 
-Knows: names and values of facts, ranks and their hosts. Does not know: what they mean, how they travelled.
+Knows: names and values of facts, ranks and their hosts. Does not know: their meaning, how they are sent.
 """
 
 from __future__ import annotations
@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 _SHOWN = 60
-"""Characters shown of a value."""
+"""Maximum number of characters shown of a value."""
 _NAMED = 8
-"""Ranks that a sentence names."""
+"""Maximum number of ranks named in a sentence."""
 
 
 def difference(
     facts: Sequence[Mapping[str, str]], hosts: Sequence[str], numbers: Sequence[int]
 ) -> str | None:
-    """The first fact in which ranks, called by ``numbers``, differ from the first; None if all agree."""
+    """Describe the first fact in which a rank differs from the first rank; None if all ranks agree.
+
+    ``numbers`` are the ranks' numbers as sentences show them.
+    """
     for name in dict.fromkeys(name for each in facts for name in each):
         values = [each.get(name, "nothing") for each in facts]
         others = [rank for rank, value in enumerate(values) if value != values[0]]
@@ -26,15 +29,15 @@ def difference(
             where = ", ".join(dict.fromkeys(hosts[rank] for rank in alike))
             verb = "has" if len(alike) == 1 else "have"
             return (
-                f"the ranks do not agree on {name}: rank {numbers[0]} on {hosts[0]} has {_short(values[0])}, "
-                f"{named([numbers[rank] for rank in alike])} on {where} {verb} {_short(other)}; "
-                "start all with the same"
+                f"the ranks do not agree on {name}: rank {numbers[0]} on {hosts[0]} has "
+                f"{_short(values[0])}, {named([numbers[rank] for rank in alike])} on {where} {verb} "
+                f"{_short(other)}; start all ranks with the same value"
             )
     return None
 
 
 def named(ranks: Sequence[int]) -> str:
-    """ "rank 3", or "ranks 1, 2 and 5 more"."""
+    """Name ranks in a sentence: "rank 3", or "ranks 1, 2 and 5 more"."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""

@@ -1,7 +1,7 @@
-"""A gang: ranks that one process starts on its host, leads, and lives and dies with.
+"""A group of local ranks that one leader process forks; all of its ranks end together.
 
-Knows: forks of this process, where they meet, what is said of a death. Does not know: what ranks compute, who
-started the leader.
+Knows: forks of this process, their rendezvous, the report of a death. Does not know: what ranks compute, the
+process that started the leader.
 """
 
 from __future__ import annotations
@@ -26,29 +26,32 @@ from cotswold.launch.watch.failure import peer_lost
 from cotswold.launch.world import LOOPBACK, World, settings_of
 
 _WORD = signal.SIGUSR1
-"""By it the thread that watches wakes the main thread."""
+"""Signal with which the watching thread interrupts the main thread."""
 _OWN_ERROR_SECONDS = 1.0
-"""A rank that failed by itself most likely does so with all others: the leader's own words are better."""
+"""Seconds to wait for the leader's own error after a rank failed by itself.
+
+The same failure most likely happens on all ranks, and the leader's message is better.
+"""
 _END_SECONDS = 5.0
-"""From the death of a rank to the end of its leader, at most."""
+"""Seconds from the death of a rank to the end of its leader, at most."""
 _LOOK_SECONDS = 0.5
 _HEARD_SECONDS = 0.5
-"""An exchange breaks before the death behind it is heard of."""
+"""Seconds to wait for the report of a death after an exchange broke."""
 
 
 @dataclass(frozen=True)
 class Led:
-    """The ranks, as their leader sees them."""
+    """The ranks of a group as their leader sees them."""
 
     ranks: Membership
     processes: tuple[Process, ...]
-    """Those of ranks 1, 2, …"""
+    """Processes of ranks 1, 2, …"""
     _broken: threading.Event = field(default_factory=threading.Event)
 
     def give_way(self, error: BaseException) -> None:
-        """Where an exchange failed because a rank died, wait: this process ends, and ``error`` is no news.
+        """Wait if an exchange failed because a rank died: this process ends, and ``error`` needs no report.
 
-        For threads that are not the main one.
+        For threads other than the main thread.
         """
         if self._broken.wait(_END_SECONDS if peer_lost(error) else _HEARD_SECONDS):
             time.sleep(2 * _END_SECONDS)
@@ -63,16 +66,28 @@ def lead(
     given: Mapping[str, object] | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> Iterator[Led]:
-    """Start ranks 1 to ``size`` - 1 of a gang as forks of this process, and be rank 0, for a `with` block.
+    """Fork ranks 1 to ``size`` - 1 from this process and be rank 0, for a `with` block.
 
-    Each calls ``function`` ("module:function") with these ``arguments`` and one more, ``place``, with which
-    it enters `follow`. It finds ``given`` by `host.inherited`. For the main thread of a process that has no
-    other thread yet: forks would lack it. Linux alone.
+    Call it in the main thread of a process that has no other thread yet, because forks would lack the other
+    threads. Linux only.
 
-    If a rank ends, RankError is raised in the main thread, wherever it is (UserError where the rank ended by
-    one): it names the rank, and why it ended. A rank that is silent for ``timeout_seconds`` ends this process
-    as `join` says. At the block's end ranks wait for each other; what leaves it as an error leaves nobody
-    behind but threads of the heartbeat: this process is to end.
+    Args:
+        function: Function that each forked rank calls, as "module:function". It receives ``arguments`` and
+            ``place``, with which it enters `follow`.
+        arguments: Keyword arguments of ``function``.
+        size: Number of ranks, including this process.
+        given: Objects that a forked rank finds with `host.inherited`.
+        timeout_seconds: Seconds of silence after which a rank ends this process, as in `join`.
+
+    Yields:
+        The membership of this process, and the processes of the other ranks.
+
+    Raises:
+        RankError: In the main thread, at any point of the block, if a rank ends; it names the rank and the
+            reason. UserError if the rank ended with a UserError.
+
+    At the end of the block the ranks wait for each other. If an error leaves the block, threads of the
+    heartbeat continue: this process must end.
     """
     secret = Token.new()
     server = ForkServer.of_this_process(given or {})
@@ -99,7 +114,7 @@ def lead(
 
 @contextmanager
 def follow(place: Mapping[str, object]) -> Iterator[Membership]:
-    """Be the rank of a gang that `lead` has given this ``place``, for a `with` block."""
+    """Join the group of `lead` as the rank that ``place`` describes, for a `with` block."""
     rank, size = int(str(place["rank"])), int(str(place["size"]))
     world = World(rank, size, rank, size, str(place["master"]), "cotswold")
     with _left_in_order_alone(join(world, timeout_seconds=float(str(place["timeout_seconds"])))) as ranks:
@@ -107,13 +122,15 @@ def follow(place: Mapping[str, object]) -> Iterator[Membership]:
 
 
 _held: list[AbstractContextManager[Membership]] = []
-"""Memberships that an error has left: they go with the process."""
+"""Memberships whose block ended with an error; they end with the process."""
 
 
 @contextmanager
 def _left_in_order_alone(joined: AbstractContextManager[Membership]) -> Iterator[Membership]:
-    """As ``joined``, but an error leaves it as it is: the process is to end, by which others hear of it, and
-    a thread may hang in an exchange."""
+    """Enter ``joined``; leave it only if the block ends without an error.
+
+    After an error a thread may hang in an exchange. The process then ends, which the other ranks notice.
+    """
     _held.append(joined)
     yield joined.__enter__()
     _held.remove(joined)
@@ -122,9 +139,9 @@ def _left_in_order_alone(joined: AbstractContextManager[Membership]) -> Iterator
 
 @contextmanager
 def _watched(processes: Sequence[Process]) -> Iterator[threading.Event]:
-    """While it lasts, the end of one of these is raised in the main thread.
+    """Raise the end of one of these processes in the main thread, for a `with` block.
 
-    The event is set when one has ended; whoever sets it ends the watch.
+    The event is set when a process has ended. The caller sets it to end the watch.
     """
     broken, over = threading.Event(), threading.Event()
     said: list[CotswoldError] = []
@@ -140,7 +157,7 @@ def _watched(processes: Sequence[Process]) -> Iterator[threading.Event]:
             while not (found := selector.select(_LOOK_SECONDS)):
                 if over.is_set():
                     return
-        if broken.is_set():  # the end was in order
+        if broken.is_set():  # the group ended in order
             return
         broken.set()
         process: Process = found[0][0].data
@@ -171,7 +188,7 @@ def _told(process: Process) -> CotswoldError:
 
 
 def _end(error: CotswoldError) -> NoReturn:
-    """The main thread hangs where no exception reaches it."""
+    """End the process: the main thread hangs, and no exception reaches it."""
     try:
         with suppress(OSError, ValueError):
             own_log.say(f"{error}; stopping")

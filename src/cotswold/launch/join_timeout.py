@@ -1,10 +1,10 @@
-"""How long a rank waits before its heartbeat begins, and what it says when it gives up.
+"""Limit how long a rank waits before its heartbeat begins, and report why it gives up.
 
 Knows: threads, the clock, errors. Does not know: stores, beats.
 
-A call of a store may hang for ever when the process that keeps it is stopped, whatever the store's timeout
-says; so each call before the heartbeat begins is made in a thread that nobody waits for longer than the
-timeout.
+If the process that hosts the store is stopped, a call of the store may hang regardless of the store's
+timeout. Each call before the heartbeat begins therefore runs in a thread, and the caller waits for it no
+longer than the timeout.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Waiting:
-    """The limits of the rank that sentences call ``me``, which looks for the others at ``master``.
+    """Time limits of a starting rank, and the names that its error messages use.
 
-    A call may take ``timeout_seconds``; all are to be there ``arrival_seconds`` after the start, at the
-    ``deadline`` of the monotonic clock.
+    ``me`` is this rank, ``master`` the address of rank 0. A call may take ``timeout_seconds``. All ranks must
+    arrive within ``arrival_seconds`` of the start, which is at ``deadline`` on the monotonic clock.
     """
 
     me: str
@@ -35,16 +35,16 @@ class Waiting:
     deadline: float
 
     def again(self, why: str) -> None:
-        """Sleep for a moment; RankError, with the reason, once the time of arrival is over."""
+        """Sleep for a moment before the next attempt; RankError with the reason after the deadline."""
         if time.monotonic() > self.deadline:
             raise RankError(
-                f"{self.me} has waited {self.arrival_seconds:.3g} s for rank 0 at {self.master}, "
-                f"{why}; see why it did not start, or whether a firewall is between"
+                f"{self.me} has waited {self.arrival_seconds:.3g} s for rank 0 at {self.master}, {why}; "
+                "check whether rank 0 started, and whether a firewall is between"
             )
         time.sleep(0.05)
 
     def within(self, call: Callable[[], T], seconds: float | None = None) -> T:
-        """The result of a call of the store, if it comes within the timeout, or so many seconds."""
+        """Return the result of a call of the store; RankError after ``seconds`` (default: the timeout)."""
         seconds = self.timeout_seconds if seconds is None else seconds
         results: list[T] = []
         errors: list[Exception] = []
@@ -62,6 +62,6 @@ class Waiting:
             return results[0]
         reason = f"{errors[0]}" if errors else f"no answer for {seconds:.3g} s"
         raise RankError(
-            f"{self.me} has lost rank 0 at {self.master} ({' '.join(reason.split())[:200]}); "
-            "see what became of it"
+            f"{self.me} has lost rank 0 at {self.master} ({' '.join(reason.split())[:200]}); check why rank "
+            "0 ended"
         ) from (errors[0] if errors else None)

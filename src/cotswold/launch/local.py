@@ -1,6 +1,6 @@
-"""Several ranks on this host: starts them, hands them a token, starts anew when one has died.
+"""Run several ranks on this host: start them, give them a token, restart them after a death.
 
-Knows: words and environments of processes. Does not know: torch, what the ranks do.
+Knows: arguments and environments of processes. Does not know: torch, what the ranks do.
 """
 
 from __future__ import annotations
@@ -36,19 +36,28 @@ def run_local(
     environ: Mapping[str, str] = os.environ,
     ended: Callable[[Path], None] | None = None,
 ) -> int:
-    """Run ``program`` with ``words`` as ``ranks`` ranks on this host; returns the command's exit code.
+    """Run ``program`` with ``words`` as ``ranks`` ranks on this host, and return the command's exit code.
 
-    Rank 0 has the terminal; the others print into ``logs``/rank-K.log, inside a run's directory that may
-    not be there yet, and the sentences of rank 0 are kept there, too. ``cores`` are divided among them.
-    SIGINT, SIGTERM and SIGHUP are passed on to all once, whatever they do; a second one ends all. With
-    SIGTSTP (Ctrl-Z) all are suspended until this process goes on. If one dies the others end, too: by
-    themselves, or after some seconds by SIGTERM and SIGKILL; if this process dies they are killed. Then all
-    are started again with ``restart_words`` (by default the same words), at most ``restarts`` times, unless a
-    signal has come. ``ended`` is called with the folder of the logs when no rank runs any more: where there
-    is no run's directory they are removed afterwards.
+    SIGINT, SIGTERM and SIGHUP are passed on to all ranks once; a second signal ends all of them. SIGTSTP
+    (Ctrl-Z) suspends all ranks until this process resumes. If one rank dies, the others end too: by
+    themselves, or after some seconds by SIGTERM and SIGKILL. If this process dies, the ranks are killed.
 
-    Exit code: 0 if all have finished, 128 and its number if a signal stopped them, 2 for the user's mistake
-    (never started again), otherwise 1.
+    Args:
+        words: Arguments of ``program``.
+        ranks: Number of ranks.
+        logs: Folder of the log files, inside a run's directory that need not exist yet. Rank 0 prints on the
+            terminal, and its messages are also logged. Rank K prints into rank-K.log.
+        cores: Number of CPU cores to divide among the ranks.
+        restarts: Maximum number of restarts after a death; a signal prevents further restarts.
+        restart_words: Arguments of ``program`` for a restart (default: ``words``).
+        program: The command to run.
+        environ: Environment of the ranks.
+        ended: Called with the folder of the logs when no rank runs any more. Without a run's directory the
+            folder is removed afterwards.
+
+    Returns:
+        0 if all ranks finished, 128 + n if signal n stopped them, 2 for a user's mistake (never restarted),
+        otherwise 1.
     """
     with Asked().listening() as asked, Logs(logs) as kept:
         for start in range(restarts + 1):
@@ -63,14 +72,14 @@ def run_local(
                 ended(kept.path(0).parent)
             if code != 1 or asked.heard or start == restarts:
                 return code
-            say(f"starting all ranks again, {start + 1} of {restarts}")
+            say(f"restarting all ranks ({start + 1} of {restarts})")
     raise AssertionError("the last start returns")
 
 
 def _started(
     command: Sequence[str], ranks: int, logs: Logs, cores: int, environ: Mapping[str, str]
 ) -> list[Child]:
-    """Start all ranks; rank 0 inherits the socket on which it will listen, so nobody can take the port."""
+    """Start all ranks; rank 0 inherits the listening socket, so no other process can take the port."""
     processes: list[Child] = []
     environ = handed_to_ranks(environ)
     with socket.create_server((LOOPBACK, 0), backlog=4 * ranks) as listener:
@@ -83,7 +92,7 @@ def _started(
             for process in processes:
                 process.end()
             raise UserError(
-                f"{ranks} ranks cannot be started here ({error.strerror}); start fewer"
+                f"cannot start {ranks} ranks on this host ({error.strerror}); start fewer"
             ) from error
     return processes
 

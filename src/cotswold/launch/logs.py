@@ -1,6 +1,6 @@
-"""What the ranks of a run on one host print, kept in files.
+"""Log files of the ranks of a run on one host.
 
-Knows: a file for each rank, the run's directory, which rank 0 makes only after the ranks have started. Does
+Knows: one file per rank, the run's directory, which rank 0 creates only after the ranks have started. Does
 not know: processes.
 """
 
@@ -23,7 +23,10 @@ _HEAD, _FOOT = ">>>", "<<<"
 
 
 class Logs:
-    """The folder ``logs`` of a run, for a `with` block; beside the run's directory until that holds a run."""
+    """The folder ``logs`` of a run, for a `with` block.
+
+    It is a temporary folder until the run's directory holds a run.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._final = folder.absolute()
@@ -47,36 +50,36 @@ class Logs:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def settle(self) -> None:
-        """Move into the run's directory once that holds a run; files that are open stay so."""
+        """Move the folder into the run's directory once that holds a run; open files stay open."""
         if self._folder != self._final and self._run_exists() and not self._final.exists():
             self._folder.rename(self._final)
             self._final.chmod(self._final.parent.stat().st_mode & 0o777)
             self._folder = self._final
 
     def path(self, rank: int) -> Path:
-        """The file of one rank."""
+        """Return the path of a rank's file."""
         return self._folder / f"rank-{rank}.log"
 
     def open(self, rank: int) -> int:
-        """A descriptor that appends to the file of one rank."""
+        """Open a rank's file for appending, and return the descriptor."""
         with disk_errors(self._folder, RunError):
             return open_file(self.path(rank), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def head(self, rank: int, line: str) -> None:
-        """Append our line, with the time, at the start of a rank."""
+        """Append a line with the time that marks the start of a rank."""
         self._append(rank, _HEAD, line)
 
     def foot(self, rank: int, line: str) -> None:
-        """Append our line, with the time, at its end; a log that cannot be written harms no other rank."""
+        """Append a line with the time that marks the end of a rank; write errors are ignored."""
         with suppress(OSError, CotswoldError):
             self._append(rank, _FOOT, line)
 
     def where(self, rank: int) -> str:
-        """The file of one rank in words; without a run's directory it will not stay."""
+        """Name a rank's file in a sentence; without a run's directory the file will not be kept."""
         return str(self.path(rank)) if self._folder == self._final else "its output"
 
     def tail(self, rank: int, lines: int = 5) -> list[str]:
-        """The last lines that the rank itself printed since it was last started; none without its file."""
+        """Return the last lines that the rank printed since its last start; none if its file is missing."""
         try:
             with open_reading(self.path(rank)) as file:
                 file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))

@@ -1,7 +1,7 @@
-"""Ranks that have found each other, agree on what they are to do, and watch over each other.
+"""Membership of ranks that have found each other, agree on the same facts, and monitor each other.
 
-Knows: torch's process groups, the facts that must be the same everywhere, who watches. Does not know: what
-the facts mean, networks, recipes, how the processes were started.
+Knows: torch's process groups, facts that must be equal on all ranks, the monitor. Does not know: the facts'
+meaning, networks, recipes, how the processes were started.
 """
 
 from __future__ import annotations
@@ -34,22 +34,31 @@ from cotswold.launch.watch.role import Role
 from cotswold.launch.world import World, launcher_keeps_store, world_of
 
 TIMEOUT_SECONDS = 20.0
-"""How long a rank may be silent."""
+"""Seconds of silence after which a rank counts as dead."""
 ARRIVAL_SECONDS = 120.0
-"""How long ranks wait for each other at the start: on a busy file system importing torch takes a minute."""
+"""Seconds that ranks wait for each other at the start.
+
+On a busy file system importing torch takes a minute.
+"""
 _EXCHANGE_TIMEOUTS = 30
-"""An exchange waits this many times the timeout for a rank that lives, but works, evaluates or writes."""
+"""Timeout of an exchange as a multiple of the silence timeout: a live rank may compute, evaluate or write."""
 _STALL_TIMEOUTS = 90
-"""A rank that does nothing for this many times the timeout, while others wait for it, has hung."""
+"""Multiple of the timeout after which an idle rank counts as hung while others wait for it."""
 _WORK_SECONDS = 7 * 86400.0
-"""How long a membership's exchange waits: one rank may prepare pictures or write files for hours."""
+"""Timeout of an exchange of the membership: one rank may prepare samples or write files for hours."""
 
 
 @dataclass(frozen=True)
 class Membership:
-    """The place of this process among ranks that have joined; every rank calls the methods in the same order.
+    """This process's membership in a group of ranks.
 
-    The exchanges have a process group of their own, so another thread may train meanwhile.
+    Every rank calls the methods in the same order. The exchanges use a separate process group, so another
+    thread may train at the same time.
+
+    Attributes:
+        rank: Number of this process, from 0.
+        size: Number of ranks.
+        hosts: Host name of each rank.
     """
 
     rank: int
@@ -59,7 +68,14 @@ class Membership:
     _exchanging: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def gather(self, value: object) -> list[Any]:
-        """The values of all ranks, in their order, for every rank; what JSON holds. Nothing is unpickled."""
+        """Gather a JSON-serialisable value from every rank.
+
+        Args:
+            value: This rank's value. It is sent as JSON; nothing is unpickled.
+
+        Returns:
+            The values of all ranks, in rank order, on every rank.
+        """
         text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         sizes = [torch.zeros(1, dtype=torch.int64, device="cpu") for _ in range(self.size)]
         with self._exchanging():
@@ -72,7 +88,7 @@ class Membership:
         ]
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """Wait until every rank has called this method."""
         with self._exchanging():
             dist.barrier(group=self._group)
 
@@ -90,7 +106,7 @@ def join(
     stall_seconds: float | None = None,
     note: str = "",
 ) -> Iterator[Membership]:
-    """Find the other ranks and watch over each other, for a `with` block that all ranks enter and leave::
+    """Find the other ranks and monitor each other, for a `with` block that all ranks enter and leave::
 
         import torch.distributed as dist
         from cotswold import launch, mesh
@@ -103,26 +119,41 @@ def join(
                 optimiser.step()
             results = ranks.gather({"rank": ranks.rank})
 
-    Where torch.distributed has a default group, the ranks of ``group`` (by default all of it) find each other
-    in its store; neither is changed. Otherwise the block makes a default group (Gloo, and NCCL where there is
-    CUDA), and ends it: of the ranks of ``world``, by default what the environment says (`world_of`), at that
-    world's address. Either way a ``store`` may be given instead, as all ranks reach it, for this start alone;
-    if any process among the ranks keeps it, it is that of rank 0.
+    If torch.distributed has a default group, the ranks of ``group`` find each other in its store; the group
+    and the store stay unchanged. Otherwise the block creates a default group (Gloo, and NCCL if CUDA is
+    available) and destroys it at the end.
 
-    A rank that is silent for ``timeout_seconds``, or fails, ends all others within a few seconds more, each
-    with a sentence that names it and has ``note`` at its end, and exit code 75, whatever its main thread
-    waits for. A rank that others wait for in `Membership.gather` or `barrier`, and that neither computes,
-    reads nor writes for ``stall_seconds`` (by default 90 times as long), counts as dead. An exchange of a
-    default group that this makes waits 30 times as long. At the end of the block ranks wait for each other;
-    ``sys.exit()`` with success inside is such an end, any other exception a failure.
+    If a rank fails, or is silent for ``timeout_seconds``, all others end within a few seconds, regardless of
+    what their main threads wait for. Each prints a sentence that names the failed rank, and exits with code
+    75. At the end of the block the ranks wait for each other. ``sys.exit()`` with success inside the block
+    counts as its end; any other exception is a failure.
 
-    All ranks have the same ``token``, by default the one in COTSWOLD_TOKEN: what is not signed with it is not
-    believed. Where there is neither, ranks of a group that exists draw one. The environment is only read;
-    `settings_of` has what should be in it before torch is imported.
+    The environment is only read; `settings_of` lists what it should contain before torch is imported.
 
-    Raises LaunchError where there is no token, or no world; RankError if a rank does not arrive within
-    ``arrival_seconds`` or the store cannot be reached; LaunchError, on every rank, if ``facts`` differ, and
-    on one of two processes that claim the same rank.
+    Args:
+        world: The ranks of the job and their address, if there is no default group (default: `world_of` the
+            environment).
+        store: A torch store that all ranks reach, for this start only (default: the group's, or one at the
+            world's address). If one of the ranks hosts it, that rank must be rank 0.
+        group: The process group whose ranks join (default: all ranks).
+        token: The secret that all ranks share (default: COTSWOLD_TOKEN). Messages that are not signed with it
+            are ignored. Without one, the ranks of an existing group draw a token.
+        facts: Names and values that must be equal on all ranks.
+        timeout_seconds: Seconds of silence after which a rank counts as dead. Exchanges of a default group
+            created here time out after 30 times as long.
+        arrival_seconds: Seconds that ranks wait for each other at the start.
+        stall_seconds: Seconds after which a rank counts as dead if it neither computes nor does I/O while
+        others
+            wait for it in `Membership.gather` or `barrier` (default: 90 times ``timeout_seconds``).
+        note: Text appended to the sentence that a rank prints when it ends because of another.
+
+    Yields:
+        The membership of this process.
+
+    Raises:
+        LaunchError: There is no token or no world. Also on every rank if ``facts`` differ, and on one of two
+            processes that claim the same rank.
+        RankError: A rank does not arrive in time, or the store cannot be reached.
     """
     deadline, host = time.monotonic() + arrival_seconds, socket.gethostname()
     existing = dist.is_initialized()
@@ -143,7 +174,7 @@ def join(
         "the launcher's store" if launcher_keeps_store(os.environ) else "the ranks' store",
     )
     monitor = Monitor(rendezvous.again(meeting), role, parent=place.parent, note=note)
-    monitor.met(place.names, ())  # until all have come, and told where they are
+    monitor.met(place.names, ())  # until all ranks have arrived and reported their hosts
     monitor.start()
     own: dist.ProcessGroup | None = None
     try:
@@ -154,7 +185,7 @@ def join(
             own = _own_group(place)
             yield Membership(place.rank, place.size, hosts, own, monitor.exchanging)
     except BaseException as error:
-        if isinstance(error, SystemExit) and not error.code:  # the script's own end, with success
+        if isinstance(error, SystemExit) and not error.code:  # the script's own exit, with success
             monitor.leave()
         else:
             monitor.fail(sentence_of(error), peer_lost=peer_lost(error))
@@ -162,7 +193,7 @@ def join(
     else:
         monitor.leave()
     finally:
-        # the block's own code may have ended some or all of them
+        # The block's own code may have destroyed some or all groups.
         if dist.is_initialized() and (own is not None or not existing):
             with suppress(ValueError):
                 dist.destroy_process_group(own if existing else None)
@@ -177,23 +208,23 @@ def _place(
     token: Token | None,
     arrival_seconds: float,
 ) -> Place:
-    """Where this process stands: in a process group that exists, or as a launcher says."""
+    """Return this process's place: in an existing process group, or as a launcher describes it."""
     if (store is not None or dist.is_initialized()) and not hasattr(Store, "clone"):
         raise LaunchError(
-            f"torch {torch.__version__} cannot connect twice to a store that is there; use a newer one, or "
-            "call this where there is no process group yet, without a store"
+            f"torch {torch.__version__} cannot open a second connection to an existing store; use a newer "
+            "torch, or call join without a store before a process group exists"
         )
     if dist.is_initialized():
         if world is not None:
             raise LaunchError(
-                "torch.distributed has a process group, which says who the ranks are; leave world out"
+                "torch.distributed already has a process group, which defines the ranks; leave world out"
             )
         return place_in_group(group, store, token, arrival_seconds)
     world = world or world_of(os.environ)
     if world is None:
         raise LaunchError(
             "this process was started alone, without torchrun, mpirun or srun, and torch.distributed has no "
-            "process group; start several, or call torch.distributed.init_process_group before"
+            "process group; start several processes, or call torch.distributed.init_process_group first"
         )
     return place_in_world(world, store, token)
 
@@ -201,14 +232,14 @@ def _place(
 def _meet(
     place: Place, meeting: Meeting, rendezvous: Rendezvous, monitor: Monitor
 ) -> tuple[tuple[str, ...], str | None]:
-    """Wait for all ranks; returns their hosts, and in what they differ, which every rank finds alike."""
+    """Wait for all ranks; return their hosts, and the disagreement, which every rank finds alike."""
     waiting = rendezvous.waiting
     while absent := monitor.absent():
         if time.monotonic() > waiting.deadline:
             raise RankError(
                 f"{named([place.numbers[rank] for rank in absent])} of {place.size} did not arrive at "
-                f"{waiting.master} within {waiting.arrival_seconds:.3g} s; see why, and whether all were "
-                "given the same address"
+                f"{waiting.master} within {waiting.arrival_seconds:.3g} s; check their logs, and whether "
+                "all ranks use the same address"
             )
         time.sleep(0.02)
     members = rendezvous.members(meeting)
@@ -232,7 +263,7 @@ def _make_default_group(store: Store, role: Role) -> None:
 
 
 def _own_group(place: Place) -> dist.ProcessGroup:
-    """A group for the membership alone, in which ranks may be waited for long."""
+    """Create a process group for the membership alone, with a long timeout."""
     everybody = place.size == dist.get_world_size()
     group: dist.ProcessGroup = dist.new_group(
         list(place.numbers),

@@ -1,7 +1,7 @@
-"""The ranks of one start on this host, watched until all have ended.
+"""Supervise the ranks of one start on this host until all have ended.
 
-Knows: processes that it was given, signals to them, exit codes, last words. Does not know: how they are
-started, torch, what they do.
+Knows: the given processes, signals to them, exit codes, last lines of logs. Does not know: how processes are
+started, torch, what ranks do.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from cotswold.launch.signals import ASKING, Asked, passed_on
 
 _POLL_SECONDS = 0.05
 _TELL_SECONDS = 0.5
-"""After a death, wait this long for others: rank 0 may say the same on the terminal."""
+"""Seconds to wait after a death before reporting it: rank 0 may report it on the terminal itself."""
 _GRACE_SECONDS = 8.0
-"""After a death, the time in which the others find out by themselves."""
+"""Seconds that the other ranks have after a death to end by themselves."""
 _TERM_SECONDS = 2.0
-"""From SIGTERM to SIGKILL, and from a second signal."""
+"""Seconds from SIGTERM to SIGKILL, and from a second signal to SIGKILL."""
 _STOPPED = {128 + number for number in ASKING}
-"""Exit codes of ranks that were asked to stop, and did."""
+"""Exit codes of ranks that stopped on request."""
 
 
 @dataclass
 class RankGroup:
-    """The ranks of one start, in their order."""
+    """The ranks of one start, in rank order."""
 
     processes: Sequence[Process]
     logs: Logs
@@ -42,19 +42,19 @@ class RankGroup:
     _ended: dict[int, int] = field(default_factory=dict)
     """Exit codes, in the order in which ranks ended."""
     _killed: set[int] = field(default_factory=set)
-    """Ranks that we had to kill."""
+    """Ranks that this process killed."""
     _told: bool = False
-    """Whether enough has been said of how ranks ended."""
+    """True once the reason of the end has been reported, by this process or by rank 0."""
     _termed: bool = False
     _passed: int = 0
-    """How many signals have been passed on."""
+    """Number of signals passed on."""
     _failed_at: float | None = None
     _left_at: float | None = None
-    """When the ranks were told to leave at once."""
+    """Time at which ranks were first asked to leave at once."""
     _oom_kills: int = field(default_factory=lambda: _oom_kills())
 
     def wait(self) -> int:
-        """Wait until all have ended, and see to it when one dies; returns the command's exit code."""
+        """Wait until all ranks have ended, handle deaths, and return the command's exit code."""
         while len(self._ended) < len(self.processes):
             time.sleep(_POLL_SECONDS)
             self.logs.settle()
@@ -72,12 +72,12 @@ class RankGroup:
         return self._code()
 
     def kill(self) -> None:
-        """End whatever is left, and what it has started."""
+        """Kill all remaining ranks and their children."""
         for process in self.processes:
             process.end()
 
     def _pass_on(self) -> None:
-        """Pass on what signals ask for; whoever does not leave when it is to leave at once is killed."""
+        """Pass on the signals received; after a second signal, kill ranks that do not leave in time."""
         wanted = passed_on(self.asked.heard)
         for number in wanted[self._passed :]:
             self._signal(number)
@@ -89,7 +89,7 @@ class RankGroup:
             self._kill_rest()
 
     def _see_to_death(self) -> None:
-        """Tell whose death came first, and end those who do not end by themselves."""
+        """Report which rank died first, and end ranks that do not end by themselves."""
         self._failed_at = self._failed_at or time.monotonic()
         elapsed = time.monotonic() - self._failed_at
         if not self._told and elapsed > (_GRACE_SECONDS if self._culprit() is None else _TELL_SECONDS):
@@ -102,15 +102,15 @@ class RankGroup:
             self._signal(signal.SIGTERM)
         if elapsed > _GRACE_SECONDS + _TERM_SECONDS:
             for rank in self._living():
-                say(f"rank {rank} did not end and was killed")
+                say(f"rank {rank} did not end; killed it")
             self._kill_rest()
 
     def _suspend(self) -> None:
-        """Stop all ranks, then this process, until somebody lets it go on (the shell's Ctrl-Z and fg)."""
+        """Stop all ranks, then this process, until it is resumed (the shell's Ctrl-Z and fg)."""
         keeper, *others = self.processes
         for process in others:
             process.send(signal.SIGSTOP)
-        time.sleep(_POLL_SECONDS)  # the keeper of the store answers what they have asked
+        time.sleep(_POLL_SECONDS)  # the rank that hosts the store first answers requests of the others
         keeper.send(signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
         self._signal(signal.SIGCONT)
@@ -123,7 +123,7 @@ class RankGroup:
                 self.logs.foot(rank, how(code))
 
     def _failed(self) -> list[int]:
-        """Ranks that ended as they should not, in that order; those that stopped when asked to did well."""
+        """Return ranks that failed, in the order of their ends; stopping on request is no failure."""
         return [
             rank
             for rank, code in self._ended.items()
@@ -131,12 +131,14 @@ class RankGroup:
         ]
 
     def _culprit(self) -> int | None:
-        """The first rank that ended for its own reasons; None while there are only others to be seen.
+        """Return the first rank that ended for its own reasons; None if there is no such rank yet.
 
-        A rank that ends because of another has an exit code of its own. Rank 0 speaks on the terminal, where
-        its exit codes 1 and 2 need no explanation; a mistake that it tells is the others' as well.
+        A rank that ends because of another has a special exit code. Rank 0 prints on the terminal, where its
+        exit codes 1 and 2 need no explanation. If rank 0 reports a user's mistake, the other ranks made the
+        same.
         """
-        for rank in sorted(self._failed(), key=lambda rank: self._ended[rank] == 1):  # the telling ones first
+        # the informative exit codes first
+        for rank in sorted(self._failed(), key=lambda rank: self._ended[rank] == 1):
             code = self._ended[rank]
             if rank in self._killed or code == ANOTHER_RANK_EXIT:
                 continue
@@ -148,14 +150,14 @@ class RankGroup:
         failed, asked = self._failed(), self.asked.first
         codes = [self._ended[rank] for rank in failed if rank not in self._killed]
         if asked is not None and 2 not in codes:
-            # ranks that wait for one that has left end as if it had died
+            # ranks that wait for a rank that left end as if it had died
             return 128 + asked if any(self._ended.values()) else 0
         if not failed:
             return 0
         return 2 if 2 in codes else codes[0] if codes[:1] and codes[0] in _STOPPED else 1
 
     def _tell(self) -> None:
-        """Say which rank died, and of what."""
+        """Report which rank died, and the reason."""
         rank = self._culprit()
         if rank is None:
             return
@@ -163,26 +165,26 @@ class RankGroup:
         sentence = f"rank {rank} {how(code)}"
         if code == -signal.SIGKILL:
             if _oom_kills() > self._oom_kills:
-                sentence += ", by the kernel, for want of memory"
+                sentence += ", by the kernel: out of memory"
             else:
-                sentence += " (if nobody did that, memory may have run out: see the kernel's log)"
+                sentence += " (by another process, or for lack of memory: see the kernel's log)"
         lines = self.logs.tail(rank) if rank else []
         say(sentence + (f"; the last lines of {self.logs.where(rank)}:" if lines else ""))
         for line in lines:
             _print(f"  {line}")
 
     def _tell_left(self) -> None:
-        """Say that all left at once, unless rank 0 has: it alone knows whether it had saved before."""
+        """Report that all ranks left at once, unless rank 0, which knows about its checkpoint, did."""
         if 0 in self._killed:
-            say("left at once; nothing since the last checkpoint is kept")
+            say("left at once; progress since the last checkpoint is lost")
         elif self._ended[0] < 0:
             say("left at once")
 
     def _end_stopped(self) -> None:
-        """Kill ranks that are stopped: they cannot end by themselves."""
+        """Kill stopped ranks: they cannot end by themselves."""
         for rank, process in enumerate(self.processes):
             if rank not in self._ended and is_stopped(process.pid):
-                say(f"rank {rank} stands still, stopped by a signal, and was killed")
+                say(f"rank {rank} was stopped by a signal; killed it")
                 self._killed.add(rank)
                 process.send(signal.SIGKILL)
 
@@ -200,7 +202,7 @@ class RankGroup:
 
 
 def _oom_kills() -> int:
-    """Processes that the kernel has ended for want of memory since it started; 0 where it does not say."""
+    """Number of processes that the kernel's OOM killer has ended since boot; 0 if unknown."""
     try:
         text = Path("/proc/vmstat").read_text()
     except OSError:
@@ -209,12 +211,12 @@ def _oom_kills() -> int:
 
 
 def say(sentence: str) -> None:
-    """A sentence on standard error, unless that is gone."""
-    # a rank that was killed may have left the cursor hidden
+    """Print a sentence on standard error; a closed terminal is ignored."""
+    # A rank that was killed may have left the cursor hidden.
     shown = "\x1b[?25h" if sys.stderr.isatty() else ""
     _print(f"{shown}cotswold: {sentence}")
 
 
 def _print(line: str) -> None:
-    with suppress(OSError):  # a terminal that was closed must not end the ranks
+    with suppress(OSError):  # a closed terminal must not end the ranks
         print(line, file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""Where a process stands among the ranks that join: as a launcher says, or a process group that exists.
+"""The place of a process among the ranks that join: given by a launcher, or by an existing process group.
 
-Knows: worlds, torch's process groups and their stores, what ranks of a group tell each other at the start.
-Does not know: beats, facts, how ranks meet.
+Knows: worlds, torch's process groups and their stores, the secret that ranks of a group share at the start.
+Does not know: beats, facts, the rendezvous.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _SECRET_BYTES = 32
 
 @dataclass(frozen=True)
 class Place:
-    """This process as ``rank`` among those that join, which sentences call by ``numbers``.
+    """This process as ``rank`` among the ranks that join; sentences call them by ``numbers``.
 
-    They find each other through ``door``, a store or the world that has its address; ``master`` says in words
-    where that is. The process of the rank ``keeper`` keeps it, that of none of them if None. ``job`` and
-    ``token`` are the same on all of them, and ``job`` on no others.
+    The ranks find each other through ``door``: a store, or the world that has its address. ``master``
+    describes the location of the store. ``keeper`` is the rank whose process hosts it, None if no rank does.
+    ``job`` and ``token`` are equal on all of these ranks; ``job`` is unique to them.
     """
 
     rank: int
@@ -47,21 +47,21 @@ class Place:
 
     @property
     def size(self) -> int:
-        """How many join."""
+        """Number of ranks that join."""
         return len(self.numbers)
 
     @property
     def names(self) -> list[str]:
-        """What sentences call them before each has told its host: where rank 0 is may be known."""
+        """Names of the ranks in sentences before they have reported their hosts."""
         first, *others = (f"rank {number}" for number in self.numbers)
         return [f"{first} on {self.door.host}" if isinstance(self.door, World) else first, *others]
 
 
 def place_in_world(world: World, store: Store | None, token: Token | None) -> Place:
-    """As the launcher says. Raises LaunchError without a token."""
+    """Return the place that the launcher describes; LaunchError without a token."""
     if token is None:
         raise LaunchError(
-            "the ranks have no secret in common by which they know each other; set the same on all, as in "
+            "the ranks share no secret with which to authenticate each other; set the same on all, as in "
             f"export {TOKEN}=$(openssl rand -hex 32) before the launcher"
         )
     return Place(
@@ -79,10 +79,11 @@ def place_in_world(world: World, store: Store | None, token: Token | None) -> Pl
 def place_in_group(
     group: dist.ProcessGroup | None, store: Store | None, token: Token | None, arrival_seconds: float
 ) -> Place:
-    """As one of a process group, by default the job's; all of its ranks call this.
+    """Return the place in a process group, by default the default group; all of its ranks call this.
 
-    Without a token rank 0 of the group draws one and sends it through the group: whoever can read that may
-    change what the ranks compute anyway. Raises RankError if not all come within ``arrival_seconds``.
+    Without a token rank 0 of the group draws one and sends it through the group: a reader of the group's
+    traffic can change what the ranks compute in any case. Raises RankError if a rank is missing after
+    ``arrival_seconds``.
     """
     group = group if group is not None else dist.group.WORLD
     assert group is not None, "there is a default group"
@@ -100,7 +101,7 @@ def place_in_group(
 
 
 def _from_first(ours: bytes, group: dist.ProcessGroup, arrival_seconds: float) -> bytes:
-    """What rank 0 of a group has, on all of its ranks."""
+    """Broadcast the bytes of rank 0 to all ranks of the group."""
     device = "cpu" if "cpu" in dist.get_backend_config(group) else f"cuda:{torch.cuda.current_device()}"
     told = torch.frombuffer(bytearray(ours), dtype=torch.uint8).to(device)
     try:
@@ -110,6 +111,6 @@ def _from_first(ours: bytes, group: dist.ProcessGroup, arrival_seconds: float) -
     except RuntimeError as error:
         raise RankError(
             f"not all {group.size()} ranks of the process group have joined within {arrival_seconds:.3g} s "
-            f"({' '.join(str(error).split())[:200]}); all must call it"
+            f"({' '.join(str(error).split())[:200]}); all ranks must call join"
         ) from error
     return told.cpu().numpy().tobytes()

@@ -1,6 +1,6 @@
-"""What this process says on a terminal, kept in its log as well where it has one.
+"""Copy this process's terminal messages to its log file.
 
-Knows: the variable in which a parent names an open file. Does not know: who speaks, where the file lies.
+Knows: the variable in which a parent passes an open file. Does not know: the callers, the file's path.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ VARIABLE = "COTSWOLD_LOG"
 
 
 def handed(file: int) -> str:
-    """The variable's value for a child that inherits this descriptor."""
+    """Return the variable's value for a child that inherits this descriptor."""
     found = os.fstat(file)
     return f"{file} {found.st_dev} {found.st_ino}"
 
 
 def keep(text: str, environ: Mapping[str, str] = os.environ) -> None:
-    """Append lines to this process's log, if it has one; a log that cannot be written fails nobody."""
+    """Append lines to this process's log, if it has one; write errors are ignored."""
     if VARIABLE not in environ:
         return
     file, *place = map(int, environ[VARIABLE].split())
     try:
         found = os.fstat(file)
-        # children inherit the variable, and may have another file under that number, or none
+        # Children inherit the variable; the descriptor may be closed or refer to another file there.
         if [found.st_dev, found.st_ino] == place:
             os.write(file, (text.rstrip("\n") + "\n").encode("utf-8", "backslashreplace"))
     except OSError:
@@ -33,7 +33,10 @@ def keep(text: str, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def say(sentence: str) -> None:
-    """A sentence on standard error and in the log, from any thread; a terminal that is gone fails nobody."""
+    """Print a sentence on standard error and append it to the log, from any thread.
+
+    A closed terminal is ignored.
+    """
     line = f"cotswold: {sentence}\n"
     with suppress(OSError):
         os.write(2, line.encode("utf-8", "backslashreplace"))

@@ -1,11 +1,10 @@
-"""How ranks meet in a store: who opens it, who is which rank, whether all see the same.
+"""Rendezvous of ranks in a store: rank 0 opens the session, each rank claims its number, all compare claims.
 
 Knows: names and texts in the store, signatures, identities of processes. Does not know: how the store is
 reached, beats, process groups.
 
-Rank 0 opens the meeting: it draws a number that nobody has had before, and signs it with the run's token. The
-key of all that is signed from then on is derived from both, so nothing counts that was written at another
-start.
+Rank 0 opens the session: it draws a nonce and signs it with the run's token. The key of all later signatures
+is derived from the token and the nonce, so texts of earlier starts are ignored.
 """
 
 from __future__ import annotations
@@ -40,24 +39,24 @@ _OPEN, _ROLL = "open", "roll"
 
 @dataclass(frozen=True)
 class Opening:
-    """What rank 0 says first: how many ranks there are, and a number that belongs to this start alone."""
+    """The first message of rank 0: the number of ranks, and a nonce for this start alone."""
 
     size: int
     nonce: str
 
     def dumps(self) -> str:
-        """As text for the store."""
+        """Serialise for the store."""
         return json.dumps([self.size, self.nonce])
 
     @classmethod
     def loads(cls, text: str) -> Opening:
-        """From the store's text."""
+        """Parse the store's text."""
         return cls(*json.loads(text))
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """The store in which the ranks of one start meet, as torch has it and with its texts signed."""
+    """The session of one start: torch's store, and the same store with signed texts."""
 
     raw: Store
     signed: SignedStore
@@ -66,9 +65,9 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """The meeting of one rank of ``size`` with the others, over ``connections`` to one store.
+    """The rendezvous of one rank of ``size`` with the others, over ``connections`` to one store.
 
-    ``job`` tells this start from any other in the same store that has the same ``token``.
+    ``job`` distinguishes this start from others that use the same store and ``token``.
     """
 
     rank: int
@@ -81,29 +80,29 @@ class Rendezvous:
     _warned: threading.Event = field(default_factory=threading.Event)
 
     def meet(self) -> Meeting:
-        """Open the store as rank 0, or find it opened; raises RankError if it cannot be reached in time."""
+        """Open the session as rank 0, or find it; RankError if the store cannot be reached in time."""
         store, within = self.connections.first(), self.waiting.within
         if self.rank == 0:
             return within(lambda: self._open(store))
         public = self._public(store)
         while (opening := within(lambda: self._opened(public))) is None:
             self.waiting.again(
-                "which has not come, or has another token; give all ranks the same COTSWOLD_TOKEN"
+                "which has not arrived or uses another token; give all ranks the same COTSWOLD_TOKEN"
             )
         return self._meeting(store, opening)
 
     def again(self, meeting: Meeting) -> SignedStore:
-        """The same by a connection of its own."""
+        """Return the session's signed store over a separate connection."""
         return self._meeting(self.connections.another(), meeting.opening).signed
 
     def claim(self, meeting: Meeting, facts: Mapping[str, str]) -> None:
-        """Say that this process is this rank; LaunchError if another is, or the number of ranks differs."""
+        """Claim this rank; LaunchError if another process holds it, or if the number of ranks differs."""
         size, within = meeting.opening.size, self.waiting.within
         if size != self.size:
             said = f"{self.waiting.me} was started as one of {self.size} ranks, rank 0 as one of {size}"
             verdict = Verdict(self.rank, said, silent=False).dumps()
             within(lambda: meeting.signed.write_first(END, verdict))
-            raise LaunchError(f"{said}; start all with the same number")
+            raise LaunchError(f"{said}; start all ranks with the same number")
         claim = json.dumps(
             {
                 "host": self.host,
@@ -117,12 +116,12 @@ class Rendezvous:
         if holder != claim:
             other = json.loads(holder)
             raise LaunchError(
-                f"rank {self.rank} is taken: process {other['pid']} on {other['host']} has joined as it; "
-                "give each process a rank of its own, and each job a port of its own"
+                f"rank {self.rank} is taken: process {other['pid']} on {other['host']} has joined with it; "
+                "give each process a different rank, and each job a different port"
             )
 
     def members(self, meeting: Meeting) -> list[dict[str, Any]]:
-        """What all ranks claim to be, once rank 0 has seen each claim: so none is of an earlier start."""
+        """Return the claims of all ranks, once rank 0 has seen the same: none is of an earlier start."""
         names, within = [_member(rank) for rank in range(self.size)], self.waiting.within
         while True:
             claims = within(lambda: meeting.signed.read(names))
@@ -134,7 +133,7 @@ class Rendezvous:
             self.waiting.again("which does not see the same ranks")
 
     def _public(self, store: Store) -> SignedStore:
-        """Where the opening is; a job that meets another's store by mistake does not read its names."""
+        """Store of the opening message; its names depend on the job, so that jobs stay apart."""
         place = PrefixStore(f"cotswold {self.job}", store)
         return SignedStore(place, self.token.derive(f"launch {self.job}"), self._warn)
 
@@ -157,15 +156,16 @@ class Rendezvous:
         return None if text is None else Opening.loads(text)
 
     def _warn(self, name: str) -> None:
-        """Say once that somebody else writes into the store."""
+        """Report once that another process writes into the store."""
         if not self._warned.is_set():
             self._warned.set()
             own_log.say(
-                f"what stands in the ranks' store at {self.waiting.master} under {name!r} is not signed with "
-                "this run's token, and is ignored: a stranger writes there, or the ranks' tokens differ"
+                f"what the ranks' store at {self.waiting.master} holds under {name!r} is not signed with "
+                "this run's token, and is ignored; another program writes there, or the ranks' tokens "
+                "differ"
             )
 
 
 def _member(rank: int) -> str:
-    """Where a rank claims to be that one."""
+    """Name under which a rank's claim is stored."""
     return f"member/{rank}"

@@ -1,6 +1,6 @@
-"""What signals ask of the parent of local ranks.
+"""Signals to the parent of local ranks, and the signals that it passes on.
 
-Knows: signals, when they came, what the shell's Ctrl-C, Ctrl-Z and hanging up send. Does not know: ranks.
+Knows: signals, their times, what the shell's Ctrl-C, Ctrl-Z and hangup send. Does not know: ranks.
 """
 
 from __future__ import annotations
@@ -12,29 +12,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that ask to save and stop; any second one asks to leave at once."""
+"""Signals that request to save and stop; a second one requests to leave at once."""
 ECHO_SECONDS = 0.3
-"""The same signal again within a moment is one wish: `timeout` and batch systems send it to a process and to
-its group."""
+"""Seconds within which a repeated signal counts as the same request.
+
+`timeout` and batch systems send a signal to a process and to its group.
+"""
 
 
 @dataclass
 class Asked:
-    """What has been asked so far."""
+    """Requests received so far."""
 
     heard: list[tuple[int, float]] = field(default_factory=list)
-    """Signals that ask to stop, and when each came, in seconds."""
+    """Signals that request a stop, each with its time in seconds."""
     suspended: bool = False
-    """Whether a Ctrl-Z waits to be obeyed."""
+    """True while a Ctrl-Z is pending."""
 
     @property
     def first(self) -> int | None:
-        """The signal that came first; the exit code tells it."""
+        """The first signal received; it determines the exit code."""
         return self.heard[0][0] if self.heard else None
 
     @contextmanager
     def listening(self) -> Iterator[Asked]:
-        """Listen to signals inside a `with` block; what `nohup` or a script's `&` ignores stays ignored."""
+        """Handle signals inside a `with` block; signals ignored by `nohup` or a script's `&` stay ignored."""
         before = {number: signal.getsignal(number) for number in (*ASKING, signal.SIGTSTP)}
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._hear)
@@ -56,10 +58,10 @@ class Asked:
 
 
 def passed_on(heard: Sequence[tuple[int, float]]) -> list[int]:
-    """The signals that ranks are to get for those that came: one to save and stop, a second to leave.
+    """Return the signals that ranks receive for those that came: one to save and stop, a second to leave.
 
-    The second is another than the first, so that no rank takes it for an echo. Hanging up asks them for what
-    SIGTERM asks, and is never the second: it comes by itself when a terminal closes.
+    The second differs from the first, so that no rank takes it for an echo. A hangup is passed on as SIGTERM,
+    and never counts as the second signal: closing a terminal sends it automatically.
     """
     if not heard:
         return []

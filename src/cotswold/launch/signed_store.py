@@ -1,11 +1,11 @@
-"""The ranks' store, in which only what a holder of the run's token has written counts.
+"""The ranks' store, in which only texts signed with the run's token count.
 
-Knows: stores, signatures. Does not know: what the texts mean, how the store came about.
+Knows: stores, signatures. Does not know: the texts' meaning, how the store was created.
 
-Whoever reaches the port can write into a store of torch: it asks for no password. So each text is signed
-together with its name, by a key that holds for one start of the ranks: what a stranger writes, or repeats
-from another name or another start, is ignored. That somebody overwrites or deletes a text cannot be prevented
-here.
+A torch store asks for no password: any process that reaches its port can write into it. So each text is
+signed together with its name, with a key that is valid for one start of the ranks. Texts written by
+strangers, or replayed from another name or an earlier start, are ignored. Overwriting or deleting texts
+cannot be prevented here.
 """
 
 from __future__ import annotations
@@ -19,30 +19,33 @@ if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]  # documented, not in __all__
 
 _EMPTY = ""
-"""What stands for a name of which nobody has said anything yet: reading a name that is not there waits."""
+"""Text of a name that is not written yet; torch's `get` waits for a name that is missing."""
 
 
 class SignedStore:
-    """Texts by name in ``store``, signed with ``key``; ``warn`` hears the names under which others write."""
+    """Signed texts by name in ``store``.
+
+    Texts are signed with ``key``; ``warn`` receives the name of each text that is not.
+    """
 
     def __init__(self, store: Store, key: bytes, warn: Callable[[str], None]) -> None:
         self._store, self._key, self._warn = store, key, warn
 
     def prepare(self, names: Sequence[str]) -> None:
-        """Make names so that `read` does not wait for them."""
+        """Create names so that `read` does not wait for them."""
         for name in names:
             self._store.set(name, _EMPTY)
 
     def has(self, name: str) -> bool:
-        """Whether anything is there under a name, by whomever."""
+        """True if any text is stored under a name, signed or not."""
         return bool(self._store.check([name]))
 
     def write(self, name: str, text: str) -> None:
-        """Have ``name`` say this."""
+        """Store a signed text under ``name``."""
         self._store.set(name, self._signed(name, text))
 
     def write_first(self, name: str, text: str) -> str:
-        """Have ``name`` say this unless somebody with the key has said something; returns what it says."""
+        """Store a signed text under ``name`` unless there is one; return the stored text."""
         ours = self._signed(name, text)
         there = self._store.compare_set(name, _EMPTY, ours)
         if there == ours.encode():
@@ -54,7 +57,7 @@ class SignedStore:
         return said
 
     def read(self, names: Sequence[str]) -> list[str | None]:
-        """What each name says; None where nothing does that is signed. Waits for names that are not there."""
+        """Return the text of each name, None if it is not signed. Waits for names that are missing."""
         values = self._store.multi_get(list(names))
         return [self._verified(name, value) for name, value in zip(names, values, strict=True)]
 

@@ -1,6 +1,6 @@
-"""Connections to the store through which ranks find each other: by an address, or by a store that is there.
+"""Open connections to the store through which ranks find each other: by address, or from an existing store.
 
-Knows: torch's stores, who keeps one, sockets. Does not know: what is written in them, beats.
+Knows: torch's stores, which process hosts one, sockets. Does not know: the store's contents, beats.
 """
 
 from __future__ import annotations
@@ -25,42 +25,45 @@ from cotswold.launch.join_timeout import Waiting
 from cotswold.launch.world import INTERFACE, World
 
 _CALL = timedelta(seconds=10)
-"""The most that one call of the store takes while its keeper lives."""
+"""Timeout of one call while the process that hosts the store is alive."""
 
 
 class Connections(Protocol):
-    """Opens connections: calls on one wait for each other, so a rank's heartbeat has one of its own."""
+    """Opens connections to one store.
+
+    Calls on one connection wait for each other, so a rank's heartbeat needs a connection for itself.
+    """
 
     def first(self) -> Store:
-        """The first connection; RankError if the store cannot be reached in time."""
+        """Open the first connection; RankError if the store cannot be reached in time."""
 
     def another(self) -> Store:
-        """One more, once there is a first."""
+        """Open a further connection after the first."""
 
 
 @dataclass
 class ByAddress:
-    """The TCPStore at the world's address; rank 0 keeps it unless the launcher does."""
+    """Connections to the TCPStore at the world's address; rank 0 hosts it unless the launcher does."""
 
     world: World
     waiting: Waiting
     _address: str = ""
-    """Where the first connection has led."""
+    """Address that the first connection reached."""
 
     def first(self) -> TCPStore:
-        """The store itself in the process that keeps it."""
+        """Create the store if this process hosts it, otherwise connect to it."""
         if self.world.rank == 0 and not self.world.hosted:
             tcp = self._keep()
         else:
             self._reach()
-            # rank 0 may have inherited a socket that listens, and import torch before it answers
+            # Rank 0 may have inherited the listening socket, and imports torch before it answers.
             seconds = max(self.waiting.deadline - time.monotonic(), self.waiting.timeout_seconds)
             tcp = self._connect(self._address_of_keeper(), seconds)
         self._address = tcp.host
         return tcp
 
     def another(self) -> TCPStore:
-        """By the address to which the first has led."""
+        """Connect to the address that the first connection reached."""
         return self._connect(self._address, self.waiting.timeout_seconds)
 
     def _connect(self, address: str, seconds: float) -> TCPStore:
@@ -90,51 +93,51 @@ class ByAddress:
                 is_master=True,
                 wait_for_workers=False,
                 timeout=_CALL,
-                master_listen_fd=listener,  # torch would listen on all interfaces; it closes this one
+                master_listen_fd=listener,  # torch would listen on all interfaces; it closes this descriptor
             )
         except (DistNetworkError, OSError) as error:
             said = " ".join((getattr(error, "strerror", None) or str(error)).split())[:200]
             if getattr(error, "errno", None) == errno.EADDRINUSE:
                 said = "the port is taken"
             raise RankError(
-                f"{self.waiting.me} cannot keep the ranks' store at {world.master} ({said}); choose another "
+                f"{self.waiting.me} cannot host the ranks' store at {world.master} ({said}); choose another "
                 "port with MASTER_PORT, or an address of this host with MASTER_ADDR"
             ) from error
 
     def _reach(self) -> None:
-        """Knock until somebody listens: in Python, where signals are heard and nothing is logged."""
+        """Retry until the port accepts a connection; in Python, which handles signals and logs nothing."""
         while True:
             try:
                 seconds = min(max(self.waiting.deadline - time.monotonic(), 0.1), 5.0)
                 socket.create_connection((self._address_of_keeper(), self.world.port), seconds).close()
                 return
-            except (OSError, UnicodeError) as error:  # the latter for what cannot be a name
+            except (OSError, UnicodeError) as error:  # UnicodeError: the text cannot be a host name
                 self.waiting.again(f"which cannot be reached ({getattr(error, 'strerror', None) or error})")
 
 
 @dataclass(frozen=True)
 class ByStore:
-    """A store of torch that others have made and keep; its own connection and timeout stay as they are."""
+    """Connections to an existing torch store; its own connection and timeout stay unchanged."""
 
     store: Store
     waiting: Waiting
 
     def first(self) -> Store:
-        """A connection of our own to the same store."""
+        """Open a separate connection to the same store."""
         return self.another()
 
     def another(self) -> Store:
-        """One more."""
+        """Open a further connection to the same store."""
         connection: Store = self.waiting.within(self.store.clone)  # type: ignore[attr-defined]  # torch has no type for it
         connection.set_timeout(_CALL)
         return connection
 
 
 def connections_to(door: World | Store, waiting: Waiting) -> Connections:
-    """To the store at a world's address, or to one that is given."""
+    """Return connections to the store at a world's address, or to a given store."""
     return ByAddress(door, waiting) if isinstance(door, World) else ByStore(door, waiting)
 
 
 def _chosen_interface() -> str:
-    """The network interface that the user has chosen for Gloo; "" without one."""
+    """Network interface that the user chose for Gloo; "" without one."""
     return os.environ.get(INTERFACE, "").partition(",")[0]

@@ -1,7 +1,7 @@
-"""Which rank this process is, told by the environment of whatever started it.
+"""The rank of this process, read from the environment variables of its launcher.
 
-Knows: the variables of our own launcher, torchrun, Open MPI, MPICH and Intel MPI, and Slurm. Does not know:
-sockets, torch, what the ranks do.
+Knows: the variables of Cotswold's own launcher, torchrun, Open MPI, MPICH and Intel MPI, and Slurm. Does not
+know: sockets, torch, what the ranks do.
 """
 
 from __future__ import annotations
@@ -17,22 +17,28 @@ from cotswold.host import interface_to
 
 LOOPBACK = "127.0.0.1"
 INTERFACE = "GLOO_SOCKET_IFNAME"
-"""The variable in which a user names the network interface of the ranks."""
+"""Variable with which a user chooses the network interface of the ranks."""
 _PORTS = range(15000, 32000)
-"""Ports that Linux does not hand out by itself, so that one derived from a job's name is seldom taken."""
+"""Ports outside Linux's ephemeral range, so that a port derived from a job's name is seldom taken."""
 _SPECIAL_STEPS = 0xFFFFFFF0
-"""Slurm numbers steps that nobody asked for (batch scripts, interactive shells) from here on."""
+"""First number of Slurm's special steps (batch scripts, interactive shells)."""
 
 
 @dataclass(frozen=True)
 class World:
     """The place of this process among all ranks of a job.
 
-    ``local_rank`` of ``local_size`` counts the ranks on this host; ``master`` is "host:port" of the store
-    through which the ranks find each other; ``launcher`` names who started them. ``job`` tells this start
-    from any other that may use the same port. ``hosted``: the launcher itself keeps the store, otherwise rank
-    0 does, on the listening socket ``listener`` if it inherited one. Without the process ``parent`` this one
-    must not live.
+    Attributes:
+        rank: Number of this process, from 0.
+        size: Number of ranks.
+        local_rank: Number of this process among the ranks on its host.
+        local_size: Number of ranks on this host.
+        master: Address ("host:port") of the store through which the ranks find each other.
+        launcher: Name of the program that started the ranks.
+        job: Text that distinguishes this start from others that may use the same port.
+        hosted: True if the launcher hosts the store; otherwise rank 0 does.
+        listener: Descriptor of the listening socket that rank 0 inherited, if any.
+        parent: Process id without which this process must not live.
     """
 
     rank: int
@@ -50,30 +56,40 @@ class World:
         if not 0 <= self.rank < self.size or not 0 <= self.local_rank < self.local_size <= self.size:
             raise LaunchError(
                 f"{self.launcher} says that this is rank {self.rank} of {self.size}, {self.local_rank} of "
-                f"{self.local_size} on its host, which cannot be; look at the variables that it sets"
+                f"{self.local_size} on its host, which is impossible; check the variables that it sets"
             )
 
         if not 0 < self.port < 65536:
-            raise LaunchError(f"{self.master} has no port from 1 to 65535; choose one of these")
+            raise LaunchError(f"{self.master} has no port from 1 to 65535; choose one")
 
     @property
     def host(self) -> str:
-        """Where the store is: the host of ``master``."""
+        """Host of the store."""
         return self.master.rpartition(":")[0].strip("[]")
 
     @property
     def port(self) -> int:
-        """Where the store is: the port of ``master``."""
+        """Port of the store."""
         return int(self.master.rpartition(":")[2])
 
 
 def world_of(environ: Mapping[str, str], parent: int | None = None) -> World | None:
-    """The place of this process by its environment; None if it was started alone.
+    """Read the place of this process from its environment; None if it was started alone.
 
-    Asked in this order: our own variables (COTSWOLD_RANK ...), torchrun's (RANK, WORLD_SIZE ...), Open MPI's,
-    those of MPICH and Intel MPI, Slurm's inside an srun step. The shell of an sbatch or salloc is no rank.
-    ``parent`` is the process that started this one, os.getppid() by default: MPICH names its jobs nowhere;
-    but the ranks of one host have one parent. Raises LaunchError where a variable is missing or is no number.
+    The variables are tried in this order: Cotswold's (COTSWOLD_RANK ...), torchrun's (RANK, WORLD_SIZE ...),
+    Open MPI's, MPICH's and Intel MPI's, Slurm's inside an srun step. The shell of an sbatch or salloc is no
+    rank.
+
+    Args:
+        environ: Environment variables.
+        parent: Process id of the parent (default: ``os.getppid()``). MPICH does not name its jobs, but the
+            ranks of one host have one parent.
+
+    Returns:
+        The place of this process, or None.
+
+    Raises:
+        LaunchError: A variable is missing, or is no number.
     """
     for read in (_own, _torchrun, _open_mpi):
         if (world := read(environ)) is not None:
@@ -82,11 +98,20 @@ def world_of(environ: Mapping[str, str], parent: int | None = None) -> World | N
 
 
 def threads_of(world: World, cores: int, environ: Mapping[str, str]) -> int:
-    """Threads for this rank: the cores it may use divided by the ranks of its host, at least 1.
+    """Number of threads for this rank: the available cores divided by the ranks of its host, at least 1.
 
-    OMP_NUM_THREADS is obeyed, with one exception: torchrun sets it to 1 where the user has not and starts
-    more than one rank, so a 1 under torchrun is taken for torchrun's own, and cores are divided. Who wants
-    one thread there sets ``threads`` in the recipe. srun's --cpus-per-task counts as cores of each rank.
+    OMP_NUM_THREADS takes precedence, with one exception. torchrun sets it to 1 if the user has not set it and
+    starts more than one rank, so a 1 under torchrun counts as torchrun's default, and cores are divided. To
+    use one thread there, set ``threads`` in the recipe. srun's --cpus-per-task is the number of cores of each
+    rank.
+
+    Args:
+        world: The place of this process.
+        cores: Number of cores that this process may use.
+        environ: Environment variables.
+
+    Returns:
+        The number of threads.
     """
     chosen = environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     defaulted = chosen == "1" and "TORCHELASTIC_RUN_ID" in environ and world.local_size > 1
@@ -99,11 +124,19 @@ def threads_of(world: World, cores: int, environ: Mapping[str, str]) -> int:
 
 
 def settings_of(world: World, cores: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables that torch must find in a rank's environment before it is imported.
+    """Variables that must be in a rank's environment before torch is imported.
 
-    Its threads; and, unless the user chose, the network interface that reaches rank 0, and no warnings of
-    torch's sockets: when a rank dies, each of the others would print thirty lines of addresses around our
-    one sentence.
+    They set the number of threads and, unless the user chose one, the network interface that reaches rank 0.
+    They also silence warnings of torch's sockets: when a rank dies, each other rank would print thirty lines
+    of addresses around the one sentence that matters.
+
+    Args:
+        world: The place of this process.
+        cores: Number of cores that this process may use.
+        environ: Environment variables.
+
+    Returns:
+        Names and values of the variables.
     """
     interface = environ.get(INTERFACE) or interface_to(
         world.host, several_hosts=world.local_size < world.size
@@ -116,18 +149,18 @@ def settings_of(world: World, cores: int, environ: Mapping[str, str]) -> dict[st
 
 
 def launcher_keeps_store(environ: Mapping[str, str]) -> bool:
-    """Whether the store at MASTER_ADDR is torchrun's own, which outlives the ranks."""
+    """True if the store at MASTER_ADDR is torchrun's own, which outlives the ranks."""
     return environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def first_host(nodes: str) -> str:
-    """The first host of Slurm's compressed list: "node[03-05,9],gpu1" begins with node03."""
+    """Return the first host of Slurm's compressed list: "node[03-05,9],gpu1" begins with node03."""
     first = re.split(r",(?![^\[]*\])", nodes)[0]
     return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", first)
 
 
 def derived_port(job: str) -> int:
-    """A port that every rank of a job computes from its name by itself."""
+    """Derive a port from a job's name, so that all ranks compute the same."""
     return _PORTS[zlib.crc32(job.encode()) % len(_PORTS)]
 
 
@@ -151,7 +184,7 @@ def _torchrun(environ: Mapping[str, str]) -> World | None:
     if "RANK" not in environ or "WORLD_SIZE" not in environ:
         return None
     by_torchrun = "TORCHELASTIC_RUN_ID" in environ
-    # a restart by torchrun meets the store of the ranks before it
+    # torchrun restarts ranks with the store of the previous start
     job = f"{environ.get('TORCHELASTIC_RUN_ID', '')}.{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     return World(
         rank=_number(environ, "RANK"),
@@ -159,7 +192,7 @@ def _torchrun(environ: Mapping[str, str]) -> World | None:
         local_rank=_number(environ, "LOCAL_RANK", default=0),
         local_size=_number(environ, "LOCAL_WORLD_SIZE", default=1),
         master=_join(_text(environ, "MASTER_ADDR"), _number(environ, "MASTER_PORT")),
-        launcher="torchrun" if by_torchrun else "whoever set RANK and WORLD_SIZE",
+        launcher="torchrun" if by_torchrun else "the launcher that set RANK and WORLD_SIZE",
         job=job if by_torchrun else "",
         hosted=launcher_keeps_store(environ),
     )
@@ -170,7 +203,7 @@ def _open_mpi(environ: Mapping[str, str]) -> World | None:
         return None
     size = _number(environ, "OMPI_COMM_WORLD_SIZE")
     local_size = _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE")
-    # version 5 gives the name alone, version 4 both
+    # Open MPI 5 sets only the name, Open MPI 4 both.
     job = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid") or ""
     return World(
         rank=_number(environ, "OMPI_COMM_WORLD_RANK"),
@@ -188,7 +221,7 @@ def _mpich(environ: Mapping[str, str], parent: int) -> World | None:
         return None
     size = _number(environ, "PMI_SIZE")
     if _in_step(environ) and "MPI_LOCALRANKID" not in environ:
-        return None  # srun --mpi=pmi2 sets both kinds; its own say more
+        return None  # srun --mpi=pmi2 sets both kinds of variables; Slurm's say more
     local_size = _number(environ, "MPI_LOCALNRANKS", default=1)
     slurm = environ.get("SLURM_JOB_ID")
     job = f"{slurm}.{environ.get('SLURM_RESTART_COUNT', '0')}" if slurm else ""
@@ -208,7 +241,7 @@ def _mpich(environ: Mapping[str, str], parent: int) -> World | None:
 def _slurm(environ: Mapping[str, str]) -> World | None:
     if not _in_step(environ):
         return None
-    # a step may have fewer tasks than its job
+    # A step may have fewer tasks than its job.
     count = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in environ else "SLURM_NTASKS"
     size, local_size = _number(environ, count), _tasks_here(environ)
     parts = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
@@ -225,13 +258,13 @@ def _slurm(environ: Mapping[str, str]) -> World | None:
 
 
 def _in_step(environ: Mapping[str, str]) -> bool:
-    """Whether srun started this process: batch scripts have SLURM_PROCID, too, but no step of their own."""
+    """True if srun started this process; batch scripts have SLURM_PROCID, too, but no step."""
     step = environ.get("SLURM_STEP_ID", environ.get("SLURM_STEPID", ""))
     return "SLURM_PROCID" in environ and step.isdigit() and int(step) < _SPECIAL_STEPS
 
 
 def _tasks_here(environ: Mapping[str, str]) -> int:
-    """Tasks of the step on this host, from "4(x2),3" and the host's number; 1 where Slurm does not say."""
+    """Number of the step's tasks on this host, from "4(x2),3" and the host's number (default: 1)."""
     counts: list[int] = []
     given = environ.get("SLURM_STEP_TASKS_PER_NODE") or environ.get("SLURM_TASKS_PER_NODE") or "1"
     for tasks, hosts in re.findall(r"(\d+)(?:\(x(\d+)\))?", given):
@@ -241,18 +274,18 @@ def _tasks_here(environ: Mapping[str, str]) -> int:
 
 
 def _master(environ: Mapping[str, str], one_host: bool, job: str, how: str) -> str:
-    """Where rank 0 listens: as the user says, else what can be known of the job."""
+    """Address at which rank 0 listens: MASTER_ADDR and MASTER_PORT if set, otherwise derived from the job."""
     nodes = environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST") or ""
     host = environ.get("MASTER_ADDR") or (LOOPBACK if one_host else first_host(nodes))
     if not host:
         raise LaunchError(
-            f"the host of rank 0 is not known to the other hosts; name it, as in {how} MASTER_ADDR=HOST"
+            f"the other hosts do not know the host of rank 0; name it, as in {how} MASTER_ADDR=HOST"
         )
     if environ.get("MASTER_PORT"):
         return _join(host, _number(environ, "MASTER_PORT"))
     if not job:
         raise LaunchError(
-            "the ranks of this job have no number in common to derive a port from; choose a free one, as in "
+            "the ranks of this job share no number from which to derive a port; choose a free one, as in "
             f"{how} MASTER_PORT=29511"
         )
     return _join(host, derived_port(job))
@@ -265,13 +298,13 @@ def _join(host: str, port: int) -> str:
 def _address(text: str, name: str) -> str:
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit():
-        raise LaunchError(f"{name} is {text!r}; write host:port, as in 10.0.0.1:29511")
+        raise LaunchError(f"{name} must be host:port, as in 10.0.0.1:29511, got {text!r}")
     return text
 
 
 def _text(environ: Mapping[str, str], name: str) -> str:
     if not environ.get(name):
-        raise LaunchError(f"this process was started as one rank of several, but {name} is not set; set it")
+        raise LaunchError(f"this process was started as one of several ranks, but {name} is not set; set it")
     return environ[name]
 
 
@@ -280,5 +313,5 @@ def _number(environ: Mapping[str, str], name: str, default: int | None = None) -
         return default
     text = _text(environ, name)
     if not text.isdigit():
-        raise LaunchError(f"{name} is {text!r}, which is no number; set it to one")
+        raise LaunchError(f"{name} must be a whole number, got {text!r}")
     return int(text)

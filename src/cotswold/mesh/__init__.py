@@ -1,4 +1,4 @@
-"""Distributed maps and partitioned networks over torch.distributed."""
+"""Spatially partitioned maps and networks over torch.distributed, with halo exchange."""
 
 from __future__ import annotations
 

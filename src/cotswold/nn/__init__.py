@@ -1,4 +1,4 @@
-"""Layers, stacks and networks for anybody's PyTorch model."""
+"""Layers, sparse autoencoder stacks and dense networks for any PyTorch model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What every layer does to its inputs before an operation sees them.
+"""Input checks and conversions that every layer runs before its operation.
 
-Knows: numbers, shapes and dtypes that a layer accepts, batches of one, autocast, export to ONNX, traces by
-torch.fx, parameters that are sharded. Does not know: the operations.
+Knows: accepted integers, shapes and dtypes, missing batch dimensions, autocast, ONNX export, torch.fx traces,
+sharded parameters. Does not know: the operations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class Layer(nn.Module):
-    """A module whose parameters keep their order in memory, whatever memory format a model converts to."""
+    """A module whose parameters keep their memory layout if the model converts to another memory format."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(lambda values: _in_order(fn, values), recurse)  # type: ignore[no-untyped-call]  # untyped
@@ -30,26 +30,26 @@ class Layer(nn.Module):
 
 
 def _in_order(fn: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
-    """``fn(values)``, contiguous where ``values`` are.
+    """Return ``fn(values)``, contiguous if ``values`` are.
 
     ``model.to(memory_format=torch.channels_last)`` converts every parameter of four or five dimensions.
-    Filters have as many dimensions, and are not the pictures that this order is for.
+    Filters have as many dimensions, but they are not images.
     """
     try:
         found: Tensor | None = fn(values)
     except RuntimeError as error:
         if "channels_last" not in str(error):
             raise
-        found = None  # outside of this block nothing refers to the values, which torch may then swap
+        found = None  # leave the except block, which keeps values referenced, so that torch may swap them
     if found is None:
         found = fn(values.flatten()).view(values.shape)
     return found.contiguous() if values.is_contiguous() and not found.is_contiguous() else found
 
 
 def traced_as_leaf(forward: Callable[Concatenate[M, Tensor, P], Tensor]) -> Callable[..., Tensor]:
-    """A layer's ``forward`` that torch.fx records as one call of the layer, as it does for torch.nn's.
+    """Decorate a layer's ``forward`` so that torch.fx records it as one call, as for layers of torch.nn.
 
-    Raises ExportError where the layer is itself the root of the trace.
+    Raises ExportError if the layer itself is the root of the trace.
     """
 
     @wraps(forward)
@@ -60,7 +60,7 @@ def traced_as_leaf(forward: Callable[Concatenate[M, Tensor, P], Tensor]) -> Call
 
 
 def _recorded(layer: nn.Module, x: fx.Proxy) -> Any:
-    path = x.tracer.path_of_module(layer)  # type: ignore[attr-defined]  # of the subclass that traces modules
+    path = x.tracer.path_of_module(layer)  # type: ignore[attr-defined]  # of the tracer subclass that traces modules
     if not path:
         name = type(layer).__name__
         raise ExportError(
@@ -71,29 +71,29 @@ def _recorded(layer: nn.Module, x: fx.Proxy) -> Any:
 
 
 def _exporting_to_onnx() -> bool:
-    """Whether either exporter is at work; dynamo, which the newer one may use, would take it for False."""
+    """True while either ONNX exporter runs. Dynamo, which the newer one may use, would see False."""
     return torch.onnx.is_in_onnx_export()
 
 
-# what torch.compiler.assume_constant_result does, which imports dynamo for it: a second of every start
-_exporting_to_onnx._dynamo_marked_constant = True  # type: ignore[attr-defined]  # dynamo reads it so
+# same effect as torch.compiler.assume_constant_result, which imports dynamo: one second of every start
+_exporting_to_onnx._dynamo_marked_constant = True  # type: ignore[attr-defined]  # dynamo reads this attribute
 
 
 def refuse_onnx(layer: nn.Module) -> None:
-    """Raise ExportError while an exporter of torch.onnx is at work."""
+    """Raise ExportError during an ONNX export."""
     if _exporting_to_onnx():
         raise ExportError(
-            f"{type(layer).__name__} cannot be exported to ONNX, which has no operators to compute it with; "
+            f"{type(layer).__name__} cannot be exported to ONNX: ONNX has no operator for it; "
             "use torch.export.export instead"
         )
 
 
 def whole(value: object) -> int | None:
-    """A whole number of any library as an int; None for what is none, a bool among them."""
+    """Return an integer of any library as an int, or None for any other value, including a bool."""
     if isinstance(value, bool):
         return None
     try:
-        return operator.index(value)  # type: ignore[arg-type]  # that is what is found out
+        return operator.index(value)  # type: ignore[arg-type]  # the except clause below handles other types
     except TypeError:
         return None
 
@@ -116,7 +116,7 @@ def check_floating(layer: nn.Module, x: Tensor) -> None:
 
 
 def check_dtype(layer: nn.Module, x: Tensor, weight: Tensor) -> None:
-    """Raise GeometryError unless ``x`` and the weights are of one dtype, or become so under autocast."""
+    """Raise GeometryError unless ``x`` and ``weight`` have one dtype, or autocast gives them one."""
     got, wanted = _computed_in(x), _computed_in(weight)
     if got != wanted:
         raise GeometryError(
@@ -126,20 +126,20 @@ def check_dtype(layer: nn.Module, x: Tensor, weight: Tensor) -> None:
 
 
 def check_shape(layer: nn.Module, x: Tensor, shape: Sequence[int]) -> None:
-    """Raise GeometryError unless ``x`` is one input of this shape or a batch of them."""
+    """Raise GeometryError unless ``x`` is one input of ``shape``, or a batch of such inputs."""
     check_tensor(layer, x)
     if x.dim() not in (len(shape), len(shape) + 1) or tuple(x.shape[-len(shape) :]) != tuple(shape):
         wanted, got = (" x ".join(str(int(extent)) for extent in s) for s in (shape, x.shape))
         raise GeometryError(
-            f"{type(layer).__name__} was built for inputs of {wanted}, alone or in a batch, "
-            f"but got {got}; build it for the size of the map that reaches it"
+            f"{type(layer).__name__} expects inputs of {wanted}, with or without a batch dimension, "
+            f"but got {got}; construct it with the size of the map that it receives"
         )
 
 
 def batched(function: Callable[[Tensor], Tensor], x: Tensor, dims: int) -> Tensor:
-    """``function(x)``, where an input of ``dims`` dimensions is a batch of one and comes back without it.
+    """Return ``function(x)``; add a batch dimension if ``x`` lacks one, and remove it from the result.
 
-    ``function`` returns a new tensor, which nothing else refers to.
+    ``function`` must return a new tensor without other references.
     """
     if x.dim() != dims:
         return function(x)
@@ -148,12 +148,12 @@ def batched(function: Callable[[Tensor], Tensor], x: Tensor, dims: int) -> Tenso
 
 
 def shaped(fresh: Tensor, shape: Sequence[int]) -> Tensor:
-    """A new tensor, which nothing else refers to, in another shape; for autograd the result is not a view.
+    """Reshape a new tensor without other references, so that autograd does not see a view.
 
-    ``shape`` adds or drops dimensions of 1. An operation in place rewrites the history of a view, and hooks
-    that were put on the view are lost: FSDP would then free filters that the backward pass reads.
+    ``shape`` adds or drops dimensions of 1. An in-place operation rewrites the history of a view, and hooks
+    registered on the view are lost: FSDP would then free filters that the backward pass reads.
     """
-    if is_traced():  # only this way a trace keeps the number of images open
+    if is_traced():  # only this form keeps the batch size of a trace dynamic
         return fresh.reshape(*shape)
     if tuple(fresh.shape) == tuple(shape):
         return fresh
@@ -162,7 +162,7 @@ def shaped(fresh: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def fill(values: Tensor, drawn: Tensor) -> None:
-    """Copy values that every rank drew alike into a parameter; a sharded one gets its part of rank 0's."""
+    """Copy values, drawn alike on every rank, into a parameter; a sharded one takes its shard of rank 0's."""
     with torch.no_grad():
         if not is_sharded(values):
             values.copy_(drawn)
@@ -175,7 +175,7 @@ def fill(values: Tensor, drawn: Tensor) -> None:
 
 
 def unsharded(values: Tensor) -> Tensor:
-    """The values; of a sharded parameter those of all ranks, which call this together."""
+    """Return the values; of a sharded parameter the full tensor (a collective call on all ranks)."""
     if not is_sharded(values):
         return values
     sharded: Any = values
@@ -184,12 +184,12 @@ def unsharded(values: Tensor) -> Tensor:
 
 
 def is_sharded(values: Tensor) -> Any:
-    """Whether a tensor is a DTensor; asked without an import of torch.distributed.tensor."""
+    """True if a tensor is a DTensor; avoids the import of torch.distributed.tensor."""
     return hasattr(values, "full_tensor")
 
 
 def autocast(*tensors: Tensor) -> list[Tensor]:
-    """Under autocast the tensors in its dtype, as for torch.nn.Conv2d (float64 stays); else untouched."""
+    """Cast tensors to autocast's dtype if enabled, as for torch.nn.Conv2d (float64 stays)."""
     return [t.to(_computed_in(t)) for t in tensors]
 
 

@@ -1,7 +1,7 @@
-"""Fully connected networks: value and gradient of a sum over patterns, in one call on flat parameters.
+"""Fully connected networks: loss and gradient summed over samples, on one flat parameter vector.
 
-Knows: how parameters lie in one vector, what operands must look like. Does not know: how products are
-computed, where patterns come from, optimisers.
+Knows: the layout of parameters in the vector, the operands accepted. Does not know: how products are
+computed, the source of samples, optimisers.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from cotswold.ops.dense import (
 )
 
 _CONVERTED = (torch.uint8, torch.float16, torch.float32, torch.float64)
-"""Types that inputs may have."""
+"""Input dtypes accepted."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A matrix or a vector of parameters: its name, its shape, where it begins in the flat vector."""
+    """A weight matrix or bias vector: its name, its shape and its offset in the flat vector."""
 
     name: str
     shape: tuple[int, ...]
@@ -40,19 +40,32 @@ class Slot:
 
     @property
     def size(self) -> int:
-        """Its numbers."""
+        """Number of elements."""
         return self.shape[0] * (self.shape[1] if len(self.shape) > 1 else 1)
 
 
 class DenseNetwork:
-    """A fully connected network, whose parameters are one vector of somebody else.
+    """A fully connected network that does not own its parameters: each call receives them as one vector.
 
-    ``sizes`` are the numbers of inputs, of every hidden layer, of outputs. ``activation`` follows hidden
-    layers (tanh, sigmoid, relu, identity), ``output`` the last one (softmax too). ``loss`` is of one pattern:
-    `squared_error`, the sum over outputs (Aberdeen et al. 2000, equation 3), or `cross_entropy`, of a softmax
-    or of sigmoids. ``targets`` are what outputs should be for other classes and for a pattern's own; without
-    it -1 and 1 for tanh, else 0 and 1. ``deterministic``: kernels of our own, so that threads, batch and
-    machine change no bit of a pattern's share; otherwise whatever was measured to be fastest here.
+    With ``deterministic`` the library's own kernels run: threads, batch size and machine then change no bit
+    of a sample's contribution. Otherwise the backend measured to be fastest on this machine runs.
+
+    Args:
+        sizes: Units of each layer: inputs, every hidden layer, outputs. At least two sizes, each at least 1.
+        activation: Activation of hidden layers: ``tanh``, ``sigmoid``, ``relu`` or ``identity``.
+        output: Activation of the last layer: one of these or ``softmax``.
+        loss: Loss of one sample: ``squared_error``, summed over outputs, or ``cross_entropy`` of a softmax or
+            of sigmoids.
+        targets: Target outputs for the wrong classes and for the sample's class [(-1, 1) for tanh, else (0,
+            1)].
+        deterministic: Make results independent of threads, batch size and machine.
+
+    Raises:
+        GeometryError: Fewer than two sizes, or a size below 1.
+        UserError: An unknown activation, output or loss, or ``cross_entropy`` without softmax or sigmoid.
+
+    Source:
+        Aberdeen et al. 2000, equation 3 (squared error).
 
     >>> network = DenseNetwork((400, 480, 3203))
     >>> network.size
@@ -73,7 +86,7 @@ class DenseNetwork:
         self.sizes = tuple(int(size) for size in sizes)
         if len(self.sizes) < 2 or min(self.sizes) < 1:
             raise GeometryError(
-                f"a network needs the numbers of its inputs and outputs, all at least 1, not {self.sizes}"
+                f"sizes must hold at least an input and an output size, all at least 1, got {self.sizes}"
             )
         for what, name, known in (
             ("activation", activation, ACTIVATIONS),
@@ -81,11 +94,11 @@ class DenseNetwork:
             ("loss", loss, LOSSES),
         ):
             if name not in known:
-                raise UserError(f"a dense network knows the {what}s {', '.join(known)}, not {name!r}")
+                raise UserError(f"{what} must be one of {', '.join(known)}, got {name!r}")
         if loss == "cross_entropy" and output not in ("softmax", "sigmoid"):
             raise UserError(
-                f"cross_entropy is of probabilities, not of {output} outputs; "
-                "take the output softmax or sigmoid, or the loss squared_error"
+                f"the loss cross_entropy needs probabilities, but the output is {output}; "
+                "use the output softmax or sigmoid, or the loss squared_error"
             )
         low, high = targets or ((-1.0, 1.0) if output == "tanh" else (0.0, 1.0))
         self._spec = DenseSpec(self.sizes, activation, output, loss, float(low), float(high))
@@ -98,32 +111,50 @@ class DenseNetwork:
             ]
             offset += (inputs + 1) * outputs
         self.layout: tuple[Slot, ...] = tuple(slots)
-        """Weights ``(out, in)`` and biases ``(out,)`` of every layer, as in `torch.nn.Linear`."""
+        """Slots of weights ``(out, in)`` and biases ``(out,)`` of every layer, as in `torch.nn.Linear`."""
         self.size = offset
-        """Numbers of the flat vector."""
+        """Length of the flat parameter vector."""
 
     @property
     def flops(self) -> tuple[int, int]:
-        """FLOPs of a pattern as the paper counts: of the value, and of value and gradient together."""
+        """FLOPs per sample by the paper's count: of the forward pass, and of forward plus backward pass."""
         products = [2 * inputs * outputs for inputs, outputs in pairwise(self.sizes)]
         return sum(products), 3 * sum(products) - products[0]
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """The parameters of a vector ``(size,)`` by their names, as views of it."""
+        """Return the parameters by name, as views of the flat vector.
+
+        Args:
+            flat: Parameters ``(size,)``, contiguous, on the CPU, float32 or float64.
+
+        Raises:
+            GeometryError: The vector has another shape.
+            UserError: The vector has another dtype or device, or is not contiguous.
+        """
         self._check_vector("the vector", flat, flat.dtype)
         return {slot.name: flat[slot.offset :][: slot.size].view(slot.shape) for slot in self.layout}
 
     def add(
         self, parameters: Tensor, inputs: Tensor, targets: Tensor, gradient: Tensor | None = None
     ) -> tuple[float, int]:
-        """The sum of losses of some patterns, and how many are right; adds the gradient to ``gradient``.
+        """Return the sum of losses and the number of correct samples; add the gradient to ``gradient``.
 
-        ``parameters`` and ``gradient`` are ``(size,)``, contiguous, on the CPU, float32 or float64.
-        ``inputs`` are ``(features, patterns)`` in any strides (rows of a store are ``rows.t()``), of the
-        parameters' type, uint8 or float16; bytes are taken as they are: 255 is 255.0. ``targets`` are class
-        numbers ``(patterns,)`` or values ``(outputs, patterns)``. A pattern is right if the output of its
-        class is greater than every other; with values none is counted. Raises GeometryError where shapes do
-        not fit, UserError for other types and for classes that there are not.
+        A sample is correct if the output of its class exceeds every other output.
+
+        Args:
+            parameters: ``(size,)``, contiguous, on the CPU, float32 or float64.
+            inputs: ``(features, samples)`` in any strides (for rows of samples pass ``rows.t()``), of the
+                parameters' dtype, uint8 or float16. Bytes are not scaled: 255 becomes 255.0.
+            targets: Class numbers ``(samples,)``, or values ``(outputs, samples)``.
+            gradient: ``(size,)`` like ``parameters``; the gradient is added to it in place. With None only
+                the loss is computed.
+
+        Returns:
+            The sum of losses, and the number of correct samples (0 if ``targets`` are values).
+
+        Raises:
+            GeometryError: Shapes do not fit.
+            UserError: An unsupported dtype, device or memory layout, or a class number out of range.
         """
         self._check_vector("parameters", parameters, parameters.dtype)
         if gradient is not None:
@@ -134,7 +165,16 @@ class DenseNetwork:
         return dense_add(self._spec, parameters, inputs, targets, gradient, self.deterministic)
 
     def outputs(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """What the network answers, ``(outputs, patterns)``; operands and errors as for `add`."""
+        """Return the network's outputs ``(outputs, samples)``.
+
+        Args:
+            parameters: As for `add`.
+            inputs: As for `add`.
+
+        Raises:
+            GeometryError: Shapes do not fit.
+            UserError: An unsupported dtype, device or memory layout.
+        """
         self._check_vector("parameters", parameters, parameters.dtype)
         self._check_inputs(inputs)
         return dense_outputs(self._spec, parameters, inputs)
@@ -142,7 +182,7 @@ class DenseNetwork:
     def _check_vector(self, name: str, flat: Tensor, dtype: torch.dtype) -> None:
         if tuple(flat.shape) != (self.size,):
             raise GeometryError(
-                f"{name} of a network of {self.sizes} must be ({self.size},), not {tuple(flat.shape)}"
+                f"{name} of a network of {self.sizes} must have shape ({self.size},), got {tuple(flat.shape)}"
             )
         if flat.dtype != dtype or dtype not in (torch.float32, torch.float64):
             raise UserError(
@@ -154,13 +194,13 @@ class DenseNetwork:
     def _check_inputs(self, inputs: Tensor) -> None:
         if inputs.dim() != 2 or inputs.shape[0] != self.sizes[0]:
             raise GeometryError(
-                f"inputs must be ({self.sizes[0]}, patterns), not {tuple(inputs.shape)}"
+                f"inputs must have shape ({self.sizes[0]}, samples), got {tuple(inputs.shape)}"
                 + ("; transpose them" if inputs.shape[-1:] == self.sizes[:1] else "")
             )
         if inputs.dtype not in _CONVERTED or inputs.device.type != "cpu":
             raise UserError(
                 "inputs must be uint8, float16, float32 or float64 on the CPU, "
-                f"not {inputs.dtype} on {inputs.device}"
+                f"got {inputs.dtype} on {inputs.device}"
             )
 
     def _check_patterns(self, inputs: Tensor, targets: Tensor) -> None:
@@ -171,16 +211,16 @@ class DenseNetwork:
         if targets.dtype.is_floating_point:
             if tuple(targets.shape) != (outputs, patterns):
                 raise GeometryError(
-                    f"values to predict must be ({outputs}, {patterns}), not {tuple(targets.shape)}"
+                    f"target values must have shape ({outputs}, {patterns}), got {tuple(targets.shape)}"
                 )
             return
         if targets.dtype in (torch.bool, torch.complex64, torch.complex128):
-            raise UserError(f"targets must be class numbers or values, not {targets.dtype}")
+            raise UserError(f"targets must be class numbers or values, got {targets.dtype}")
         if tuple(targets.shape) != (patterns,):
-            raise GeometryError(f"class numbers must be ({patterns},), not {tuple(targets.shape)}")
+            raise GeometryError(f"class numbers must have shape ({patterns},), got {tuple(targets.shape)}")
         least, most = (int(end) for end in targets.long().aminmax()) if patterns else (0, 0)
         if not 0 <= least <= most < outputs:
             raise UserError(
-                f"classes of a network of {outputs} outputs are 0 to {outputs - 1}; "
-                f"targets are {least} to {most}"
+                f"class numbers must be 0 to {outputs - 1} for a network of {outputs} outputs, "
+                f"got {least} to {most}"
             )

@@ -1,10 +1,10 @@
-"""Locally connected layers: convolutions whose every position has filters of its own.
+"""Locally connected layers: convolutions with separate (untied) filters at every position.
 
-Knows: parameters, their layout and first values, how planes of a volume make maps. Does not know: how the
+Knows: parameters, their layout and initial values, how planes of a volume become maps. Does not know: how the
 product is computed.
 
-A *block* of neurons shares one receptive field and lies side by side in the output; block (1, 1) is the
-ordinary untied layer. Layers of one and two axes are layers of three whose first extents are 1.
+A *block* of neurons shares one receptive field and is contiguous in the output. Block (1, 1) is the ordinary
+untied layer. Layers of one and two axes are layers of three axes with leading extents of 1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Padding = Extent | Literal["same", "valid"]
 
 @dataclass(frozen=True)
 class _Plane:
-    """One plane of the grid: the input planes and field planes it reads, as channels of a map."""
+    """One plane of the grid: the ranges of input planes and field planes it reads, as channels of a map."""
 
     inputs: tuple[int, int]
     field: tuple[int, int]
@@ -47,7 +47,7 @@ class _Plane:
 
 
 class _LocallyConnected(Layer):
-    """What the layers of one, two and three axes share."""
+    """Base of the layers of one, two and three axes."""
 
     axes: ClassVar[int]
     weight: nn.Parameter
@@ -90,27 +90,32 @@ class _LocallyConnected(Layer):
 
     @classmethod
     def from_conv(cls, conv: nn.Conv1d | nn.Conv2d | nn.Conv3d, input_size: Extent) -> Self:
-        """The layer that computes what ``conv`` does on maps of this size, its filters no longer tied.
+        """Return a layer that computes the same as ``conv``, with untied filters.
 
-        Raises GeometryError for what is no convolution of this dimension, has no weights yet, or has groups,
-        dilation or padding with other values than zero.
+        Args:
+            conv: A convolution of this layer's dimension, with one group, no dilation and zero padding.
+            input_size: Size of the input map: one extent, or one for each axis.
+
+        Raises:
+            GeometryError: Another module or dimension, uninitialised weights, groups, dilation, or padding
+                other than zeros.
         """
         if not isinstance(conv, nn.Conv1d | nn.Conv2d | nn.Conv3d):
             raise GeometryError(
-                f"{cls.__name__} cannot be made from {type(conv).__name__}; give a torch.nn.Conv{cls.axes}d"
+                f"{cls.__name__}.from_conv needs a torch.nn.Conv{cls.axes}d, got {type(conv).__name__}"
             )
         if conv.groups != 1 or set(conv.dilation) != {1} or conv.padding_mode != "zeros":
             raise GeometryError(
-                f"{conv} cannot be untied; a local layer has one group, no dilation, and pads with zeros"
+                f"{conv} cannot be untied: a local layer needs groups=1, dilation=1 and padding_mode='zeros'"
             )
         if len(conv.kernel_size) != cls.axes:
             raise GeometryError(
-                f"{cls.__name__} cannot be made from {conv}; use LocallyConnected{len(conv.kernel_size)}d"
+                f"{cls.__name__} cannot be built from {conv}; use LocallyConnected{len(conv.kernel_size)}d"
             )
         like = conv.weight
         if isinstance(like, nn.UninitializedParameter):
             raise GeometryError(
-                f"{type(conv).__name__} has no weights yet; give it an input once before it is untied"
+                f"{type(conv).__name__} has uninitialised weights; run it on one input before untying it"
             )
         layer = cls(
             conv.in_channels,
@@ -133,9 +138,10 @@ class _LocallyConnected(Layer):
         return layer
 
     def reset_parameters(self) -> None:
-        """New values as torch.nn.Conv2d draws them, uniform within 1 / sqrt(fan-in).
+        """Draw new values as torch.nn.Conv2d does: uniform within 1 / sqrt(fan-in).
 
-        Drawn in float32 from torch's CPU generator, so that a seed gives one network on every device.
+        Values are drawn in float32 from torch's CPU generator, so that a seed gives the same network on every
+        device.
         """
         bound = 1 / math.sqrt(self._fan_in())
         for values in (self.weight, self.bias):
@@ -146,7 +152,16 @@ class _LocallyConnected(Layer):
 
     @traced_as_leaf
     def forward(self, x: Tensor) -> Tensor:
-        """Responses, ``(image, channel, *output_size)``; without the batch dimension where ``x`` has none."""
+        """Return responses ``(image, channel, *output_size)``, unbatched if ``x`` is.
+
+        Args:
+            x: ``(image, in_channels, *input_size)``, or one image without the batch dimension, of the
+                weights' dtype.
+
+        Raises:
+            GeometryError: Another shape or dtype.
+            ExportError: An ONNX export is running.
+        """
         refuse_onnx(self)
         check_shape(self, x, (self.in_channels, *self.input_size))
         check_dtype(self, x, self.weight)
@@ -193,7 +208,7 @@ class _LocallyConnected(Layer):
         return self.in_channels * math.prod(self.kernel_size)
 
     def extra_repr(self) -> str:
-        """The arguments of the constructor."""
+        """Return the arguments of the constructor as text."""
         return (
             f"{self.in_channels}, {self.out_channels}, input_size={self.input_size}, "
             f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding!r}, "
@@ -205,8 +220,8 @@ def _per_axis(name: str, value: Extent, axes: int, least: int) -> tuple[int, ...
     values = (value,) * axes if not isinstance(value, Sequence) else tuple(value)
     found = [number for v in values if (number := whole(v)) is not None and number >= least]
     if not len(values) == len(found) == axes:
-        numbers = "a whole number" if axes == 1 else f"one or {axes} whole numbers"
-        raise GeometryError(f"{name} must be {numbers} of at least {least}, not {value!r}")
+        numbers = "an integer" if axes == 1 else f"one or {axes} integers"
+        raise GeometryError(f"{name} must be {numbers} of at least {least}, got {value!r}")
     return tuple(found)
 
 
@@ -215,7 +230,7 @@ def _windows(layer: _LocallyConnected) -> tuple[Window, ...]:
         axes = zip(layer.kernel_size, layer.stride, layer.input_size, strict=True)
         return tuple(Window.same(size, step, over=extent) for size, step, extent in axes)
     if isinstance(layer.padding, str) and layer.padding != "valid":
-        raise GeometryError(f"padding must be whole numbers, 'same' or 'valid', not {layer.padding!r}")
+        raise GeometryError(f"padding must be integers, 'same' or 'valid', got {layer.padding!r}")
     sides = (0,) * layer.axes if isinstance(layer.padding, str) else layer.padding
     return tuple(Window(f, s, p, p) for f, s, p in zip(layer.kernel_size, layer.stride, sides, strict=True))
 
@@ -226,7 +241,7 @@ def _planes(layer: _LocallyConnected, windows: tuple[Window, ...]) -> tuple[_Pla
     behind, rows, columns = layer._volume(layer.block)
     if z.outputs(depth) < 1:
         raise GeometryError(
-            f"a receptive field {z.size} deep does not fit an input {depth} deep "
+            f"a receptive field of depth {z.size} does not fit an input of depth {depth} "
             f"with padding {z.low} and {z.high}; use a smaller kernel or a larger input"
         )
     planes = []
@@ -239,10 +254,25 @@ def _planes(layer: _LocallyConnected, windows: tuple[Window, ...]) -> tuple[_Pla
 
 
 class LocallyConnected1d(_LocallyConnected):
-    """A convolution over sequences ``(image, channel, x)`` with filters of its own at every position.
+    """A locally connected layer over sequences: a convolution with separate filters at every position.
 
-    ``weight`` is ``(block_x, field_x * channel, neuron)``, ``bias`` is ``(block_x, neuron)``; the neurons of
+    ``weight`` is ``(block_x, field_x * channel, neuron)``, ``bias`` is ``(block_x, neuron)``. The neurons of
     a block are ordered [position in block][out channel]. ``output_size`` is grid * block.
+
+    Args:
+        in_channels: Channels of the input ``(image, in_channels, x)``.
+        out_channels: Channels of the output.
+        input_size: Length of the input.
+        kernel_size: Length of the receptive field.
+        stride: Distance of neighbouring receptive fields.
+        padding: Zeros on either side, ``"same"`` or ``"valid"``.
+        bias: Add a learned bias to every output.
+        block: Number of adjacent outputs that share one receptive field.
+        device: Device of the parameters.
+        dtype: Dtype of the parameters.
+
+    Raises:
+        GeometryError: A value out of range, or a receptive field larger than the padded input.
 
     >>> LocallyConnected1d(4, 8, input_size=100, kernel_size=5)(torch.rand(2, 4, 100)).shape
     torch.Size([2, 8, 96])
@@ -252,12 +282,30 @@ class LocallyConnected1d(_LocallyConnected):
 
 
 class LocallyConnected2d(_LocallyConnected):
-    """A convolution over maps ``(image, channel, y, x)`` with filters of its own at every position.
+    """A locally connected layer over maps: a convolution with separate filters at every position.
 
     ``weight`` is ``(block_y, block_x, field_y, field_x * channel, neuron)``, ``bias`` is ``(block_y, block_x,
-    neuron)``; a block's neurons are ordered [row in block][column in block][out channel]. ``output_size`` is
-    grid * block: the block multiplies the outputs of each receptive field, it does not thin the fields out
-    (Coates et al. 2013, figure 2). Raises GeometryError for what does not fit.
+    neuron)``. The neurons of a block are ordered [row in block][column in block][out channel].
+    ``output_size`` is grid * block: a larger block adds outputs to each receptive field and leaves the grid
+    of fields as it is.
+
+    Args:
+        in_channels: Channels of the input ``(image, in_channels, y, x)``.
+        out_channels: Channels of the output.
+        input_size: Height and width of the input, or one extent for both.
+        kernel_size: Height and width of the receptive field.
+        stride: Distance of neighbouring receptive fields along y and x.
+        padding: Zeros on either side along y and x, ``"same"`` or ``"valid"``.
+        bias: Add a learned bias to every output.
+        block: Rows and columns of adjacent outputs that share one receptive field.
+        device: Device of the parameters.
+        dtype: Dtype of the parameters.
+
+    Raises:
+        GeometryError: A value out of range, or a receptive field larger than the padded input.
+
+    Source:
+        Coates et al. 2013, figure 2.
 
     >>> LocallyConnected2d(3, 8, input_size=32, kernel_size=5)(torch.rand(2, 3, 32, 32)).shape
     torch.Size([2, 8, 28, 28])
@@ -269,17 +317,32 @@ class LocallyConnected2d(_LocallyConnected):
 
     @property
     def geometry(self) -> BlockLocal:
-        """What its filters see and where its responses lie."""
+        """Block-local geometry of the layer: input map, windows, blocks and output map."""
         return self._planes[0].layer
 
 
 class LocallyConnected3d(_LocallyConnected):
-    """A convolution over volumes ``(image, channel, z, y, x)`` with filters of its own at every position.
+    """A locally connected layer over volumes: a convolution with separate filters at every position.
 
     ``weight`` is ``(block_z, block_y, block_x, field_y, field_x * field_z * channel, neuron)``, ``bias`` is
-    ``(block_z, block_y, block_x, neuron)``; the neurons of a block are ordered [row in block][column in
-    block][plane in block][out channel]. ``output_size`` is grid * block. One product is computed a
-    plane of blocks.
+    ``(block_z, block_y, block_x, neuron)``. The neurons of a block are ordered [row in block][column in
+    block][plane in block][out channel]. ``output_size`` is grid * block. Each plane of blocks is computed as
+    one product.
+
+    Args:
+        in_channels: Channels of the input ``(image, in_channels, z, y, x)``.
+        out_channels: Channels of the output.
+        input_size: Depth, height and width of the input, or one extent for all.
+        kernel_size: Depth, height and width of the receptive field.
+        stride: Distance of neighbouring receptive fields along z, y and x.
+        padding: Zeros on either side along z, y and x, ``"same"`` or ``"valid"``.
+        bias: Add a learned bias to every output.
+        block: Planes, rows and columns of adjacent outputs that share one receptive field.
+        device: Device of the parameters.
+        dtype: Dtype of the parameters.
+
+    Raises:
+        GeometryError: A value out of range, or a receptive field larger than the padded input.
 
     >>> LocallyConnected3d(1, 4, input_size=(6, 8, 8), kernel_size=3)(torch.rand(2, 1, 6, 8, 8)).shape
     torch.Size([2, 4, 4, 6, 6])

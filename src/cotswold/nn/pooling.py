@@ -1,6 +1,6 @@
-"""Pooling and contrast normalisation as modules.
+"""Modules for L2 pooling and local contrast normalisation.
 
-Knows: their windows. Does not know: what lies below or above them.
+Knows: their windows. Does not know: the layers before or after them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Padding = Literal[0, "same"]
 
 def _smoothing(size: int, padding: Padding) -> Smoothing:
     if padding not in (0, "same"):
-        raise GeometryError(f"padding of a window over a map is 0 or 'same', not {padding!r}")
+        raise GeometryError(f"padding must be 0 or 'same', got {padding!r}")
     number = whole(size)
     if number is None or number < 1:
-        raise GeometryError(f"a window over a map needs a size of at least 1, not {size!r}")
+        raise GeometryError(f"the window size must be an integer of at least 1, got {size!r}")
     return Smoothing(number, keep=padding == "same")
 
 
 class _OverMaps(nn.Module):
-    """A window over maps ``(image, channel, y, x)``; a single map ``(channel, y, x)`` is taken too."""
+    """Base of modules with a window over maps ``(image, channel, y, x)`` or one map ``(channel, y, x)``."""
 
     smoothing: Smoothing
 
@@ -38,15 +38,23 @@ class _OverMaps(nn.Module):
         if x.dim() not in (3, 4):
             raise GeometryError(
                 f"{type(self).__name__} takes maps (image, channel, y, x) or (channel, y, x), "
-                f"not {x.dim()} dimensions"
+                f"got {x.dim()} dimensions"
             )
 
 
 class L2Pool2d(_OverMaps):
-    """The root of epsilon plus the sum of squares over a window of each map, at stride 1.
+    """L2 pooling at stride 1: the root of epsilon plus the sum of squares over a window of each channel.
 
-    Coates et al. 2013, section 3: weights 1, a small epsilon inside the root. ``padding="same"`` keeps the
-    map's size; with 0 it shrinks by ``kernel_size - 1``.
+    Args:
+        kernel_size: Side of the square window.
+        padding: 0 shrinks the map by ``kernel_size - 1``; ``"same"`` keeps its size.
+        epsilon: Constant under the root.
+
+    Raises:
+        GeometryError: A size below 1 or an unknown padding.
+
+    Source:
+        Coates et al. 2013, section 3 (weights 1, a small epsilon under the root).
 
     >>> import torch
     >>> L2Pool2d(5)(torch.rand(2, 8, 32, 32)).shape
@@ -60,21 +68,39 @@ class L2Pool2d(_OverMaps):
 
     @traced_as_leaf
     def forward(self, x: Tensor) -> Tensor:
-        """The pooled maps; raises GeometryError where the window does not fit."""
+        """Return the pooled maps.
+
+        Args:
+            x: Floating-point maps ``(image, channel, y, x)`` or ``(channel, y, x)``.
+
+        Raises:
+            GeometryError: Another input, or a window larger than the map.
+        """
         self._enter(x)
         return batched(lambda maps: ops.l2_pool(maps, self.smoothing, self.epsilon), x, 3)
 
     def extra_repr(self) -> str:
-        """The arguments of the constructor."""
+        """Return the arguments of the constructor as text."""
         padding = "'same'" if self.smoothing.keep else "0"
         return f"{self.smoothing.size}, padding={padding}, epsilon={self.epsilon}"
 
 
 class LocalContrastNorm2d(_OverMaps):
-    """Subtracts the local mean and divides by the local deviation, over a Gaussian window and all maps.
+    """Local contrast normalisation: subtract the local mean, then divide by the local deviation.
 
-    Le et al. 2012: ``g = h - sum G h``, ``y = g / max(floor, sqrt(sum G g²))``, where G sums to 1 over window
-    and maps. Either step shrinks the map by ``window - 1``, or keeps it with ``padding="same"``.
+    ``g = h - sum G h``, ``y = g / max(floor, sqrt(sum G g²))``. G is a Gaussian over the window and all
+    channels that sums to 1.
+
+    Args:
+        window: Side of the square Gaussian window.
+        padding: 0 shrinks the map by ``window - 1`` in each of the two steps; ``"same"`` keeps its size.
+        floor: Least divisor, above 0.
+
+    Raises:
+        GeometryError: A window below 1, a floor of 0 or less, or an unknown padding.
+
+    Source:
+        Le et al. 2012.
 
     >>> import torch
     >>> LocalContrastNorm2d(5)(torch.rand(2, 8, 28, 28)).shape
@@ -84,17 +110,24 @@ class LocalContrastNorm2d(_OverMaps):
     def __init__(self, window: int = 5, padding: Padding = 0, floor: float = 0.01) -> None:
         super().__init__()
         if not floor > 0:
-            raise GeometryError(f"the floor of contrast normalisation must be above 0, not {floor}")
+            raise GeometryError(f"floor must be above 0, got {floor}")
         self.smoothing = _smoothing(window, padding)
         self.floor = floor
 
     @traced_as_leaf
     def forward(self, x: Tensor) -> Tensor:
-        """The normalised maps; raises GeometryError where the window does not fit."""
+        """Return the normalised maps.
+
+        Args:
+            x: Floating-point maps ``(image, channel, y, x)`` or ``(channel, y, x)``.
+
+        Raises:
+            GeometryError: Another input, or windows larger than the map.
+        """
         self._enter(x)
         return batched(lambda maps: ops.contrast_norm(maps, self.smoothing, self.floor), x, 3)
 
     def extra_repr(self) -> str:
-        """The arguments of the constructor."""
+        """Return the arguments of the constructor as text."""
         padding = "'same'" if self.smoothing.keep else "0"
         return f"{self.smoothing.size}, padding={padding}, floor={self.floor}"

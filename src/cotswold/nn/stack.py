@@ -1,7 +1,7 @@
 """A sparse autoencoder with tied decoding: one stack of Coates et al. 2013, section 3.
 
-Knows: objective (1), what is learnt and what is fixed. Does not know: how a stack is trained fast
-(`ops.stack_step` does), other stacks.
+Knows: objective (1), the learned and the fixed values. Does not know: fast training of a stack (see
+`ops.stack_step`), other stacks.
 """
 
 from __future__ import annotations
@@ -31,15 +31,27 @@ from cotswold.ops.reverse_mode import is_traced
 
 
 class SparseAutoencoderStack(Layer):
-    """Linear local filters of norm 1, L2 pooling, contrast normalisation; decoded by the same filters.
+    """Linear local filters of norm 1, L2 pooling and contrast normalisation; the same filters decode.
 
-    Maps are ``(image, channel, y, x)``, or one without a batch dimension. Learnt are ``filters``, W~,
-    ``(block_y, block_x, field_y, field_x * channel, neuron)``, and the scalar ``alpha``; W = W~ / |W~|. Fixed
-    are ``norms``, the recorded |W~|, ``(block_y, block_x, neuron)``, and ``gain``, the scalar that brings
+    Maps are ``(image, channel, y, x)``, or one map without the batch dimension. Learned: ``filters``, W~,
+    ``(block_y, block_x, field_y, field_x * channel, neuron)``, and the scalar ``alpha``; W = W~ / |W~|.
+    Fixed: ``norms``, the recorded |W~|, ``(block_y, block_x, neuron)``, and ``gain``, the scalar that scales
     inputs to a root mean square of 1. Call `calibrate` on a batch before training.
 
-    In training mode, and where filters take a gradient, |W~| is computed anew; in evaluation mode the
-    recorded norms serve, and `eval` records them.
+    The norms |W~| are recomputed in training mode and if the filters need a gradient. In evaluation mode the
+    recorded norms are used; `eval` records them.
+
+    Args:
+        geometry: Shapes of the maps, filters and windows.
+        sparsity: λ, the weight of the penalty.
+        epsilon: ε under the roots of pooling.
+        seed: Seed of the initial filters.
+        index: Number of the stack in its network; it selects other initial filters for the same seed.
+        device: Device of parameters and buffers.
+        dtype: Dtype of the filters; the other values have at least float32.
+
+    Source:
+        Coates et al. 2013, section 3.
     """
 
     norms: Tensor
@@ -60,15 +72,15 @@ class SparseAutoencoderStack(Layer):
         self.geometry, self.sparsity, self.epsilon = geometry, sparsity, epsilon
         self.seed, self.index = seed, index
         like = torch.empty(0, device=device, dtype=dtype)
-        wide = torch.promote_types(like.dtype, torch.float32)  # what is few is not stored in half precision
+        wide = torch.promote_types(like.dtype, torch.float32)  # small values are not stored in half precision
         self.filters = nn.Parameter(like.new_empty(geometry.filters.filters_shape))
-        self.alpha = nn.Parameter(like.new_ones(1, dtype=wide))  # FSDP shards no parameter without dimensions
+        self.alpha = nn.Parameter(like.new_ones(1, dtype=wide))  # FSDP cannot shard a scalar parameter
         self.register_buffer("norms", like.new_ones(geometry.filters.norms_shape, dtype=wide))
         self.register_buffer("gain", like.new_ones((), dtype=wide))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Random filters of norm 1 that depend on nothing but seed, index and block; α and gain of 1."""
+        """Draw filters of norm 1 that depend only on seed, index and block; set α and the gain to 1."""
         if self.filters.is_meta:
             return
         layer, like = self.geometry.filters, self.filters
@@ -79,21 +91,41 @@ class SparseAutoencoderStack(Layer):
 
     @traced_as_leaf
     def forward(self, x: Tensor) -> Tensor:
-        """The map that the next stack reads, ``geometry.output``: filtered, pooled, normalised."""
+        """Return the map that the next stack reads (``geometry.output``): filtered, pooled, normalised.
+
+        Args:
+            x: Maps ``(image, channel, y, x)`` of ``geometry.input``, or one map.
+
+        Raises:
+            GeometryError: Another shape or dtype.
+            ExportError: An ONNX export is running.
+        """
         return self._enter(
             lambda maps: self._normalised(self._pooled(self._responses(maps, self._norms()))), x
         )
 
     def pooled(self, x: Tensor) -> Tensor:
-        """The map of pooling units, ``geometry.pooled``."""
+        """Return the map of pooling units (``geometry.pooled``); errors as for `forward`.
+
+        Args:
+            x: Maps ``(image, channel, y, x)`` of ``geometry.input``, or one map.
+        """
         return self._enter(lambda maps: self._pooled(self._responses(maps, self._norms())), x)
 
     def responses(self, x: Tensor) -> Tensor:
-        """The map of filter responses ``αWx``, ``geometry.responses``; x times the gain."""
+        """Return the filter responses ``αW(gain x)`` (``geometry.responses``); errors as for `forward`.
+
+        Args:
+            x: Maps ``(image, channel, y, x)`` of ``geometry.input``, or one map.
+        """
         return self._enter(lambda maps: self._responses(maps, self._norms()), x)
 
     def reconstruct(self, x: Tensor) -> Tensor:
-        """``W'αWx``, in the units of ``x``."""
+        """Return the reconstruction ``W'αWx``, in the units and shape of ``x``; errors as for `forward`.
+
+        Args:
+            x: Maps ``(image, channel, y, x)`` of ``geometry.input``, or one map.
+        """
 
         def decoded(maps: Tensor) -> Tensor:
             norms = self._norms()
@@ -102,14 +134,25 @@ class SparseAutoencoderStack(Layer):
         return self._enter(decoded, x)
 
     def objective(self, x: Tensor) -> Tensor:
-        """Objective (1) of the paper, a scalar that autograd differentiates.
+        """Return objective (1) of the paper, a scalar that autograd differentiates.
 
-        ``|W'(αWx) - x|² + λ sum_j sqrt(V_j (αWx)² + ε)``, x times the gain; the mean over the images.
+        ``|W'(αWx) - x|² + λ sum_j sqrt(V_j (αWx)² + ε)``, with x scaled by the gain; the mean over the
+        images.
+
+        Args:
+            x: Maps ``(image, channel, y, x)`` of ``geometry.input``, or one map.
+
+        Source:
+            Coates et al. 2013, equation 1.
         """
         return self.objective_parts(x)[0]
 
     def objective_parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The objective and its two terms: the squared error, and the penalty with its λ."""
+        """Return the objective and its two terms: the squared error, and the penalty scaled by λ.
+
+        Args:
+            x: Maps ``(image, channel, y, x)`` of ``geometry.input``, or one map.
+        """
         self._check(x)
         maps = x.unsqueeze(0) if x.dim() == 3 else x
         norms = self._norms()
@@ -122,13 +165,15 @@ class SparseAutoencoderStack(Layer):
 
     @property
     def objective_settings(self) -> ops.StackObjective:
-        """λ and ε, as `ops.stack_step` wants them."""
+        """λ and ε in the form that `ops.stack_step` takes."""
         return ops.StackObjective(sparsity=self.sparsity, epsilon=self.epsilon)
 
     def state(self, momentum: Tensor, masters: Tensor | None = None) -> ops.StackState:
-        """What `ops.stack_step` updates in place, sharing memory.
+        """Return the state that `ops.stack_step` updates in place; it shares memory with this module.
 
-        ``momentum`` is shaped as the filters. ``masters``: float32 copies of filters of bfloat16 or float16.
+        Args:
+            momentum: Velocity of the filters, of their shape.
+            masters: float32 copies of the filters, if these are bfloat16 or float16.
         """
         return ops.StackState(
             filters=self.filters.detach(),
@@ -140,7 +185,11 @@ class SparseAutoencoderStack(Layer):
         )
 
     def calibrate(self, x: Tensor) -> None:
-        """Set the gain from a batch's root mean square, and α to the best for these filters and pictures."""
+        """Set the gain from the root mean square of a batch, and α to its optimum for these filters.
+
+        Args:
+            x: Maps ``(image, channel, y, x)`` of ``geometry.input``, or one map.
+        """
         self._check(x)
         maps = x.unsqueeze(0) if x.dim() == 3 else x
         nothing = self.filters.new_empty(0)
@@ -148,14 +197,18 @@ class SparseAutoencoderStack(Layer):
             ops.calibrate(self.state(nothing), maps, self.geometry, self.objective_settings)
 
     def train(self, mode: bool = True) -> Self:
-        """Training or evaluation mode; the latter records the norms of the filters."""
+        """Set training or evaluation mode; evaluation mode records the norms of the filters.
+
+        Args:
+            mode: True for training mode.
+        """
         if not mode and not self.filters.is_meta:
             with torch.no_grad():
                 self.norms.copy_(ops.filter_norms(unsharded(self.filters)))
         return super().train(mode)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        """As a module's; α is a scalar there, as in every file, unless it is sharded."""
+        """Save α as a scalar, as every file has it, unless it is sharded."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         alpha = destination[f"{prefix}alpha"]
         if not is_sharded(alpha) and not keep_vars:
@@ -178,7 +231,7 @@ class SparseAutoencoderStack(Layer):
         return batched(function, x, 3)
 
     def _norms(self) -> Tensor:
-        """|W~|, and 1 for a filter of zeros, which then responds with 0."""
+        """Return |W~|, with 1 for a filter of zeros, so that the filter responds with 0."""
         differentiable = torch.is_grad_enabled() or is_traced()  # a trace serves both modes
         learning = self.training or (differentiable and self.filters.requires_grad)
         norms = ops.filter_norms(self.filters) if learning else self.norms
@@ -205,7 +258,7 @@ class SparseAutoencoderStack(Layer):
         return pooled if self.geometry.norm.size == 1 else ops.contrast_norm(pooled, self.geometry.norm)
 
     def extra_repr(self) -> str:
-        """The maps, what a block sees and holds, and the objective's constants."""
+        """Return the maps, the sizes of windows and blocks, and the objective's constants as text."""
         shape, layer = self.geometry, self.geometry.filters
         return (
             f"{shape.input} -> {shape.output}, field={(layer.y.size, layer.x.size)}, "

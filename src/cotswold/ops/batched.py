@@ -1,8 +1,8 @@
-"""The three heavy products of a block-local layer, as batched dense products on strided views.
+"""The three main products of a block-local layer, as batched dense products on strided views.
 
-Knows: the layouts of maps and filters, runs of blocks, what to merge for speed. Does not know: gradients.
-For each run and each field row the window of the map is read in place; padding is skipped, never multiplied.
-bfloat16 is stored; sums over field rows and over overlapping blocks are kept in float32.
+Knows: the layouts of maps and filters, runs of blocks, merges that are faster. Does not know: gradients. Each
+run reads the window of every field row in place; padding is skipped, never multiplied. bfloat16 is a storage
+type: sums over field rows and overlapping blocks stay in float32.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from cotswold.ops.order import arranged
 from cotswold.ops.runs import BlockRun, all_runs
 
 WIDE_ENOUGH = 32
-"""Inputs of a field row (columns times channels) from which on its product alone pays."""
+"""Inputs of a field row (columns times channels) from which its product alone is efficient."""
 SCRATCH_ELEMENTS = 1 << 20
 """Elements of merged field rows: 4 MiB of float32 (measured: up to twice as fast on narrow fields)."""
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
-    """The type in which products of this type are summed."""
+    """Accumulation dtype of products of a dtype."""
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
 class FieldViews:
-    """The fields of a layer as strided views of its input map (images last)."""
+    """Strided views of a layer's receptive fields in its input map (images last)."""
 
     def __init__(self, values: Tensor, layer: BlockLocal) -> None:
         pitch = pitches_of(values)
@@ -39,7 +39,7 @@ class FieldViews:
         self._column = pitch.channel * layer.input.channels
 
     def view(self, run: BlockRun, field_row: int, rows: int = 1, first: int = 0, every: int = 1) -> Tensor:
-        """``(block, field row, field column * channel, image)`` for blocks ``first, first + every, ...``."""
+        """Field view ``(block, row, column * channel, image)`` of blocks ``first``, ``first + every``, ..."""
         layer, pitch = self._layer, self._pitch
         step = run.dy * layer.y.stride * pitch.row + run.dx * layer.x.stride * self._column
         top = run.y * layer.y.stride - layer.y.low + field_row
@@ -51,7 +51,7 @@ class FieldViews:
 
 
 def block_outputs(values: Tensor, run: BlockRun, layer: BlockLocal) -> Tensor:
-    """Outputs of a run, a view ``(block, row in block, column in block * depth, image)`` of an output map."""
+    """View of a run's outputs in an output map: ``(block, row in block, column in block * depth, image)``."""
     pitch = pitches_of(values)
     assert pitch is not None, "the images of a map must be last"
     column = pitch.channel * layer.depth
@@ -62,7 +62,7 @@ def block_outputs(values: Tensor, run: BlockRun, layer: BlockLocal) -> Tensor:
 
 
 def block_filters(filters: Tensor, run: BlockRun, layer: BlockLocal) -> Tensor:
-    """Filters of a run that meet the map, a view ``(block, field row, field column * channel, neuron)``."""
+    """View of a run's filters inside the map: ``(block, field row, field column * channel, neuron)``."""
     channels = layer.input.channels
     last_y, last_x = run.y + (run.blocks - 1) * run.dy + 1, run.x + (run.blocks - 1) * run.dx + 1
     blocks = filters[run.y : last_y, run.x : last_x].flatten(0, 1)
@@ -70,17 +70,17 @@ def block_filters(filters: Tensor, run: BlockRun, layer: BlockLocal) -> Tensor:
 
 
 def _rows_in_scratch(elements: int) -> int:
-    """Field rows to merge, of which each needs so many elements of scratch."""
+    """Number of field rows to merge if each needs ``elements`` of scratch."""
     return max(1, SCRATCH_ELEMENTS // max(elements, 1))
 
 
 def _groups(rows: int, size: int) -> Iterable[tuple[int, int]]:
-    """``(first row, rows)`` of groups of at most ``size`` rows."""
+    """Yield ``(first row, rows)`` of groups of at most ``size`` rows."""
     return ((first, min(size, rows - first)) for first in range(0, rows, size))
 
 
 def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
-    """``Wx``: the map of responses."""
+    """Return ``Wx``, the map of responses."""
     x, filters = arranged(x), filters.contiguous()
     out = empty_map(x, x.shape[0], layer.output)
     if out.numel() == 0:
@@ -89,7 +89,7 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     for run in all_runs(layer):
         weights = block_filters(filters, run, layer)
         blocks, rows, wide, _ = weights.shape
-        # bfloat16 keeps its float32 sum only inside one product, so that all rows go into one
+        # bfloat16 keeps its float32 sum only inside one product, so one product takes all rows
         size = rows if accumulator(x.dtype) != x.dtype else max(1, WIDE_ENOUGH // wide)
         places = block_outputs(out, run, layer)
         in_place = layer.rows == 1
@@ -104,7 +104,7 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
 
 
 def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
-    """``W'y``: back to the input map, overlapping fields summed."""
+    """Return ``W'y`` on the input map; overlapping fields are summed."""
     y, filters = arranged(y), filters.contiguous()
     sums = empty_map(y, y.shape[0], layer.input, accumulator(y.dtype)).zero_()
     if sums.numel() == 0:
@@ -131,7 +131,7 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
 
 
 def outer_run(target: Tensor, delta: Tensor, x: Tensor, run: BlockRun, layer: BlockLocal, beta: int) -> None:
-    """``target = beta target + δx'`` for one run; ``target`` is a view as ``block_filters`` gives it."""
+    """Set ``target = beta target + δx'`` for one run; ``target`` is a view from ``block_filters``."""
     windows, images = FieldViews(x, layer), x.shape[0]
     columns = block_outputs(delta, run, layer).reshape(run.blocks, layer.neurons, images).transpose(1, 2)
     blocks, rows, wide, neurons = target.shape
@@ -149,7 +149,7 @@ def outer_run(target: Tensor, delta: Tensor, x: Tensor, run: BlockRun, layer: Bl
 
 
 def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
-    """``δx'`` summed over images: the gradient of the filters; 0 for weights that meet padding only."""
+    """Return ``δx'`` summed over images: the filters' gradient, 0 for weights that read only padding."""
     delta, x = arranged(delta), arranged(x)
     padded = any((layer.y.low, layer.y.high, layer.x.low, layer.x.high))
     if padded or x.shape[0] == 0:

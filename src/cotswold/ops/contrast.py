@@ -1,10 +1,10 @@
 """Local contrast normalisation, subtractive then divisive (Coates et al. 2013, section 3, as Le et al. 2012).
 
 Knows: ``g = h - sum G h``, ``y = g / max(c, sqrt(sum G g²))``, where G is a Gaussian over a window and all
-maps that sums to 1. Does not know: modules, layers below.
+channels that sums to 1. Does not know: modules, other layers.
 
-As G weighs every map alike, ``sum G h`` is the Gaussian mean of one map, the mean of all maps; along each
-axis that is a product with a small banded matrix.
+G weighs every channel equally, so ``sum G h`` is the Gaussian mean of the channel mean. Along each axis that
+is a product with a small banded matrix.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from cotswold.kernels.maps import Bands, Normalisation, Workers
 
 FLOOR = 0.01
-"""The least divisor, ``c`` of Le et al. 2012."""
+"""Least divisor, ``c`` of Le et al. 2012."""
 
 
 def gaussian_means(extent: int, smoothing: Smoothing, like: Tensor) -> Tensor:
-    """The banded matrix ``(output, input)`` of Gaussian means along one axis; every row sums to 1.
+    """Banded matrix ``(output, input)`` of Gaussian means along one axis; every row sums to 1.
 
-    Sigma is a quarter of the window (1.25 pixels for 5); at the border the mean is over what lies inside.
+    Sigma is a quarter of the window (1.25 pixels for 5). At the border the mean covers the pixels inside the
+    map.
     """
     window = smoothing.window
     inputs = torch.arange(extent, dtype=like.dtype, device=like.device)
@@ -45,12 +46,12 @@ def gaussian_means(extent: int, smoothing: Smoothing, like: Tensor) -> Tensor:
 
 
 def _smooth(x: Tensor, along_y: Tensor, along_x: Tensor) -> Tensor:
-    """A separable linear map of both axes of ``(image, 1, y, x)``."""
+    """Apply a separable linear map to both axes of ``(image, 1, y, x)``."""
     return torch.einsum("yi,ncij,xj->ncyx", along_y, x, along_x)
 
 
 def _crop(x: Tensor, smoothing: Smoothing) -> Tensor:
-    """The positions whose window lies inside the map."""
+    """Keep the positions whose window lies inside the map."""
     if smoothing.keep:
         return x
     window = Window.same(smoothing.size)
@@ -58,7 +59,7 @@ def _crop(x: Tensor, smoothing: Smoothing) -> Tensor:
 
 
 def _uncrop(x: Tensor, smoothing: Smoothing) -> Tensor:
-    """The adjoint of ``_crop``: zeros around."""
+    """Adjoint of ``_crop``: pad with zeros."""
     if smoothing.keep or smoothing.size == 1:
         return x
     window = Window.same(smoothing.size)
@@ -70,9 +71,9 @@ def _uncrop(x: Tensor, smoothing: Smoothing) -> Tensor:
 
 
 class _Steps:
-    """Both steps of the normalisation on maps of one extent, and their intermediate values.
+    """Both steps of the normalisation on maps of one extent, with their intermediate values.
 
-    They are in the type of sums: the square of a float16 number above 255 is not a float16 number.
+    Values are in the accumulation dtype: float16 cannot hold the square of a number above 255.
     """
 
     def __init__(self, h: Tensor, smoothing: Smoothing, floor: float) -> None:
@@ -85,13 +86,13 @@ class _Steps:
         self.centred = _crop(h, smoothing) - _smooth(h.mean(1, keepdim=True), *self.first)
         power = _smooth((self.centred * self.centred).mean(1, keepdim=True), *self.second)
         self.divisor = power.clamp_min(floor**2).sqrt()
-        self.above = ~(power <= floor**2)  # where the power is no number, neither is the slope
+        self.above = ~(power <= floor**2)  # not (power > floor²): NaN power gives NaN slope
 
     def output(self) -> Tensor:
         return (_crop(self.centred, self.smoothing) / self.divisor).to(self.dtype)
 
     def backward(self, grad: Tensor) -> Tensor:
-        """The gradient by ``h`` from the gradient by the output; itself differentiable."""
+        """Gradient with respect to ``h`` from the gradient of the output; itself differentiable."""
         channels = grad.shape[1]
         over = grad.to(self.divisor.dtype) / self.divisor
         slope = (over * _crop(self.centred, self.smoothing)).sum(1, keepdim=True)
@@ -104,7 +105,7 @@ class _Steps:
 
 @lru_cache(maxsize=256)
 def _bands(shape: MapShape, smoothing: Smoothing, dtype: torch.dtype) -> Bands:
-    """The weights of both means as kernels take them: of every output, and of every input."""
+    """Weights of both means in the kernels' form: one band per output, and one per input."""
     from cotswold.kernels.maps import Bands
 
     wide, inner = torch.empty(0, dtype=torch.float64, device="cpu"), smoothing.output(shape)
@@ -117,7 +118,7 @@ def _bands(shape: MapShape, smoothing: Smoothing, dtype: torch.dtype) -> Bands:
 
 
 def _band(matrix: Tensor, size: int, low: int) -> Tensor:
-    """What lies near the diagonal: for every output ``size`` weights, the first ``low`` inputs before it."""
+    """Band around the diagonal: ``size`` weights for every output, from ``low`` inputs before it."""
     outputs, inputs = matrix.shape
     here = matrix.device
     columns = torch.arange(outputs, device=here)[:, None] - low + torch.arange(size, device=here)
@@ -129,7 +130,7 @@ def _band(matrix: Tensor, size: int, low: int) -> Tensor:
 def _normalisation(
     shape: MapShape, smoothing: Smoothing, floor: float, dtype: torch.dtype, who: Workers
 ) -> Normalisation:
-    """The normalisation of maps of a shape as kernels take it, of which they keep what they prepare."""
+    """Normalisation of maps of one shape in the kernels' form; it caches their prepared arguments."""
     from cotswold.kernels.maps import Normalisation
 
     return Normalisation(shape, smoothing, floor, _bands(shape, smoothing, dtype), who)
@@ -207,7 +208,7 @@ class _ContrastNorm(torch.autograd.Function):
 
 
 class _NormGradient(torch.autograd.Function):
-    """The gradient, whose own derivatives are torch's."""
+    """The gradient as a function; torch differentiates it further."""
 
     @staticmethod
     def forward(grad: Tensor, h: Tensor, size: int, keep: bool, floor: float) -> Tensor:
@@ -249,16 +250,16 @@ differentiate(_gradient_op, _NormGradient)
 
 
 def contrast_norm_backward(grad: Tensor, h: Tensor, smoothing: Smoothing, floor: float = FLOOR) -> Tensor:
-    """The gradient by ``h`` of ``<grad, contrast_norm(h)>``; keeps nothing of the forward pass but ``h``."""
+    """Gradient of ``<grad, contrast_norm(h)>`` by ``h``; needs nothing else from the forward pass."""
     return apply("contrast_norm", _NormGradient, grad, h, smoothing.size, smoothing.keep, floor)
 
 
 _NEEDS_FLOOR = f"contrast_norm needs a positive floor, such as {FLOOR}"
-"""Not made where it is checked: torch.compile takes numbers for symbols there, and writes none of them."""
+"""Formatted at import: torch.compile turns numbers into symbols, which it cannot format."""
 
 
 def _check_floor(floor: float, dtype: torch.dtype) -> None:
-    """Raise UserError unless a floor and its reciprocal are numbers of a type, its square of that of sums."""
+    """Raise UserError unless the dtype holds the floor and its reciprocal, and its sums hold the square."""
     least, most = positive_range(dtype)
     least_square, most_square = positive_range(accumulator(dtype))
     least, most = max(least, 4 / most, least_square**0.5), min(most, most_square**0.5)
@@ -268,11 +269,25 @@ def _check_floor(floor: float, dtype: torch.dtype) -> None:
 def contrast_norm(x: Tensor, smoothing: Smoothing, floor: float = FLOOR) -> Tensor:
     """Subtract the local mean, then divide by the local root mean square, at least ``floor``.
 
-    Means are over the window and all maps, weighted by a Gaussian of sigma = window / 4 that sums to 1. ``x``
-    is ``(image, channel, y, x)``, any strides. Without ``keep`` each of the two steps takes ``size - 1`` off
-    height and width; with it, means at the border are over what lies inside the map. Differentiable any
-    number of times in reverse. Raises UserError unless ``floor``, and its square in the type of sums, are
-    positive, GeometryError where the windows do not fit, ForwardModeError in forward mode.
+    Means cover the window and all channels, weighted by a Gaussian of sigma = window / 4 that sums to 1. With
+    ``keep``, means at the border cover the pixels inside the map. Differentiable any number of times in
+    reverse mode.
+
+    Args:
+        x: Maps ``(image, channel, y, x)``, any strides.
+        smoothing: Window. Without ``keep``, each of the two steps shrinks height and width by ``size - 1``.
+        floor: Least divisor, above 0.
+
+    Returns:
+        Normalised maps ``(image, channel, y, x)``, with images last in memory.
+
+    Raises:
+        UserError: The dtype cannot hold ``floor``, or its accumulation dtype the square of ``floor``.
+        GeometryError: The windows do not fit.
+        ForwardModeError: Forward-mode differentiation.
+
+    Source:
+        Le et al. 2012; Coates et al. 2013, section 3.
     """
     x = images_last(x)
     _check_floor(floor, x.dtype)

@@ -1,4 +1,4 @@
-"""Filters: their first values and their norms.
+"""Initial values and norms of filters.
 
 Knows: the layout ``(block_y, block_x, field_y, field_x * channel, neuron)``. Does not know: products, steps.
 """
@@ -26,13 +26,18 @@ if TYPE_CHECKING:
 
 
 def scale_to_norm_1(filters: Tensor) -> None:
-    """Divide every filter by its norm, in place; one of zeros, or that is not finite, stays as it is.
+    """Divide every filter by its norm, in place; filters of zeros or with a norm not finite stay unchanged.
 
-    Filters ``(block_y, block_x, field_y, field_x * channel, neuron)``. Raises ValueError for others.
+    Args:
+        filters: ``(block_y, block_x, field_y, field_x * channel, neuron)``.
+
+    Raises:
+        ValueError: Another number of dimensions.
     """
     if filters.ndim != _LOCAL_DIMS:
         raise ValueError(
-            f"filters {tuple(filters.shape)} are not those of a local layer; rows have a function"
+            f"filters must have {_LOCAL_DIMS} dimensions, got {tuple(filters.shape)}; "
+            "for rows use scale_rows_to_norm_1"
         )
     norms = filter_norms(filters)
     norms[(norms == 0) | ~norms.isfinite()] = 1
@@ -40,10 +45,12 @@ def scale_to_norm_1(filters: Tensor) -> None:
 
 
 def scale_rows_to_norm_1(rows: Tensor) -> None:
-    """Divide every row by its norm, in place; one of zeros, or whose norm is not finite, stays as it is.
+    """Divide every row by its norm, in place; rows of zeros or with a norm not finite stay unchanged.
 
-    Weights of fully connected layers and convolutions, ``(row, ...)``, contiguous, with the bits that a
-    server's update gives (`ops.updates`).
+    The result has the same bits as a server's update with unit-norm rows (`ops.updates`).
+
+    Args:
+        rows: Weights of a fully connected layer or a convolution, ``(row, ...)``, contiguous.
 
     >>> rows = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
     >>> scale_rows_to_norm_1(rows)
@@ -63,13 +70,12 @@ def _plain_norms(filters: Tensor) -> Tensor:
 
 
 def _in_range(filters: Tensor, norms: Tensor) -> Tensor:
-    """Correct norms, a new tensor, in place: by scaled filters where a sum of squares is out of its type's
-    range."""
+    """Recompute norms, in place, from scaled filters where a sum of squares under- or overflowed."""
     limits = torch.finfo(norms.dtype)
     lost = ~((norms > (limits.tiny / limits.eps) ** 0.5) & norms.isfinite())
     if not lost.any():
         return norms
-    chosen = filters.movedim(4, 2)[lost].to(norms.dtype)  # filters of zeros are among them: not all is copied
+    chosen = filters.movedim(4, 2)[lost].to(norms.dtype)  # copy only these; they include filters of zeros
     largest = chosen.abs().amax((1, 2), keepdim=True)
     scale = torch.where((largest > 0) & largest.isfinite(), largest, 1)
     norms[lost] = (torch.linalg.vector_norm(chosen / scale, dim=(1, 2), keepdim=True) * scale).flatten()
@@ -95,7 +101,7 @@ def _norms(filters: Tensor) -> Tensor:
 
 
 def _workers(filters: Tensor) -> tuple[Matrices, Processor, int]:
-    """The blocks of filters as kernels take them, and who works: this processor, so many threads."""
+    """Blocks of filters in the kernels' form, the processor and the number of threads."""
     from cotswold.kernels.machine.processor import this_processor
     from cotswold.kernels.maps.norms import Matrices
 
@@ -118,7 +124,7 @@ def _plain_scaled(filters: Tensor, scales: Tensor) -> Tensor:
 
 @torch.library.custom_op("cotswold::scaled_filters", mutates_args=())
 def _scaled_op(filters: Tensor, scales: Tensor) -> Tensor:
-    """Every filter times its number; without derivatives."""
+    """Multiply every filter by its scale; not differentiable."""
     return _scaled(filters, scales)
 
 
@@ -163,7 +169,7 @@ class _Norms(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         filters, norms = ctx.saved_tensors
         scale = torch.where(norms == 0, 0, grad / norms)
-        # where the gradient is differentiated in turn, torch knows how
+        # torch differentiates the plain form further
         back: Tensor = (_plain_scaled if torch.is_grad_enabled() else _scaled_op)(filters, scale)
         return back
 
@@ -178,10 +184,19 @@ differentiate(_norms_op, _Norms)
 
 
 def filter_norms(filters: Tensor) -> Tensor:
-    """The Euclidean norm of every filter, ``(block_y, block_x, neuron)``; float32 for bfloat16 filters.
+    """Return the Euclidean norm of every filter; its gradient is 0 at a norm of 0.
 
-    Differentiable any number of times in reverse; at a norm of 0 the gradient is 0. Raises
-    ForwardModeError in forward mode.
+    Differentiable any number of times in reverse mode.
+
+    Args:
+        filters: ``(block_y, block_x, field_y, field_x * channel, neuron)``.
+
+    Returns:
+        ``(block_y, block_x, neuron)``, in float32 for bfloat16 and float16 filters, else in the filters'
+        dtype.
+
+    Raises:
+        ForwardModeError: Forward-mode differentiation.
     """
     return apply("filter_norms", _Norms, filters)
 
@@ -195,11 +210,18 @@ def random_filters(
     *,
     blocks: Box | None = None,
 ) -> Tensor:
-    """Gaussian filters of unit norm, ``(block_y, block_x, field_y, field_x * channel, neuron)``.
+    """Return Gaussian filters of unit norm, ``(block_y, block_x, field_y, field_x * channel, neuron)``.
 
-    The values of a block depend on ``(seed, stack, block_y, block_x)`` and the shape of a block alone, so
-    that no grid, device or number of threads changes them. Weights that meet only padding are 0. Of a box
-    of ``blocks`` (y, x) alone where one is given.
+    The values of a block depend only on ``(seed, stack, block_y, block_x)`` and the shape of a block, not on
+    grid, device or number of threads. Weights that read only padding are 0.
+
+    Args:
+        layer: Geometry of the layer.
+        seed: Seed of the network.
+        stack: Index of the stack in the network.
+        dtype: Dtype of the filters.
+        device: Device of the filters.
+        blocks: Box ``(y, x)`` of blocks to return [all].
     """
     (top_row, first), (end_row, end) = (blocks.start, blocks.stop) if blocks else ((0, 0), layer.grid)
     shape, channels = layer.filters_shape[2:], layer.input.channels

@@ -1,4 +1,4 @@
-"""FLOPs of the local products for torch.utils.flop_counter, which counts 0 where it has no formula.
+"""FLOP formulas of the local products for torch.utils.flop_counter, which counts 0 without a formula.
 
 Knows: the formulas, when to register them. Does not know: how a product is computed.
 """
@@ -20,7 +20,7 @@ _registered: set[Any] = set()
 
 
 def count(name: str, code_place: int, decode: Callable[[tuple[int, ...]], BlockLocal]) -> None:
-    """Give the operation ``cotswold::name`` a formula; its layer is the argument at ``code_place``."""
+    """Add a formula for the operation ``cotswold::name``; argument ``code_place`` is its encoded layer."""
 
     def formula(images: Sequence[int], *args: Any, out_shape: Any = None) -> int:
         return int(images[0]) * decode(tuple(args[code_place - 1])).product_flops
@@ -29,9 +29,9 @@ def count(name: str, code_place: int, decode: Callable[[tuple[int, ...]], BlockL
 
 
 def announce() -> None:
-    """Register the formulas once torch's counter is imported, and with a counter that counts already.
+    """Register the formulas once torch's counter is imported, also with a counter that is already active.
 
-    The counter imports Triton, which takes a third of a second; nobody else needs that.
+    The counter imports Triton, which takes a third of a second; other programs should not pay for that.
     """
     if _COUNTER not in sys.modules or len(_registered) == len(_formulas) or torch.compiler.is_compiling():
         return

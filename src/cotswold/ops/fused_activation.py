@@ -1,4 +1,4 @@
-"""A layer's products with biases and an activation, in one pass where kernels can.
+"""A layer's products with biases and an activation, fused into one pass where a kernel supports it.
 
 Knows: activations whose slope follows from their result. Does not know: how products are computed, modules.
 """
@@ -31,7 +31,7 @@ from cotswold.ops.local import (
 from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 
 Activation = Literal["identity", "tanh", "sigmoid", "relu"]
-"""What follows the sums; ``identity`` is nothing."""
+"""Activation applied to the sums; ``identity`` leaves them unchanged."""
 _APPLIED: dict[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda y: y,
     "tanh": torch.tanh,
@@ -47,7 +47,7 @@ _SLOPES: dict[str, Callable[..., Tensor]] = {
 
 
 def bias_gradient(delta: Tensor, code: Code) -> Tensor:
-    """The adjoint of laying biases out, summed over images; of integers, which compilers can trace."""
+    """Adjoint of laying out biases, summed over images; takes integers, which compilers can trace."""
     *_, rows, columns, depth = code
     down, across = delta.shape[2] // rows, delta.shape[3] // columns
     apart = delta.sum(0).reshape(depth, down, rows, across, columns)
@@ -100,7 +100,7 @@ class _Activated(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Code, str], output: Tensor) -> None:
         x, filters, _, ctx.code, ctx.activation = inputs
-        # without an activation nobody needs the output, which may then be changed in place
+        # without an activation the output is not saved, so the caller may change it in place
         ctx.save_for_backward(x, filters, *([] if ctx.activation == "identity" else [output]))
 
     @staticmethod
@@ -139,20 +139,33 @@ flops.count("local_activated", 3, decode)
 def local_layer(
     x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, activation: Activation = "identity"
 ) -> Tensor:
-    """``activation(Wx + biases)``: a whole layer, ``(image, depth, y, x)``, images last in memory.
+    """Return ``activation(Wx + biases)``, the responses of a whole layer, in one pass if possible.
 
-    ``x`` is ``(image, channel, y, x)``, ``filters`` are ``(block_y, block_x, field_y, field_x * channel,
-    neuron)``, ``biases`` ``(block_y, block_x, neuron)``. Differentiable any number of times in reverse.
-    In float32 tanh and sigmoid are polynomials of our own, good to some units in the last place. Errors as
-    for ``local_product``; UserError for another activation.
+    In float32, tanh and sigmoid are polynomials accurate to a few units in the last place. The result is
+    differentiable any number of times in reverse mode.
+
+    Args:
+        x: Maps ``(image, channel, y, x)``, any strides.
+        filters: ``(block_y, block_x, field_y, field_x * channel, neuron)``.
+        biases: ``(block_y, block_x, neuron)``.
+        layer: Geometry of the layer.
+        activation: ``identity``, ``tanh``, ``sigmoid`` or ``relu``.
+
+    Returns:
+        ``(image, depth, y, x)``, with images last in memory.
+
+    Raises:
+        GeometryError: Shapes do not fit the layer.
+        UserError: Dtypes or devices differ, or the activation is unknown.
+        ForwardModeError: Forward-mode differentiation.
     """
     if activation not in _APPLIED:
-        raise UserError(f"local_layer knows the activations {', '.join(_APPLIED)}, not {activation!r}")
+        raise UserError(f"local_layer's activation must be one of {', '.join(_APPLIED)}, got {activation!r}")
     check_map("local_layer", x, layer.input)
     check_filters("local_layer", filters, layer)
     if tuple(biases.shape) != layer.norms_shape:
         raise GeometryError(
-            f"local_layer needs biases of the shape {layer.norms_shape}, not {tuple(biases.shape)}"
+            f"local_layer needs biases of shape {layer.norms_shape}, got {tuple(biases.shape)}"
         )
     check_alike("local_layer", x, filters)
     check_alike("local_layer", x, biases)
@@ -163,20 +176,32 @@ def local_layer(
 def fully_connected(
     x: Tensor, weights: Tensor, biases: Tensor, activation: Activation = "identity"
 ) -> Tensor:
-    """``activation(x W + biases)`` of ``x`` ``(image, in)``, ``weights`` ``(in, out)``, ``biases`` ``(out)``.
+    """Return ``activation(x W + biases)``, a fully connected layer by the kernels of local layers.
 
-    The same kernels as a local layer, whose one field is the whole input. Images are last in the memory of
-    the result ``(image, out)``, so that layers follow each other without a transposition. Errors as for
-    ``local_layer``.
+    Images are last in the memory of the result, so that consecutive layers need no transposition.
+
+    Args:
+        x: Inputs ``(image, in)``.
+        weights: ``(in, out)``.
+        biases: ``(out,)``.
+        activation: ``identity``, ``tanh``, ``sigmoid`` or ``relu``.
+
+    Returns:
+        ``(image, out)``.
+
+    Raises:
+        GeometryError: Shapes do not fit.
+        UserError: Dtypes or devices differ, or the activation is unknown.
+        ForwardModeError: Forward-mode differentiation.
     """
     if x.dim() != 2 or weights.dim() != 2 or x.shape[1] != weights.shape[0] or 0 in weights.shape:
         raise GeometryError(
             "fully_connected needs inputs (image, in) and weights (in, out), "
-            f"not {tuple(x.shape)} and {tuple(weights.shape)}"
+            f"got {tuple(x.shape)} and {tuple(weights.shape)}"
         )
     inputs, outputs = weights.shape
     layer = BlockLocal(MapShape(inputs, 1, 1), Window(1), Window(1), 1, 1, outputs)
     y = local_layer(
         x[:, :, None, None], weights[None, None, None], biases.reshape(1, 1, -1), layer, activation
     )
-    return y.flatten(1)  # a view, whose gradient is one too
+    return y.flatten(1)  # a view, and so is its gradient

@@ -1,7 +1,7 @@
-"""Block-local products that can be differentiated: Wx, W'x, δx' (Coates et al. 2013, section 4.1).
+"""Differentiable block-local products: Wx, W'x, δx' (Coates et al. 2013, section 4.1).
 
 Knows: that the three are each other's derivatives, `torch.library`, autograd and vmap. Does not know: how a
-product is computed, modules. Each works on any strides, and returns maps with the images last.
+product is computed, modules. Each product takes any strides and returns maps with the images last.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Code = tuple[int, ...]
 
 
 def encode(layer: BlockLocal) -> Code:
-    """The layer as integers, which is all that a custom operation can carry."""
+    """Encode the layer as integers; a custom operation cannot carry objects."""
     shape, y, x = layer.input, layer.y, layer.x
     return (
         *(shape.channels, shape.height, shape.width),
@@ -35,7 +35,7 @@ def encode(layer: BlockLocal) -> Code:
 
 @lru_cache(maxsize=1024)
 def decode(code: Code) -> BlockLocal:
-    """The layer of its integers."""
+    """Decode a layer from its integers."""
     return BlockLocal(MapShape(*code[:3]), Window(*code[3:7]), Window(*code[7:11]), *code[11:])
 
 
@@ -81,7 +81,7 @@ def _one_by_one(
     second: Tensor,
     code: Code,
 ) -> Tensor:
-    """A mapped operation, slice by slice, stacked in front."""
+    """Apply a vmapped operation slice by slice; stack the results along dimension 0."""
     slices = [
         apply(
             name,
@@ -98,7 +98,7 @@ def _one_by_one(
 def _fold(
     name: str, function: type[torch.autograd.Function], maps: Tensor, dim: int, filters: Tensor, code: Code
 ) -> Tensor:
-    """A mapped operation whose filters are shared: the mapped dimension becomes more images."""
+    """Apply a vmapped operation with shared filters: the mapped dimension joins the images."""
     maps = maps.movedim(dim, 0)
     out = apply(name, function, maps.flatten(0, 1), filters, code)
     return out.reshape(*maps.shape[:2], *out.shape[1:])
@@ -200,47 +200,61 @@ for _name in ("local_product", "local_adjoint", "local_outer"):
 
 
 def check_map(name: str, x: Tensor, shape: MapShape) -> None:
-    """Raise GeometryError unless ``x`` is maps of this shape."""
+    """Raise GeometryError unless ``x`` holds maps of ``shape``."""
     if x.dim() != 4 or tuple(x.shape[1:]) != (shape.channels, shape.height, shape.width):
         raise GeometryError(
-            f"{name} needs maps of the shape (image, {shape.channels}, {shape.height}, {shape.width}), "
-            f"not {tuple(x.shape)}"
+            f"{name} needs maps of shape (image, {shape.channels}, {shape.height}, {shape.width}), "
+            f"got {tuple(x.shape)}"
         )
 
 
 def check_filters(name: str, filters: Tensor, layer: BlockLocal) -> None:
-    """Raise GeometryError unless ``filters`` are a layer's."""
+    """Raise GeometryError unless ``filters`` have the layer's shape."""
     if tuple(filters.shape) != layer.filters_shape:
         raise GeometryError(
-            f"{name} needs filters of the shape {layer.filters_shape}, not {tuple(filters.shape)}"
+            f"{name} needs filters of shape {layer.filters_shape}, got {tuple(filters.shape)}"
         )
 
 
 def check_alike(name: str, first: Tensor, second: Tensor) -> None:
-    """Raise UserError unless both operands have one dtype and device."""
+    """Raise UserError unless both operands have the same dtype and device."""
     if first.dtype != second.dtype or first.device != second.device:
         raise UserError(
-            f"{name} needs both operands of one dtype on one device, not {first.dtype} on {first.device} "
+            f"{name} needs operands of one dtype on one device, got {first.dtype} on {first.device} "
             f"and {second.dtype} on {second.device}; convert one with .to()"
         )
 
 
 def adjoint_of(y: Tensor, filters: Tensor, code: Code) -> Tensor:
-    """``local_adjoint`` of operands that are known to fit."""
+    """``local_adjoint`` without checks."""
     return apply("local_adjoint", _Adjoint, y, filters, code)
 
 
 def outer_of(delta: Tensor, x: Tensor, code: Code) -> Tensor:
-    """``local_outer`` of operands that are known to fit."""
+    """``local_outer`` without checks."""
     return apply("local_outer", _Outer, delta, x, code)
 
 
 def local_product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
-    """``Wx``: the responses ``(image, depth, y, x)`` of untied filters to maps ``(image, channel, y, x)``.
+    """Return ``Wx``, the responses of untied filters to maps.
 
-    ``filters`` are ``(block_y, block_x, field_y, field_x * channel, neuron)``. Differentiable any number of
-    times in reverse. Raises GeometryError where shapes do not fit the layer, UserError where dtypes or
-    devices differ, ForwardModeError in forward mode.
+    Differentiable any number of times in reverse mode.
+
+    Args:
+        x: Maps ``(image, channel, y, x)``, any strides.
+        filters: ``(block_y, block_x, field_y, field_x * channel, neuron)``.
+        layer: Geometry of the layer.
+
+    Returns:
+        Responses ``(image, depth, y, x)``, with images last in memory.
+
+    Raises:
+        GeometryError: Shapes do not fit the layer.
+        UserError: Dtypes or devices differ.
+        ForwardModeError: Forward-mode differentiation.
+
+    Source:
+        Coates et al. 2013, section 4.1.
     """
     check_map("local_product", x, layer.input)
     check_filters("local_product", filters, layer)
@@ -250,9 +264,20 @@ def local_product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
 
 
 def local_adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
-    """``W'y``: maps ``(image, channel, y, x)`` from responses ``(image, depth, y, x)``; overlaps are summed.
+    """Return ``W'y``, the adjoint of `local_product`: overlapping fields are summed.
 
-    Shapes and errors as for ``local_product``, of which it is the adjoint.
+    Args:
+        y: Responses ``(image, depth, y, x)``, any strides.
+        filters: ``(block_y, block_x, field_y, field_x * channel, neuron)``.
+        layer: Geometry of the layer.
+
+    Returns:
+        Maps ``(image, channel, y, x)``, with images last in memory.
+
+    Raises:
+        GeometryError: Shapes do not fit the layer.
+        UserError: Dtypes or devices differ.
+        ForwardModeError: Forward-mode differentiation.
     """
     check_map("local_adjoint", y, layer.output)
     check_filters("local_adjoint", filters, layer)
@@ -262,17 +287,27 @@ def local_adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
 
 
 def local_outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
-    """``δx'`` summed over images: ``(block_y, block_x, field_y, field_x * channel, neuron)``.
+    """Return ``δx'`` summed over images: the gradient of ``<delta, Wx>`` with respect to the filters.
 
-    ``delta`` is shaped as responses, ``x`` as inputs: the gradient of ``<delta, Wx>`` by the filters. Weights
-    that meet only padding get 0. Errors as for ``local_product``.
+    Args:
+        delta: Gradient of the responses, ``(image, depth, y, x)``, any strides.
+        x: Maps ``(image, channel, y, x)``, any strides.
+        layer: Geometry of the layer.
+
+    Returns:
+        ``(block_y, block_x, field_y, field_x * channel, neuron)``; 0 for weights that read only padding.
+
+    Raises:
+        GeometryError: Shapes do not fit the layer.
+        UserError: Dtypes or devices differ.
+        ForwardModeError: Forward-mode differentiation.
     """
     check_map("local_outer", delta, layer.output)
     check_map("local_outer", x, layer.input)
     check_alike("local_outer", delta, x)
     if delta.shape[0] != x.shape[0]:
         raise GeometryError(
-            f"local_outer needs as many images in delta as in x, not {delta.shape[0]} and {x.shape[0]}"
+            f"delta and x of local_outer need equal image counts, got {delta.shape[0]} and {x.shape[0]}"
         )
     flops.announce()
     return apply("local_outer", _Outer, delta, x, encode(layer))

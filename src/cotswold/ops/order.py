@@ -1,7 +1,7 @@
-"""The order of a map in memory: images last, as products have them, or first, as foreign code does.
+"""Memory order of a map: images last, as products need it, or first, as other code has it.
 
-Knows: which copies run on kernels of our own, that a map's values and gradient are the same in either order.
-Does not know: what is computed from a map.
+Knows: the copies that have kernels, that values and gradients do not depend on the order. Does not know: what
+is computed from a map.
 """
 
 from __future__ import annotations
@@ -19,24 +19,35 @@ from cotswold.ops.layout import empty_map
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 FEWEST = 4
-"""Images from which on squares of images and positions are transposed faster than torch copies."""
+"""Images from which transposing squares of images and positions beats torch's copy."""
 
 
 def images_last(x: Tensor) -> Tensor:
-    """The same values with the images last in memory; ``x`` itself where they are already.
+    """Return the same values with the images last in memory; return ``x`` itself if they already are.
 
-    Shape ``(image, channel, y, x)``; any strides, those of 0 included. A slice of a batch or of a picture
-    keeps its parent's pitch and is not copied. Raises GeometryError for other than four dimensions.
+    A slice of a batch or of an image keeps its parent's strides and is not copied.
+
+    Args:
+        x: Maps ``(image, channel, y, x)``; any strides, including 0.
+
+    Raises:
+        GeometryError: Another number of dimensions.
     """
     _check(x)
     return x if pitches_of(x) is not None else apply("images_last", _Ordered, x, "images_last")
 
 
 def images_first(x: Tensor) -> Tensor:
-    """The same values, contiguous in torch's own order; ``x`` itself where they are already.
+    """Return the same values, contiguous in torch's order; return ``x`` itself if they already are.
 
-    As ``x.contiguous()``, and several times as fast where the images are last: for what leaves layers of
-    ours. Shape ``(image, channel, y, x)``. Raises GeometryError for other than four dimensions.
+    Same result as ``x.contiguous()``, and several times as fast if the images are last. Use it on the output
+    of local layers.
+
+    Args:
+        x: Maps ``(image, channel, y, x)``, any strides.
+
+    Raises:
+        GeometryError: Another number of dimensions.
     """
     _check(x)
     return x if x.is_contiguous() else apply("images_first", _Ordered, x, "images_first")
@@ -44,12 +55,12 @@ def images_first(x: Tensor) -> Tensor:
 
 def _check(x: Tensor) -> None:
     if x.dim() != 4:
-        raise GeometryError(f"a map has the shape (image, channel, y, x), not {tuple(x.shape)}")
+        raise GeometryError(f"a map must have shape (image, channel, y, x), got {tuple(x.shape)}")
 
 
 @or_torch
 def arranged(x: Tensor) -> Tensor:
-    """As `images_last`, inside an operation: gradients do not pass."""
+    """`images_last` for use inside an operation: not differentiable."""
     if pitches_of(x) is not None:
         return x
     out = _empty_as(x)
@@ -60,7 +71,7 @@ def arranged(x: Tensor) -> Tensor:
 
 
 def _empty_as(x: Tensor) -> Tensor:
-    """A map of the same shape, images last."""
+    """Return an uninitialised map of the same shape, images last."""
     return torch.empty_like(x) if 0 in x.shape[1:] else empty_map(x, x.shape[0], MapShape(*x.shape[1:]))
 
 
@@ -117,7 +128,7 @@ class _Ordered(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, str], output: Tensor) -> None:
-        """Nothing is kept: the gradient is the same in either order."""
+        """Save nothing: the gradient does not depend on the order."""
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:

@@ -1,6 +1,6 @@
 """L2 pooling: the root of a sum of squares over a window (Coates et al. 2013, section 3).
 
-Knows: sums over square windows and their adjoint. Does not know: modules, layers below.
+Knows: sums over square windows and their adjoint. Does not know: modules, other layers.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
 
 def _planes(x: Tensor) -> Tensor:
-    """A map as one picture ``(1, channel * image, y, x)``, all images of a place side by side."""
+    """View a map as one image ``(1, channel * image, y, x)``; the images of a position are adjacent."""
     height, width = x.shape[2:]
     planes = x.shape[0] * x.shape[1]
     return x.permute(2, 3, 1, 0).reshape(1, height, width, planes).permute(0, 3, 1, 2)
 
 
 def _maps(planes: Tensor, like: Tensor) -> Tensor:
-    """The inverse of ``_planes``: as many images and channels as ``like``."""
+    """Inverse of ``_planes``, with the images and channels of ``like``."""
     physical = planes[0].permute(1, 2, 0)
     images, channels = like.shape[:2]
     return physical.reshape(*physical.shape[:2], channels, images).permute(3, 2, 0, 1)
 
 
 def _ahead(smoothing: Smoothing) -> int:
-    """Rows that torch's symmetrical padding adds in front of an even window that looks one further ahead."""
+    """Extra rows that torch's symmetric padding adds in front of an even window."""
     return 1 if smoothing.keep and smoothing.size % 2 == 0 else 0
 
 
 def box_sum(x: Tensor, smoothing: Smoothing) -> Tensor:
-    """Sums over a square window of step 1 in ``(image, channel, y, x)``, without cancellation."""
-    if x.shape[0] == 0:  # torch refuses to pool no planes
+    """Sum over a square window of step 1 in ``(image, channel, y, x)``, without cancellation."""
+    if x.shape[0] == 0:  # torch cannot pool zero planes
         return empty_map(x, 0, smoothing.output(MapShape(*x.shape[1:])))
     padding, ahead = (smoothing.size // 2 if smoothing.keep else 0), _ahead(smoothing)
     planes = avg_pool2d(_planes(x), smoothing.size, 1, padding, divisor_override=1)
@@ -54,7 +54,7 @@ def box_sum(x: Tensor, smoothing: Smoothing) -> Tensor:
 
 
 def box_spread(y: Tensor, x: Tensor, smoothing: Smoothing) -> Tensor:
-    """The adjoint of ``box_sum``, where ``x`` was its input: every output is handed to all of its window."""
+    """Adjoint of ``box_sum`` at the input ``x``: add every output to all positions of its window."""
     if x.shape[0] == 0:
         return torch.zeros_like(x)
     padding, ahead = (smoothing.size // 2 if smoothing.keep else 0), _ahead(smoothing)
@@ -66,7 +66,7 @@ def box_spread(y: Tensor, x: Tensor, smoothing: Smoothing) -> Tensor:
 
 
 def workers(x: Tensor) -> Workers:
-    """Who works on a map: this processor, and as many threads as torch would take."""
+    """The processor and the number of threads for a kernel on a map."""
     from cotswold.kernels.machine.processor import this_processor
     from cotswold.kernels.maps import Workers
 
@@ -77,7 +77,7 @@ def workers(x: Tensor) -> Workers:
 
 @lru_cache(maxsize=256)
 def _output(smoothing: Smoothing, channels: int, height: int, width: int) -> MapShape:
-    """The shape of a map after a window has passed; where no compiler traces."""
+    """Cached output shape of a window; not for code that a compiler traces."""
     return smoothing.output(MapShape(channels, height, width))
 
 
@@ -106,7 +106,7 @@ def _(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
 
 def _plain_pool(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
     wide = x.to(accumulator(x.dtype))
-    sums = box_sum(wide * wide, smoothing)  # of an even window a slice; compilers are promised a dense map
+    sums = box_sum(wide * wide, smoothing)  # a slice for an even window; compilers expect a dense map
     out = empty_map(x, x.shape[0], MapShape(*sums.shape[1:]))
     return torch.sqrt(sums.add_(epsilon), out=out)
 
@@ -149,7 +149,7 @@ def _plain_gradient(
 
 
 def fold(x: Tensor | None, dim: int | None, count: int) -> Tensor | None:
-    """A mapped dimension becomes more images."""
+    """Merge a mapped dimension into the images."""
     if x is None:
         return None
     mapped = x.movedim(dim, 0) if dim is not None else x.expand(count, *x.shape)
@@ -157,7 +157,7 @@ def fold(x: Tensor | None, dim: int | None, count: int) -> Tensor | None:
 
 
 def unfold(out: Tensor, count: int) -> Tensor:
-    """The inverse of ``fold``."""
+    """Inverse of ``fold``."""
     return out.reshape(count, out.shape[0] // count, *out.shape[1:])
 
 
@@ -170,7 +170,7 @@ class _L2Pool(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, int, bool, float], output: Tensor) -> None:
         x, ctx.size, ctx.keep, ctx.epsilon = inputs
-        ctx.save_for_backward(x)  # the output is computed again, for its owner may change it in place
+        ctx.save_for_backward(x)  # recompute the output in backward: the caller may change it in place
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
@@ -187,7 +187,7 @@ class _L2Pool(torch.autograd.Function):
 
 
 class _PoolGradient(torch.autograd.Function):
-    """``x * spread((grad + weight) / pooled)``, whose own derivatives are torch's."""
+    """``x * spread((grad + weight) / pooled)``; torch differentiates it further."""
 
     @staticmethod
     def forward(
@@ -212,7 +212,7 @@ class _PoolGradient(torch.autograd.Function):
             Smoothing(ctx.size, ctx.keep),
             ctx.needs_input_grad,
         )
-        dtype, wide = x.dtype, accumulator(x.dtype)  # a product of two float16 numbers may be none
+        dtype, wide = x.dtype, accumulator(x.dtype)  # the product of two float16 numbers may overflow
         above, pooled, x = above.to(wide), pooled.to(wide), x.to(wide)
         slope = _slope(None if grad is None else grad.to(wide), pooled, ctx.weight)
         to_x = (above * box_spread(slope, x, smoothing)).to(dtype) if wants_x else None
@@ -246,34 +246,32 @@ def pool_backward(
 ) -> Tensor:
     """``x * spread((grad + weight) / pooled)``: the gradient of ``<grad, pooled> + weight sum pooled``.
 
-    ``pooled`` is ``l2_pool(x, smoothing)``; ``grad`` is shaped as it, or None for zeros. Maps are
-    ``(image, channel, y, x)``, any strides; the images of the result are last.
+    ``pooled`` is ``l2_pool(x, smoothing)``; ``grad`` has its shape, or is None for zeros. Maps are ``(image,
+    channel, y, x)``, any strides; the result has the images last.
     """
     return apply("l2_pool", _PoolGradient, grad, pooled, x, smoothing.size, smoothing.keep, weight)
 
 
 LEAST = 1e-7
-"""The least number that every type must tell from 0: float16 has subnormal numbers down to 6e-8."""
+"""Least number that every dtype can tell from 0: float16 has subnormal numbers down to 6e-8."""
 
 
 def positive_range(dtype: torch.dtype) -> tuple[float, float]:
-    """The least and the greatest number that surely is positive and finite in a type of maps.
+    """Least and greatest number that is positive and finite in a dtype of maps.
 
-    Processors may take subnormal numbers as 0, so they are left out, but for float16 down to LEAST. Raises
-    UserError for a type without fractions.
+    Processors may flush subnormal numbers to 0, so only float16 counts them, down to LEAST. Raises UserError
+    for a dtype that is not floating point.
     """
     if not dtype.is_floating_point:
-        raise UserError(
-            f"pooling and normalisation need maps of floating point, not of {dtype}; use .float()"
-        )
+        raise UserError(f"pooling and normalisation need floating-point maps, got {dtype}; use .float()")
     limits = torch.finfo(dtype)
     return min(limits.smallest_normal, LEAST), limits.max
 
 
 def check_within(value: float, least: float, most: float, what: str, dtype: torch.dtype) -> None:
-    """Raise UserError, beginning with ``what``, unless a value lies in a range."""
+    """Raise UserError, starting with ``what``, unless a value lies in a range."""
     if not least <= value <= most:
-        raise UserError(f"{what}, from {least:.3g} to {most:.3g} for {dtype}, not {value}")
+        raise UserError(f"{what}, from {least:.3g} to {most:.3g} for {dtype}, got {value}")
 
 
 def _check_epsilon(epsilon: float, dtype: torch.dtype) -> None:
@@ -282,17 +280,31 @@ def _check_epsilon(epsilon: float, dtype: torch.dtype) -> None:
 
 
 def pooled_values(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
-    """As `l2_pool`, inside an operation: gradients do not pass."""
+    """`l2_pool` for use inside an operation: not differentiable."""
     _check_epsilon(epsilon, x.dtype)
     return _pool(x, smoothing, epsilon)
 
 
 def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:
-    """``sqrt(sum of x² over a square window + epsilon)``, map by map, at stride 1; same shape if ``keep``.
+    """Return ``sqrt(sum of x² over a square window + epsilon)`` of each channel, at stride 1.
 
-    ``x`` is ``(image, channel, y, x)``, any strides; the images of the result are last. Differentiable any
-    number of times in reverse. Raises UserError unless ``epsilon`` is positive in the type of ``x`` (the root
-    has no slope at 0), GeometryError where the window does not fit, ForwardModeError in forward mode.
+    Differentiable any number of times in reverse mode.
+
+    Args:
+        x: Maps ``(image, channel, y, x)``, any strides.
+        smoothing: Window. With ``keep`` the output has the input's shape; else it shrinks by ``size - 1``.
+        epsilon: Constant under the root, above 0: the root has no slope at 0.
+
+    Returns:
+        Pooled maps ``(image, channel, y, x)``, with images last in memory.
+
+    Raises:
+        UserError: ``epsilon`` is not positive and finite in the dtype of ``x``.
+        GeometryError: The window does not fit.
+        ForwardModeError: Forward-mode differentiation.
+
+    Source:
+        Coates et al. 2013, section 3.
     """
     x = images_last(x)
     _check_epsilon(epsilon, x.dtype)

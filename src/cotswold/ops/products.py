@@ -1,7 +1,7 @@
-"""The three heavy products of a block-local layer, on whatever computes them fastest here.
+"""The three main products of a block-local layer, by the fastest backend on this machine.
 
-Knows: which of the ways there are: kernels of our own on CPUs, Triton's on CUDA, torch.bmm elsewhere. Does
-not know: gradients, how any of them works.
+Knows: the backends: the library's kernels on CPUs, Triton's on CUDA, torch.bmm elsewhere. Does not know:
+gradients, how a backend works.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from cotswold.ops.order import arranged
 
 BANDS_MOST = 4
 LEAST_BLOCK_ROWS = 6
-"""Block rows of a band at least: what two bands see of the same rows is copied for each."""
+"""Least block rows of a band: input rows that two bands share are copied for each."""
 
 
 @lru_cache(maxsize=256)
 def output_of(layer: BlockLocal) -> MapShape:
-    """The map of a layer's responses; where no compiler traces, which would not see a cache."""
+    """Cached output map of a layer; not for code that a compiler traces, which cannot see the cache."""
     return layer.output
 
 
 @or_torch
 def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
-    """``Wx``: the map of responses."""
+    """Return ``Wx``, the map of responses."""
     if not multiplies(x) and not on_cuda(x):
         return batched.product(x, filters, layer)
     filters, out = filters.contiguous(), empty_map(x, x.shape[0], output_of(layer))
@@ -63,13 +63,13 @@ def product_of(
     out: Tensor,
     biases: Tensor | None = None,
 ) -> None:
-    """``Wx`` of the blocks in ``only``, into their places in a map of responses; see `in_regions`.
+    """Write ``Wx`` of the blocks in ``only`` into a map of responses; see `in_regions`.
 
-    With ``biases`` they are added, to the same bits as by `ops.local_layer` where `adds_biases`.
+    If ``biases`` are given, add them, with the same bits as `ops.local_layer` if `adds_biases`.
     """
     if not _meets(only, layer.grid):
         return
-    if not in_regions(x):  # no longer: a kernel failed after this was begun
+    if not in_regions(x):  # a kernel failed its self-test after the caller had checked
         whole = product(x, filters, layer)
         if biases is not None:
             whole.add_(lay_out(biases, layer))
@@ -83,12 +83,12 @@ def product_of(
 
 
 def adds_biases(x: Tensor, layer: BlockLocal) -> bool:
-    """Whether kernels add biases to a product; otherwise they are added afterwards."""
+    """True if kernels add biases within a product; else they are added afterwards."""
     return finishes(x, layer, "identity")
 
 
 def finishes(x: Tensor, layer: BlockLocal, activation: str) -> bool:
-    """Whether biases and an activation are part of the product; see `kernels.products.finishes`."""
+    """True if a product can include biases and an activation; see `kernels.products.finishes`."""
     from cotswold.kernels import products
 
     return products.finishes(x.shape[0], x.dtype, layer, activation)
@@ -96,7 +96,7 @@ def finishes(x: Tensor, layer: BlockLocal, activation: str) -> bool:
 
 @or_torch
 def adjoint_at(y: Tensor, filters: Tensor, layer: BlockLocal, only: Region, out: Tensor) -> None:
-    """``W'y`` at the positions in ``only``, into their places in an input map; see `in_regions`."""
+    """Write ``W'y`` at the positions in ``only`` into an input map; see `in_regions`."""
     plane = (layer.input.height, layer.input.width)
     if not _meets(only, plane):
         return
@@ -107,26 +107,26 @@ def adjoint_at(y: Tensor, filters: Tensor, layer: BlockLocal, only: Region, out:
 
 
 def _inside(only: Region, plane: tuple[int, int]) -> Tensor:
-    """Which points of a plane a region holds."""
+    """Mask of the points of a plane that a region contains."""
     return torch.tensor([[only.holds(y, x) for x in range(plane[1])] for y in range(plane[0])], device="cpu")
 
 
 def in_regions(x: Tensor) -> bool:
-    """Whether products of maps such as this (its images last, filters contiguous) can be done by regions."""
+    """True if products of maps like ``x`` (images last, filters contiguous) can be restricted to regions."""
     return multiplies(x)
 
 
 def _meets(only: Region, shape: tuple[int, int]) -> bool:
-    """Whether a region holds any point of a plane."""
+    """True if a region contains any point of a plane."""
     inside = only.box.intersect(Box.whole(shape)).size
     return inside < shape[0] * shape[1] if only.outside else inside > 0
 
 
 def in_bands(x: Tensor, layer: BlockLocal, of_band: Callable[[BlockLocal, Tensor, slice], None]) -> None:
-    """Do a layer in bands of block rows, each with the input that it sees, images last, and its block rows.
+    """Process a layer in bands of block rows; pass each band its input (images last) and its block rows.
 
-    A map is copied band by band, so that a forward pass never holds a second copy of the whole map. One whose
-    images are last already needs no copy, and no bands.
+    A map is copied band by band, so that a forward pass never holds a second copy of the whole map. A map
+    with images last needs no copy and no bands.
     """
     down = layer.grid[0]
     count = max(1, min(BANDS_MOST, down // LEAST_BLOCK_ROWS))
@@ -138,7 +138,7 @@ def in_bands(x: Tensor, layer: BlockLocal, of_band: Callable[[BlockLocal, Tensor
 
 @or_torch
 def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
-    """``W'y``: back to the input map, overlapping fields summed."""
+    """Return ``W'y`` on the input map; overlapping fields are summed."""
     if not multiplies(y) and not on_cuda(y):
         return batched.adjoint(y, filters, layer)
     y, filters = arranged(y), filters.contiguous()
@@ -152,7 +152,7 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
 
 @or_torch
 def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
-    """``δx'`` summed over images: the gradient of the filters; 0 for weights that meet padding only."""
+    """Return ``δx'`` summed over images: the filters' gradient, 0 for weights that read only padding."""
     if not multiplies(x) and not on_cuda(x):
         return batched.outer(delta, x, layer)
     delta, x = arranged(delta), arranged(x)
@@ -169,5 +169,5 @@ def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
 
 
 def _kernels() -> ModuleType:
-    """The kernels of this processor, which need llvmlite: not imported before it is known to be there."""
+    """Import the CPU kernels on first use: they need llvmlite, which may be missing."""
     return importlib.import_module("cotswold.kernels.products")

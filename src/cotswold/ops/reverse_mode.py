@@ -1,8 +1,7 @@
-"""Operations that differentiate in reverse only.
+"""Operations that differentiate in reverse mode only.
 
-Knows: how to apply an `autograd.Function`, how to tell that a tensor carries a forward-mode tangent. Does not
-know: which operation asks. torch would otherwise drop the tangent at a custom operation without a word, and
-the derivative would read 0.
+Knows: how to apply an `autograd.Function`, how to detect a forward-mode tangent. Does not know: which
+operation asks. At a custom operation torch would drop the tangent silently, and the derivative would read 0.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ def _error(operation: str) -> ForwardModeError:
 
 
 def refuse_forward_mode(operation: str, *tensors: Tensor) -> None:
-    """Raise ForwardModeError if any tensor carries a tangent, from inside a custom operation."""
-    if getattr(forward_ad, "_current_level", 0) < 0:  # outside of forward mode: the usual case, and cheap
+    """Raise ForwardModeError if any tensor carries a tangent; for use inside a custom operation."""
+    if getattr(forward_ad, "_current_level", 0) < 0:  # not in forward mode: the common case, and cheap
         return
-    # torch leaves unpack_dual untyped
+    # torch does not type unpack_dual
     if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):  # type: ignore[no-untyped-call]  # untyped
         raise _error(operation)
 
 
 def is_traced() -> bool:
-    """Whether torch.jit traces."""
+    """True while torch.jit traces."""
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined,no-untyped-call]  # torch hides its type
 
 
 def differentiate(operation: Any, function: type[torch.autograd.Function]) -> None:
-    """Give a custom operation the derivatives of the function that calls it, for those who call it bare."""
+    """Register the function's derivatives for calls of the bare custom operation."""
     operation.register_autograd(function.backward, setup_context=function.setup_context)
 
 
 def apply(operation: str, function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
-    """Call a function; raise ForwardModeError where torch asks for its forward mode, at any depth.
+    """Call a function; raise ForwardModeError if torch requests its forward mode, at any depth.
 
-    The function defines no ``jvp`` that could raise by itself, for `torch.compile` refuses such functions.
-    A trace by torch.jit records the custom operation, which can be saved; it could not save the function.
-    Raises UserError for DTensors, which torch cannot split over this operation.
+    The function defines no ``jvp`` that could raise itself, because `torch.compile` rejects such functions. A
+    torch.jit trace records the custom operation, which can be saved; the function cannot. Raises UserError
+    for DTensors, which torch cannot shard over this operation.
     """
     if is_traced():
         traced: Tensor = function.forward(*inputs)

@@ -1,7 +1,7 @@
-"""Runs: blocks that one batched product can take together.
+"""Runs: blocks that one batched product can process together.
 
-Knows: which blocks of a layer see equally much of the map, so that padding is skipped and never multiplied.
-Does not know: tensors.
+Knows: which blocks of a layer see the same part of their field, so that padding is skipped and never
+multiplied. Does not know: tensors.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from cotswold.geometry import BlockLocal, Window
 
 @dataclass(frozen=True)
 class BlockRun:
-    """Blocks ``(y, x), (y + dy, x + dx), ...`` whose fields lie in the map from row ``top`` to ``bottom`` and
-    from column ``left`` to ``right`` of the field; ``(dy, dx)`` is ``(0, 1)`` or ``(1, 0)``.
+    """Blocks ``(y, x), (y + dy, x + dx), ...`` with the same part of their fields inside the map.
+
+    That part is rows ``top`` to ``bottom`` and columns ``left`` to ``right`` of the field. ``(dy, dx)`` is
+    ``(0, 1)`` or ``(1, 0)``.
     """
 
     y: int
@@ -31,7 +33,7 @@ class BlockRun:
 
 
 def _stretches(window: Window, extent: int) -> Iterator[tuple[int, int, int, int]]:
-    """``(first output, outputs, first position, end position)``: outputs whose windows lie inside alike."""
+    """Yield ``(first output, outputs, start, stop)``: outputs with the same part of their window inside."""
     outputs = window.outputs(extent)
     first, before = 0, window.skipped(0, extent)
     for output in range(1, outputs + 1):
@@ -43,7 +45,7 @@ def _stretches(window: Window, extent: int) -> Iterator[tuple[int, int, int, int
 
 @lru_cache(maxsize=1024)
 def row_runs(layer: BlockLocal, y: int) -> tuple[BlockRun, ...]:
-    """The runs of one block row, from left to right."""
+    """Runs of one block row, from left to right."""
     low, high = layer.y.skipped(y, layer.input.height)
     return tuple(
         BlockRun(y, x, 0, 1, blocks, low, layer.y.size - high, left, right)
@@ -53,7 +55,7 @@ def row_runs(layer: BlockLocal, y: int) -> tuple[BlockRun, ...]:
 
 @lru_cache(maxsize=256)
 def all_runs(layer: BlockLocal) -> tuple[BlockRun, ...]:
-    """Runs that cover every block once: rows of the interior; at the left and right border, columns."""
+    """Runs that cover every block once: rows in the interior, columns at the left and right border."""
     runs = []
     for x, across, left, right in _stretches(layer.x, layer.input.width):
         for y, down, top, bottom in _stretches(layer.y, layer.input.height):

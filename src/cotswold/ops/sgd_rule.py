@@ -1,14 +1,14 @@
-"""The rule by which a stack's filters and α move.
+"""The update rule of a stack's filters and of α.
 
 Knows: gradients, norms, momentum of some blocks; the terms of the line search. Does not know: maps, geometry.
 
-The gradient of W~ is the gradient of W without its part along W, over the norm of W~ (Coates et al. 2013,
-section 3, where W = W~ / ||W~||). One plain rate cannot serve every set: the gradient scales with α and with
-the power of what a neuron sees, and training diverges or collapses. So the gradient is divided by α times the
-fan-in, which is the mean squared norm of what a neuron sees where inputs have an RMS of 1: with it, rates
-from 1 to 10 train raw digits, raw and whitened photographs and outputs of stacks alike. No filter turns by
-more than a tenth of its norm at once, and α follows its own exact line search, which a floor keeps from going
-to 0.
+The gradient of W~ is the gradient of W without its component along W, divided by the norm of W~ (Coates et
+al. 2013, section 3, where W = W~ / ||W~||). One plain rate cannot serve every data set: the gradient scales
+with α and with the power of a neuron's input, and training diverges or collapses. So the gradient is divided
+by α times the fan-in, which is the mean squared norm of a neuron's input if inputs have an RMS of 1. Rates
+from 1 to 10 then train raw digits, raw and whitened photographs and outputs of stacks. No filter moves by
+more than a tenth of its norm in one step. α follows its own exact line search, with a floor that keeps it
+above 0.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from torch import Tensor
 from cotswold.ops.state import StepRule
 
 ALPHA_RANGE = (1e-6, 1e6)
-"""Where α stays: with inputs of RMS 1 and unit filters no set needs more, and nothing under- or overflows."""
+"""Range of α. With inputs of RMS 1 and unit filters no data set needs more, and nothing overflows."""
 FLOOR = 0.1
-"""The least α, as a part of what reconstruction alone would choose."""
+"""Least α, as a fraction of its optimum for reconstruction alone."""
 TINY = 1e-30
-"""What is added to a divisor that may be 0; far below any square of float32 data."""
+"""Added to divisors that may be 0; far below any square of float32 data."""
 
 
 def reciprocal(norms: Tensor) -> Tensor:
-    """``1 / norms``, and 0 for a filter of zeros."""
+    """Return ``1 / norms``, and 0 for a filter of zeros."""
     return torch.where(norms > 0, 1 / norms, 0)
 
 
 def _lengths(filters: Tensor, dtype: torch.dtype) -> Tensor:
-    """Norms ``(block, neuron)``; a sum runs along the neurons, torch's norm would stride over them."""
+    """Norms ``(block, neuron)``; the sum runs along neurons, because torch's norm would stride over them."""
     wide = filters.to(dtype)
     return (wide * wide).sum((1, 2)).sqrt()
 
@@ -40,9 +40,9 @@ def _lengths(filters: Tensor, dtype: torch.dtype) -> Tensor:
 def move(
     filters: Tensor, norms: Tensor, momentum: Tensor, gradient: Tensor, alpha: Tensor, rule: StepRule
 ) -> None:
-    """One step of some blocks' filters, in place; they end with norm 1.
+    """Update the filters of some blocks in place; they end with norm 1.
 
-    ``filters``, ``momentum`` and the gradient by W (which is overwritten) are ``(block, field_y, field_x *
+    ``filters``, ``momentum`` and the gradient of W (which is overwritten) are ``(block, field_y, field_x *
     channel, neuron)``, ``norms`` ``(block, neuron)``.
     """
     unit, fan_in = reciprocal(norms), filters.shape[1] * filters.shape[2]
@@ -60,24 +60,23 @@ def move(
 
 
 def best_scale(overlap: Tensor, energy: Tensor, penalty: Tensor) -> Tensor:
-    """The t that minimises ``||tD - x||² + penalty t``, from ``overlap = <D, x>`` and ``energy = ||D||²``.
+    """Return the t that minimises ``||tD - x||² + penalty t``, for ``overlap = <D, x>``, ``energy = ||D||²``.
 
-    It is negative where the penalty outweighs what reconstruction gains, and 1 where D is 0.
+    t is negative if the penalty outweighs the gain of reconstruction, and 1 if D is 0.
     """
     return torch.where(energy > 0, (overlap - penalty / 2) / (energy + TINY), 1.0)
 
 
 def floored_scale(overlap: Tensor, energy: Tensor, penalty: Tensor) -> Tensor:
-    """The best t, but at least a tenth of what reconstruction alone would choose.
+    """Return the best t, but at least a tenth of the best t for reconstruction alone.
 
-    Where λ is so strong that the best α of random filters is 0, filters would have no slope left to learn
-    from.
+    With a large λ the best α of random filters is 0, and filters would have no slope to learn from.
     """
     alone = best_scale(overlap, energy, penalty * 0)
     return torch.maximum(best_scale(overlap, energy, penalty), alone * FLOOR)
 
 
 def search(alpha: Tensor, overlap: Tensor, energy: Tensor, penalty: Tensor, rule: StepRule) -> None:
-    """Move α in place a damped way towards its best value on the batch."""
+    """Move α in place by a damped step towards its best value on the batch."""
     factor = floored_scale(overlap, energy, penalty).clamp(0.5, 2.0) ** rule.damping
     alpha.mul_(factor).clamp_(*ALPHA_RANGE)

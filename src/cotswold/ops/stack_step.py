@@ -1,8 +1,8 @@
-"""One training step of a stack, without autograd: objective, gradient, momentum, step and normalisation.
+"""One training step of a stack without autograd: objective, gradient, momentum, step and normalisation.
 
-Knows: objective (1) of Coates et al. 2013 and its gradient; that the gradient exists a few blocks at a time.
-Does not know: how filters move (`rule`), modules, processes (`mesh.stacks.step` has that of several). Filters
-that are not in memory enter by ``passes``.
+Knows: objective (1) of Coates et al. 2013 and its gradient; that only a few blocks of the gradient exist at a
+time. Does not know: the update rule of filters (`rule`), modules, several processes (`mesh.stacks.step`).
+``passes`` reach filters that are not in memory.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from cotswold.ops.runs import BlockRun, row_runs
 from cotswold.ops.state import StackObjective, StackReport, StackState, StepRule
 
 GRADIENT_ELEMENTS = 1 << 19
-"""Elements of the gradient that exist at a time (one block at least): 2 MiB of float32, to stay in cache."""
+"""Elements of the gradient held at a time (at least one block): 2 MiB of float32, to stay in cache."""
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:
-    """``<a, b>`` of two maps, row by row of the map, so that threads do not change the sum's order."""
+    """Return ``<a, b>`` of two maps, row by row, so that the order of the sum does not depend on threads."""
     wide = accumulator(a.dtype)
     rows = (x.permute(2, 3, 1, 0).flatten(1).to(wide) for x in (a, b))
     product: Tensor = torch.linalg.vecdot(*rows).sum(dtype=torch.float64)
@@ -44,18 +44,18 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def total(a: Tensor) -> Tensor:
-    """The sum of a map in float64, row by row."""
+    """Return the sum of a map in float64, row by row."""
     rows = a.permute(2, 3, 1, 0).flatten(1).sum(1, dtype=accumulator(a.dtype))
     return rows.sum(dtype=torch.float64)
 
 
 def unit_scales(state: StackState, layer: BlockLocal) -> Tensor:
-    """What makes filters' responses those of unit filters, ``(depth, y, x)``; 0 for a filter of zeros."""
+    """Scales that turn responses into those of unit filters, ``(depth, y, x)``; 0 for a filter of zeros."""
     return lay_out(rules.reciprocal(state.norms), layer)
 
 
 def respond(state: StackState, batch: Tensor, layer: BlockLocal) -> Tensor:
-    """``αWx``, where x is the batch times its gain."""
+    """Return ``αWx``, where x is the batch times the gain."""
     return _respond(state, batch, layer, unit_scales(state, layer))
 
 
@@ -65,57 +65,56 @@ def _respond(state: StackState, batch: Tensor, layer: BlockLocal, unit: Tensor) 
 
 
 def decode(z: Tensor, state: StackState, layer: BlockLocal) -> Tensor:
-    """``W'z``."""
+    """Return ``W'z``."""
     return adjoint(z * unit_scales(state, layer).to(z.dtype), state.filters, layer)
 
 
 class Passes(Protocol):
-    """The passes of a step over a stack's filters, by whoever holds them."""
+    """Passes of a step over a stack's filters, implemented by the owner of the filters."""
 
     def measure(self) -> None:
-        """Take the norms of the filters anew."""
+        """Recompute the norms of the filters."""
         ...
 
     def decode(self, batch: Tensor) -> tuple[Tensor, Tensor]:
-        """``αWx`` and what it decodes to, ``W'αWx``; x is the batch times its gain."""
+        """Return ``αWx`` and its reconstruction ``W'αWx``; x is the batch times the gain."""
         ...
 
     def move(
         self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule, encode: bool
     ) -> Tensor | None:
-        """Add W times the residual to the gradient by the responses, then move filters, momentum, norms.
+        """Add W times the residual to the responses' gradient, then update filters, momentum and norms.
 
-        ``decoding`` is ``(αWx, residual)``, ``encoding`` ``(gradient by αWx so far, batch)``; the gradient
-        is overwritten. Gives W' times the whole gradient, before anything moves, where ``encode`` asks for
-        it.
+        ``decoding`` is ``(αWx, residual)``, ``encoding`` is ``(gradient of αWx so far, batch)``; the gradient
+        is overwritten. If ``encode``, return W' times the whole gradient, computed before the update.
         """
         ...
 
 
 @dataclass(frozen=True)
 class InMemoryPasses:
-    """The passes over filters that are whole in memory; also those over some rows of blocks."""
+    """Passes over filters in memory, whole or some rows of blocks."""
 
     state: StackState
     layer: BlockLocal
 
     def measure(self) -> None:
-        """Take the norms of the filters anew."""
+        """Recompute the norms of the filters."""
         self.state.norms.copy_(filter_norms(self.state.filters))
 
     def decode(self, batch: Tensor) -> tuple[Tensor, Tensor]:
-        """``αWx`` and ``W'αWx``."""
+        """Return ``αWx`` and ``W'αWx``."""
         unit = unit_scales(self.state, self.layer)
         z = _respond(self.state, batch, self.layer, unit)
         return z, adjoint(z * unit.to(z.dtype), self.state.filters, self.layer)
 
     def add_residual(self, to_z: Tensor, residual: Tensor) -> None:
-        """Add W times the residual to the gradient by the responses."""
+        """Add W times the residual to the responses' gradient."""
         unit = unit_scales(self.state, self.layer).to(residual.dtype)
         to_z.add_(product(residual, self.state.filters, self.layer).mul_(unit))
 
     def step(self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule) -> None:
-        """Move filters, momentum and norms by a gradient that is whole; it is overwritten."""
+        """Update filters, momentum and norms by a complete gradient, which is overwritten."""
         (to_z, batch), alpha = encoding, self.state.alpha
         to_z.mul_((alpha * self.state.gain).to(to_z.dtype))
         _move_filters(self.state, self.layer, decoding, (to_z, batch), alpha, rule)
@@ -131,7 +130,7 @@ class InMemoryPasses:
 
 
 def _chunks(layer: BlockLocal, y: int) -> Iterator[BlockRun]:
-    """The runs of a block row, cut so that the gradient of one stays in cache."""
+    """Yield the runs of a block row, cut so that the gradient of one stays in cache."""
     most = max(1, GRADIENT_ELEMENTS // (layer.fan_in * layer.neurons))
     for run in row_runs(layer, y):
         for first in range(0, run.blocks, most):
@@ -140,7 +139,7 @@ def _chunks(layer: BlockLocal, y: int) -> Iterator[BlockRun]:
 
 @dataclass(frozen=True)
 class _Shapes:
-    """The shapes that a stack's tensors must have."""
+    """Required shapes of a stack's tensors."""
 
     input: MapShape
     filters: tuple[int, ...]
@@ -153,12 +152,12 @@ def _shapes(geometry: StackGeometry) -> _Shapes:
 
 
 def _checked(state: StackState, batch: Tensor, geometry: StackGeometry) -> Tensor:
-    """The batch, images last; raises for tensors of a stack that do not fit."""
+    """Return the batch with images last; raise if a tensor does not fit the stack."""
     shapes = _shapes(geometry)
     check_map("a stack", batch, shapes.input)
     _check_held("filters", state.filters, shapes.filters)
     if batch.shape[0] == 0:
-        raise UserError("a stack cannot learn from an empty batch; leave it out")
+        raise UserError("the batch of a stack must have at least one image, got 0; skip empty batches")
     check_alike("a stack", batch, state.filters)
     _check_held("norms", state.norms, shapes.norms)
     return arranged(batch)
@@ -166,18 +165,18 @@ def _checked(state: StackState, batch: Tensor, geometry: StackGeometry) -> Tenso
 
 def _check_held(name: str, held: Tensor, shape: tuple[int, ...]) -> None:
     if tuple(held.shape) != shape:
-        raise GeometryError(f"a stack needs {name} of the shape {shape}, not {tuple(held.shape)}")
+        raise GeometryError(f"a stack needs {name} of shape {shape}, got {tuple(held.shape)}")
 
 
 def _check_masters(state: StackState) -> None:
-    """Raise UserError for narrow filters to which no small step could be added."""
+    """Raise UserError if filters are too narrow to add small steps and have no float32 masters."""
     wide = accumulator(state.filters.dtype)
     if state.filters.dtype == wide:
         return
     if state.masters is None or state.masters.dtype != wide:
         raise UserError(
-            f"filters of {state.filters.dtype} would lose the steps of training, which are smaller than "
-            "their precision; give StackState(masters=filters.float()) and float32 momentum, or wider filters"
+            f"filters of {state.filters.dtype} are too narrow: training steps are smaller than their "
+            "precision; use StackState(masters=filters.float()) with float32 momentum, or wider filters"
         )
     _check_held("masters", state.masters, tuple(state.filters.shape))
 
@@ -190,7 +189,19 @@ def calibrate(
     objective: StackObjective,
     passes: Passes | None = None,
 ) -> None:
-    """Set gain, norms and α in place from a batch: inputs of RMS 1, the α that minimises the objective."""
+    """Set gain, norms and α in place from a batch: inputs of RMS 1, the α that minimises the objective.
+
+    Args:
+        state: State of the stack, changed in place.
+        batch: Maps ``(image, channel, y, x)``.
+        geometry: Shapes of the stack.
+        objective: λ and ε.
+        passes: Passes over filters that are not in memory [in memory].
+
+    Raises:
+        GeometryError: Shapes do not fit the stack.
+        UserError: An empty batch, or dtypes or devices that differ.
+    """
     batch = _checked(state, batch, geometry)
     passes = passes or InMemoryPasses(state, geometry.filters)
     power = dot(batch, batch) / batch.numel()
@@ -215,13 +226,31 @@ def stack_step(
     input_gradient: bool = False,
     passes: Passes | None = None,
 ) -> StackReport:
-    """One step on a batch ``(image, channel, y, x)``; changes ``state`` in place and reports what it saw.
+    """Run one training step on a batch: change ``state`` in place and return the losses.
 
-    The objective is a mean over the batch's images; ``upstream`` adds the gradient of losses above by the
-    stack's output.
-    ``passes`` reaches filters that are not in memory; ``state`` has but their shape then. Holds the maps of
-    the stack and the gradient of a few blocks beside the state. Raises GeometryError where shapes do not
-    fit, UserError for an empty batch, and for filters of bfloat16 or float16 without ``state.masters``.
+    The objective is a mean over the images. Memory in addition to the state: the maps of the stack and the
+    gradient of a few blocks.
+
+    Args:
+        state: State of the stack, changed in place. With ``passes`` only the shape of its filters is used.
+        batch: Maps ``(image, channel, y, x)``.
+        geometry: Shapes of the stack.
+        objective: λ and ε.
+        rule: Constants of the update.
+        upstream: Gradient of further losses with respect to the stack's output, of its shape.
+        input_gradient: Return the gradient with respect to the batch.
+        passes: Passes over filters that are not in memory [in memory].
+
+    Returns:
+        The losses and, if requested, the input gradient, as they were before the step; and α after the step.
+
+    Raises:
+        GeometryError: Shapes do not fit the stack.
+        UserError: An empty batch, operands of different dtypes or devices, or bfloat16 or float16 filters
+            without ``state.masters``.
+
+    Source:
+        Coates et al. 2013, section 3.
     """
     batch = _checked(state, batch, geometry)
     _check_held("momentum", state.momentum, _shapes(geometry).filters)
@@ -233,7 +262,7 @@ def stack_step(
     overlap, energy = gain * dot(decoded, batch), dot(decoded, decoded)
     residual = decoded.addcmul_(batch, gain.to(dtype), value=-1)
     reconstruction = dot(residual, residual) / images
-    residual.mul_(2 / images)  # from here on the gradient by the decoded map
+    residual.mul_(2 / images)  # now the gradient of the decoded map
 
     pooled = pooled_values(z, geometry.pool, objective.epsilon)
     penalty = objective.sparsity * total(pooled)
@@ -251,13 +280,13 @@ def stack_step(
 
 
 def _pooled_slope(pooled: Tensor, geometry: StackGeometry, weight: float, upstream: Tensor | None) -> Tensor:
-    """The gradient by the pooled map over the pooled map: of its weighted sum and of the losses above."""
+    """Gradient of the pooled map divided by the pooled map: of its weighted sum and of further losses."""
     if upstream is None:
         return weight / pooled
-    check_map("the gradient from above", upstream, geometry.output)
+    check_map("the upstream gradient", upstream, geometry.output)
     if upstream.shape[0] != pooled.shape[0]:
         raise GeometryError(
-            f"the gradient from above is of {upstream.shape[0]} images, the batch has {pooled.shape[0]}"
+            f"the upstream gradient has {upstream.shape[0]} images, but the batch has {pooled.shape[0]}"
         )
     check_alike("a stack", upstream, pooled)
     above = arranged(upstream)
@@ -275,7 +304,7 @@ def _move_filters(
     alpha: Tensor,
     rule: StepRule,
 ) -> None:
-    """Gradient and step of a few neurons at a time: ``δx'`` of decoding plus ``δx'`` of encoding."""
+    """Compute gradient and step for a few neurons at a time: ``δx'`` of decoding plus ``δx'`` of encoding."""
     _check_masters(state)
     if usable(state.filters) and _same_layout(state):
         from cotswold.kernels import products as kernels
@@ -298,7 +327,7 @@ def _move_filters(
 
 
 def _same_layout(state: StackState) -> bool:
-    """Whether filters and momentum lie as kernels want them, all of one type."""
+    """True if filters, momentum and norms have the kernels' layout and one dtype."""
     tensors = (state.filters, state.momentum, state.norms)
     return state.masters is None and all(
         one.is_contiguous() and one.dtype == state.filters.dtype for one in tensors
@@ -313,7 +342,7 @@ def _move_plainly(
     alpha: Tensor,
     rule: StepRule,
 ) -> None:
-    """The same through torch, some blocks at a time."""
+    """The same by torch, some blocks at a time."""
     wide = accumulator(state.filters.dtype)
     moved = state.filters if state.masters is None else state.masters
     for y in range(layer.grid[0]):

@@ -1,6 +1,6 @@
-"""The state of a stack and the terms of its training.
+"""The state of a stack and the settings of its training.
 
-Knows: which numbers a stack consists of, which constants a step has. Does not know: how a step is computed.
+Knows: the tensors of a stack, the constants of a step. Does not know: how a step is computed.
 """
 
 from __future__ import annotations
@@ -12,26 +12,33 @@ from torch import Tensor
 
 @dataclass
 class StackState:
-    """Everything of a stack that training changes, in place."""
+    """The tensors of a stack that training changes in place."""
 
     filters: Tensor
     """W~, ``(block_y, block_x, field_y, field_x * channel, neuron)``."""
     norms: Tensor
-    """The norm of every filter, ``(block_y, block_x, neuron)``; the filters in use are W = W~ / norms."""
+    """Norm of every filter, ``(block_y, block_x, neuron)``; the filters in use are W = W~ / norms."""
     momentum: Tensor
-    """The last step of the filters, shaped as they are."""
+    """Last step of the filters, of their shape."""
     alpha: Tensor
-    """α, the scale of the responses ``αWx``; no dimensions, float64 or float32."""
+    """α, the scale of the responses ``αWx``; a scalar tensor, float64 or float32."""
     gain: Tensor
-    """What the stack's input is multiplied by so that its root mean square is 1; no dimensions."""
+    """Factor that scales the stack's input to a root mean square of 1; a scalar tensor."""
     masters: Tensor | None = None
-    """The filters in float32, if they are bfloat16 or float16; None for wider ones. Steps are added to
-    these, and the filters are their rounded copies: most steps are below the precision of narrow filters."""
+    """float32 copy of bfloat16 or float16 filters, else None.
+
+    Steps are added to this copy, and the filters are its rounded copy: most steps are below the precision of
+    narrow filters.
+    """
 
 
 @dataclass(frozen=True)
 class StackObjective:
-    """``||W'(αWx) - x||² + λ sum_j sqrt(V_j (αWx)² + ε)``, a mean over images (Coates et al. 2013, (1))."""
+    """Settings of the objective ``||W'(αWx) - x||² + λ sum_j sqrt(V_j (αWx)² + ε)``, a mean over images.
+
+    Source:
+        Coates et al. 2013, equation 1.
+    """
 
     sparsity: float = 0.1
     """λ, the weight of the pooled responses."""
@@ -41,24 +48,24 @@ class StackObjective:
 
 @dataclass(frozen=True)
 class StepRule:
-    """Constants of one step; `rule.move` and `rule.search` say what they do."""
+    """Constants of one step, used by `rule.move` and `rule.search`."""
 
     rate: float
-    """Step size, in units of 1 / (α fan-in); 2 suits every set that was tried."""
+    """Step size, in units of 1 / (α fan-in); 2 works for every data set tried."""
     momentum: float = 0.9
-    """Part of the last step that is kept."""
+    """Fraction of the last step that is kept."""
     longest: float = 0.1
-    """The longest step of a filter, as a part of its norm."""
+    """Maximum step of a filter, as a fraction of its norm."""
     damping: float = 0.1
     """Power of the factor by which the exact line search would change α."""
 
 
 @dataclass(frozen=True)
 class StackReport:
-    """What a step saw before it changed anything; scalars are tensors, so that nothing waits for a device."""
+    """Values measured by a step; scalar tensors, so that no read waits for the device."""
 
     loss: Tensor
-    """The objective: ``reconstruction + sparsity``."""
+    """The objective, ``reconstruction + sparsity``, before the step."""
     reconstruction: Tensor
     """Mean over images of ``||W'(αWx) - x||²``."""
     sparsity: Tensor
@@ -66,4 +73,4 @@ class StackReport:
     alpha: Tensor
     """α after the step."""
     input_gradient: Tensor | None
-    """The gradient by the batch, where it was asked for."""
+    """Gradient with respect to the batch, ``(image, channel, y, x)``, if requested."""

@@ -1,7 +1,7 @@
-"""What a shard of a parameter server does with pushes, on tensors: rules, unit rows, products of factors.
+"""Apply pushes to a shard of a parameter server: update rules, unit-norm rows, products of factors.
 
-Knows: which of the ways there are: kernels of our own on CPUs, torch elsewhere, with the same bits on CPUs
-where torch fuses multiplications with additions. Does not know: where pushes come from, versions, rates.
+Knows: the backends: the library's kernels on CPUs, torch elsewhere, with the same bits on CPUs where torch
+fuses multiply-adds. Does not know: the source of pushes, versions, rates.
 """
 
 from __future__ import annotations
@@ -23,56 +23,57 @@ if TYPE_CHECKING:
     from cotswold.kernels.updates import Block, Shard
 
 BLOCK = 1 << 14
-"""Numbers that torch works on at a time: with what is beside them they stay in the second cache."""
+"""Elements that torch processes at a time: with their state they stay in the second-level cache."""
 CHAINS = 32
-"""Chains in which the squares of a row are summed, as `kernels.updates` has them."""
+"""Number of partial sums of a row's squares, the same as in `kernels.updates`."""
 
 _first_byte: Callable[[Any], c_char] = c_char.from_buffer
 Array = NDArray[Any]
 Kind = Literal["add", "momentum", "adagrad"]
 Push = tuple[float, Tensor]
-"""A factor and numbers."""
+"""A factor and a flat vector."""
 FactorPush = tuple[float, Tensor, Tensor]
-"""A factor, errors ``(example, row)``, activations ``(example, column)``, contiguous."""
+"""A factor, errors ``(sample, row)`` and activations ``(sample, column)``, contiguous."""
 
 
 class Queue(NamedTuple):
-    """A shard and the pushes that wait for it, one at least: flat and contiguous, of one type.
+    """A shard and its queued pushes, at least one: flat, contiguous, of one dtype.
 
-    Arrays of NumPy: where one lies is known sooner than of a tensor that is made of it.
+    The vectors are NumPy arrays because the address of an array is faster to get than that of a tensor made
+    from it.
     """
 
     update: Update
     weights: Array
     kept: Array | None
     factors: Sequence[float]
-    """Of the pushes."""
+    """One factor for each push."""
     pushes: Sequence[Array]
 
 
 @dataclass(frozen=True)
 class Update:
-    """What pushes do to weights w, and to what is kept beside them; f is the factor of a push p.
+    """The rule by which a push p with factor f changes weights w and the optimizer state.
 
     `add`: w ← w + f·p. `momentum`: v ← c·v − f·p, w ← w + v. `adagrad`: a ← a + p², w ← w − f·p/(√a + c).
     """
 
     kind: Kind
     constant: float = 0.0
-    """c"""
+    """The constant c of the rule."""
     columns: int = 1
-    """Numbers of a row, where rows matter: for factors, and for norms."""
+    """Elements of a row, for factors and unit-norm rows."""
     unit_norm: bool = False
-    """Whether every row of ``columns`` numbers is divided by its norm afterwards. One of zeros, or of a norm
-    that is not finite, stays as it is."""
+    """True if every row is divided by its norm afterwards; rows of zeros or with a norm not finite stay."""
 
 
 @or_torch
 def apply_pushes(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
-    """All pushes, in their order, in one pass over weights and what is kept: flat tensors of one type.
+    """Apply all pushes in order, in place, in one pass over weights and optimizer state.
 
-    In place, with the same bits as one push after the other, whatever threads there are; `kept` is None for
-    `add`. Rows are scaled once, after the last push, also where there is none; they are as many as are whole.
+    All vectors are flat and of one dtype; `kept` is None for `add`. The bits are those of one push after the
+    other, for any number of threads. Rows are scaled once, after the last push, even without pushes.
+    ValueError for vectors of other lengths or dtypes, or an incomplete row.
 
     >>> weights = torch.tensor([1.0, 2.0])
     >>> apply_pushes(Update("add"), weights, None, [(-0.5, torch.tensor([2.0, 0.0]))])
@@ -100,10 +101,10 @@ def _shard(update: Update, size: int, dtype: torch.dtype) -> Shard:
 
 @or_torch
 def apply_each(queues: Sequence[Queue]) -> None:
-    """`apply_pushes` to many shards in one call: small ones cost about what their bytes do.
+    """`apply_pushes` to many shards in one call, so that small shards cost little more than their bytes.
 
-    All have one type, and updates of one kind and constant. Raises ValueError for vectors of other lengths or
-    types.
+    All shards have one dtype, one kind of update and one constant. Raises ValueError for vectors of other
+    lengths or dtypes.
     """
     if not queues:
         return
@@ -120,7 +121,7 @@ def apply_each(queues: Sequence[Queue]) -> None:
     every, dtype = updates.Queues(), getattr(torch, queues[0].weights.dtype.name)
     like, shard = queues[0].update, _shard(queues[0].update, queues[0].weights.size, dtype)
     for update, weights, kept, factors, pushes in queues:
-        if update is not like or weights.size != shard.size:  # it takes long to look for
+        if update is not like or weights.size != shard.size:  # looking up a shard takes long
             like, shard = update, _shard(update, weights.size, dtype)
         if weights.size:
             own, *others = _addresses([weights, *([] if kept is None else [kept]), *pushes])
@@ -130,34 +131,33 @@ def apply_each(queues: Sequence[Queue]) -> None:
 
 
 def _addresses(vectors: Sequence[Array]) -> list[int]:
-    """Where each lies; raises ValueError for one that is not contiguous."""
+    """Addresses of the vectors; raises ValueError if one is not contiguous."""
     try:
         return [addressof(_first_byte(values)) for values in vectors]  # several times as fast as ``ctypes``
-    except TypeError:  # some are only to be read, or are not contiguous
+    except TypeError:  # some are read-only or not contiguous
         if not all(values.flags.c_contiguous for values in vectors):
-            raise ValueError("a vector that is not contiguous") from None
+            raise ValueError("a vector is not contiguous; pass contiguous vectors") from None
         return [values.ctypes.data for values in vectors]
 
 
 @or_torch
 def apply_factors(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[FactorPush]) -> None:
-    """As `apply_pushes` of the products of factors, none of which is ever in memory; `columns` are those of
-    the weights.
+    """`apply_pushes` of products of factors, without forming any product in memory.
 
-    The gradient of a push is errorsᵀ · activations. In place, with the same bits as one push after the
-    other, whatever threads there are; torch rounds products otherwise. Raises ValueError for factors of other
-    shapes.
+    The gradient of a push is errorsᵀ · activations. ``update.columns`` is the number of columns of the
+    weights. The update is in place, with the bits of one push after the other, for any number of threads;
+    torch rounds products differently. Raises ValueError for factors of other shapes.
     """
     rows, rest = divmod(weights.numel(), max(1, update.columns))
     if rest:
-        raise ValueError(f"{weights.numel()} weights are no whole rows of {update.columns}")
+        raise ValueError(f"{weights.numel()} weights do not divide into rows of {update.columns}")
     for _, errors, activations in pushes:
         examples = errors.shape[0]
         fit = examples > 0 and errors.shape[1:] == (rows,) and activations.shape == (examples, update.columns)
         if not fit or errors.dtype != weights.dtype or activations.dtype != weights.dtype:
             raise ValueError(
                 f"errors {tuple(errors.shape)} and activations {tuple(activations.shape)} ({errors.dtype}, "
-                f"{activations.dtype}) are no factors of {rows} rows of {update.columns}"
+                f"{activations.dtype}) do not fit {rows} rows of {update.columns} weights"
             )
     _check(update, weights, kept, [])
     if not usable(weights):
@@ -182,30 +182,30 @@ def _check(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequenc
     for values in [*(values for _, values in pushes), *([] if kept is None else [kept])]:
         if values.shape != weights.shape or values.dtype != weights.dtype:
             raise ValueError(
-                f"{tuple(values.shape)} numbers of {values.dtype} for {tuple(weights.shape)} weights of "
-                f"{weights.dtype}"
+                f"a push or optimizer state must be {tuple(weights.shape)} of {weights.dtype}, "
+                f"got {tuple(values.shape)} of {values.dtype}"
             )
 
 
 def _check_update(update: Update, size: int, *, has_kept: bool) -> None:
     if has_kept == (update.kind == "add"):
-        raise ValueError(f"{update.kind} with{'' if has_kept else 'out'} a vector beside the weights")
+        raise ValueError(f"{update.kind} with{'' if has_kept else 'out'} optimizer state")
     if update.unit_norm and (update.columns < 1 or size % update.columns):
-        raise ValueError(f"{size} weights are no whole rows of {update.columns}")
+        raise ValueError(f"{size} weights do not divide into rows of {update.columns}")
 
 
 def _check_queue(queue: Queue, first: Queue) -> None:
     update, weights, kept, factors, pushes = queue
     if (update.kind, update.constant) != (first.update.kind, first.update.constant):
-        raise ValueError(f"{update} among updates of {first.update.kind}")
+        raise ValueError(f"all queues need one rule, got {update} and {first.update}")
     if len(factors) != len(pushes):
-        raise ValueError(f"{len(factors)} factors of {len(pushes)} pushes")
+        raise ValueError(f"{len(pushes)} pushes need one factor each, got {len(factors)}")
     size, dtype = weights.size, first.weights.dtype
     _check_update(update, size, has_kept=kept is not None)
     for values in (weights, weights if kept is None else kept, *pushes):
         if values.size != size or values.dtype != dtype:
             raise ValueError(
-                f"{values.size} numbers of {values.dtype} for {size} weights of {weights.dtype} ({dtype})"
+                f"a vector has {values.size} elements of {values.dtype}, but the shard {size} of {dtype}"
             )
 
 
@@ -230,7 +230,7 @@ def _move(update: Update, weights: Tensor, kept: Tensor, factor: float, push: Te
 
 
 def _root(values: Tensor) -> Tensor:
-    """The square root; on CPUs by NumPy, for torch's is not always rounded to nearest."""
+    """Square root; on CPUs by NumPy, because torch's is not always correctly rounded."""
     if values.device.type != "cpu":
         return values.sqrt()
     import numpy as np

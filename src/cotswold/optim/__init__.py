@@ -1,4 +1,4 @@
-"""Conjugate gradient and L-BFGS as commands on vectors by name, line searches; schedules of a rate."""
+"""Conjugate gradient and L-BFGS as commands on named vectors, line searches, learning-rate schedules."""
 
 from __future__ import annotations
 

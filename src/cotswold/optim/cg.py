@@ -1,6 +1,6 @@
 """Nonlinear conjugate gradient: d ← −g + β d.
 
-Knows: dots of a step, β, where to look first. Does not know: how a line is searched, where vectors are.
+Knows: dots of a step, β, the first step to try. Does not know: line searches, where vectors are stored.
 """
 
 from __future__ import annotations
@@ -17,12 +17,24 @@ from cotswold.optim.search.hybrid import suited
 from cotswold.optim.vectors.base import Combine, Command, Dot, Vectors
 
 DESCENT = 0.01
-"""A direction whose slope is not below −DESCENT · g·g is replaced by that of steepest descent (Gilbert and
-Nocedal 1992)."""
+"""If the slope of a direction is not below −DESCENT · g·g, steepest descent replaces it (Gilbert and Nocedal
+1992).
+"""
 
 
 class CGMethod(Method):
-    """Conjugate gradient; its starting point is the vector ``x``."""
+    """Nonlinear conjugate gradient; its starting point is the vector ``x``.
+
+    Args:
+        vectors: the named vectors, wherever they are stored.
+        objective: the function to minimise.
+        beta: formula of β: "polak-ribiere", "hestenes-stiefel", "dai-yuan" or "hager-zhang".
+        search: line search (default: `suited` to the precision of `vectors`, with curvature 0.4).
+        cycle: iterations after which the objective draws a new sample set; None keeps the first set.
+
+    Raises:
+        ValueError: if `beta` is unknown or `cycle` is below 1.
+    """
 
     kind = "cg"
 
@@ -35,9 +47,8 @@ class CGMethod(Method):
         search: Search | None = None,
         cycle: int | None = None,
     ) -> None:
-        """``search``: `suited`, with a curvature of 0.4, where None; ``cycle`` as in `Method`."""
         if beta not in BETAS:
-            raise ValueError(f"unknown beta {beta!r}; known are {', '.join(BETAS)}")
+            raise ValueError(f"beta must be one of {', '.join(BETAS)}; got {beta!r}")
         search = search or suited(vectors.epsilon, decrease=1e-4, curvature=0.4)
         super().__init__(vectors, objective, search, cycle)
         self._beta = BETAS[beta]
@@ -78,9 +89,10 @@ class CGMethod(Method):
         self._previous = None
 
     def _first_step(self, plan: Plan) -> float:
-        """Where a parabola is lowest that falls by as much as the last step did; of length 1 at the start.
+        """Minimum of a parabola that falls by as much as the last step did; a step of length 1 at the start.
 
-        Never more than twice as far as the last step, by the slopes: decreases of rounding promise anything.
+        At most twice the length of the last step, scaled by the slopes: a decrease that is pure rounding
+        could ask for any length.
         """
         assert self._point is not None
         if self._previous is None:

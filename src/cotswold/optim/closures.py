@@ -1,8 +1,8 @@
-"""A closure of torch's optimisers as an objective.
+"""A closure of a torch optimiser as an objective.
 
-Knows: parameters, their gradients, a closure. Does not know: methods, who has which part of a vector.
+Knows: parameters, their gradients, a closure. Does not know: methods, how a vector is distributed.
 
-The closure computes at the parameters, so a point is written into them, and their gradients are read.
+The closure computes at the parameters, so the objective writes a point into them and reads their gradients.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ HeldVectors = TensorVectors | DTensorVectors
 
 
 class ClosureObjective:
-    """Value and gradient by calling ``closure``, which is set before every step."""
+    """Value and gradient by calling ``closure``, which the caller sets before every step.
+
+    Args:
+        vectors: the vectors of the method.
+        parameters: the parameters that the closure computes with.
+        decays: weight decay of each parameter; the value includes half its square times this factor.
+        group: ranks that average the value; None for this rank alone.
+    """
 
     def __init__(
         self,
@@ -35,13 +42,12 @@ class ClosureObjective:
         decays: Sequence[float],
         group: dist.ProcessGroup | None,
     ) -> None:
-        """``decays``: of each parameter, what half its square is added with; ``group``: see `_averaged`."""
         self._vectors, self._parameters, self._group = vectors, parameters, group
         self.closure: Closure | None = None
         self._decays = list(decays)
 
     def part(self, patterns: str, fraction: float) -> str:
-        """A closure has no parts: all."""
+        """Return `patterns`: a closure has no subsets."""
         return patterns
 
     def evaluate(
@@ -53,7 +59,7 @@ class ClosureObjective:
         after: Sequence[Command] = (),
         patterns: str | None = None,
     ) -> Evaluation:
-        """The closure's value at a vector, averaged over the group."""
+        """Return the closure's value at a vector, averaged over the group."""
         assert self.closure is not None and gradient is not None
         self._vectors.run(before)
         self.write(at)
@@ -74,42 +80,42 @@ class ClosureObjective:
 
     @torch.no_grad()
     def write(self, name: str) -> None:
-        """Set the parameters to a vector."""
+        """Copy a vector into the parameters."""
         for parameter, part in zip(self._parameters, self._vectors[name], strict=True):
             local = _local(parameter)
             local.copy_(part.view(local.shape))
 
     @torch.no_grad()
     def read(self, name: str) -> None:
-        """Set a vector to the parameters."""
+        """Copy the parameters into a vector."""
         for parameter, part in zip(self._parameters, self._vectors.make(name), strict=True):
             part.copy_(_local(parameter).reshape(-1))
 
     @torch.no_grad()
     def _read(self, parts: Sequence[Tensor]) -> None:
         if all(parameter.grad is None for parameter in self._parameters):
-            raise UserError("the closure left no gradients: call loss.backward() in it")
+            raise UserError("the closure left no gradients; call loss.backward() in it")
         for parameter, part in zip(self._parameters, parts, strict=True):
             gradient = parameter.grad
             if gradient is None or not _learns(parameter):
                 part.zero_()
                 continue
             if gradient.is_sparse:
-                raise UserError("a gradient is sparse: use a dense one, such as Embedding(sparse=False)")
+                raise UserError("gradients must be dense; use Embedding(sparse=False) or the like")
             if isinstance(parameter, DTensor) and isinstance(gradient, DTensor):
                 gradient = gradient.redistribute(placements=parameter.placements)
             part.copy_(_local(gradient).reshape(-1))
 
     @torch.no_grad()
     def _choose_decays(self) -> None:
-        """Let only those parameters decay that the closure gave a gradient, as torch's optimisers do."""
+        """Apply weight decay only to parameters that have a gradient, as torch's optimisers do."""
         if any(self._decays):
             decays = zip(self._vectors.make("decay"), self._parameters, self._decays, strict=True)
             for part, parameter, decay in decays:
                 part.fill_(decay if _learns(parameter) else 0.0)
 
     def _averaged(self, value: float) -> float:
-        """The mean over the ranks of the group, the same bits on all."""
+        """Return the mean over the ranks of the group; the same bits on all."""
         if self._group is None:
             return value
         of_ranks = gathered([value], self._group, _local(self._parameters[0]).device)
@@ -117,7 +123,7 @@ class ClosureObjective:
 
 
 def _learns(parameter: Tensor) -> bool:
-    """Whether a parameter moves: it is not frozen, and has a gradient."""
+    """True if a parameter is not frozen and has a gradient."""
     return parameter.requires_grad and parameter.grad is not None
 
 
@@ -130,7 +136,7 @@ def _number(loss: Tensor | float) -> float:
     if isinstance(loss, DTensor):
         loss = loss.full_tensor()
     if isinstance(loss, Tensor) and loss.numel() != 1:
-        raise UserError(f"the closure returned {tuple(loss.shape)} numbers: it must return one, the loss")
+        raise UserError(f"the closure must return the loss as one number, got shape {tuple(loss.shape)}")
     if not isinstance(loss, Tensor | float | int):
-        raise UserError(f"the closure returned {type(loss).__name__}: it must return the loss")
+        raise UserError(f"the closure must return the loss, got {type(loss).__name__}")
     return float(loss.detach() if isinstance(loss, Tensor) else loss)

@@ -1,8 +1,8 @@
-"""How much of the last direction conjugate gradient keeps: β of d ← −g + β d.
+"""β of conjugate gradient: the factor of the last direction in d ← −g + β d.
 
 Knows: dots. Does not know: vectors, line searches.
 
-With y = g − g_old; d the last direction, along which the step was made:
+With y = g − g_old, and d the direction of the last step:
 
     Polak-Ribière   g·y / g_old·g_old
     Hestenes-Stiefel g·y / d·y
@@ -18,16 +18,18 @@ from math import sqrt
 from typing import Literal
 
 HAGER_ZHANG_FLOOR = 0.01
-"""η of Hager and Zhang 2005: β is not below −1 / (|d| min(η, |g_old|))."""
+"""η of Hager and Zhang 2005: β is at least −1 / (|d| min(η, |g_old|))."""
 
 
 ALIKE = 0.5
-"""Part of g·g that g·g_old may have before Dai and Yuan's method restarts; Powell's 0.2 is no better here."""
+"""Largest g·g_old, as a fraction of g·g, before Dai and Yuan's method restarts; Powell's 0.2 is no better
+here.
+"""
 
 
 @dataclass(frozen=True)
 class Change:
-    """The dots of a step: the new gradient g, the last direction d, y = g − g_old."""
+    """Dots of a step: the new gradient g, the last direction d, y = g − g_old."""
 
     old_squared: float
     """g_old·g_old"""
@@ -46,27 +48,29 @@ class Change:
 
 
 def polak_ribiere(c: Change) -> float:
-    """PR+: never negative, so it restarts where progress was poor (Gilbert and Nocedal 1992)."""
+    """PR+: β is never negative, so the method restarts after poor progress (Gilbert and Nocedal 1992)."""
     return max(0.0, c.kept / c.old_squared)
 
 
 def hestenes_stiefel(c: Change) -> float:
-    """HS+: never negative, for the same reason; no β without curvature along the line."""
+    """HS+: β is never negative, for the same reason; 0 without curvature along the line."""
     return max(0.0, c.kept / c.curvature) if c.curvature > 0.0 else 0.0
 
 
 def dai_yuan(c: Change) -> float:
-    """Descends whenever d·y > 0, which the Wolfe conditions promise; restarts where gradients stay alike.
+    """Gives descent directions if d·y > 0, which the Wolfe conditions ensure.
 
-    Without that it can go on for thousands of short steps (Powell 1977): in the valley of Rosenbrock's
-    function 2000 iterations were not enough, where 100 are.
+    Restarts if gradients stay alike.
+
+    Without the restart the method can continue for thousands of short steps (Powell 1977): in the valley of
+    Rosenbrock's function 2000 iterations were not enough; with it, 100 are.
     """
     alike = abs(c.squared - c.kept) >= ALIKE * c.squared
     return c.squared / c.curvature if c.curvature > 0.0 and not alike else 0.0
 
 
 def hager_zhang(c: Change) -> float:
-    """Descends by 7/8 of g·g with any line search; bounded from below so that it converges."""
+    """Gives descent by 7/8 of g·g with any line search; a lower bound makes it converge."""
     if c.curvature <= 0.0:
         return 0.0
     beta = (c.kept - 2.0 * c.slope * c.change_squared / c.curvature) / c.curvature
@@ -75,6 +79,7 @@ def hager_zhang(c: Change) -> float:
 
 
 BetaName = Literal["polak-ribiere", "hestenes-stiefel", "dai-yuan", "hager-zhang"]
+"""Formula of β: Polak-Ribière (PR+), Hestenes-Stiefel (HS+), Dai-Yuan or Hager-Zhang."""
 
 BETAS: dict[BetaName, Callable[[Change], float]] = {
     "polak-ribiere": polak_ribiere,

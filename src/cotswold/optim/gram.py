@@ -1,9 +1,9 @@
-"""The two loops of L-BFGS on dots instead of vectors (Chen, Wang and Zhou 2014, vector-free L-BFGS).
+"""The L-BFGS two-loop recursion on dots instead of vectors (Chen, Wang and Zhou 2014, vector-free L-BFGS).
 
 Knows: inner products of the pairs s = x − x_old, y = g − g_old and of the gradient. Does not know: vectors.
 
-Every vector of the two loops is a sum of the s, the y and g. So their coefficients follow from the inner
-products alone, whatever the length of the vectors, and the direction is one command.
+Every vector of the two loops is a linear combination of the s, the y and g. So the inner products alone
+determine the coefficients, for vectors of any length, and the direction is one command.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Products:
     """Inner products of pairs, oldest first, and of the gradient."""
 
     sy: Sequence[Sequence[float]]
-    """``sy[i][j]`` = s_i·y_j; asked for i ≤ j alone."""
+    """``sy[i][j]`` = s_i·y_j; read for i ≤ j only."""
     yy: Sequence[Sequence[float]]
     """``yy[i][j]`` = y_i·y_j."""
     sg: Sequence[float]
@@ -37,9 +37,9 @@ class Direction:
 
 
 def two_loops(p: Products) -> Direction:
-    """The direction −H g of L-BFGS.
+    """Return the L-BFGS direction −H g.
 
-    One pair of a parabola with curvature 2 along it: the step of Newton.
+    One pair of a parabola with curvature 2 along it gives Newton's step:
 
     >>> two_loops(Products([[2.0]], [[4.0]], [3.0], [6.0], 9.0)).slope
     -4.5

@@ -1,6 +1,6 @@
-"""What a step of a method reports, and what it needs to go on after a stop.
+"""Result of an iteration, and the state that resumes a method.
 
-Knows: scalars and names of vectors. Does not know: methods, vectors, what is minimised.
+Knows: scalars and names of vectors. Does not know: methods, vectors, the objective.
 """
 
 from __future__ import annotations
@@ -11,41 +11,42 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Iteration:
-    """What one iteration did."""
+    """Result of one iteration."""
 
     number: int
-    """Counted from 1 over the whole optimisation, stops included."""
+    """Number of the iteration, counted from 1 over the whole optimisation, resumed runs included."""
     value: float
-    """The objective at the point where the iteration ended."""
+    """Objective at the point where the iteration ended."""
     gradient_norm: float
-    """The Euclidean length of the gradient there."""
+    """Euclidean norm of the gradient at that point."""
     step: float
-    """How far it went along its direction; 0 where it did not move."""
+    """Step length along the direction; 0 if the point did not move."""
     evaluations: int
-    """How many times value and gradient were asked for, over all patterns of the cycle."""
+    """Evaluations of value and gradient over all samples of the cycle."""
     partial_evaluations: int
-    """How many times a slope was asked for on part of the patterns."""
+    """Evaluations of a slope on a fraction of the samples."""
     patterns: str
-    """The set of patterns that the value belongs to."""
+    """Name of the sample set that the value belongs to."""
     samples: int
-    """How many patterns that set has."""
+    """Number of samples in that set."""
     restart: str | None = None
-    """Why the direction became that of steepest descent; None where it did not."""
+    """Why the method restarted with steepest descent; None if it did not."""
     skipped: str | None = None
-    """Why no pair (L-BFGS) or β (conjugate gradient) was made of this step; None where it was."""
+    """Why the step gave no pair (L-BFGS) or no β (conjugate gradient); None if it gave one."""
     failure: str | None = None
-    """Why the point did not move although steepest descent was tried: there is nothing more to gain."""
+    """Why the point did not move even along steepest descent: no further progress is possible."""
     penalty: float = 0.0
-    """What of the value is weight decay."""
+    """Weight decay's share of the value."""
     promised: float = 0.0
-    """By how much the value fell as the slopes at both ends of the step say, which are known more exactly."""
+    """Decrease of the value that the slopes at both ends of the step predict; more precise than the values.
+    """
 
 
 @dataclass(frozen=True)
 class MethodState:
-    """A method between two steps: what resume needs."""
+    """State of a method between two steps, for resume."""
 
     values: Mapping[str, object]
-    """Plain values, which JSON can keep: exact, for it writes floats as they are."""
+    """Scalars and lists; JSON saves them exactly."""
     vectors: tuple[str, ...]
-    """The vectors that must be kept under their names."""
+    """Names of the vectors to save."""

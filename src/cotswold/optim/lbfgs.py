@@ -1,7 +1,7 @@
-"""L-BFGS: the direction of Newton's method by the curvature of the last steps (Nocedal 1980).
+"""L-BFGS: Newton's direction, with the curvature estimated from the last steps (Nocedal 1980).
 
-Knows: pairs s = x − x_old, y = g − g_old by the names of their vectors, and their dots. Does not know: how a
-line is searched, where vectors are.
+Knows: pairs s = x − x_old, y = g − g_old by the names of their vectors, and their dots. Does not know: line
+searches, where vectors are stored.
 """
 
 from __future__ import annotations
@@ -19,11 +19,24 @@ from cotswold.optim.search.hybrid import suited
 from cotswold.optim.vectors.base import Combine, Command, Dot, Vectors
 
 EPSILON = 2.0**-52
-"""A pair whose s·y is not above this part of −s·g is not made."""
+"""A pair is skipped if its s·y is not above this fraction of −s·g."""
 
 
 class LBFGSMethod(Method):
-    """L-BFGS; its starting point is the vector ``x``. Pairs lie in ``s0``, ``y0``, ``s1`` and so on."""
+    """L-BFGS; its starting point is the vector ``x``.
+
+    The pairs (s, y) are the vectors ``s0``, ``y0``, ``s1`` and so on.
+
+    Args:
+        vectors: the named vectors, wherever they are stored.
+        objective: the function to minimise.
+        memory: number of pairs to keep.
+        search: line search (default: `suited` to the precision of `vectors`, with curvature 0.9).
+        cycle: iterations after which the objective draws a new sample set; None keeps the first set.
+
+    Raises:
+        ValueError: if `memory` or `cycle` is below 1.
+    """
 
     kind = "lbfgs"
 
@@ -36,9 +49,8 @@ class LBFGSMethod(Method):
         search: Search | None = None,
         cycle: int | None = None,
     ) -> None:
-        """``memory``: how many pairs are kept; ``search``: `suited`, with a curvature of 0.9, where None."""
         if memory < 1:
-            raise ValueError(f"memory is {memory}; at least one pair must be kept")
+            raise ValueError(f"memory must be at least 1, got {memory}")
         search = search or suited(vectors.epsilon, decrease=1e-3, curvature=0.9)
         super().__init__(vectors, objective, search, cycle)
         self._memory = memory
@@ -48,7 +60,7 @@ class LBFGSMethod(Method):
 
     @property
     def _spare(self) -> int:
-        """The slot where the next pair is tried: one more than are kept."""
+        """Slot for the next pair; the method has one slot more than pairs."""
         return next(slot for slot in count() if slot not in self._slots)
 
     def _with_history(self, name: str) -> list[Command]:
@@ -87,7 +99,7 @@ class LBFGSMethod(Method):
         return self._plan_from(sg, ygs)
 
     def _add(self, slot: int, sy: list[float], yy: list[float]) -> None:
-        """A pair with its products with all, itself last; the oldest leaves where there are too many."""
+        """Append a pair with its products with all pairs, itself last; drop the oldest beyond ``memory``."""
         for row, product in zip(self._sy, sy, strict=False):
             row.append(product)
         for row, product in zip(self._yy, yy, strict=False):
@@ -127,7 +139,14 @@ class LBFGSMethod(Method):
         return [f"{kind}{slot}" for slot in self._slots for kind in "sy"]
 
     def load(self, values: Mapping[str, Any]) -> None:
-        """As `Method`, and the newest pairs that its memory holds."""
+        """Resume from a saved state, with the newest pairs that fit into ``memory``.
+
+        Args:
+            values: `MethodState.values` of an `LBFGSMethod`.
+
+        Raises:
+            ValueError: if the state belongs to another kind of method.
+        """
         super().load(values)
         recent = slice(max(0, len(values["slots"]) - self._memory), None)
         self._slots = [int(slot) for slot in values["slots"][recent]]

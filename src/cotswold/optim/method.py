@@ -1,12 +1,12 @@
-"""What the methods share: an iteration is a direction and a search along it.
+"""Base of the methods: an iteration is a direction and a line search along it.
 
-Knows: commands, evaluations, line searches. Does not know: which direction, where vectors are.
+Knows: commands, evaluations, line searches. Does not know: which direction, where vectors are stored.
 
-The vectors of a method: ``x`` the point, ``g`` its gradient, ``d`` the direction, ``trial`` = x + α d
-and ``trial_g`` its gradient. A step is taken by x ← x + α d, the very sum that made the trial, so those who
-hold x and d need only be told α. Everything that a step commands travels with an evaluation: what ends one
-step (x, g) waits for the next evaluation, or for `settle`. So an iteration takes two rounds an evaluation,
-and no others.
+A method uses these vectors: ``x`` is the point, ``g`` its gradient, ``d`` the direction, ``trial`` = x + α d
+and ``trial_g`` its gradient. A step is x ← x + α d, the same sum that made the trial, so a process that holds
+x and d needs only α. All commands of a step travel with an evaluation: the updates that end a step (of x and
+g) wait for the next evaluation, or for `settle`. So an iteration takes two rounds per evaluation and no other
+round.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from cotswold.optim.vectors.base import Combine, Command, Dot, Vectors
 
 @dataclass(frozen=True)
 class Plan:
-    """A direction that is not made yet."""
+    """A direction that is not computed yet."""
 
     terms: tuple[tuple[float, str], ...]
     slope: float
-    """Its inner product with the gradient."""
+    """Inner product of the direction and the gradient."""
     squared: float
-    """Its own inner product; about, where it is a sum of many."""
+    """Inner product of the direction with itself; approximate if the direction is a sum of many terms."""
     steepest: bool
     why: str | None = None
-    """Why it is that of steepest descent, where that was not to be expected."""
+    """Reason for an unexpected restart with steepest descent; None otherwise."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """What is known of the point where the method stands."""
+    """Value, gradient norm and samples of the current point."""
 
     value: float
     squared: float
@@ -52,7 +52,7 @@ class Point:
 
 @dataclass
 class Count:
-    """What an iteration used and met."""
+    """Evaluations of an iteration, and why it restarted or skipped an update."""
 
     whole: int = 0
     partial: int = 0
@@ -62,12 +62,12 @@ class Count:
 
 
 COMMON = (Dot("trial_g", "d"), Dot("g", "d"), Dot("trial_g", "trial_g"), Dot("d", "d"))
-"""What every method asks of a trial."""
+"""Dots that every method needs of a trial."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A step that was taken: its length, g·g where it began, and the dots of `COMMON`."""
+    """A step: its length, g·g at its start, and the dots of `COMMON`."""
 
     step: float
     old_squared: float
@@ -78,24 +78,37 @@ class Taken:
 
 
 class IncomparableError(Exception):
-    """An evaluation counted other patterns than those of the cycle."""
+    """An evaluation used a different sample set than the rest of the cycle."""
 
 
 SLOPE_TOLERANCE = 0.5
-"""How far the slope of a direction may be from what its dots promised, relatively, before it is given up."""
+"""Largest relative difference between the measured slope of a direction and the slope predicted from dots;
+beyond it, the method discards the direction.
+"""
 
 
 class Method(ABC):
-    """Search × direction."""
+    """An optimisation method on named vectors: a direction combined with a line search.
+
+    The starting point is the vector ``x``. Subclasses choose the direction: `LBFGSMethod`, `CGMethod`.
+
+    Args:
+        vectors: the named vectors, wherever they are stored.
+        objective: the function to minimise; it computes value and gradient at a named vector.
+        search: the line search.
+        cycle: iterations after which the objective draws a new sample set; None keeps the first set.
+
+    Raises:
+        ValueError: if `cycle` is below 1.
+    """
 
     kind: str
 
     def __init__(
         self, vectors: Vectors, objective: Objective, search: Search, cycle: int | None = None
     ) -> None:
-        """``cycle``: after how many iterations the patterns are drawn anew; never where None."""
         if cycle is not None and cycle < 1:
-            raise ValueError(f"cycle is {cycle}; it must be at least 1, or None")
+            raise ValueError(f"cycle must be at least 1, or None; got {cycle}")
         self._vectors, self._objective, self._search, self._cycle = vectors, objective, search, cycle
         self._pending: list[Command] = []
         self._point: Point | None = None
@@ -106,9 +119,14 @@ class Method(ABC):
         self._number = self._since = 0
 
     def step(self) -> Iteration:
-        """One iteration: a direction, a search, a step.
+        """Run one iteration: compute a direction, search along it, take a step.
 
-        Raises DivergedError where the objective or its gradient is not finite at the point itself.
+        Returns:
+            What the iteration did. If no step could be found, `Iteration.failure` says why and ``x`` is
+            unchanged.
+
+        Raises:
+            DivergedError: if the objective or its gradient is not finite at the current point.
         """
         count = Count()
         try:
@@ -121,13 +139,17 @@ class Method(ABC):
             return self._iteration(count, 0.0, None)
 
     def settle(self) -> None:
-        """Do what still waits for an evaluation: after it ``x`` and ``g`` are those of the last iteration."""
+        """Run the commands that wait for an evaluation, so that ``x`` and ``g`` are up to date."""
         if self._pending:
             self._vectors.run(self._pending)
             self._pending = []
 
     def state(self) -> MethodState:
-        """What resume needs, after `settle`."""
+        """Return the state from which `load` resumes; calls `settle` first.
+
+        Returns:
+            The scalars, and the names of the vectors to save.
+        """
         self.settle()
         values = {
             "kind": self.kind,
@@ -141,9 +163,16 @@ class Method(ABC):
         return MethodState(values, ("x", *([] if self._point is None else ["g", *self._own_vectors()])))
 
     def load(self, values: Mapping[str, Any]) -> None:
-        """Go on from the values of a state, whose vectors have their names again."""
+        """Resume from a saved state. The caller has restored the vectors under their names.
+
+        Args:
+            values: `MethodState.values` of a method of the same kind.
+
+        Raises:
+            ValueError: if the state belongs to another kind of method.
+        """
         if values.get("kind") != self.kind:
-            raise ValueError(f"this state is of {values.get('kind')!r}, not of {self.kind!r}")
+            raise ValueError(f"the state is of method {values.get('kind')!r}; expected {self.kind!r}")
         point, plan, previous = values["point"], values["plan"], values["previous"]
         self._pending = []
         self._number, self._since = int(values["number"]), int(values["since"])
@@ -153,44 +182,44 @@ class Method(ABC):
         self._plan = plan
         self._previous = None if previous is None else (previous[0], previous[1], previous[2])
 
-    # what a method adds
+    # for subclasses
 
     @abstractmethod
     def _at_start(self) -> list[Command]:
-        """Dots of the first gradient of a cycle, in ``g``, besides g·g."""
+        """Dots with the first gradient of a cycle, ``g``, in addition to g·g."""
 
     @abstractmethod
     def _plan_at_start(self, dots: Sequence[float]) -> Plan:
-        """The direction from the first gradient of a cycle."""
+        """Direction from the first gradient of a cycle."""
 
     @abstractmethod
     def _at_trial(self, step: float) -> list[Command]:
-        """Commands and dots of a trial's gradient, besides those that every method asks for."""
+        """Commands and dots with a trial's gradient, in addition to `COMMON`."""
 
     @abstractmethod
     def _plan_after(self, taken: Taken, dots: Sequence[float], counted: Count) -> Plan:
-        """The direction from the gradient of the step taken; says in ``counted`` what was skipped."""
+        """Direction from the gradient after a step; sets ``counted.skipped`` if it skips an update."""
 
     @abstractmethod
     def _forget(self) -> None:
-        """Steepest descent is next."""
+        """Discard the history, so that the next direction is steepest descent."""
 
     @abstractmethod
     def _first_step(self, plan: Plan) -> float:
-        """Where the search looks first."""
+        """First step length that the search tries."""
 
     def _own_state(self) -> dict[str, object]:
-        """Values besides these that must be kept; a method that has some takes them back in `load`."""
+        """Further scalars to save; `load` receives them."""
         return {}
 
     @abstractmethod
     def _own_vectors(self) -> list[str]:
-        """Vectors besides x and g that must be kept."""
+        """Vectors to save in addition to x and g."""
 
-    # an iteration
+    # one iteration
 
     def _draw(self, count: Count) -> None:
-        """Value and gradient at the point, over patterns that the objective chooses anew."""
+        """Evaluate value and gradient at the point, over a new sample set that the objective chooses."""
         again = self._point is not None
         after = [Dot("g", "g"), *self._at_start()]
         found = self._evaluate("x", "g", [], after, None)
@@ -198,13 +227,13 @@ class Method(ABC):
         squared = found.dots[0]
         if not (isfinite(found.value) and isfinite(squared)):
             raise DivergedError(
-                f"the objective is {found.value} and its gradient's square {squared} at the point itself: "
-                "start from another point, or look for what makes them so in the data or the network"
+                f"at the current point the objective is {found.value}, its squared gradient norm {squared}: "
+                "start from another point, or look for non-finite numbers in the data or the network"
             )
         self._point = Point(found.value, squared, found.patterns, found.samples, found.penalty)
         self._plan, self._since, self._previous = self._plan_at_start(found.dots[1:]), 0, None
         if again and self._plan.steepest:
-            count.restart = "new patterns were drawn"
+            count.restart = "a new sample set was drawn"
 
     def _descend(self, count: Count) -> Iteration:
         assert self._point is not None and self._plan is not None
@@ -213,7 +242,7 @@ class Method(ABC):
         why = None
         for plan in (self._plan, self._steepest()):
             if not plan.slope < 0.0:
-                why = why or f"the direction does not descend: its slope is {plan.slope:.3g}"
+                why = why or f"not a descent direction: its slope is {plan.slope:.3g}"
                 continue
             if plan.why or (why and plan.steepest):
                 count.restart = count.restart or plan.why or why
@@ -233,13 +262,13 @@ class Method(ABC):
         return Plan(((-1.0, "g"),), -self._point.squared, self._point.squared, True)
 
     def _along(self, plan: Plan, count: Count) -> tuple[float | None, str | None]:
-        """Search along a direction, and stand at the step found; None and why where there is none."""
+        """Search along a direction and move to the step found; return the step, or None and the reason."""
         point = self._point
         assert point is not None
         line = self._search.along(Start(point.value, plan.slope, self._first_step(plan)))
         making: list[Command] = [Combine("d", plan.terms)]
         made = any(name == "d" for _, name in plan.terms)
-        # so that a search that is given up by an exception begins again with the same direction
+        # if an exception interrupts the search, the next one starts with the same direction
         self._plan = replace(plan, terms=((1.0, "d"),)) if made else plan
         last: tuple[float, Evaluation] | None = None
         trial: Trial | None = None
@@ -258,7 +287,7 @@ class Method(ABC):
                 if lost or not found.dots[1] < 0.0:
                     return (
                         None,
-                        f"the direction's slope is {found.dots[1]:.3g}, not {plan.slope:.3g}: rounding",
+                        f"rounding: the direction's slope is {found.dots[1]:.3g}, expected {plan.slope:.3g}",
                     )
             trial = Trial(ask.step, found.value, slope)
         if outcome.step is None:
@@ -269,7 +298,7 @@ class Method(ABC):
         return outcome.step, None
 
     def _try(self, ask: Ask, making: Sequence[Command], count: Count) -> Evaluation:
-        """Value and gradient at a step along ``d``; slopes alone on part of the patterns."""
+        """Evaluate value and gradient at a step along ``d``, or only the slope on a fraction of samples."""
         assert self._point is not None
         patterns = self._point.patterns
         before = [*making, Combine("trial", ((1.0, "x"), (ask.step, "d")))]
@@ -281,7 +310,7 @@ class Method(ABC):
         after = [*COMMON, *self._at_trial(ask.step)]
         found = self._evaluate("trial", "trial_g", before, after, patterns)
         if found.patterns != patterns:
-            raise IncomparableError(f"an evaluation counted {found.patterns} instead of {patterns}")
+            raise IncomparableError(f"an evaluation used sample set {found.patterns}, expected {patterns}")
         return found
 
     def _evaluate(
@@ -292,7 +321,7 @@ class Method(ABC):
         after: Sequence[Command],
         patterns: str | None,
     ) -> Evaluation:
-        waiting, self._pending = self._pending, []  # an evaluation that fails has run them
+        waiting, self._pending = self._pending, []  # even an evaluation that fails has run them
         return self._objective.evaluate(
             at, gradient, before=[*waiting, *before], after=after, patterns=patterns
         )

@@ -1,6 +1,6 @@
-"""What is minimised: a value and a gradient at a vector, over patterns that are named.
+"""The function to minimise: value and gradient at a vector, over a named sample set.
 
-Knows: what an optimiser asks and is told. Does not know: what computes it, how many processes that takes.
+Knows: requests and results of evaluations. Does not know: who computes them, on how many processes.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from cotswold.optim.vectors.base import Command
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the coordinator sees of an evaluation."""
+    """Result of an evaluation; the vectors stay where they are stored."""
 
     value: float
-    """The objective: a mean over the patterns that were counted."""
+    """Objective: a mean over the evaluated samples."""
     dots: tuple[float, ...]
-    """Those of the commands that were to run after it, in their order."""
+    """Results of the `Dot` commands in ``after``, in order."""
     patterns: str
-    """Names the set of patterns that was counted: two evaluations can be compared where it is the same."""
+    """Name of the evaluated sample set: two evaluations can be compared if it is the same."""
     samples: int
-    """How many patterns were counted."""
+    """Number of evaluated samples."""
     penalty: float = 0.0
-    """What of the value does not come from the patterns: weight decay."""
+    """Share of the value that does not come from samples: weight decay."""
 
 
 class Objective(Protocol):
-    """A function of a vector by name, whose gradient becomes a vector by name."""
+    """A function of a named vector; it writes its gradient into another named vector."""
 
     def evaluate(
         self,
@@ -40,19 +40,31 @@ class Objective(Protocol):
         after: Sequence[Command] = (),
         patterns: str | None = None,
     ) -> Evaluation:
-        """The value at the vector ``at``, and its gradient into ``gradient`` unless that is None.
+        """Compute the value at a vector, and its gradient.
 
-        ``before`` runs first, in the round that begins the evaluation (it makes ``at``); ``after`` runs in
-        the round that ends it. ``patterns`` asks for the very set that an earlier evaluation counted; without
-        it, the objective chooses one, and may end before all patterns are done. An evaluation that raises has
-        run ``before`` and nothing of ``after``, or the vectors are lost as well.
+        Args:
+            at: name of the vector to evaluate at.
+            gradient: name of the vector that receives the gradient; None for the value alone.
+            before: commands to run first, in the round that starts the evaluation (they make `at`).
+            after: commands to run in the round that ends the evaluation.
+            patterns: name of the sample set of an earlier evaluation, to evaluate the same samples. If None,
+                the objective chooses a set and may end before all its samples are evaluated.
+
+        Returns:
+            The value, the dots of `after` and the sample set.
+
+        If `evaluate` raises, it has run `before` and nothing of `after`, or the vectors are lost too.
         """
         ...
 
     def part(self, patterns: str, fraction: float) -> str:
-        """Names about this fraction of the patterns of a set that an evaluation counted.
+        """Return the name of a subset of an evaluated sample set.
 
-        The same arguments name the same patterns. An objective that cannot tell its patterns apart answers
-        with the set itself. Bunyip's line search asks for the sign of a slope on such a part.
+        The same arguments always name the same samples. An objective that cannot subset its samples returns
+        `patterns`. Bunyip's line search evaluates the sign of a slope on such a subset.
+
+        Args:
+            patterns: name of the sample set of an earlier evaluation.
+            fraction: approximate fraction of its samples.
         """
         ...

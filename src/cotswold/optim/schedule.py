@@ -1,6 +1,6 @@
-"""How the step size changes over a run.
+"""Learning rate over a run.
 
-Knows: a step's number, how many steps there are, the greatest rate. Does not know: what is minimised.
+Knows: the number of a step, the number of steps, the peak rate. Does not know: the objective.
 """
 
 from __future__ import annotations
@@ -10,20 +10,34 @@ from math import cos, pi
 from typing import Literal
 
 Schedule = Literal["constant", "linear", "cosine"]
+"""Learning rate after the warmup: constant, or a linear or cosine decay to 0."""
 
 
 def rate_at(step: int, steps: int, rate: float, schedule: Schedule, warmup: float) -> float:
-    """The rate of ``step``, counted from 0, in a run of ``steps``.
+    """Return the learning rate of a step.
 
-    Over the first ``warmup`` (a fraction) of the run it rises in equal steps towards ``rate``; from there
-    ``constant`` stays, ``linear`` and ``cosine`` fall to what would be 0 one step after the last. Every step
-    of the run has a rate above 0. Raises ValueError for a step outside the run or an unknown schedule.
+    The rate rises in equal steps to `rate` over the warmup. Then ``constant`` keeps it; ``linear`` and
+    ``cosine`` let it fall and would reach 0 one step after the last. Every step of the run has a rate above
+    0.
+
+    Args:
+        step: number of the step, from 0.
+        steps: number of steps of the run.
+        rate: peak learning rate.
+        schedule: "constant", "linear" or "cosine".
+        warmup: fraction of the run over which the rate rises.
+
+    Returns:
+        The learning rate of this step.
+
+    Raises:
+        ValueError: if `step` lies outside the run, or `schedule` is unknown.
 
     >>> [rate_at(step, 4, 1.0, "linear", 0.0) for step in range(4)]
     [1.0, 0.75, 0.5, 0.25]
     """
     if not 0 <= step < steps:
-        raise ValueError(f"step {step} lies outside a run of {steps} steps")
+        raise ValueError(f"step must be from 0 to {steps - 1}, got {step}")
     rising = round(warmup * steps)
     if step < rising:
         return rate * (step + 1) / (rising + 1)
@@ -34,15 +48,16 @@ def rate_at(step: int, steps: int, rate: float, schedule: Schedule, warmup: floa
         return rate * (1 - done)
     if schedule == "cosine":
         return rate * cos(pi * done / 2) ** 2
-    raise ValueError(f"unknown schedule {schedule!r}; known are constant, linear and cosine")
+    raise ValueError(f"schedule must be constant, linear or cosine; got {schedule!r}")
 
 
 @dataclass(frozen=True)
 class BySamples:
-    """The rate of steps that nobody counts, because many take them: by where their samples stand in the run.
+    """Learning rate of asynchronous steps, by the position of their samples in the run.
 
-    Place p of epoch e of N samples is the number e · N + p, and places are handed out in their order. So
-    whoever has a push knows its rate, and one replica alone has the rates of ordinary SGD.
+    Many replicas take steps, so no process counts them. Position p of epoch e of N samples is the number e ·
+    N + p, and positions are assigned in order. So the position of a push determines its rate, and a single
+    replica has the rates of ordinary SGD.
 
     >>> schedule = BySamples("linear", 0.0, samples=10, batch=5, epochs=2)
     >>> [schedule.rate(1.0, place) for place in (0, 5, 12, 19)]
@@ -52,14 +67,14 @@ class BySamples:
     schedule: Schedule = "constant"
     warmup: float = 0.0
     samples: int = 1
-    """Of an epoch."""
+    """Samples per epoch."""
     batch: int = 1
-    """Samples of a step; the last of an epoch may have fewer."""
+    """Samples per step; the last step of an epoch may have fewer."""
     epochs: int = 1
 
     @property
     def steps(self) -> int:
-        """Of the run."""
+        """Steps of the run."""
         return self.epochs * self._epoch_steps
 
     @property
@@ -67,7 +82,7 @@ class BySamples:
         return -(-self.samples // self.batch)
 
     def rate(self, greatest: float, place: int) -> float:
-        """That of a step whose first sample has this place; beyond the run, that of the last step."""
+        """Return the rate of a step by its first sample's position; beyond the run, that of the last step."""
         epoch, within = divmod(max(0, place), self.samples)
         step = min(epoch * self._epoch_steps + within // self.batch, self.steps - 1)
         return rate_at(step, self.steps, greatest, self.schedule, self.warmup)

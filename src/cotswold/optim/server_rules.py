@@ -1,10 +1,10 @@
-"""What a parameter server does with what replicas push: deltas added up, SGD, momentum, Adagrad.
+"""Update rules of a parameter server: summed deltas, SGD, momentum, Adagrad.
 
-Knows: formulas, their settings and limits, which vectors a rule keeps beside the weights. Does not know:
-tensors, shards, messages; whoever holds the numbers does the arithmetic.
+Knows: formulas, their settings and limits, the vectors a rule keeps along with the weights. Does not know:
+tensors, shards, messages; the process that holds the numbers does the arithmetic.
 
-In all formulas w are the weights of a shard, g a gradient that was pushed, Δ a difference of weights, η the
-rate of the push. Pushes are applied in their order: several at once give the same bits as one after another.
+In all formulas w are the weights of a shard, g a pushed gradient, Δ a difference of weights, η the learning
+rate of the push. Pushes are applied in order: several at once give the same bits as one after another.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from math import isfinite
 from typing import ClassVar
 
 EPSILON_LEAST = 2.0**-126
-"""The least positive number that float32 holds in full; what is less may be 0 there."""
+"""Smallest positive normal number of float32; a smaller one may become 0."""
 
 
 @dataclass(frozen=True)
 class Deltas:
-    """``w ← w + s·Δ``: what a replica has moved its own copy by, times the scale s of the push.
+    """``w ← w + s·Δ``: add a replica's weight change, times the scale s of the push.
 
-    For replicas that take steps of their own between pushes (Chilimbi et al. 2014, section 3.3; Recht et al.
-    2011, Hogwild). It has no settings.
+    For replicas that take local steps between pushes. It has no settings.
+
+    Source: Chilimbi et al. 2014, section 3.3; Recht et al. 2011 (Hogwild).
     """
 
     name: ClassVar[str] = "deltas"
@@ -31,9 +32,11 @@ class Deltas:
 
 @dataclass(frozen=True)
 class Sgd:
-    """``w ← w − η·g``: one step of gradient descent a push (Dean et al. 2012, section 4.1, Downpour SGD).
+    """``w ← w − η·g``: one step of gradient descent per push.
 
-    It has no settings; the rate comes with each push.
+    It has no settings; the learning rate comes with each push.
+
+    Source: Dean et al. 2012, section 4.1 (Downpour SGD).
     """
 
     name: ClassVar[str] = "sgd"
@@ -42,46 +45,62 @@ class Sgd:
 
 @dataclass(frozen=True)
 class Momentum:
-    """``v ← μ·v − η·g``, ``w ← w + v``: classical momentum (Polyak 1964), v shared by all replicas.
+    """``v ← μ·v − η·g``, ``w ← w + v``: classical momentum, with one v for all replicas.
 
-    Every push is one step of it, so with n replicas v forgets n times as fast in time.
+    Every push is one step, so with n replicas v decays n times as fast in time.
+
+    Args:
+        momentum: μ, from 0 (the same as `Sgd`) to below 1.
+
+    Raises:
+        ValueError: if `momentum` is out of range.
+
+    Source: Polyak 1964.
     """
 
     momentum: float
-    """μ, the part of the last step that is kept: from 0 (which is `Sgd`) to below 1."""
+    """Fraction μ of the last step that is kept: from 0 (the same as `Sgd`) to below 1."""
 
     name: ClassVar[str] = "momentum"
     keeps: ClassVar[tuple[str, ...]] = ("velocity",)
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a momentum that is not from 0 to below 1."""
         if not 0 <= self.momentum < 1:
-            raise ValueError(f"a momentum of {self.momentum}; it must be from 0 to below 1")
+            raise ValueError(f"momentum must be from 0 to below 1, got {self.momentum}")
 
 
 @dataclass(frozen=True)
 class Adagrad:
-    """``a ← a + g²``, ``w ← w − η·g/(√a + ε)``: a rate for every weight (Duchi et al. 2011).
+    """``a ← a + g²``, ``w ← w − η·g/(√a + ε)``: a learning rate for every weight.
 
-    The accumulator a is shared by all replicas, as in Dean et al. 2012, section 4.1: η_i = γ/√(Σ g_i²). It is
-    for gradients; squares of accumulated deltas are no estimate of theirs.
+    All replicas share the accumulator a: η_i = γ/√(Σ g_i²). The rule is for gradients; squares of accumulated
+    deltas do not estimate theirs.
+
+    Args:
+        epsilon: ε, a finite number of at least 2⁻¹²⁶.
+
+    Raises:
+        ValueError: if `epsilon` is out of range.
+
+    Source: Duchi et al. 2011; Dean et al. 2012, section 4.1.
     """
 
     epsilon: float = 1e-10
-    """ε, which a weight without gradients so far is not divided by 0 for; from 2⁻¹²⁶ on, so that it is above
-    0 in float32 too."""
+    """ε avoids a division by 0 for weights without gradients so far. At least 2⁻¹²⁶, so that it is above 0 in
+    float32 too.
+    """
 
     name: ClassVar[str] = "adagrad"
     keeps: ClassVar[tuple[str, ...]] = ("squares",)
 
     def __post_init__(self) -> None:
-        """Raises ValueError for an epsilon below 2⁻¹²⁶, or that is no finite number."""
         if not (isfinite(self.epsilon) and self.epsilon >= EPSILON_LEAST):
             raise ValueError(
-                f"an epsilon of {self.epsilon}; it must be a finite number, {EPSILON_LEAST:.3g} at least"
+                f"epsilon must be a finite number of at least {EPSILON_LEAST:.3g}, got {self.epsilon}"
             )
 
 
 Rule = Deltas | Sgd | Momentum | Adagrad
-"""What a shard does with pushes. ``name`` is its word in recipes; ``keeps`` names the further vectors of a
-shard that it needs, each as long as the weights and of zeros at first."""
+"""Update rule of a shard. ``name`` is its name in recipes; ``keeps`` names the further vectors of a shard
+that it needs, each as long as the weights and initially zero.
+"""

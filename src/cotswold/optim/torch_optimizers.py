@@ -1,6 +1,6 @@
-"""Conjugate gradient and L-BFGS as optimisers of torch, with a closure and parameter groups.
+"""Conjugate gradient and L-BFGS as torch optimisers, with a closure and parameter groups.
 
-Knows: parameter groups, state dicts, ranks that decide alike. Does not know: directions, line searches.
+Knows: parameter groups, state dicts, ranks that must decide alike. Does not know: directions, line searches.
 """
 
 from __future__ import annotations
@@ -28,27 +28,29 @@ from cotswold.optim.vectors.local import TensorVectors
 from cotswold.optim.vectors.replicated import ReplicaVectors
 
 Group = dist.ProcessGroup | Literal["world"] | None
-"""Ranks that average the closure's value and decide alike; ``"world"``: all, where ranks were started."""
+"""Ranks that average the closure's value and decide alike; ``"world"`` means all ranks of the default process
+group, if it is initialised.
+"""
 
 
 class _Group(dict[str, Any]):
-    """A parameter group, which explains why it has no learning rate."""
+    """A parameter group whose missing learning rate raises an explanation."""
 
     def __missing__(self, name: str) -> Any:
         if name == "lr":
             raise UserError(
-                "this optimiser has no learning rate, for a line search finds every step; use it without a "
+                "this optimiser has no learning rate: a line search finds every step; use it without a "
                 "scheduler of torch.optim.lr_scheduler"
             )
         raise KeyError(name)
 
 
 class JointOptimizer(torch.optim.Optimizer):
-    """All parameters of all groups make one vector; a step is an iteration, or several, of a method on it.
+    """Base of `LBFGS` and `ConjugateGradient`: one vector of all parameters of all groups.
 
-    The closure clears the gradients, computes the loss over the whole training set, calls `backward` and
-    returns the loss. What a group may have of its own is ``weight_decay``: half the squares of its parameters
-    are added to the loss with it.
+    A step runs one or more iterations of a method. The closure clears the gradients, computes the loss over
+    the whole training set, calls `backward` and returns the loss. A group may set its own ``weight_decay``:
+    the loss then includes half the squared parameters of the group times ``weight_decay``.
     """
 
     def __init__(
@@ -62,48 +64,65 @@ class JointOptimizer(torch.optim.Optimizer):
         group: Group,
     ) -> None:
         if iterations < 1:
-            raise UserError(f"iterations is {iterations}; a step does at least one")
+            raise UserError(f"iterations must be at least 1, got {iterations}")
         if cycle is not None and cycle < 1:
-            raise UserError(f"cycle is {cycle}; it is at least 1, or None where the loss stays the same")
+            raise UserError(f"cycle must be at least 1, or None for a fixed loss; got {cycle}")
         self._group = group
         self._begun: tuple[HeldVectors, ClosureObjective, Method] | None = None
         self._learning: list[bool] = []
         self._search = search
         self.iteration: Iteration | None = None
-        """What the last step did; why it did not move, where it did not."""
+        """Result of the last step's last iteration; `failure` says why the parameters did not move."""
         joint = {**settings, "iterations": iterations, "cycle": cycle}
         super().__init__(params, {**joint, "weight_decay": weight_decay})
 
     def _method(self, vectors: HeldVectors, objective: ClosureObjective) -> Method:
-        raise TypeError("JointOptimizer has no method of its own: use LBFGS or ConjugateGradient")
+        raise TypeError("JointOptimizer is a base class: use LBFGS or ConjugateGradient")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters; the method begins anew. Raises UserError for what only all groups can have."""
+        """Add a parameter group; the method restarts.
+
+        Args:
+            param_group: ``{"params": ...}``, optionally with its own ``weight_decay``.
+
+        Raises:
+            UserError: if the group sets an option that all groups share, or one that does not exist.
+        """
         for name, value in param_group.items():
             if name in ("params", "param_names"):
                 continue
             if name not in self.defaults:
                 raise UserError(
                     f"a parameter group sets {name!r}, which {type(self).__name__} does not have: a line "
-                    "search finds the step, and what a group may have of its own is weight_decay"
+                    "search finds the step, and the only option of a group is weight_decay"
                 )
             if name != "weight_decay" and value != self.defaults[name]:
                 raise UserError(
-                    f"a parameter group sets {name!r}, but all groups make one step together: give it to "
+                    f"a parameter group sets {name!r}, but all groups make one step together: set it in "
                     f"{type(self).__name__}(…) instead"
                 )
         super().add_param_group(param_group)
         self.param_groups[-1] = _Group(self.param_groups[-1])
         if self.param_groups[-1]["weight_decay"] < 0:
-            raise UserError("weight_decay is negative; it is 0 or more")
+            raise UserError(f"weight_decay must be 0 or more, got {self.param_groups[-1]['weight_decay']}")
         self._begun = None
 
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> Tensor:  # type: ignore[override]  # a closure is needed
-        """As many iterations as were asked for; returns the loss at the parameters that it leaves.
+        """Run ``iterations`` iterations.
 
-        Warns where nothing more can be gained (`iteration.failure` says why). Raises DivergedError where the
-        loss is not finite at the parameters as they are; they are left so.
+        Args:
+            closure: clears the gradients, computes the loss over the whole training set, calls `backward` and
+                returns the loss.
+
+        Returns:
+            The loss at the new parameters: a tensor of one number.
+
+        Raises:
+            UserError: without a closure, or if the closure leaves no gradients.
+            DivergedError: if the loss is not finite at the current parameters; they stay unchanged.
+
+        Warns if no further progress is possible (`iteration.failure` says why).
         """
         if closure is None:
             raise UserError(
@@ -115,7 +134,7 @@ class JointOptimizer(torch.optim.Optimizer):
             for _ in range(self.defaults["iterations"]):
                 done = self.iteration = method.step()
                 if done.failure:
-                    warnings.warn(f"the parameters stay: {done.failure}", stacklevel=2)
+                    warnings.warn(f"the parameters do not change: {done.failure}", stacklevel=2)
                     break
         finally:
             method.settle()
@@ -124,7 +143,7 @@ class JointOptimizer(torch.optim.Optimizer):
         return torch.tensor(done.value, dtype=self.param_groups[0]["params"][0].dtype)
 
     def _begin(self) -> tuple[HeldVectors, ClosureObjective, Method]:
-        """The method, made at the first step, and again where somebody moved or froze parameters."""
+        """Return the method; create a new one if the caller changed or froze parameters."""
         if self._begun is not None:
             vectors, objective, _ = self._begun
             objective.read("given")
@@ -143,11 +162,11 @@ class JointOptimizer(torch.optim.Optimizer):
         return self._begun
 
     def _flags(self) -> list[bool]:
-        """Which parameters learn, in their order."""
+        """``requires_grad`` of each parameter, in order."""
         return [parameter.requires_grad for group in self.param_groups for parameter in group["params"]]
 
     def __getstate__(self) -> dict[str, Any]:
-        """For deepcopy and pickle: the settings, and the method as `state_dict` has it."""
+        """State for deepcopy and pickle: the settings, and the method as in `state_dict`."""
         own = {"_group": self._group, "_search": self._search, "iteration": self.iteration}
         return {**super().__getstate__(), **own, "kept": self.state_dict()}
 
@@ -168,7 +187,12 @@ class JointOptimizer(torch.optim.Optimizer):
         return dist.group.WORLD
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch's; the method's scalars are ``method``, its vectors the state of the parameters."""
+        """Return the state as torch does.
+
+        Returns:
+            The dict of `torch.optim.Optimizer.state_dict`. The method's scalars are in ``"method"`` (None
+            before the first step), its vectors in the state of the parameters.
+        """
         self.state.clear()
         if self._begun is None:
             return {**super().state_dict(), "method": None}
@@ -184,12 +208,19 @@ class JointOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on as the optimiser whose state this is; the parameters are loaded beside, as ever."""
+        """Resume from a state; load the module's parameters separately, as with any torch optimiser.
+
+        Args:
+            state_dict: the result of `state_dict` of an optimiser of the same class.
+
+        Raises:
+            UserError: if the state has no ``"method"``.
+        """
         if "method" not in state_dict:
-            raise UserError(f"this is not the state of a {type(self).__name__}: it has no 'method'")
+            raise UserError(f"not the state of a {type(self).__name__}: it has no 'method'")
         super().load_state_dict({name: value for name, value in state_dict.items() if name != "method"})
         self.param_groups = [_Group(group) for group in self.param_groups]
-        for group in self.param_groups:  # what all have in common stays as it was asked for
+        for group in self.param_groups:  # shared options keep the values of the constructor
             group.update({name: self.defaults[name] for name in self.defaults if name != "weight_decay"})
         parts, self._begun = dict(self.state), None
         self.state.clear()
@@ -205,7 +236,21 @@ class JointOptimizer(torch.optim.Optimizer):
 
 
 class LBFGS(JointOptimizer):
-    """L-BFGS with a strong Wolfe search (Nocedal 1980).
+    """L-BFGS with a strong Wolfe line search.
+
+    Args:
+        params: parameters, or dicts of parameter groups, as for any torch optimiser.
+        memory: number of pairs (s, y) to keep.
+        search: line search (default: as in `LBFGSMethod`).
+        weight_decay: the loss includes ½ weight_decay · w² of every weight w; a group may override it.
+        iterations: iterations per call of `step`.
+        cycle: iterations after which the closure computes over other samples; None if its loss is fixed.
+        group: ranks that average the loss and decide alike; "world" for all, None for this rank alone.
+
+    Raises:
+        UserError: if `memory`, `iterations` or `cycle` is below 1, or `weight_decay` is negative.
+
+    Source: Nocedal 1980.
 
     >>> w = torch.nn.Parameter(torch.ones(3))
     >>> optimiser = LBFGS([w])
@@ -231,13 +276,8 @@ class LBFGS(JointOptimizer):
         cycle: int | None = None,
         group: Group = "world",
     ) -> None:
-        """``memory``: pairs that are kept; ``search``: as in `LBFGSMethod`; ``iterations`` of a step.
-
-        ``cycle``: after how many iterations the closure computes over other patterns; None where never.
-        ``group``: the ranks that average the loss and decide alike.
-        """
         if memory < 1:
-            raise UserError(f"memory is {memory}; at least one pair must be kept")
+            raise UserError(f"memory must be at least 1, got {memory}")
         super().__init__(params, {"memory": memory}, search, weight_decay, iterations, cycle, group)
 
     def _method(self, vectors: HeldVectors, objective: ClosureObjective) -> Method:
@@ -246,7 +286,20 @@ class LBFGS(JointOptimizer):
 
 
 class ConjugateGradient(JointOptimizer):
-    """Nonlinear conjugate gradient; used as `LBFGS` is."""
+    """Nonlinear conjugate gradient; its use is that of `LBFGS`.
+
+    Args:
+        params: parameters, or dicts of parameter groups, as for any torch optimiser.
+        beta: formula of β in d ← −g + β d; see `BetaName`.
+        search: line search (default: as in `CGMethod`).
+        weight_decay: the loss includes ½ weight_decay · w² of every weight w; a group may override it.
+        iterations: iterations per call of `step`.
+        cycle: iterations after which the closure computes over other samples; None if its loss is fixed.
+        group: ranks that average the loss and decide alike; "world" for all, None for this rank alone.
+
+    Raises:
+        UserError: if `beta` is unknown, `iterations` or `cycle` is below 1, or `weight_decay` is negative.
+    """
 
     def __init__(
         self,
@@ -259,9 +312,8 @@ class ConjugateGradient(JointOptimizer):
         cycle: int | None = None,
         group: Group = "world",
     ) -> None:
-        """``beta`` and ``search`` as in `CGMethod`; the others as in `LBFGS`."""
         if beta not in BETAS:
-            raise UserError(f"beta is {beta!r}; it is one of {', '.join(map(repr, BETAS))}")
+            raise UserError(f"beta must be one of {', '.join(map(repr, BETAS))}; got {beta!r}")
         super().__init__(params, {"beta": beta}, search, weight_decay, iterations, cycle, group)
 
     def _method(self, vectors: HeldVectors, objective: ClosureObjective) -> Method:
@@ -276,7 +328,7 @@ def _vectors(parameters: list[Tensor], group: dist.ProcessGroup | None) -> HeldV
 
 
 def _like(parameter: Tensor, part: Tensor) -> Tensor:
-    """A rank's part of a vector in the shape, and on the mesh, of a parameter."""
+    """Return a rank's part of a vector in the shape, and on the mesh, of a parameter."""
     if not isinstance(parameter, DTensor):
         return part.view(parameter.shape)
     return DTensor.from_local(

@@ -1,4 +1,4 @@
-"""Recipes: one TOML file says what is trained, on what, how; nothing in it is executed."""
+"""Recipes: a TOML file states what to train, on which data and how; nothing in it is executed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A recipe as TOML text in which every field has its meaning beside it.
+"""Write a recipe as TOML text in which every field has its documentation as a comment.
 
-Knows: values and the schema's documentation. Does not know: files. What is written here reads back as the
-same recipe; fields that are not set stand there as comments, ready to be filled in.
+Knows: values and the schema's documentation. Does not know: files. The text reads back as the same recipe;
+unset fields are comments, ready to be filled in.
 """
 
 from __future__ import annotations
@@ -15,26 +15,30 @@ from cotswold.recipe.schema import Recipe, Section
 from cotswold.recipe.writer import value_text
 
 _HEAD = """\
-# Every field of the recipe with its meaning. What is not set begins with # and says what it takes: fill it
-# in and take the # away. cotswold recipe explain has the fields of all kinds of layers.
+# Every field of the recipe with its meaning. Unset fields begin with # and state what they take: fill one in
+# and remove the #. cotswold recipe explain documents the fields of all kinds of layers.
 
 """
 _WIDTH = 108
 
 
 def commented(recipe: Recipe) -> str:
-    """The whole recipe as TOML, every field explained where it stands first."""
+    """Return the whole recipe as TOML; every field is explained at its first occurrence.
+
+    Args:
+        recipe: the recipe.
+    """
     return f"{_HEAD}format = {FORMAT}\n\n" + "\n".join(_Writer().section(recipe, "")) + "\n"
 
 
 class _Writer:
-    """Remembers which tables have been explained."""
+    """Remembers which tables are explained already."""
 
     def __init__(self) -> None:
         self._explained: set[type[Section]] = set()
 
     def section(self, table: Section, path: str) -> list[str]:
-        """The lines of a table: its own fields, then the tables below."""
+        """Return the lines of a table: its own fields, then the tables below."""
         explain = type(table) not in self._explained
         self._explained.add(type(table))
         lines: list[str] = []
@@ -58,7 +62,7 @@ class _Writer:
 
 
 def _example(annotation: Any, path: str) -> list[str]:
-    """A table that could be given, as comments."""
+    """Return an optional table as comments."""
     assert get_origin(bare(annotation)) is list, "tables that may be missing are lists"
     tables = sections_in(annotation)
     if len(tables) > 1:

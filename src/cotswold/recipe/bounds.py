@@ -1,6 +1,6 @@
-"""What no recipe needs more of, so that none can stall or overwhelm whoever reads it.
+"""Upper bounds for recipes, so that no recipe can stall or overwhelm its reader.
 
-Knows: sizes of texts, numbers and lists, depth, how a value is shown in a sentence. Does not know: fields,
+Knows: sizes of texts, numbers and lists, depth, how an error message shows a value. Does not know: fields,
 files.
 """
 
@@ -15,22 +15,22 @@ from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
 BYTES_MAX = 1 << 18
-"""Of a recipe's file."""
+"""Largest size of a recipe file in bytes."""
 DOTS_MAX = 10_000
-"""In a text: a key of n names, joined by dots, takes `tomllib` a time that grows as n²."""
+"""Largest number of dots in a text: `tomllib` needs a time that grows as n² for a dotted key of n names."""
 DEPTH_MAX = 16
-"""Of tables and lists inside each other; a recipe has six."""
+"""Largest depth of nested tables and lists; a recipe has six."""
 VALUES_MAX = 1 << 48
-"""Of a layer's weights, and of one picture's map."""
+"""Largest number of weights of a layer, and of values of one image's map."""
 BEYOND = "beyond"
-"""pydantic's name for an error of these bounds."""
+"""Type of pydantic errors of these bounds."""
 _SHOWN = 60
 
 Number = TypeVar("Number", int, float)
 
 
 def at_most(most: float) -> AfterValidator:
-    """A bound that words about a field leave out: nobody comes near it but by mistake."""
+    """A bound that descriptions of a field omit: only mistakes reach it."""
 
     def check(value: Number) -> Number:
         if value > most:
@@ -41,7 +41,7 @@ def at_most(most: float) -> AfterValidator:
 
 
 def characters(most: int) -> AfterValidator:
-    """Texts of at most so many characters, without NUL, which no file's name may have."""
+    """Bound of a text's length; also refuses NUL, which no file name may contain."""
 
     def check(text: str) -> str:
         if len(text) > most:
@@ -54,7 +54,7 @@ def characters(most: int) -> AfterValidator:
 
 
 def items(most: int) -> AfterValidator:
-    """Lists of at most so many items."""
+    """Bound of a list's length."""
 
     def check(found: list[object]) -> list[object]:
         if len(found) > most:
@@ -65,24 +65,24 @@ def items(most: int) -> AfterValidator:
 
 
 def toml(text: str) -> dict[str, object]:
-    """The values of a TOML text; raises ValueError, with what is wrong, for anything that is none."""
+    """Return the values of a TOML text; raises ValueError with the reason if the text is invalid."""
     if len(text) > BYTES_MAX or text.count(".") > DOTS_MAX:
-        raise ValueError(f"it is too long; at most {BYTES_MAX >> 10} kB and {DOTS_MAX:,} dots are read")
+        raise ValueError(f"it is too long; at most {BYTES_MAX >> 10} kB and {DOTS_MAX:,} dots are allowed")
     try:
         values = tomllib.loads(text)
     except RecursionError:
         raise ValueError("it nests too deeply") from None
     except tomllib.TOMLDecodeError:
         raise
-    except ValueError as error:  # a number with thousands of digits, a day that is none
-        raise ValueError(f"it holds a value that cannot be ({error})") from error
+    except ValueError as error:  # a number with thousands of digits, an invalid date
+        raise ValueError(f"it contains an invalid value ({error})") from error
     if _depth_exceeds(values, DEPTH_MAX):
         raise ValueError("it nests too deeply")
     return values
 
 
 def read(path: Path) -> str:
-    """The text of a file, of which at most so much is read that `toml` refuses the rest.
+    """Return the text of a file, cut just beyond the size that `toml` accepts.
 
     Raises OSError, UnicodeDecodeError.
     """
@@ -91,16 +91,16 @@ def read(path: Path) -> str:
 
 
 def shown(value: object, most: int = _SHOWN) -> str:
-    """A user's value as a sentence shows it: at most so many characters."""
+    """Return a user's value for an error message, shortened to at most ``most`` characters."""
     try:
         written = repr(value)
-    except ValueError:  # Python writes no number with thousands of digits
+    except ValueError:  # Python refuses to print numbers with thousands of digits
         return "a number with thousands of digits"
     return written if len(written) <= most else f"{written[: most - 3]}..."
 
 
 def shortened(text: str, most: int = _SHOWN) -> str:
-    """As `shown`, for a text without quotation marks, such as a key."""
+    """Shorten a text without quotation marks, such as a key, to at most ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 

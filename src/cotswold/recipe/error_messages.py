@@ -1,7 +1,7 @@
-"""One sentence about what is wrong with a recipe.
+"""Error messages for invalid recipes: one sentence.
 
-Knows: pydantic's errors and the schema's fields. Does not know: files. An unknown key is named before
-anything else, for a misspelt key is often also a missing one.
+Knows: pydantic's errors and the schema's fields. Does not know: files. Unknown keys are reported first,
+because a misspelt key often is also a missing one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cotswold.recipe.schema import Recipe, Section
 _UNKNOWN = "extra_forbidden"
 _NO_TAG, _WRONG_TAG = "union_tag_not_found", "union_tag_invalid"
 _RANKS = {_UNKNOWN: 0, BEYOND: 1}
-"""Kinds of errors that are told before others."""
+"""Kinds of errors that are reported before others."""
 
 MEANT = {
     **dict.fromkeys(("replicas", "n_replicas", "num_replicas", "n_workers", "num_workers"), "workers"),
@@ -40,9 +40,11 @@ MEANT = {
     "max_staleness": "staleness",
     "parameter_servers": "servers",
 }
-"""What others, and papers, call fields; a word that is like that of another field is meant for this one."""
+"""Names that papers and other libraries use for fields. A word that resembles another field of the same
+table still means this field.
+"""
 _HINTS = {"network": ", such as [network] with layers = [], a network without hidden layers"}
-"""What is said besides where a key is missing."""
+"""Hints for missing keys."""
 
 
 def complaint(
@@ -52,10 +54,12 @@ def complaint(
     root: type[Section] = Recipe,
     also: Collection[str] = (),
 ) -> str:
-    """What follows the file's name: `, line 7: network.stacks.0.feild is not a key; did you mean field?`.
+    """Return the text after the file's name.
 
-    ``overridden`` are the keys that did not come from the text, ``root`` the schema of the whole file;
-    ``also`` the fields of other tables that are given beside those of `[training]`.
+    For example `, line 7: network.stacks.0.feild is not a key; did you mean field?`.
+
+    ``overridden``: keys that do not come from the text; ``root``: the schema of the whole file; ``also``:
+    fields of other tables that the caller accepts together with those of `[training]`.
     """
     details = sorted(error.errors(include_url=False), key=lambda each: _RANKS.get(each["type"], len(_RANKS)))
     first = details[0]
@@ -69,16 +73,16 @@ def complaint(
 
 
 class FieldPlace(NamedTuple):
-    """A field in a recipe."""
+    """Position of a field in a recipe."""
 
     path: tuple[str, ...]
-    """Its keys."""
+    """Keys from the root."""
     owner: type[Section]
-    """The table that it stands in."""
+    """Table that contains the field."""
     beside: list[type[Section]]
-    """The tables that could stand in that one's place."""
+    """Alternative tables for that position."""
     choices: Sequence[str]
-    """For the field that chooses among tables: the strategies or types of these."""
+    """Strategies or types of these tables, for the field that chooses among them."""
 
 
 def _sentence(error: ErrorDetails, place: FieldPlace, also: Collection[str]) -> str:
@@ -95,7 +99,7 @@ def _sentence(error: ErrorDetails, place: FieldPlace, also: Collection[str]) -> 
     if error["type"] == _WRONG_TAG:
         tag = error["ctx"]["tag"]
         close = get_close_matches(str(tag), choices, n=1)
-        other = ", or is of a package that is not installed" if path[-1] == "strategy" else ""
+        other = ", or belongs to a package that is not installed" if path[-1] == "strategy" else ""
         which = f"did you mean {close[0]}?" if close else f"it takes {either(choices)}{other}"
         return f"{here} is {shown(tag)}; {which}"
     if error["type"] == "model_attributes_type":
@@ -122,7 +126,7 @@ def _unknown(
     belongs = _having(key, beside)
     if belongs:
         close = close or [name for name in known if {*name.split("_")} & {*key.split("_")}]
-        remedy = f"did you mean {close[0]}?" if close else f"take it out for {joined(_choices(owner))}"
+        remedy = f"did you mean {close[0]}?" if close else f"remove it for {joined(_choices(owner))}"
         return f"belongs to {_named(field, belongs)}; {remedy}"
     elsewhere = get_close_matches(key, [name for each in beside for name in each.model_fields], n=1)
     if elsewhere and not close:
@@ -131,11 +135,11 @@ def _unknown(
     close = close or places_of(key)
     if close:
         return f"is not a key; did you mean {close[0]}?"
-    return f"is not a key; known here are {', '.join(known)}"
+    return f"is not a key; known keys: {', '.join(known)}"
 
 
 def _meant(path: tuple[str, ...], known: Collection[str]) -> list[str]:
-    """What a word that others use means here: a field of the table, or of another one."""
+    """Fields that a common alternative name means: in this table, or in another one."""
     meant = MEANT.get(path[-1])
     if meant is None:
         return []
@@ -149,27 +153,27 @@ def _having(key: str, tables: Sequence[type[Section]]) -> Sequence[str]:
 
 
 def _named(field: str, choices: Sequence[str]) -> str:
-    """`strategy supervised`, `strategies greedy and joint`."""
+    """Text such as `strategy supervised` or `strategies greedy and joint`."""
     many = {"strategy": "strategies", "type": "types", "name": "names"}[field]
     return f"{field if len(choices) == 1 else many} {joined(choices, 'and')}"
 
 
 def _choices(table: type[Section]) -> Sequence[str]:
-    """The strategies or types that lead to a table; none where it stands alone."""
+    """Strategies or types that select a table; empty if it has no alternatives."""
     return (chosen_by(table) or ("", ()))[1]
 
 
 def _place(error: ErrorDetails, root: type[Section]) -> FieldPlace:
     place = _locate(error["loc"], root)
-    if error["type"] in (_NO_TAG, _WRONG_TAG):  # the table is named, the field that chooses it is meant
+    if error["type"] in (_NO_TAG, _WRONG_TAG):  # pydantic names the table; the message needs the field
         return place._replace(path=(*place.path, error["ctx"]["discriminator"].strip("'")))
     return place
 
 
 def _locate(loc: Sequence[int | str], root: type[Section]) -> FieldPlace:
-    """Where an error is: its keys as the user wrote them.
+    """Return the position of an error, with the keys that the user wrote.
 
-    pydantic puts names of its own between the keys: the kind of a table, the alternatives of a value.
+    pydantic inserts names between the keys: the kind of a table, the alternatives of a value.
     """
     path: tuple[str, ...] = ()
     owner: type[Section] = root
@@ -197,7 +201,7 @@ def _locate(loc: Sequence[int | str], root: type[Section]) -> FieldPlace:
 
 
 def _line(path: tuple[str, ...], text: str) -> str:
-    """`, line 7` where the last key stands on one line of the text only."""
+    """Return `, line 7` if exactly one line of the text sets the last key; else nothing."""
     if not path:
         return ""
     lines = [

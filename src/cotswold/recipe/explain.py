@@ -1,6 +1,6 @@
-"""Every field of a recipe, or of another file of the same kind, explained.
+"""Documentation of every field of a recipe, or of another file with a schema.
 
-Knows: the schema's own documentation. Does not know: recipes.
+Knows: the schema's docstrings. Does not know: recipes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,18 @@ from cotswold.recipe.schema import Recipe, Section
 
 
 def explain(word: str | None = None, root: type[Section] = Recipe) -> str:
-    """All tables and fields: what each takes, its default, what it means and in which unit.
+    """Return the documentation of fields: type, default, meaning and unit.
 
-    ``word`` chooses some: a table (`training`, `network.stacks`), a strategy or type (`supervised`), a field
-    (`stride`, `training.epochs`). Strategies of installed packages are among them. Raises RecipeError for one
-    that is none of these.
+    Args:
+        word: selects a table (`training`, `network.stacks`), a strategy or type (`supervised`), or a field
+            (`stride`, `training.epochs`), strategies of installed packages included; None for all tables.
+        root: the schema (default: that of recipes).
+
+    Returns:
+        Text of several lines.
+
+    Raises:
+        RecipeError: if `word` selects nothing.
     """
     refused = join_strategies() if root is Recipe else {}
     if word in refused:
@@ -36,21 +43,21 @@ def explain(word: str | None = None, root: type[Section] = Recipe) -> str:
 
 @dataclass(frozen=True)
 class _Table:
-    """A table of the schema, or one of those that may stand in one place."""
+    """A table of the schema, or one of several alternatives for a position."""
 
     path: str
     heading: str
     chooser: str
-    """The field that chooses among several tables, such as `strategy`."""
+    """Field that chooses among alternatives, such as `strategy`."""
     choices: tuple[str, ...]
-    """The values of that field that choose this one."""
+    """Values of that field that select this table."""
     about: str
     fields: dict[str, FieldInfo]
     like: dict[str, str]
-    """Fields that another table in the same place has explained, and its choice."""
+    """Fields that another alternative documents already, and that alternative's choice."""
 
     def lines(self) -> list[str]:
-        """The heading and every field; those that are explained elsewhere in one line for each place."""
+        """Heading and every field; fields documented elsewhere take one line per place."""
         lines = self.head()
         for name in self.fields:
             lines += [] if name in self.like else self.field(name)
@@ -60,15 +67,15 @@ class _Table:
         return lines
 
     def all_lines(self) -> list[str]:
-        """The heading and every field with its meaning."""
+        """Heading and every field with its meaning."""
         return self.head() + [line for name in self.fields for line in self.field(name)]
 
     def only(self, name: str) -> list[str]:
-        """The heading and one field."""
+        """Heading and one field."""
         return self.head() + self.field(name)
 
     def field(self, name: str) -> list[str]:
-        """What a field takes, its default and its meaning; that which chooses the table has no default."""
+        """Type, default and meaning of a field; the choosing field shows no default."""
         lines = _field(name, self.fields[name])
         return [lines[0].partition(";")[0], *lines[1:]] if name == self.chooser else lines
 
@@ -79,7 +86,7 @@ class _Table:
 
 
 def _tables(section: type[Section], path: str) -> Iterator[_Table]:
-    """The tables of a schema, each before those that it holds."""
+    """Yield the tables of a schema, each before the tables inside it."""
     if not path:
         yield _table(section, path, "", [section])
     for name, field in section.model_fields.items():
@@ -92,7 +99,7 @@ def _tables(section: type[Section], path: str) -> Iterator[_Table]:
 
 
 def _table(section: type[Section], path: str, heading: str, beside: list[type[Section]]) -> _Table:
-    """A table of the schema; ``beside`` are those that may stand in its place, itself among them."""
+    """Describe a table of the schema; the list of alternatives includes the table itself."""
     fields = {
         name: field for name, field in section.model_fields.items() if not sections_in(field.annotation)
     }
@@ -113,7 +120,7 @@ def _choices(section: type[Section]) -> tuple[str, ...]:
 
 
 def _about(word: str, tables: list[_Table]) -> list[str]:
-    """What a word chooses: tables, or a field wherever there is one of that name."""
+    """Return the lines that a word selects: tables, or a field wherever one has that name."""
     word = word.strip("[]")
     if named := [table for table in tables if word in (table.path, table.path.rpartition(".")[2])]:
         inside = [table for table in tables if table.path.startswith(f"{named[0].path}.")]
@@ -130,7 +137,7 @@ def _about(word: str, tables: list[_Table]) -> list[str]:
     known = {part for table in tables for part in (table.path, *table.choices, *table.fields) if part}
     close = get_close_matches(word, sorted(known), n=1)
     hint = f"did you mean {close[0]}?" if close else "cotswold recipe explain lists all"
-    raise RecipeError(f"{shown(word)} is no table, strategy, type or field of a recipe; {hint}")
+    raise RecipeError(f"{shown(word)} is not a table, strategy, type or field of a recipe; {hint}")
 
 
 def _field(name: str, field: FieldInfo) -> list[str]:

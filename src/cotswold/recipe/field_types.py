@@ -1,4 +1,4 @@
-"""What may stand in a field of the schema, in words.
+"""Types of the schema's fields, in words.
 
 Knows: the annotations that the schema uses. Does not know: values, files.
 """
@@ -19,7 +19,7 @@ _WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a
 
 
 def bare(annotation: Any) -> Any:
-    """The annotation without Annotated and without None."""
+    """Return the annotation without Annotated and None."""
     if get_origin(annotation) is Annotated:
         return bare(get_args(annotation)[0])
     members = _members(annotation)
@@ -27,7 +27,7 @@ def bare(annotation: Any) -> Any:
 
 
 def sections_in(annotation: Any) -> list[type[Section]]:
-    """The tables that may stand here: none, one, or one for each `type`."""
+    """Return the tables that an annotation allows: none, one, or one per `type`."""
     annotation = bare(annotation)
     if get_origin(annotation) is list:
         return sections_in(get_args(annotation)[0])
@@ -35,12 +35,12 @@ def sections_in(annotation: Any) -> list[type[Section]]:
 
 
 def is_section(annotation: Any) -> bool:
-    """Whether this is a table of its own."""
+    """True if the annotation is a table."""
     return isinstance(annotation, type) and issubclass(annotation, Section)
 
 
 def places_of(name: str, root: type[Section] = Recipe) -> list[str]:
-    """Dotted names of the fields of that name in the tables of which there is one each: training.epochs."""
+    """Return the dotted names of all fields of this name, lists of tables excepted: training.epochs."""
     found: dict[str, None] = {}
     for key, field in root.model_fields.items():
         tables = sections_in(field.annotation)
@@ -54,13 +54,12 @@ def places_of(name: str, root: type[Section] = Recipe) -> list[str]:
 
 
 def is_list(annotation: Any) -> bool:
-    """Whether there may be several tables here."""
+    """True if the annotation is a list of tables."""
     return get_origin(bare(annotation)) is list and bool(sections_in(annotation))
 
 
 def chosen_by(section: type[Section]) -> tuple[str, tuple[str, ...]] | None:
-    """The field that chooses this table among others that may stand in its place, and the choices that lead
-    to it: `strategy` and `greedy`."""
+    """Return the field and values that select this table, such as `strategy` and `greedy`, or None."""
     for name in ("strategy", "type", "name"):
         field = section.model_fields.get(name)
         if field is not None and get_origin(field.annotation) is Literal:
@@ -74,7 +73,7 @@ def chosen_by(section: type[Section]) -> tuple[str, tuple[str, ...]] | None:
 
 
 def kind(field: FieldInfo) -> str:
-    """What a field takes: `a whole number > 0`."""
+    """Return the type of a field in words, such as `a whole number > 0`."""
     return _kind(field.annotation, field.metadata)
 
 
@@ -127,10 +126,10 @@ def _limits(metadata: list[Any]) -> list[str]:
 
 
 def either(choices: Sequence[str]) -> str:
-    """Choices in quotation marks: `"greedy", "joint" or "supervised"`."""
+    """Join choices in quotation marks: `"greedy", "joint" or "supervised"`."""
     return joined([f'"{choice}"' for choice in choices])
 
 
 def joined(words: Sequence[str], last: str = "or") -> str:
-    """Words in a sentence: `greedy, joint or supervised`."""
+    """Join words in a sentence: `greedy, joint or supervised`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"

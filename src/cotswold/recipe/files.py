@@ -1,6 +1,6 @@
-"""Where the text of a recipe, or of another file of the same kind, comes from.
+"""Text of a recipe, or of another kind of TOML file: from a path or from a package.
 
-Knows: files, texts that ship with a package. Does not know: what is in them.
+Knows: files, texts that ship with a package. Does not know: their content.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from cotswold.recipe.bounds import shown
 
 @dataclass(frozen=True)
 class ShippedFiles:
-    """TOML files in the folder `shipped` of a package: each is one ``kind``; mistakes are ``error``."""
+    """TOML files in the folder `shipped` of a package; ``kind`` names them in errors of class ``error``."""
 
     package: str
     kind: str
     error: type[UserError]
 
     def names(self) -> list[str]:
-        """Names of the files that ship, without their ending."""
+        """Return the names of the shipped files, without their ending."""
         files = (resources.files(self.package) / "shipped").iterdir()
         return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
     def text(self, where: str | Path) -> tuple[str, str]:
-        """The text of a file, or of the shipped one of that name, and what it is called in errors.
+        """Return the text of a file, or of the shipped one of that name, and its name for errors.
 
-        At most as much is read as `bounds.toml` takes. Raises ``error`` where there is none.
+        Reads at most the size that `limits.toml` accepts. Raises ``error`` if neither exists.
         """
         path, kind, names = Path(where), self.kind, self.names()
         if not str(where):
@@ -50,12 +50,12 @@ class ShippedFiles:
             return file.read_text(encoding="utf-8"), f"{name}.toml"
         if folder:
             inside = path / f"{kind}.toml"
-            guess = f"; did you mean {inside}?" if inside.is_file() else f"; name a {kind}'s TOML file"
+            guess = f"; did you mean {inside}?" if inside.is_file() else f"; give a {kind}'s TOML file"
             if inside.is_file() and (path / "run.json").is_file():
-                guess = f" of a run; it goes on by --run {path} --resume (Python: directory=, resume=True)"
+                guess = f" of a run; resume it by --run {path} --resume (Python: directory=, resume=True)"
             raise self.error(f"{path} is a folder{guess}")
         close = get_close_matches(name, names, n=1)
         guess = f"; did you mean {close[0]}?" if close else ";"
         raise self.error(
-            f"there is no {kind} file {shown(str(where), 200)}{guess} shipped {kind}s are {', '.join(names)}"
+            f"no {kind} file {shown(str(where), 200)}{guess} shipped {kind}s are {', '.join(names)}"
         )

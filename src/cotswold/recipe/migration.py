@@ -25,7 +25,7 @@ FORMAT = 1
 """The format that this version writes."""
 
 Values = dict[str, Any]
-"""A recipe as TOML has it."""
+"""A recipe as TOML values."""
 Step = Callable[[Values], None]
 """Changes a recipe of one format to the next, in place."""
 

@@ -1,7 +1,7 @@
 """Overrides of single fields: `section.key=value`.
 
-Knows: their form, values that TOML has, which fields of a stack stand before a general one. Does not know:
-the schema's types and limits.
+Knows: their form, TOML values, the fields of a stack that override a general one. Does not know: the schema's
+types and limits.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ FOR_EVERY_STACK = {
     "training.relative_rate": "relative_rate",
     "objective.sparsity": "sparsity",
 }
-"""General fields, and the field by which a stack departs from them."""
+"""General fields, and the field of a stack that overrides each."""
 
 
 def override_all(values: Values, overrides: Sequence[str]) -> list[str]:
-    """Put overrides into raw values, in place; a sentence about each that reaches further than it says.
+    """Apply overrides to raw values, in place; return a message for each that also affects stacks.
 
-    Whoever overrides a general field means all stacks: a stack's own value goes, unless an override gives it.
+    An override of a general field applies to all stacks: a stack's own value is removed, unless an override
+    sets it.
     """
     for override in overrides:
         _override(values, override)
     given = {_path(override): override.partition("=")[2] for override in overrides}
     return [
-        f"{general}={limits.shortened(given[general].strip())} is for every stack; what the recipe gives "
-        f"{_listed(departing)} is set aside (network.stacks.N.{own}=... gives one its own)"
+        f"{general}={limits.shortened(given[general].strip())} applies to every stack; the recipe's "
+        f"{_listed(departing)} is ignored (network.stacks.N.{own}=... sets one stack)"
         for general, own in FOR_EVERY_STACK.items()
         if given.get(general, "").strip() and (departing := list(_taken_back(values, own, given)))
     ]
 
 
 def _taken_back(values: Values, own: str, given: dict[str, str]) -> Iterator[str]:
-    """Remove a field of stacks that no override gives; names of the stacks that had it, counted from 0."""
+    """Remove a field from stacks that no override sets; yield the names of the removed fields."""
     network = values.get("network")
     stacks = network.get("stacks") if isinstance(network, dict) else None
     explicit = any(path in given for path in ("network", "network.stacks"))
@@ -60,12 +61,12 @@ def _path(override: str) -> str:
 
 
 def _override(values: Values, override: str) -> None:
-    """Put `a.b.0.c=value` into the raw values, in place."""
+    """Apply `a.b.0.c=value` to the raw values, in place."""
     path, equals, written = override.partition("=")
     keys = path.strip().split(".")
     quoted = shown(override, 120)
     if not equals or not all(keys):
-        raise RecipeError(f"override {quoted} is not of the form section.key=value")
+        raise RecipeError(f"override {quoted} must have the form section.key=value")
     if len(keys) > limits.DEPTH_MAX:
         raise RecipeError(f"override {quoted} nests too deeply")
     holder: object = values
@@ -84,7 +85,7 @@ def _override(values: Values, override: str) -> None:
         else:
             holder[last] = _toml_value(written, quoted)
     else:
-        raise RecipeError(f"override {quoted} goes through a value that has nothing inside")
+        raise RecipeError(f"override {quoted} names a key inside a value that is not a table")
 
 
 def _step(holder: object, key: str, quoted: str) -> object:
@@ -94,22 +95,22 @@ def _step(holder: object, key: str, quoted: str) -> object:
         if key.isascii() and key.isdigit() and len(key) < 6 and int(key) < len(holder):
             return holder[int(key)]
         raise RecipeError(f"override {quoted}: {shown(key)} must be one of 0 to {len(holder) - 1} here")
-    raise RecipeError(f"override {quoted} goes through a value that has nothing inside")
+    raise RecipeError(f"override {quoted} names a key inside a value that is not a table")
 
 
 def _toml_value(written: str, quoted: str) -> object:
     word = written.strip()
     if any("\ud800" <= each <= "\udfff" for each in word):
         raise RecipeError(
-            f"override {quoted} holds bytes that are no text in UTF-8, as a recipe must be; rename the file "
-            "or folder that it names"
+            f"override {quoted} is not valid UTF-8, as a recipe must be; rename the file or folder that it "
+            "names"
         )
     try:
         parsed = limits.toml(f"value = {word}")
     except ValueError as error:
         if not isinstance(error, TOMLDecodeError) or word[0] in "[{\"'" or "\n" in word:
-            raise RecipeError(f"override {quoted} does not hold a TOML value: {error}") from error
+            raise RecipeError(f"override {quoted} has an invalid TOML value: {error}") from error
         return word  # a bare word: training.strategy=joint
     if parsed.keys() != {"value"}:
-        raise RecipeError(f"override {quoted} holds more than one value; give each by itself")
+        raise RecipeError(f"override {quoted} has more than one value; give one override per value")
     return parsed["value"]

@@ -1,10 +1,9 @@
-"""Strategies of other packages join the schema of recipes.
+"""Strategies of other packages in the schema of recipes.
 
-Knows: the entry points that name their `[training]` sections. Does not know: how a strategy trains, which
-another entry point says (`cotswold.strategies`), since whoever reads a recipe needs no torch.
+Knows: the entry points of their `[training]` sections. Does not know: how a strategy trains; another entry
+point states that (`cotswold.strategies`), so that reading a recipe does not need torch.
 
-A package that is broken takes its own strategy away and nobody else's: the sentence about it is told to
-whoever names that strategy.
+A broken package only removes its own strategy. Its error appears when a recipe names that strategy.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ GROUP = "cotswold.training"
 
 @cache
 def join_strategies() -> dict[str, str]:
-    """Add the sections of installed packages to the union of `[training]`, once a process.
+    """Add the sections of installed packages to the union of `[training]`, once per process.
 
-    Returns a sentence for each strategy that cannot join: its package fails, gives no section, or takes the
-    name of another strategy.
+    Returns an error message for each strategy that cannot be added: its package fails, provides no section,
+    or uses the name of another strategy.
     """
     refused: dict[str, str] = {}
     for point in entry_points(group=GROUP):
@@ -42,15 +41,15 @@ def _section(point: EntryPoint) -> type[SharedTraining]:
     where = f"the entry point {point.name!r} of {GROUP}"
     try:
         section = point.load()
-    except Exception as error:  # whatever it is, it is the package's
+    except Exception as error:  # any exception is the package's fault
         raise RecipeError(
-            f"{where}, {point.value}, cannot be loaded ({type(error).__name__}: {error}); mend or remove "
+            f"{where}, {point.value}, cannot be loaded ({type(error).__name__}: {error}); fix or remove "
             "that package"
         ) from error
     if not (isinstance(section, type) and issubclass(section, SharedTraining)):
-        raise RecipeError(f"{where} gives {section!r:.80}, no [training]")
+        raise RecipeError(f"{where} provides {section!r:.80}, not a [training] section")
     if names_of(section) != (point.name,):
-        raise RecipeError(f"{where} gives strategy {names_of(section)}")
+        raise RecipeError(f"{where} provides a section for strategy {names_of(section)}")
     if any(point.name in names_of(each) for each in STRATEGIES):
-        raise RecipeError(f"{where} takes the name of another strategy")
+        raise RecipeError(f"{where} uses the name of another strategy")
     return section

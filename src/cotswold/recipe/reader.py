@@ -1,7 +1,7 @@
-"""From a file, a shipped name or a text to a checked recipe.
+"""Read a recipe from a file, a shipped name or a text, and validate it.
 
-Knows: the order of checks. Does not know: what a valid recipe is (schema), what is
-too much (bounds), how mistakes are worded (complaints). Nothing in a recipe is executed.
+Knows: the order of checks. Does not know: what a valid recipe is (schema), upper bounds (limits), error
+messages (error_messages). Nothing in a recipe is executed.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def silent(sentence: str) -> None:
 
 
 def shipped() -> list[str]:
-    """Names of the recipes that come with Cotswold."""
+    """Return the names of the recipes that ship with Cotswold, sorted."""
     return _FILES.names()
 
 
 def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = silent) -> Recipe:
-    """The recipe in a TOML file, or the shipped one of that name, with `section.key=value` overrides.
+    """Return the recipe in a TOML file, or the shipped one of that name.
 
     A value is TOML (``0.1``, ``[3, 4]``, ``true``); a bare word is a text; nothing at all takes the key away.
     A recipe of an older format is migrated; overrides are fields of the current format. An override of
@@ -54,7 +54,21 @@ def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = silent) 
 
 
 def parse(text: str, origin: str = "recipe", overrides: Sequence[str] = (), tell: Tell = silent) -> Recipe:
-    """The recipe in a TOML text; ``origin`` names it in errors. See :func:`load`."""
+    """Return the recipe in a TOML text.
+
+    Args:
+        text: the TOML text.
+        origin: name of the text in error messages.
+        overrides: see `load`.
+        tell: see `load`.
+
+    Returns:
+        The validated recipe.
+
+    Raises:
+        RecipeError: see `load`.
+        FormatError: for a newer format.
+    """
     try:
         values = limits.toml(text)
     except TOMLDecodeError as error:
@@ -64,14 +78,27 @@ def parse(text: str, origin: str = "recipe", overrides: Sequence[str] = (), tell
     values = migrated(values, origin)
     sentences = override_all(values, overrides)
     recipe = _checked(values, origin, text, overrides)
-    for sentence in sentences:  # of a recipe that is refused nobody needs to know more
+    for sentence in sentences:  # an invalid recipe only gets its error
         tell(sentence)
     return recipe
 
 
 def from_values(values: Values, origin: str, also: Collection[str] = ()) -> Recipe:
-    """The recipe of values that a TOML text would have; raises as :func:`parse`. ``also``: fields of other
-    tables that are given beside those of `[training]`, and named where one of these is not known."""
+    """Return the recipe of values as in TOML.
+
+    Args:
+        values: tables and fields of a recipe.
+        origin: name of the values in error messages.
+        also: fields of other tables that the caller accepts together with those of `[training]`; errors about
+            unknown keys list them too.
+
+    Returns:
+        The validated recipe.
+
+    Raises:
+        RecipeError: see `load`.
+        FormatError: for a newer format.
+    """
     return _checked(migrated(values, origin), origin, also=also)
 
 

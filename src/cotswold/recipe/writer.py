@@ -1,7 +1,7 @@
-"""A recipe as TOML text, every default written out.
+"""Write a recipe as TOML text, with every default.
 
-Knows: that TOML has no word for what is not set. Does not know: what the fields mean. What is written here
-reads back as the same recipe.
+Knows: TOML cannot express unset values. Does not know: the meaning of fields. The text reads back as the same
+recipe.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ from cotswold.recipe.schema import Recipe
 
 
 def dump(recipe: Recipe) -> str:
-    """The whole recipe as TOML, after its format; a field without a value is left out."""
+    """Return the whole recipe as TOML, with its format; fields without a value are omitted.
+
+    Args:
+        recipe: the recipe.
+    """
     return tomlkit.dumps({"format": FORMAT, **recipe.model_dump(exclude_none=True)})
 
 
 def value_text(value: object) -> str:
-    """A value as TOML; raises ValueError for what TOML does not have."""
+    """Return a value as TOML; raises ValueError for a value that TOML cannot express."""
     return tomlkit.item(value).as_string()

@@ -1,4 +1,4 @@
-"""What a run leaves behind: its directory, events and accounts."""
+"""Files of a run: its directory, events and accounts."""
 
 from __future__ import annotations
 

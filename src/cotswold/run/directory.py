@@ -1,8 +1,9 @@
-"""The directory of a run.
+"""Directory of a run.
 
-Knows: the names of the files in it, what the run is called. Does not know: what else is in them. Creates,
-never replaces, but for what the run remembers and for a run that never began; follows no links; never changes
-the working directory. A copy made while training goes on is a run that was killed at that moment.
+Knows: the names of its files, the run's identity. Does not know: the contents of other files. It creates
+files and never replaces them, except for fields that a run remembers and for a run that never took a step. It
+follows no links and never changes the working directory. A copy made during training is equivalent to a run
+that was killed at that moment.
 """
 
 from __future__ import annotations
@@ -35,26 +36,41 @@ _ENVIRONMENT_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """A run on disk. Readers need no lock; whoever writes works inside `with run.lock():`."""
+    """A run on disk. Readers need no lock; writers work inside `with run.lock():`.
+
+    Args:
+        path: the directory.
+        known_as: identity of the run when the caller created or opened it; None if unchecked.
+    """
 
     path: Path
     known_as: str | None = None
-    """Its id when it was begun, or opened to be resumed; None where nobody has looked."""
+    """Identity of the run when the caller created or opened it; None if unchecked."""
 
     @classmethod
     def begin(cls, path: str | Path, recipe_text: str, environment: Mapping[str, object]) -> RunDirectory:
-        """As `create`, also in the place of a run that has not begun; BusyError where it is being trained."""
+        """Create a run, also in place of a run that never took a step.
+
+        Args:
+            path: the directory: new, empty, or with a run that never took a step.
+            recipe_text: the resolved recipe as TOML.
+            environment: the result of `describe_environment`.
+
+        Raises:
+            RunError: if the directory contains another run or other files.
+            BusyError: if another process trains the run in the directory.
+        """
         run = cls(Path(path).absolute())
         if not run.is_unbegun:
             return cls.create(path, recipe_text, environment).recognised()
         with run.lock(), disk_errors(run.path, RunError, FREE_AND_REPEAT):
-            if not run.is_unbegun:  # another command was quicker
+            if not run.is_unbegun:  # another command was faster
                 raise RunError(_taken(run.path))
             for left in (run.tensorboard, run.checkpoints, run.best):
                 if left.exists():
                     shutil.rmtree(left)
             run.events.unlink(missing_ok=True)
-            # the recipe is there all the time, for without it the directory holds no run
+            # the recipe exists at all times: without it the directory is not a run
             Record.new().replace(run.path)
             replace_file(run.recipe, recipe_text.encode())
             replace_file(run.path / _ENVIRONMENT, _plain(environment))
@@ -62,7 +78,16 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: str | Path, recipe_text: str, environment: Mapping[str, object]) -> RunDirectory:
-        """A new run in a directory that is new or empty; raises RunError where something is already there."""
+        """Create a run in a new or empty directory.
+
+        Args:
+            path: the directory.
+            recipe_text: the resolved recipe as TOML.
+            environment: the result of `describe_environment`.
+
+        Raises:
+            RunError: if the directory contains a run or other files.
+        """
         run = cls(Path(path).absolute())
         with disk_errors(run.path, RunError, FREE_AND_REPEAT):
             if run.path.exists() and not run.path.is_dir():
@@ -70,11 +95,13 @@ class RunDirectory:
             run.path.mkdir(parents=True, exist_ok=True)
             if run.recipe.exists():
                 raise RunError(_taken(run.path))
-            # a record without a recipe is what was left of one that was killed here
+            # a record without a recipe is left by a command that was killed at this point
             names = {entry.name for entry in run.path.iterdir()} - {run_file.NAME}
             if any(not name.endswith(PARTIAL) for name in names):
-                raise RunError(f"{run.path} holds other files; choose a new or empty directory for the run")
-            Record.new().create(run.path)  # first, for with its recipe the run is there
+                raise RunError(
+                    f"{run.path} contains other files; choose a new or empty directory for the run"
+                )
+            Record.new().create(run.path)  # first: once the recipe exists, the directory is a run
             try:
                 create_file(run.recipe, recipe_text.encode())
             except FileExistsError as error:
@@ -84,7 +111,14 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | Path) -> RunDirectory:
-        """The run in this directory; raises RunError if there is none."""
+        """Return the run in an existing directory.
+
+        Args:
+            path: the directory.
+
+        Raises:
+            RunError: if it is not the directory of a run, or cannot be read.
+        """
         run = cls(Path(path).absolute())
         try:
             open_reading(run.recipe).close()
@@ -95,24 +129,21 @@ class RunDirectory:
         return run
 
     def recognised(self) -> RunDirectory:
-        """The same, for `check_known`; raises as `identity`."""
+        """Return the same run with its current identity, for `check_known`; raises as `identity`."""
         return replace(self, known_as=self.identity)
 
     def check_known(self) -> None:
-        """Raise BusyError where another command has begun a run in the place of this one; call it inside the
-        lock."""
+        """Raise BusyError if another command created a new run in this directory; call it inside the lock."""
         if self.known_as not in (None, self.identity):
-            raise BusyError(
-                f"another command has begun a run in {self.path} meanwhile; choose another directory"
-            )
+            raise BusyError(f"another command has created a new run in {self.path}; choose another directory")
 
     @property
     def is_unbegun(self) -> bool:
-        """Whether a run is here that took no step and has no checkpoint: there is nothing in it to lose.
+        """True if the run took no step and has no checkpoint, so that replacing it loses nothing.
 
-        Whoever wants to rely on it holds the lock. What cannot be read is no such run.
+        To rely on the answer, hold the lock. An unreadable run gives False.
         """
-        from cotswold.checkpoint import Checkpoints  # readers of a run do not pay for torch
+        from cotswold.checkpoint import Checkpoints  # imports torch, which readers of a run do not need
 
         try:
             return (
@@ -127,7 +158,7 @@ class RunDirectory:
             return False
 
     def lock(self) -> DirectoryLock:
-        """The right to write here, for a `with` block; entering raises BusyError if another has it."""
+        """Return the write lock of the run, for `with`; raises BusyError if another process has it."""
         return DirectoryLock(self.path)
 
     @property
@@ -140,12 +171,15 @@ class RunDirectory:
 
     @property
     def remembered(self) -> list[str]:
-        """Overrides of the recipe that were given when the run was last resumed, and hold until others are;
-        raises as `identity`."""
+        """Overrides of the recipe from the last resume, in force until the next; raises as `identity`."""
         return [f"{name}={value}" for name, value in self._record().remembered.items()]
 
     def remember(self, fields: Mapping[str, str]) -> None:
-        """Keep fields of the recipe, as TOML values by dotted name, in the place of those kept before."""
+        """Save overrides of the recipe for later resumes, in place of earlier ones.
+
+        Args:
+            fields: TOML values by dotted field name.
+        """
         kept = self._record()
         if dict(fields) != dict(kept.remembered):
             with disk_errors(self.path / run_file.NAME, MachineError):
@@ -155,70 +189,71 @@ class RunDirectory:
         found = Record.read(self.path)
         if found is None:
             raise MachineError(
-                f"{self.path / run_file.NAME}, which says whose the checkpoints are, is missing; copy it "
-                "again from where the run was trained"
+                f"{self.path / run_file.NAME}, which identifies the run of the checkpoints, is missing; copy "
+                "it again from where the run was trained"
             )
         return found
 
     @property
     def recipe(self) -> Path:
-        """The resolved recipe."""
+        """File of the resolved recipe."""
         return self.path / "recipe.toml"
 
     @property
     def events(self) -> Path:
-        """The events, one line each."""
+        """File of the events, one per line."""
         return self.path / "events.jsonl"
 
     @property
     def status(self) -> Path:
-        """What the run does now, while it is trained; see `status_file`."""
+        """File of the current status during training; see `status_file`."""
         return self.path / "status.json"
 
     @property
     def main_log(self) -> Path:
-        """To where the process that trains writes its stacks when it is asked; others' logs are beside."""
+        """Log of the main process and its stacks; other logs are in the same folder."""
         return self.path / "logs" / "main.log"
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of the newest checkpoints."""
+        """Folder of the newest checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def best(self) -> Path:
-        """The folder of the checkpoint with the best validation, for supervised runs."""
+        """Folder of the checkpoint with the best validation, for supervised runs."""
         return self.path / "best"
 
     @property
     def tensorboard(self) -> Path:
-        """The folder that TensorBoard reads."""
+        """Folder for TensorBoard."""
         return self.path / "tensorboard"
 
     @property
     def evaluation(self) -> Path:
-        """The selectivity of the neurons."""
+        """File of the neurons' selectivity."""
         return self.path / "evaluation.json"
 
     @property
     def classification(self) -> Path:
-        """How a supervised network classified the test samples."""
+        """File of the classification of test samples by a supervised network."""
         return self.path / "classification.json"
 
     @property
     def regression(self) -> Path:
-        """How well a supervised network predicted the numbers of the test samples."""
+        """File of the regression errors of a supervised network on test samples."""
         return self.path / "regression.json"
 
     @property
     def report(self) -> Path:
-        """The page that shows it all."""
+        """HTML report."""
         return self.path / "report.html"
 
     def environment(self) -> dict[str, object]:
-        """Versions and machine when the run began; empty if the run was killed before it wrote them.
+        """Return versions and machine at the start of the run; empty if the file is missing.
 
-        Raises MachineError where the file cannot be read or is damaged.
+        Raises:
+            MachineError: if the file is damaged or cannot be read.
         """
         path = self.path / _ENVIRONMENT
         try:
@@ -227,7 +262,8 @@ class RunDirectory:
             return {}
         except (OSError, MalformedError) as error:
             raise MachineError(
-                f"{path} {_why(error)}; remove it to go on, the run's store is then looked for anew"
+                f"{path} {_why(error)}; remove it to continue without it (the run's store is then searched "
+                "again)"
             ) from error
 
 

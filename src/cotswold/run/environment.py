@@ -1,7 +1,6 @@
-"""On what a run runs, for whoever wants to know later why it was fast or slow.
+"""Hardware and software of a run, to explain its speed later.
 
-Knows: versions, processor, threads, memory. Does not know: names of hosts or users, which are nobody's
-business.
+Knows: versions, processor, threads, memory. Does not know: names of hosts or users, for privacy.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _PACKAGES = ("cotswold", "torch", "numpy", "zarr", "safetensors", "pillow", "pyd
 
 
 def describe_environment() -> dict[str, object]:
-    """Versions, processor and its instructions, cores, threads of computation, memory, CUDA devices."""
+    """Return versions, processor and its instructions, cores, threads, memory in bytes, CUDA devices."""
     model, flags = _processor()
     return {
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
@@ -47,9 +46,9 @@ def _version(package: str) -> str | None:
 
 
 def _devices(count: int, drivers: Path) -> list[str]:
-    """So many CUDA devices by name, where the folder of their driver tells that of each.
+    """Return the names of ``count`` CUDA devices, from the driver's folder if it lists them.
 
-    CUDA itself is not asked: whoever has asked it, in a program, can fork no process that uses it.
+    It does not call CUDA: after that, a program cannot fork processes that use CUDA.
     """
     try:
         told = [each.read_text() for each in sorted(drivers.glob("*/information"))]
@@ -60,7 +59,7 @@ def _devices(count: int, drivers: Path) -> list[str]:
 
 
 def _processor() -> tuple[str, list[str]]:
-    """The model and its sorted instruction set flags; an empty list where the system does not tell."""
+    """Return the processor's model and its sorted instruction set flags, empty if unknown."""
     if sys.platform == "darwin":
         command = ["sysctl", "-n", "machdep.cpu.brand_string"]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip(), []
@@ -68,14 +67,14 @@ def _processor() -> tuple[str, list[str]]:
 
 
 def parse_cpuinfo(text: str) -> tuple[str, list[str]]:
-    """Model and flags from the text of /proc/cpuinfo, which x86 and ARM write differently."""
+    """Return model and flags from the text of /proc/cpuinfo, which differs between x86 and ARM."""
     fields = _fields(text)
     model = fields.get("model name") or fields.get("Hardware") or platform.processor() or platform.machine()
     return model, sorted((fields.get("flags") or fields.get("Features") or "").split())
 
 
 def _fields(text: str) -> dict[str, str]:
-    """The first value of each key, in lines as ``key: value``."""
+    """Return the first value of each key in lines of ``key: value``."""
     fields: dict[str, str] = {}
     for line in text.splitlines():
         key, _, value = line.partition(":")

@@ -1,7 +1,7 @@
-"""The events of a run: one JSON object a line, appended and never rewritten.
+"""Events of a run: one JSON object per line, appended and never rewritten.
 
-Knows: lines, clocks, that the last line may be torn by a kill, that whoever looks on may fail. Does not know:
-which events there are.
+Knows: lines, clocks, that a kill may tear the last line, that observers may fail. Does not know: the kinds of
+events.
 """
 
 from __future__ import annotations
@@ -21,36 +21,48 @@ from cotswold.files import MalformedError, disk_errors, open_file, open_reading,
 from cotswold.recipe import format_of
 
 Event = dict[str, object]
+"""An event: JSON values by field name, among them ``kind``, ``time`` and ``seconds``."""
 
 LINE_BYTES_MAX = 16 << 20
-"""No event is longer."""
+"""Longest event in bytes."""
 _SECONDS_MAX = 1e10
-"""No run takes longer (three centuries), and no clock on the wall is ahead of the year 2286."""
+"""Largest plausible time in seconds: a run of three centuries, or a clock in the year 2286."""
 
 
 class Observer(Protocol):
-    """Something that also wants to see every event; one that raises is left out from then on."""
+    """A further receiver of all events; after it raises, it receives no more."""
 
     @property
     def name(self) -> str:
-        """What the log calls it where it fails."""
+        """Name of the observer in the log's error event."""
         ...
 
     def write(self, event: Mapping[str, object]) -> None:
-        """Take one event."""
+        """Receive one event."""
 
     def close(self) -> None:
-        """No more will come."""
+        """Release resources; no events follow."""
 
 
 class EventLog:
-    """Appends events to a file; a new or an old one, whose torn last line is cut off and whose time goes on.
+    """Appends events to a new or existing file.
 
-    Each event gets ``kind``, ``time`` (unix seconds) and ``seconds`` since the run began, time between an
-    interruption and the resumption left out. Both go by ``ticks``, which only go on; the ``clock`` on the
-    wall, which may be set back and forth, is read once. So times never go back, not even where the clock was
-    set back before a resumption: they go on from the last event then. An observer that raises sees no more;
-    the log says which, and why, in an event ``observer_lost``.
+    A torn last line of an existing file is removed, and its seconds continue. Each event gets ``kind``,
+    ``time`` (unix seconds) and ``seconds`` of the run, without the time between an interruption and the
+    resumption. Both advance by `ticks`; the wall clock, which may be changed, is read once. So times never
+    decrease: if the wall clock was set back before a resumption, ``time`` continues from the last event. If
+    an observer raises, it receives no more events, and the log writes an event ``observer_lost`` with the
+    error.
+
+    Args:
+        path: the file, created if missing.
+        observers: receivers of all events.
+        clock: wall clock in unix seconds.
+        ticks: monotonic clock in seconds.
+        began: value of `ticks` at the start of this session, if before the log was opened.
+
+    Raises:
+        MachineError: if the file cannot be opened or read.
     """
 
     def __init__(
@@ -62,24 +74,28 @@ class EventLog:
         ticks: Callable[[], float] = time.monotonic,
         began: float | None = None,
     ) -> None:
-        """``began``: when by ``ticks`` this session began, where that was before the log is opened."""
         self._path, self._observers, self._ticks = path, list(observers), ticks
         with disk_errors(path, MachineError):
             self._file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             end, earlier, last = _whole(path)
             os.ftruncate(self._file, end)
         self.earlier_seconds = earlier
-        """Seconds of running before this session."""
+        """Seconds of the run before this session."""
         self._began = (ticks() if began is None else began) - earlier
         self._opened, self._opened_time = ticks(), max(clock(), last)
 
     @property
     def seconds(self) -> float:
-        """Seconds of running so far, those before resumptions included."""
+        """Seconds of the run so far, earlier sessions included."""
         return self._ticks() - self._began
 
     def show(self, kind: str, **fields: object) -> None:
-        """Show observers an event that the log does not keep: what is of interest for a moment."""
+        """Send observers a transient event that the log does not save.
+
+        Args:
+            kind: kind of the event.
+            fields: its values.
+        """
         event = self._event(kind, fields)
         self._show(lambda observer: observer.write(event))
 
@@ -92,10 +108,18 @@ class EventLog:
         }
 
     def write(self, kind: str, **fields: object) -> None:
-        """Append an event; numbers that are not finite become null. DiskFullError leaves no torn line."""
+        """Append an event; numbers that are not finite become null.
+
+        Args:
+            kind: kind of the event.
+            fields: its values: JSON values, paths, tensors or arrays of one number.
+
+        Raises:
+            DiskFullError: if the disk is full; the file keeps no torn line.
+        """
         event = self._event(kind, fields)
         text = json.dumps(event, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-        line = text.encode("utf-8", "backslashreplace") + b"\n"  # names of files may be no UTF-8
+        line = text.encode("utf-8", "backslashreplace") + b"\n"  # names of files may not be UTF-8
         with disk_errors(self._path, MachineError):
             end = os.fstat(self._file).st_size
             try:
@@ -106,26 +130,26 @@ class EventLog:
         self._show(lambda observer: observer.write(event))
 
     def _show(self, show: Callable[[Observer], None]) -> None:
-        """Have every observer see something; training does not depend on who looks on."""
+        """Call every observer; a failing observer must not affect training."""
         lost: dict[str, str] = {}
         for observer in [*self._observers]:
             try:
                 show(observer)
-            except Exception as error:  # whatever it is, it is the observer's
+            except Exception as error:  # any exception is the observer's fault
                 self._observers.remove(observer)
-                with suppress(Exception):  # it holds a file, perhaps
+                with suppress(Exception):  # it may hold a file
                     observer.close()
                 lost[observer.name] = f"{type(error).__name__}: {error}"
         for name, sentence in lost.items():
             self.write("observer_lost", observer=name, error=sentence)
 
     def sync(self) -> None:
-        """Make everything written so far survive a power cut."""
+        """Flush all events to the disk, so that they survive a power cut."""
         with disk_errors(self._path, MachineError):
             os.fsync(self._file)
 
     def close(self) -> None:
-        """Sync and close; the log takes no more events."""
+        """Flush and close the file; no events may follow."""
         try:
             self._show(lambda observer: observer.close())
             self.sync()
@@ -142,10 +166,14 @@ class EventLog:
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """The events of a log that may still be growing; a torn last line is left out.
+    """Yield the events of a log, which may still grow; a torn last line is skipped.
 
-    Raises MachineError for any other line that is no event, and where the file cannot be read; FormatError
-    where a newer version has written there.
+    Args:
+        path: the file of events.
+
+    Raises:
+        MachineError: for any other invalid line, and if the file cannot be read.
+        FormatError: if a newer version wrote the events.
     """
     with _reading(path) as file:
         for number, line in enumerate(_lines(file), 1):
@@ -154,11 +182,11 @@ def read_events(path: Path) -> Iterator[Event]:
                 format_of(event, str(path))
                 yield event
             elif line.endswith(b"\n") or file.read(1):
-                raise MachineError(f"{path}, line {number}, is not an event; take that line out to go on")
+                raise MachineError(f"{path}, line {number}, is not an event; remove that line to continue")
 
 
 def _whole(path: Path) -> tuple[int, float, float]:
-    """Where the last whole event ends, bytes, its ``seconds``, and the latest ``time`` of all."""
+    """Return the end of the last whole event in bytes, its ``seconds``, and the latest ``time``."""
     end, position, seconds, latest = 0, 0, 0.0, 0.0
     with open_reading(path) as file:
         for line in _lines(file):
@@ -172,13 +200,13 @@ def _whole(path: Path) -> tuple[int, float, float]:
 
 
 def _number(value: object, otherwise: float) -> float:
-    """A number of seconds that can be one."""
+    """Return a number of seconds if it is plausible, else ``otherwise``."""
     sound = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _SECONDS_MAX
     return float(value) if sound else otherwise  # type: ignore[arg-type]  # checked above
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Lines, and parts of lines that are longer than any event."""
+    """Yield lines, and parts of lines that are longer than any event."""
     return iter(lambda: file.readline(LINE_BYTES_MAX), b"")
 
 
@@ -206,7 +234,7 @@ def _plain_items(items: Mapping[str, object]) -> Event:
 
 
 def _plain(value: object) -> object:
-    """What JSON can hold: tensors and arrays of one number become it, paths text, NaN and infinity null."""
+    """Convert a value to JSON: tensors and arrays of one number, paths as text, NaN and infinity as null."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""What training measures, and its means between two events.
+"""Measurements of training, and their means between two events.
 
 Knows: losses, samples, FLOPs, seconds. Does not know: what is trained, how, where events go.
 """
@@ -13,22 +13,30 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Metrics:
-    """What one step, one evaluation or one validation measured."""
+    """Measurements of one step, one evaluation or one validation.
+
+    Args:
+        loss: the objective, mean over samples.
+        samples: number of samples.
+        details: parts of the loss and further figures by name.
+        weight: weight of loss and details in means [samples].
+        remedy: advice if the loss is not finite [the recorder's remedy].
+    """
 
     loss: float
-    """The objective, mean over samples."""
+    """Objective, mean over samples."""
     samples: int
-    """How many samples it was measured on."""
+    """Number of samples."""
     details: Mapping[str, float] = field(default_factory=dict)
-    """Its parts and anything else worth a line: reconstruction, sparsity, alpha, accuracy."""
+    """Parts of the loss and further figures: reconstruction, sparsity, alpha, accuracy."""
     weight: float | None = None
-    """The weight of loss and details in means: fewer samples if the loss leaves some out [all samples]."""
+    """Weight of loss and details in means: fewer samples if the loss leaves some out [all samples]."""
     remedy: str = ""
-    """What to do if the loss is not finite [the recorder's remedy]."""
+    """Advice if the loss is not finite [the recorder's remedy]."""
 
     @property
     def counted(self) -> float:
-        """The weight in means."""
+        """Weight in means."""
         return self.samples if self.weight is None else self.weight
 
 
@@ -37,9 +45,9 @@ class Means:
     """Means and rates since the last event."""
 
     count: int
-    """How many metrics the means are taken of."""
+    """Number of metrics in the means."""
     values: Mapping[str, float]
-    """The loss and its details, rates, seconds; under the names that events have for them."""
+    """Loss and its details, rates, seconds; under their names in events."""
 
 
 class _Mean:
@@ -56,12 +64,12 @@ class _Mean:
 
     @property
     def value(self) -> float:
-        """The mean; the newest value if nothing has a weight."""
+        """The mean; the newest value if the total weight is zero."""
         return self._total / self._weight if self._weight else self._last
 
 
 class Meter:
-    """Takes metrics, gives means."""
+    """Accumulates metrics and returns means."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -75,12 +83,12 @@ class Meter:
         self._details: dict[str, _Mean] = {}
 
     def restart(self, waited_seconds: float) -> None:
-        """Forget what was added; ``waited_seconds`` is what was waited for data so far."""
+        """Discard all metrics; ``waited_seconds``: total time spent waiting for data so far."""
         self._waited = waited_seconds
         self._reset()
 
     def add(self, metrics: Metrics, flops: int) -> None:
-        """Count one of them, which took ``flops`` in all."""
+        """Add a measurement; ``flops``: its total floating-point operations."""
         self._count += 1
         self._samples += metrics.samples
         self._flops += flops
@@ -90,11 +98,11 @@ class Meter:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the last means were taken."""
+        """Seconds since the last call of `take`."""
         return self._clock() - self._started
 
     def take(self, waited_seconds: float) -> Means:
-        """Means over samples since this was last called; begins anew. At least one metric must be there."""
+        """Return means over samples since the last call, and restart; at least one metric must exist."""
         seconds, count = max(self.seconds, 1e-9), self._count
         values = {
             "loss": self._loss.value,

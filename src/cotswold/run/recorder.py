@@ -1,7 +1,7 @@
-"""What a run records while it is trained, whatever trains it.
+"""Records of a run during training, for all strategies.
 
-Knows: events, the account, when a checkpoint is due, the wish to stop. Does not know: what is trained, by
-which clock of its own (steps, evaluations, samples): whoever drives it says where in the run it is.
+Knows: events, the account, when a checkpoint is due, stop requests. Does not know: what is trained, its own
+progress (steps, evaluations, samples): the caller states the position in the run.
 """
 
 from __future__ import annotations
@@ -27,43 +27,70 @@ from cotswold.run.stop import Stop
 from cotswold.run.usage import Account
 
 _SAVES_SHARE = 10
-"""Early checkpoints are at least so many times as far apart as the last one took."""
+"""Minimum interval of early checkpoints, as a multiple of the duration of the last save."""
 EVENT_SECONDS = 1.0
-"""Means are due so long after the last ones."""
+"""Interval of means in seconds."""
 _STEADY = "reconstruction"
-"""The part of an objective that means the same from first to last, where there is one: sparsity of a stack
-weighs more and more while it learns."""
+"""Part of an objective whose meaning is constant during training, if it exists; the weight of a stack's
+sparsity rises while it learns.
+"""
 _FAR = 10.0
-"""A loss that ends so many times above where it began is worth a warning."""
+"""Ratio of the final to the initial loss from which the run ends with a warning."""
 _LAST = 8
-"""Of so many losses, the last ones, the median is where it ended."""
+"""Number of last losses whose median is the final loss."""
 
 
 class Log(Protocol):
-    """Where events go."""
+    """Receiver of events."""
 
     def write(self, kind: str, **fields: object) -> None:
-        """One event."""
+        """Write an event."""
         ...
 
     def show(self, kind: str, **fields: object) -> None:
-        """One that is shown, and not kept."""
+        """Show an event without saving it."""
         ...
 
 
 class NoLog:
-    """Where the events of ranks go that write none: nowhere."""
+    """A log that drops all events, for ranks that write none."""
 
     def write(self, kind: str, **fields: object) -> None:
-        """Drop it."""
+        """Drop the event.
+
+        Args:
+            kind: ignored.
+            fields: ignored.
+        """
 
     def show(self, kind: str, **fields: object) -> None:
-        """Drop it."""
+        """Drop the event.
+
+        Args:
+            kind: ignored.
+            fields: ignored.
+        """
 
 
 @dataclass
 class Recorder:
-    """Events, account, checkpoints and the wish to stop of one process of a run."""
+    """Records events, account and checkpoints of one process of a run, and holds its stop request.
+
+    Args:
+        log: receives events.
+        checkpoints: the newest checkpoints.
+        best: the checkpoint with the best validation.
+        stop: the stop request, which the caller reads between steps.
+        checkpoint_seconds: longest interval of checkpoints in seconds.
+        metadata: constant entries of every checkpoint's state.
+        remedy: advice if the objective is not finite.
+        sent_bytes: returns the bytes that the transports sent since its last call.
+        clock: monotonic clock in seconds.
+        run_clock: returns the seconds of the run, start-up and lost work included, for limits and rent; None
+            for the seconds of training.
+        seconds_max: seconds of the run until it must save and stop; None without a limit.
+        account: totals of the run.
+    """
 
     log: Log
     checkpoints: Checkpoints
@@ -71,17 +98,18 @@ class Recorder:
     stop: Stop
     checkpoint_seconds: float
     metadata: Mapping[str, object] = field(default_factory=dict)
-    """What the state of every checkpoint says besides: the same from the beginning of the run to its end."""
+    """Constant entries of every checkpoint's state."""
     remedy: str = "try a smaller learning rate"
-    """What to do about an objective that is no number any more."""
+    """Advice if the objective is not finite."""
     sent_bytes: Callable[[], int] = lambda: 0
-    """Bytes that the transports sent since it was last called."""
+    """Returns the bytes that the transports sent since its last call."""
     clock: Callable[[], float] = time.monotonic
     run_clock: Callable[[], float] | None = None
-    """Seconds of the run so far, start-up and lost work included, which limits and rent go by; None: those of
-    training."""
+    """Returns the seconds of the run, start-up and lost work included, for limits and rent; None for the
+    seconds of training.
+    """
     seconds_max: float | None = None
-    """Seconds of the run after which it is to save and stop; None without a limit."""
+    """Seconds of the run until it must save and stop; None without a limit."""
     account: Account = field(default_factory=Account)
 
     def __post_init__(self) -> None:
@@ -90,51 +118,79 @@ class Recorder:
         self._last_losses: deque[float] = deque(maxlen=_LAST)
         self._warned = ""
         self._odd: Mapping[str, set[str]] = {}
-        self._save_seconds = {"checkpoints": 0.0, "best": 0.0}  # what the last of each took
+        self._save_seconds = {"checkpoints": 0.0, "best": 0.0}  # duration of the last save of each
 
     def start(self) -> None:
-        """Training begins or goes on now: seconds are counted from here."""
+        """Start counting seconds: training starts or resumes now."""
         self._saved_at = self._counted_until = self.clock()
 
     def event(self, kind: str, **fields: object) -> None:
-        """Write an event; with a `stack` a phase begins, whose loss is another one."""
+        """Write an event; one with kind `stack` starts a phase with incomparable losses.
+
+        Args:
+            kind: kind of the event.
+            fields: its values.
+        """
         if kind == "stack":
             self.account.first_loss = None
             self._last_losses.clear()
         self.log.write(kind, **fields)
 
     def show(self, kind: str, **fields: object) -> None:
-        """Show an event that is of interest for a moment, and is not kept."""
+        """Show a transient event without saving it.
+
+        Args:
+            kind: kind of the event.
+            fields: its values.
+        """
         self.log.show(kind, **fields)
 
     def warn(self, what: str) -> None:
-        """Have the end of the run say this; once, the newest."""
+        """Add a warning to the end event; a later warning replaces it.
+
+        Args:
+            what: the warning.
+        """
         self._warned = what
 
     def count(self, samples: int, flops: int) -> None:
-        """Count work of so many samples, ``flops`` in all, whatever came of it."""
+        """Add work to the account, even if its result is discarded.
+
+        Args:
+            samples: number of samples.
+            flops: total floating-point operations.
+        """
         self.account.add(samples=samples, flops=flops)
 
     def limit_within(self, seconds: float) -> bool:
-        """Whether the time, or the money, of the run will be spent in so many seconds and another save as
-        long as the last."""
+        """True if a limit of time or cost will be reached within some seconds plus the duration of a save.
+
+        Args:
+            seconds: time of the next step.
+        """
         needed = self.run_seconds + seconds + sum(self._save_seconds.values())
         return self.seconds_max is not None and needed >= self.seconds_max
 
     @property
     def run_seconds(self) -> float:
-        """Seconds of the run so far: of all its sessions, from the start of their commands."""
+        """Seconds of the run so far, over all sessions, from the start of their commands."""
         return self.seconds if self.run_clock is None else self.run_clock()
 
     @property
     def seconds(self) -> float:
-        """Seconds of training so far, those before resumptions included."""
+        """Seconds of training so far, earlier sessions included."""
         return self.account.seconds + self.clock() - self._counted_until
 
     def add(self, metrics: Metrics, flops: int, where: str) -> None:
-        """Count what training measured; ``flops`` are those of one sample.
+        """Record measurements of training.
 
-        Raises DivergedError, which names ``where``, for a loss that is no number.
+        Args:
+            metrics: the measurements.
+            flops: floating-point operations per sample.
+            where: position in the run, for the error.
+
+        Raises:
+            DivergedError: if the loss is not finite; the message contains `where`.
         """
         if not math.isfinite(metrics.loss):
             raise self.diverged(f"the objective became {metrics.loss}", where, metrics.remedy)
@@ -148,25 +204,33 @@ class Recorder:
         self._meter.add(metrics, flops)
 
     def restart_means(self, waited_seconds: float) -> None:
-        """Means begin anew here; ``waited_seconds`` were waited for data so far."""
+        """Restart means.
+
+        Args:
+            waited_seconds: total time spent waiting for data so far.
+        """
         self._meter.restart(waited_seconds)
 
     @property
     def means_due(self) -> bool:
-        """Whether the time of the next event has come."""
+        """True if the next means are due."""
         return self._meter.seconds >= EVENT_SECONDS
 
     def means(self, waited_seconds: float) -> Means:
-        """Means since they were last taken; ``waited_seconds`` were waited for data so far."""
+        """Return means since the last call.
+
+        Args:
+            waited_seconds: total time spent waiting for data so far.
+        """
         return self._meter.take(waited_seconds)
 
     @property
     def save_due(self) -> bool:
-        """Whether the time of the next checkpoint has come.
+        """True if the next checkpoint is due.
 
-        The first is due after `FIRST_SAVE_SECONDS`, and each next one after as long as the run had trained
-        before, until ``checkpoint_seconds`` are reached. So a run that loses everything loses half of its
-        training at most, and not more than ``checkpoint_seconds``.
+        The first is due after `FIRST_SAVE_SECONDS`, each later one after as long as the run had trained
+        before, up to ``checkpoint_seconds``. So a crash loses at most half of the training, and at most
+        ``checkpoint_seconds``.
         """
         since = self.clock() - self._saved_at
         early = max(
@@ -181,30 +245,76 @@ class Recorder:
         state: Mapping[str, object],
         where: str,
     ) -> Path:
-        """Write a checkpoint; ``number`` orders it among the others, ``where`` is the same in words.
+        """Write a checkpoint.
 
-        Raises DivergedError where a tensor holds values that are not finite, and what `Checkpoints.save`
-        raises.
+        Args:
+            number: orders the checkpoint among others.
+            pieces: its tensors.
+            state: its further entries; metadata and account are added.
+            where: position in the run, for errors.
+
+        Returns:
+            Folder of the checkpoint.
+
+        Raises:
+            DivergedError: if a tensor has values that are not finite.
+
+        Also raises what `Checkpoints.save` raises.
         """
         return self.saving(number, pieces, state, where)()
 
     def saving(
         self, number: int, pieces: Iterable[Piece | SealedPiece], state: Mapping[str, object], where: str
     ) -> Callable[[], Path]:
-        """What `save` does, in two parts: the account is taken now, and the function that is returned writes,
-        in another thread if one likes: one at a time, and no pieces that change meanwhile."""
+        """Prepare `save`.
+
+        The account is copied now. The returned function may run in another thread: one at a time, and the
+        pieces must not change meanwhile.
+
+        Args:
+            number: orders the checkpoint among others.
+            pieces: its tensors.
+            state: its further entries; metadata and account are added.
+            where: position in the run, for errors.
+
+        Returns:
+            A function that writes the checkpoint and returns its folder.
+        """
         return self._saving("checkpoints", number, pieces, state, where)
 
     def save_best(
         self, number: int, pieces: Iterable[Piece | SealedPiece], state: Mapping[str, object], where: str
     ) -> Path:
-        """Write a checkpoint that is kept because its validation is the best so far; else as `save`."""
+        """Write the checkpoint with the best validation so far.
+
+        Args:
+            number: orders the checkpoint among others.
+            pieces: its tensors.
+            state: its further entries; metadata and account are added.
+            where: position in the run, for errors.
+
+        Returns:
+            Folder of the checkpoint.
+
+        Raises:
+            DivergedError: if a tensor has values that are not finite.
+        """
         return self.saving_best(number, pieces, state, where)()
 
     def saving_best(
         self, number: int, pieces: Iterable[Piece | SealedPiece], state: Mapping[str, object], where: str
     ) -> Callable[[], Path]:
-        """`save_best` in two parts, as `saving`."""
+        """Prepare `save_best`; see `saving`.
+
+        Args:
+            number: orders the checkpoint among others.
+            pieces: its tensors.
+            state: its further entries; metadata and account are added.
+            where: position in the run, for errors.
+
+        Returns:
+            A function that writes the checkpoint and returns its folder.
+        """
         return self._saving("best", number, pieces, state, where)
 
     def _saving(
@@ -231,7 +341,17 @@ class Recorder:
         return write
 
     def resume(self, use: Callable[[Checkpoint], None]) -> Latest:
-        """The newest checkpoint that ``use`` has taken, as `Checkpoints.latest`; the account goes on."""
+        """Load the newest usable checkpoint, and its account.
+
+        Args:
+            use: loads a checkpoint; if it raises CheckpointError, the previous checkpoint is tried.
+
+        Returns:
+            The result of `Checkpoints.latest`.
+
+        Raises:
+            CheckpointError: if there are checkpoints, but none is usable.
+        """
 
         def take(checkpoint: Checkpoint) -> None:
             use(checkpoint)
@@ -240,16 +360,23 @@ class Recorder:
         return self.checkpoints.latest(take)
 
     def settle(self) -> None:
-        """Add the seconds and bytes since this was last called to the account."""
+        """Add the seconds and bytes since the last call to the account."""
         now = self.clock()
         self.account.add(seconds=now - self._counted_until, wire_bytes=self.sent_bytes())
         self._counted_until = now
 
     def end(self, status: str, price: Price, why: str = "") -> None:
-        """Write the last event: how it ended, ``why`` where it failed, the account, and a ``warning`` where
-        there is one, or the loss ended far above where it began."""
+        """Write the last event: status, reason of a failure, account, and warnings.
+
+        It warns if the final loss is far above the initial one.
+
+        Args:
+            status: how the run ended.
+            price: price of the machine, from the recipe.
+            why: reason of a failure.
+        """
         summary = self.account.summary(price, self.run_seconds)
-        # an event's own seconds are those of the run
+        # the field seconds of an event is the time of the run
         summary["training_seconds"] = summary.pop("seconds")
         warnings = [] if status == "failed" else [each for each in (self._grown(), self._warned) if each]
         said = {"why": why} if why else {}
@@ -258,40 +385,49 @@ class Recorder:
         )
 
     def _grown(self) -> str:
-        """What is to be said of a loss that grew far, and stayed finite; empty where it did not."""
+        """Return a warning about a loss that grew far but stayed finite; empty if it did not."""
         first = self.account.first_loss
         if not first or first < 0 or not self._last_losses:
             return ""
         last = median(self._last_losses)
         if last <= _FAR * first:
             return ""
-        return f"the loss ended at {last:.3g}, far above the {first:.3g} at which it began; {self.remedy}"
+        return f"the final loss {last:.3g} is far above the initial loss {first:.3g}; {self.remedy}"
 
     def diverged(self, what: str, where: str, remedy: str = "") -> DivergedError:
-        """The error of a run whose numbers are no longer finite; ``remedy`` [the recorder's remedy]."""
+        """Return the error of a run whose numbers are not finite.
+
+        Args:
+            what: what became not finite.
+            where: position in the run.
+            remedy: advice [the recorder's remedy].
+        """
         paths = self.checkpoints.paths()
-        kept = f"the last good checkpoint is {paths[-1]}" if paths else "no checkpoint had been written yet"
+        kept = f"the last valid checkpoint is {paths[-1]}" if paths else "no checkpoint was written yet"
         return DivergedError(f"{what} at {where}; {kept}; {remedy or self.remedy}")
 
     def begin_with(self, tensors: Mapping[str, Tensor]) -> None:
-        """Accept in checkpoints, by name, the infinities and NaN that these tensors hold before training: a
-        mask of -inf is no sign of divergence."""
+        """Allow infinities and NaN that tensors contain before training, such as a mask of -inf.
+
+        Args:
+            tensors: the tensors by name.
+        """
         self._odd = {name: found for name, each in tensors.items() if (found := _not_finite(each))}
 
     def _finite(self, pieces: Iterable[Piece | SealedPiece], where: str) -> Iterator[Piece | SealedPiece]:
         for piece in pieces:
             if isinstance(piece, Piece) and _not_finite(piece.tensor) - self._odd.get(piece.name, set()):
-                raise self.diverged(f"{piece.name} came to hold values that are not finite", where)
+                raise self.diverged(f"{piece.name} has values that are not finite", where)
             yield piece
 
 
 def _not_finite(tensor: Tensor) -> set[str]:
-    """Which of ``inf`` and ``nan`` a tensor holds."""
+    """Return the subset of ``inf`` and ``nan`` that a tensor contains."""
     if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta:
         return set()
     tensor = tensor.detach()
     if tensor.is_floating_point() and tensor.itemsize == 1:
-        tensor = tensor.float()  # torch does not add such numbers
+        tensor = tensor.float()  # torch cannot sum 8-bit floats
     if bool(torch.isfinite(tensor.sum())):
         return set()
     tests = {"inf": torch.isinf, "nan": torch.isnan}  # a sum of finite values may overflow

@@ -1,6 +1,6 @@
-"""What a run is called, and what it remembers from one time that it is resumed to the next: `run.json`.
+"""Identity of a run, and overrides that it remembers between resumes: `run.json`.
 
-Knows: the file's fields and its format. Does not know: who asks, what is remembered.
+Knows: the file's fields and its format. Does not know: its readers, which overrides are remembered.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _IDENTITY = re.compile(r"[0-9a-f]{16}")
 
 @dataclass(frozen=True)
 class Record:
-    """The run's id, which its checkpoints bear, and fields of its recipe that were changed for good."""
+    """Identity of a run, as in its checkpoints, and remembered fields of its recipe."""
 
     identity: str
     remembered: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def new(cls) -> Record:
-        """That of a run which nobody has seen before."""
+        """Return the record of a new run, with a random identity."""
         return cls(secrets.token_hex(8))
 
     @classmethod
     def read(cls, folder: Path) -> Record | None:
         """Return the record in a run's directory; None if there is none.
 
-        Raises MachineError where it cannot be read, FormatError where a newer version wrote it.
+        Raises MachineError if it cannot be read, FormatError if a newer version wrote it.
         """
         path = folder / NAME
         try:
@@ -46,27 +46,27 @@ class Record:
             identity, remembered = take(found, "id", str), take(found, "remembered", dict)
             texts = all(isinstance(each, str) for each in remembered.values())
             if not (_IDENTITY.fullmatch(identity) and texts):
-                raise MalformedError("is no record of a run")
+                raise MalformedError("is not a record of a run")
         except FileNotFoundError:
             return None
         except OSError as error:
             raise MachineError(f"{path} cannot be read: {error.strerror}") from error
         except MalformedError as error:
             raise MachineError(
-                f"{path}, which says whose the checkpoints are, {error}; "
+                f"{path}, which identifies the run of the checkpoints, {error}; "
                 "copy it again from where the run was trained"
             ) from error
         return cls(identity, remembered)
 
     def create(self, folder: Path) -> None:
-        """Write it where there is none; one that is there stays."""
+        """Write the record, unless one exists."""
         try:
             create_file(folder / NAME, self._text())
         except FileExistsError:
             return
 
     def replace(self, folder: Path) -> None:
-        """Write it in the place of whatever is there."""
+        """Write the record, in place of an existing one."""
         replace_file(folder / NAME, self._text())
 
     def _text(self) -> bytes:

@@ -1,6 +1,6 @@
-"""A wish that training stop.
+"""Request to stop training.
 
-Knows: which signal asked, and whether a person at the keyboard did. Does not know: what stops.
+Knows: the signal, and whether a user pressed Ctrl-C. Does not know: what stops.
 """
 
 from __future__ import annotations
@@ -10,10 +10,16 @@ from dataclasses import dataclass
 
 @dataclass
 class Stop:
-    """A wish to stop one run, set by a signal handler or another thread, and read between steps."""
+    """A stop request for one run, set by a signal handler or another thread, and read between steps.
+
+    Args:
+        signal: number of the signal that requested the stop; None if no stop is requested.
+        interrupted: True for Ctrl-C or its equivalent, False for a request of the program.
+        limited: True if the run reached a limit of time or cost.
+    """
 
     signal: int | None = None
     interrupted: bool = False
-    """Whether Ctrl-C asked, or what stands for it, rather than the program."""
+    """True for Ctrl-C or its equivalent, False for a request of the program."""
     limited: bool = False
-    """Whether the run's time or money was spent, at which it stops by itself."""
+    """True if the run reached a limit of time or cost."""

@@ -1,7 +1,7 @@
-"""What a run did and what it cost.
+"""Work and cost of a run.
 
-Knows: samples, FLOPs counted the papers' way (forward and gradient only), seconds, bytes, money. Does not
-know: strategies, which all count the same.
+Knows: samples, FLOPs as the papers count them (forward and gradient only), seconds, bytes, money. Does not
+know: strategies; all of them count alike.
 """
 
 from __future__ import annotations
@@ -14,8 +14,16 @@ from cotswold.recipe.schema import Price
 
 @dataclass
 class Account:
-    """Sums over the whole run, resumptions included; ``staleness`` (mean, in updates) where there is any, and
-    ``first_loss``, with which the newest phase began."""
+    """Totals over the whole run, resumptions included.
+
+    Attributes:
+        samples: training samples computed.
+        flops: floating-point operations of forward and gradient.
+        seconds: seconds of training.
+        wire_bytes: bytes sent between processes.
+        staleness: mean staleness in updates; None for synchronous strategies.
+        first_loss: loss at the start of the newest phase; None before its first step.
+    """
 
     samples: int = 0
     flops: int = 0
@@ -25,7 +33,14 @@ class Account:
     first_loss: float | None = None
 
     def add(self, *, samples: int = 0, flops: int = 0, seconds: float = 0.0, wire_bytes: int = 0) -> None:
-        """Count some more work."""
+        """Add work to the totals.
+
+        Args:
+            samples: samples computed.
+            flops: floating-point operations.
+            seconds: seconds of training.
+            wire_bytes: bytes sent.
+        """
         self.samples += samples
         self.flops += flops
         self.seconds += seconds
@@ -33,14 +48,19 @@ class Account:
 
     @property
     def flops_per_second(self) -> float | None:
-        """FLOP/s; None before any time has passed."""
+        """FLOP/s of the whole training; None before any time has passed."""
         return self.flops / self.seconds if self.seconds > 0 else None
 
     def summary(self, price: Price, rented_seconds: float | None = None) -> dict[str, float | int | None]:
-        """Everything counted, with cents per MFLOP/s of bought hardware and dollars for a machine that was
-        rented for so many seconds, by default those of training.
+        """Return the totals with their cost.
 
-        What is not known, for want of a price or of time, is None and never 0.
+        Args:
+            price: price of the machine, from the recipe.
+            rented_seconds: rented time in seconds (default: the seconds of training).
+
+        Returns:
+            `state`, ``flops_per_second``, ``cents_per_mflops`` of bought hardware, ``dollars`` of rented
+            hardware. Unknown values, for lack of a price or of time, are None, never 0.
         """
         seconds = self.seconds if rented_seconds is None else rented_seconds
         rate, bought, rented = self.flops_per_second, price.hardware_dollars, price.rent_dollars_per_hour
@@ -52,7 +72,7 @@ class Account:
         }
 
     def state(self) -> dict[str, float | int | None]:
-        """What a checkpoint keeps."""
+        """Return the totals as a checkpoint saves them."""
         return asdict(self)
 
     @classmethod

@@ -1,7 +1,7 @@
-"""Everything in a run's directory that can be checked without training.
+"""Check everything in a run's directory that can be checked without training.
 
-Knows: checkpoints, whose they must be, events, the environment; that another process may be training here
-meanwhile. Does not know: results of analyses, the terminal.
+Knows: checkpoints, their identity, events, the environment; that another process may train here meanwhile.
+Does not know: results of analyses, the terminal.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from cotswold.run.directory import RunDirectory
 from cotswold.run.events import read_events
 
 Progress = Callable[[int, int], None]
-"""Called with the files checked and the files in all."""
+"""Callback with the number of checked files and of all files."""
 
 
 def verify_run(run: RunDirectory, progress: Progress | None = None) -> list[str]:
-    """What is damaged in a run, a sentence each that names the file; empty where all is sound.
+    """Return the damages of a run, one sentence each with the file; empty if all is intact.
 
     Reads every byte of every checkpoint.
     """
@@ -57,14 +57,14 @@ def _environment(run: RunDirectory) -> list[str]:
     try:
         read_object(path)
     except FileNotFoundError:
-        return [f"{path} is missing; a report cannot say where the run began"]
+        return [f"{path} is missing; a report cannot show the environment of the run"]
     except (OSError, MalformedError) as error:
         return [_damaged(path, error)]
     return []
 
 
 def _events(run: RunDirectory, wanted: bool) -> list[str]:
-    """Every line is read; the checkpoint that the last of them names must be there."""
+    """Read every line, and check that the newest checkpoint of the events exists."""
     if not run.events.exists():
         return [f"{run.events} is missing"] if wanted else []
     saved: object = None
@@ -82,14 +82,14 @@ def _events(run: RunDirectory, wanted: bool) -> list[str]:
 def verify_checkpoint(
     path: Path, identity: str | None, told: Callable[[int], None] = lambda checked: None
 ) -> list[str]:
-    """What is wrong with one checkpoint; nothing where it has gone meanwhile, superseded by a newer one."""
+    """Return the damages of a checkpoint; empty if a newer one replaced it meanwhile."""
     findings = []
     try:
         manifest = Manifest.read(path)
     except CotswoldError as error:
         return [str(error)] if path.exists() else []
     if identity is not None and manifest.identity != identity:
-        findings.append(f"{path} is a checkpoint of another run or recipe; take it out of this directory")
+        findings.append(f"{path} is a checkpoint of another run or recipe; move it out of this directory")
     for checked, record in enumerate(manifest.pieces, 1):
         try:
             verify_piece(path, record)
@@ -100,6 +100,6 @@ def verify_checkpoint(
 
 
 def _damaged(path: Path, error: Exception) -> str:
-    """A sentence that begins with the file."""
+    """Return a sentence about damage that names the file."""
     said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return said if str(path) in said else f"{path} is damaged: it {said}"

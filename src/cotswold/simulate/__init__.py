@@ -1,4 +1,4 @@
-"""Clusters that are not at hand: devices, links and topologies, and what an update would take on them."""
+"""Simulation of clusters: devices, links and topologies, and the predicted time of an update on them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a rank does in an update, as values: work, messages, waiting.
+"""Actions of a rank during an update, as values: computation, messages, waiting.
 
-Knows: the four kinds of action and their order on a rank. Does not know: devices, links, time that passes.
+Knows: the four kinds of action and their order on a rank. Does not know: devices, links, passing time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cotswold.geometry import ExchangePlan
 
 @dataclass(frozen=True)
 class Compute:
-    """The device computes for so many seconds, were it alone. ``kind`` is the operation's name."""
+    """The device computes for ``seconds`` if it is not shared. ``kind`` is the operation's name."""
 
     kind: str
     seconds: float
@@ -21,7 +21,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class Post:
-    """Messages of an exchange begin to travel: ``sends`` are (target, bytes), one a target."""
+    """Messages of an exchange are sent: ``sends`` are (target, bytes), at most one per target."""
 
     exchange: str
     sends: tuple[tuple[int, int], ...]
@@ -29,8 +29,7 @@ class Post:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing further happens on the rank before messages from all ``sources`` and to all ``targets`` are
-    through."""
+    """The rank waits until messages from all ``sources`` and to all ``targets`` have arrived."""
 
     exchange: str
     sources: tuple[int, ...]
@@ -39,18 +38,18 @@ class Wait:
 
 @dataclass(frozen=True)
 class AllReduce:
-    """An all-reduce: every rank waits for every other, then some bytes go round."""
+    """An all-reduce of ``bytes``, in which every rank waits for every other."""
 
     bytes: int
 
 
 Action = Compute | Post | Wait | AllReduce
 Program = tuple[Action, ...]
-"""One rank's actions, one after another."""
+"""One rank's actions, in order."""
 
 
 class Script:
-    """The programs of all ranks while they are written."""
+    """The programs of all ranks while they are being recorded."""
 
     def __init__(self, ranks: int) -> None:
         self._actions: list[list[Action]] = [[] for _ in range(ranks)]
@@ -63,17 +62,17 @@ class Script:
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """What has been written."""
+        """The recorded programs."""
         return tuple(map(tuple, self._actions))
 
     def work(self, kind: str, seconds: Sequence[float]) -> None:
-        """Every rank computes for its number of seconds; 0 for not at all."""
+        """Record that every rank computes for its number of seconds; 0 records nothing."""
         for actions, each in zip(self._actions, seconds, strict=True):
             if each > 0:
                 actions.append(Compute(kind, each))
 
     def post(self, what: str, plan: ExchangePlan, point_bytes: int) -> PendingExchange:
-        """Every rank sends its part of a plan; a point of the plan has so many bytes."""
+        """Record that every rank sends its part of a plan; a point has ``point_bytes`` bytes."""
         self._number += 1
         name = f"{self._number}: {what}"
         for rank, actions in enumerate(self._actions):
@@ -83,7 +82,7 @@ class Script:
         return PendingExchange(name, plan, point_bytes)
 
     def wait(self, pending: PendingExchange) -> None:
-        """Every rank waits for its part of an exchange."""
+        """Record that every rank waits for its part of an exchange."""
         for rank, actions in enumerate(self._actions):
             sources = tuple(each.source for each in pending.plan.receives(rank))
             targets = tuple(each.target for each in pending.plan.sends(rank))
@@ -91,7 +90,7 @@ class Script:
                 actions.append(Wait(pending.name, sources, targets))
 
     def all_reduce(self, bytes_: int) -> None:
-        """All ranks reduce so many bytes; nothing where there is but one rank."""
+        """Record an all-reduce of ``bytes_`` over all ranks; nothing for a single rank."""
         if len(self._actions) > 1:
             for actions in self._actions:
                 actions.append(AllReduce(bytes_))
@@ -99,7 +98,7 @@ class Script:
 
 @dataclass(frozen=True)
 class PendingExchange:
-    """An exchange under way."""
+    """An exchange in flight."""
 
     name: str
     plan: ExchangePlan

@@ -1,17 +1,17 @@
-"""One evaluation of value and gradient on a cluster, from the point to the sum on the shards.
+"""Prediction of one evaluation of value and gradient on a cluster, from the point to the sum on the shards.
 
-Knows: what an evaluation does in which order, and the two ways of travel. Does not know: recipes, which hosts
-there are, what a portion computes, how long a plan takes (`geometry.reduction_time`).
+Knows: the steps of an evaluation, and the two ways to distribute vectors. Does not know: recipes, the hosts,
+what a portion computes, how long a plan takes (`geometry.reduction_time`).
 
 The parts follow each other, as on the slowest worker:
 
-    point       workers get it: pulled by all from the servers (`sandblaster`), or the new direction pulled by
-                one and broadcast by the mirror of the reduction's plan (`bunyip`)
+    point       workers receive it: pulled by all from the servers (`sandblaster`), or the new direction is
+                pulled by one worker and broadcast by the mirror of the reduction's plan (`bunyip`)
     portions    the worker that has most of them computes
     sum         `bunyip`: reduced over the workers by a plan; `sandblaster`: pushed by all to the servers, all
-                but the last while portions are computed
-    push        `bunyip`: the first of the plan hands the sum to the servers
-    shards      what servers compute for the optimiser, and workers to make the point
+                but the last push while portions are computed
+    push        `bunyip`: the first worker of the plan pushes the sum to the servers
+    shards      computation of the servers for the optimiser, and of the workers to make the point
     rounds      small messages of coordinator, workers and servers that wait for each other
 """
 
@@ -33,37 +33,67 @@ from cotswold.simulate.prediction import cost
 from cotswold.simulate.topology import Topology
 
 FLUSH_PORTIONS = 8
-"""Portions that a worker sums before it pushes (`batch.core.settings.Rules`)."""
+"""Number of portions that a worker sums before it pushes (`batch.core.settings.Rules`)."""
 MESSAGES: Mapping[Travel, int] = {"bunyip": 9, "sandblaster": 8}
-"""Small messages that follow each other: begin, ready, grant, computed, (reduce,) kept, pushed, round,
-answer; of pulls and pushes the bytes are counted apart."""
+"""Number of small messages in sequence: begin, ready, grant, computed, (reduce,) kept, pushed, round, answer.
+
+The bytes of pulls and pushes are counted separately.
+"""
 SHARD_PASSES = 16
-"""Times that servers pass over a vector: x + α d (3), the sum folded (3) and scaled (2), the inner products
-that every method asks for (6), and its digest and a copy (2)."""
+"""Number of times that servers pass over a vector.
+
+x + α d (3), the sum folded (3) and scaled (2), the inner products that every method needs (6), its digest and
+a copy (2).
+"""
 POINT_PASSES: Mapping[Travel, int] = {"bunyip": 6, "sandblaster": 2}
-"""Times that a worker does: x + α d (3), its digest, a copy (2); or a copy."""
+"""Number of times that a worker passes over a vector: x + α d (3), its digest, a copy (2); or a copy."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """How sums are reduced: by a plan over the workers, in so many pieces (None: as ours travel)."""
+    """A reduction by a plan over the workers, in ``pieces`` pieces (None: the default)."""
 
     name: str
     plan: ReductionPlan
     pieces: int | None = None
 
     def seconds(self, network: Network, value_bytes: int) -> float:
-        """Until the first has the sum."""
+        """Seconds until the first worker has the sum."""
         return predicted_seconds(self.plan, network, value_bytes, self.pieces)
 
     def broadcast_seconds(self, network: Network, value_bytes: int) -> float:
-        """Until all have a vector of the first."""
+        """Seconds until all workers have a vector of the first."""
         return predicted_seconds(self.plan.mirrored(), network, value_bytes, self.pieces)
 
 
 @dataclass(frozen=True)
 class EvaluationPrediction:
-    """An evaluation on a cluster; ``parts`` of the slowest worker's time add up to ``seconds``."""
+    """The predicted evaluation on a cluster.
+
+    Attributes:
+        cluster: Name of the cluster.
+        workers: Number of workers.
+        hosts: Number of hosts.
+        servers: Number of parameter servers.
+        travel: Way to distribute vectors.
+        reduction: Name of the reduction plan; empty if nothing is reduced.
+        seconds: Seconds of the first evaluation along a direction.
+        again_seconds: Seconds of further evaluations along it, for which `bunyip` sends only step lengths.
+        parts: Seconds of the slowest worker by part; they add up to ``seconds``.
+        computing: Fraction of ``seconds`` for which the mean worker computes portions.
+        patterns: Number of samples evaluated.
+        patterns_per_second: Samples per second.
+        flops: FLOPs of the evaluation.
+        flops_per_second: FLOP/s.
+        efficiency: FLOP/s as a fraction of the devices' peak.
+        wire_bytes: Bytes sent between processes.
+        network_bytes: Bytes sent between hosts.
+        parameters: Number of parameters.
+        worker_bytes: Memory of a worker in bytes.
+        fits: True if the devices have enough memory.
+        dollars_per_thousand_evaluations: Cost in US dollars on rented hosts; None without a price.
+        cents_per_mflops: US cents per sustained MFLOP/s on bought hosts; None without a price.
+    """
 
     cluster: str
     workers: int
@@ -71,48 +101,49 @@ class EvaluationPrediction:
     servers: int
     travel: Travel
     reduction: str
-    """The name of the plan; empty where nothing is reduced."""
     seconds: float
-    """The first evaluation along a direction."""
     again_seconds: float
-    """Further ones along it, for which `bunyip` sends step lengths alone."""
     parts: Mapping[str, float]
     computing: float
-    """The part of ``seconds`` for which the mean worker computes portions."""
     patterns: int
-    """Counted."""
     patterns_per_second: float
     flops: int
     flops_per_second: float
     efficiency: float
-    """FLOP/s over the devices' peak."""
     wire_bytes: int
-    """Between processes."""
     network_bytes: int
-    """Between hosts."""
     parameters: int
     worker_bytes: int
-    """Memory of a worker."""
     fits: bool
-    """Whether its device has that much."""
     dollars_per_thousand_evaluations: float | None
     cents_per_mflops: float | None
 
     def as_dict(self) -> dict[str, object]:
-        """Everything, for JSON."""
+        """Return all fields, for JSON."""
         return asdict(self)
 
 
 def predict_evaluation(
     cluster: Cluster, work: BatchWork, workers: int, reduction: Chosen | None = None
 ) -> EvaluationPrediction:
-    """An evaluation by so many workers; ``reduction`` is by default the plan that would be chosen.
+    """Predict an evaluation of value and gradient on a cluster.
 
-    One worker has everything in its own memory: no servers, nothing travels. Raises ClusterError for fewer
-    than one worker, for more hosts than a plan can be chosen for, and where links are missing.
+    A single worker has everything in its own memory: there are no servers and no messages.
+
+    Args:
+        cluster: The cluster.
+        work: The evaluation.
+        workers: Number of workers, at least 1.
+        reduction: Reduction of the sums (default: the plan that training would choose).
+
+    Returns:
+        The prediction.
+
+    Raises:
+        ClusterError: Fewer than one worker, too many hosts to choose a plan, or missing links.
     """
     if workers < 1:
-        raise ClusterError(f"{workers} workers compute nothing; give 1 or more")
+        raise ClusterError(f"workers must be at least 1, got {workers}")
     topology = Topology(cluster, min(workers, cluster.size) if cluster.server is not None else workers)
     alone = workers == 1
     speed = Speed(cluster.device, topology.bandwidth, topology.crowd, topology.times if alone else 1.0)
@@ -167,12 +198,12 @@ def predict_evaluation(
 
 
 def chosen_reduction(network: Network, work: BatchWork) -> Chosen:
-    """The plan that `training` would take on this network."""
+    """Return the plan that `training` would choose on this network."""
     return Chosen(*_chosen(_Same(network), work.parameters, work.layers.value_bytes))
 
 
 class _Same:
-    """A network as a key: equal ones share their plans."""
+    """A network as a key: equal networks share their plans."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -192,7 +223,7 @@ def _chosen(network: _Same, count: int, element_bytes: int) -> tuple[str, Reduct
 
 
 def _shares(counted: tuple[int, ...], workers: int) -> tuple[int, float]:
-    """Patterns of the worker that has most, and the mean: whoever is free gets the next portion."""
+    """Samples of the worker that has most, and the mean; the next portion goes to the least loaded worker."""
     loads = [0] * workers
     for samples in counted:
         heapreplace(loads, loads[0] + samples)
@@ -202,7 +233,7 @@ def _shares(counted: tuple[int, ...], workers: int) -> tuple[int, float]:
 def _bunyip(
     work: BatchWork, network: BatchNetwork, reduction: Chosen, most: float
 ) -> tuple[dict[str, float], float, tuple[int, int]]:
-    """Seconds by part, those of a new direction, bytes between processes and between hosts."""
+    """Return seconds by part, those of a new direction, and bytes between processes and between hosts."""
     value_bytes, among = work.layers.value_bytes, network.among_workers
     pull = _between(work, network, [0], to_servers=False)
     push = _between(work, network, [0], to_servers=True)
@@ -240,7 +271,7 @@ def _sandblaster(
 def _between(
     work: BatchWork, network: BatchNetwork, workers: range | list[int], *, to_servers: bool
 ) -> ReductionPlan:
-    """The messages of a vector that these workers pull from the servers, or push to them, as a plan."""
+    """Plan the messages of a vector that these workers pull from the servers, or push to them."""
     steps, count = [], work.parameters
     for number in range(work.servers):
         begin, end = count * number // work.servers, count * (number + 1) // work.servers
@@ -252,7 +283,7 @@ def _between(
 
 
 def _bytes(plan: ReductionPlan, network: Network, value_bytes: int) -> tuple[int, int]:
-    """Of a plan: between all ranks, and between hosts."""
+    """Bytes of a plan between all ranks, and between hosts."""
     whole = between = 0
     for step in plan.steps:
         size = (step.end - step.begin) * value_bytes

@@ -1,6 +1,6 @@
-"""The workers and parameter servers of a described cluster, as reductions see them.
+"""The workers and parameter servers of a described cluster, as a network for reductions.
 
-Knows: hosts, cards, switches, who stands where. Does not know: vectors, plans, time.
+Knows: hosts, cards, switches, placement. Does not know: vectors, plans, time.
 """
 
 from __future__ import annotations
@@ -14,32 +14,33 @@ from cotswold.simulate.cluster import Cluster, Groups, Server
 from cotswold.simulate.topology import Topology
 
 HOSTS_MOST = 256
-"""A plan for more takes minutes to choose."""
+"""Maximum number of hosts: choosing a plan for more takes minutes."""
 MESSAGE_NS = Network.message_ns
-"""What a message costs our processes besides its bytes, at least."""
+"""Minimum overhead of a message in Cotswold's processes, in nanoseconds, without its bytes."""
 
 
 @dataclass(frozen=True)
 class BatchNetwork:
-    """Ranks 0 to ``workers - 1`` are workers, those that follow are parameter servers."""
+    """A network of workers (ranks 0 to ``workers - 1``) and parameter servers (the following ranks)."""
 
     workers: int
     among_workers: Network
-    """Of the workers alone: what reductions and broadcasts go over."""
+    """Network of the workers alone, for reductions and broadcasts."""
     whole: Network
-    """With the servers."""
+    """Network of workers and servers."""
 
     @property
     def message_seconds(self) -> float:
-        """A small message, from whoever sends it to having been read."""
+        """Seconds of a small message, from the call of send until it has been read."""
         return self.whole.message_ns / 1e9
 
 
 def batch_network(cluster: Cluster, workers: int, servers: int) -> BatchNetwork:
-    """Workers fill host after host, a device each, and share devices where there are more; `server` is the
-    first host. Parameter servers, and the coordinator, are on the first host.
+    """Place workers and servers on a cluster.
 
-    Raises ClusterError for more hosts than a plan is chosen for.
+    Workers fill host after host, one device each, and share devices if there are more workers; `server` is
+    the first host. Parameter servers and the coordinator are on the first host. Raises ClusterError for too
+    many hosts.
     """
     own = 0 if cluster.server is None else cluster.devices
     hosts: list[list[int]] = [list(range(min(own, workers)))] if own else []
@@ -51,8 +52,8 @@ def batch_network(cluster: Cluster, workers: int, servers: int) -> BatchNetwork:
             hosts[first + topology.host(rank - own)].append(rank)
     if len(hosts) > HOSTS_MOST:
         raise ClusterError(
-            f"evaluations are predicted for {HOSTS_MOST} hosts at most, and {workers} workers of "
-            f"{cluster.name} are on {len(hosts)}; ask for fewer ranks"
+            f"predictions of evaluations support at most {HOSTS_MOST} hosts, but {workers} workers of "
+            f"{cluster.name} need {len(hosts)}; use fewer ranks"
         )
     cards = [_cards(cluster, number) for number in range(-1 if own else 0, len(hosts) - (1 if own else 0))]
     if len(hosts) == 1:
@@ -82,7 +83,7 @@ def batch_network(cluster: Cluster, workers: int, servers: int) -> BatchNetwork:
 
 
 def _cards(cluster: Cluster, host: int) -> tuple[Card, ...]:
-    """The cards of a host; of `server` where ``host`` is -1."""
+    """Network cards of a host; those of `server` if ``host`` is -1."""
     groups = cluster.groups
     if cluster.network is None:
         return ()
@@ -90,7 +91,7 @@ def _cards(cluster: Cluster, host: int) -> tuple[Card, ...]:
     if groups is None:
         return (Card(0 if cluster.switch is None else host // cluster.switch.hosts, bits),)
     if host < 0:
-        assert cluster.server is not None, "only a server is numbered so"
+        assert cluster.server is not None, "only a server has the number -1"
         return _server_cards(cluster, groups, cluster.server)
     own = host // groups.hosts
     others = (other for other in range(cluster.hosts // groups.hosts) if other != own)
@@ -103,7 +104,7 @@ def _server_cards(cluster: Cluster, groups: Groups, server: Server) -> tuple[Car
 
 
 def switch_between(cluster: Cluster, one: int, other: int) -> int:
-    """The number of the switch between two groups, which is its lane in plans."""
-    assert cluster.groups is not None and one != other, "there are groups, and a switch between two"
+    """Number of the switch between two groups, which is its lane in plans."""
+    assert cluster.groups is not None and one != other, "two different groups of the cluster"
     pairs = list(combinations(range(cluster.hosts // cluster.groups.hosts), 2))
     return pairs.index((min(one, other), max(one, other)))

@@ -1,4 +1,4 @@
-"""What an evaluation of strategy `batch` has to do: patterns, portions, vectors.
+"""The work of an evaluation of strategy `batch`: samples, portions, vectors.
 
 Knows: layers, counts, how long a portion takes on a device. Does not know: clusters, messages.
 """
@@ -23,40 +23,46 @@ Travel = Literal["bunyip", "sandblaster"]
 
 @dataclass(frozen=True)
 class BatchWork:
-    """Value and gradient of layers over a whole training set, or the fraction of it that is counted."""
+    """Value and gradient of layers over a whole training set, or over a fraction of it.
+
+    Args:
+        layers: The layers, with a portion as their batch.
+        patterns: Number of training samples.
+        fraction: Fraction of the samples that is evaluated.
+        travel: Way to distribute vectors.
+        servers: Number of parameter servers, if there are several workers.
+        sample_bytes: Bytes of a stored sample.
+        biases: True if every neuron has a bias, which counts as a parameter.
+    """
 
     layers: LayerWork
-    """With a portion as their batch."""
     patterns: int
     fraction: float = 1.0
     travel: Travel = "bunyip"
     servers: int = 1
-    """Parameter servers, where there are several workers."""
     sample_bytes: int = 0
-    """A pattern as it is kept."""
     biases: bool = True
-    """Whether every neuron has one, which is a parameter."""
 
     @property
     def portion(self) -> int:
-        """Patterns of a portion; the last may have fewer."""
+        """Samples of a portion; the last may have fewer."""
         return self.layers.images
 
     @cached_property
     def counted(self) -> tuple[int, ...]:
-        """Patterns of every portion that is counted, the largest first."""
+        """Samples of every evaluated portion, the largest first."""
         dealing = Dealing(0, self.patterns, self.portion)
         portions = dealing.drawn(0, self.fraction)
         return tuple(sorted(map(dealing.samples, portions), reverse=True))
 
     @property
     def samples(self) -> int:
-        """Patterns that are counted."""
+        """Number of evaluated samples."""
         return sum(self.counted)
 
     @cached_property
     def parameters(self) -> int:
-        """The length of a vector."""
+        """Length of a vector."""
         biases = 0
         for layer in self.layers.layers if self.biases else ():
             if layer.kind != "pool":
@@ -65,13 +71,15 @@ class BatchWork:
 
     @property
     def vector_bytes(self) -> int:
-        """Of parameters, a direction, a gradient."""
+        """Bytes of a vector: parameters, a direction, a gradient."""
         return self.parameters * self.layers.value_bytes
 
     @property
     def pattern_flops(self) -> int:
-        """FLOPs of value and gradient of a pattern (Aberdeen et al. 2000, section 6.2): n_p (4 n_i n_h +
-        6 n_h n_o) for one hidden layer."""
+        """FLOPs of value and gradient of a sample (Aberdeen et al. 2000, section 6.2).
+
+        For one hidden layer: n_p (4 n_i n_h + 6 n_h n_o).
+        """
         return self.layers.update_flops // self.portion
 
     @property
@@ -80,7 +88,11 @@ class BatchWork:
         return self.samples * self.pattern_flops
 
     def portion_seconds(self, speed: Speed) -> float:
-        """What a device takes for a whole portion: by the rate measured for it, or product by product."""
+        """Return a device's seconds for a whole portion, by a measured rate, or product by product.
+
+        Args:
+            speed: The device.
+        """
         flops = self.portion * self.pattern_flops
         first = self.layers.layers[0]
         shape = RateShape(first.plane.fan_in, first.maps, self.portion)
@@ -92,24 +104,36 @@ class BatchWork:
         return sum(action.seconds for action in actions if action.kind != "update")
 
     def worker_bytes(self, workers: int) -> int:
-        """Memory of a worker: its vectors, the maps of a portion, its share of the patterns."""
+        """Return the memory of a worker in bytes: its vectors, a portion's maps, its share of the samples.
+
+        Args:
+            workers: Number of workers.
+        """
         vectors = 3 if self.travel == "bunyip" else 2
         maps = self.layers.rank_bytes(Grid(1, 1)) - self.layers.parameters * self.layers.value_bytes
         return vectors * self.vector_bytes + maps + -(-self.patterns // workers) * self.sample_bytes
 
 
 def batch_work(recipe: Recipe, patterns: int, outputs: int) -> BatchWork:
-    """An evaluation of a recipe with strategy `batch` on so many patterns and outputs.
+    """Return the evaluation of a recipe with strategy `batch`.
 
-    Raises ClusterError for other strategies and for what `layer_work` refuses.
+    Args:
+        recipe: The recipe.
+        patterns: Number of training samples.
+        outputs: Number of outputs.
+
+    Returns:
+        The evaluation.
+
+    Raises:
+        ClusterError: The recipe has another strategy, a count is less than 1, or `layer_work` refuses the
+            recipe.
     """
     training = recipe.training
     if not isinstance(training, schema.BatchTraining):
-        raise ClusterError(f"{recipe.name} is {training.strategy}; evaluations are those of strategy batch")
+        raise ClusterError(f"{recipe.name} has strategy {training.strategy}; evaluations need strategy batch")
     if patterns < 1 or outputs < 1:
-        raise ClusterError(
-            f"{patterns} patterns and {outputs} outputs are no training set; give at least 1 of each"
-        )
+        raise ClusterError(f"patterns and outputs must be at least 1, got {patterns} and {outputs}")
     return BatchWork(
         layers=layer_work(recipe, outputs),
         patterns=patterns,

@@ -1,10 +1,10 @@
-"""Bunyip as its paper describes it: its reductions, and the workloads of figures 6 and 8.
+"""The cluster Bunyip as its paper describes it: its reductions, and the workloads of figures 6 and 8.
 
-Knows: what Aberdeen, Baxter and Edwards 2000 state in words, and what of a workload is ours. Does not know:
-how long anything takes.
+Knows: statements of Aberdeen, Baxter and Edwards 2000, and our assumptions on workloads. Does not know: how
+long anything takes.
 
-Plans hand whole vectors on, as MPI does, not pieces. The paper does not say in which order LAM's tree has the
-processes: host by host, or one of each host and then the others.
+Plans pass whole vectors on, as MPI does, not pieces. The paper does not state the order of the processes in
+LAM's tree: host by host, or the first of each host before the others.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from cotswold.simulate.layers import LayerGeometry, LayerWork
 from cotswold.simulate.reader import load_cluster
 
 PROCESSORS = 194
-"""That reduce: two of each of 96 nodes and of the server (section 5.2)."""
+"""Number of processors in reductions: two of each of 96 nodes and of the server (section 5.2)."""
 PARAMETERS = 400 * 480 + 480 * 3203
-"""1,729,440, or 6.6 MBytes: no biases (section 5.1)."""
+"""Number of parameters: 1,729,440, or 6.6 MBytes, without biases (section 5.1)."""
 POLL = 320
-"""Patterns between two polls of the master."""
+"""Number of samples between two polls of the master."""
 FRACTION = 0.8
-"""Of the patterns, at which an evaluation ended (section 6.2)."""
+"""Fraction of the samples at which an evaluation ended (section 6.2)."""
 STATED_STAGES = (0.18, 0.66, 0.9, 3.16)
 """Seconds of the four stages (section 5.2)."""
 STATED_FOUR, STATED_LAM = 4.9, 8.5
-"""Seconds of both reductions in all (sections 5.1 and 5.2)."""
+"""Total seconds of both reductions (sections 5.1 and 5.2)."""
 WORKLOADS: dict[str, tuple[tuple[int, int, int], int | None]] = {
     "400-80-200, 40,960 patterns": ((400, 80, 200), 40_960),
     "400-480-3203, 163,480 patterns": ((400, 480, 3203), 163_480),
     "400-480-3203, 32,000 patterns a processor": ((400, 480, 3203), None),
 }
-"""The lines of figure 8, from the bottom: a network, and how many patterns there are."""
+"""The lines of figure 8, from the bottom: a network, and its number of samples."""
 PATTERNS_A_PROCESSOR = 32_000
 
 
 def machine(card_gbits: float | None = None) -> Cluster:
-    """The shipped description; with nodes' cards of another rate, where one is given."""
+    """Return the shipped description, optionally with another rate of the nodes' cards."""
     found = load_cluster("bunyip2000")
     assert found.network is not None, "its nodes have cards"
     if card_gbits is None:
@@ -52,17 +52,17 @@ def machine(card_gbits: float | None = None) -> Cluster:
 
 
 def stated_card_gbits() -> float:
-    """What a card carries by the paper's second stage: one vector in 0.66 s (section 5.2)."""
+    """Rate of a card by the paper's second stage: one vector in 0.66 s (section 5.2)."""
     return 32 * PARAMETERS / STATED_STAGES[1] / 1e9
 
 
 def network(processors: int = PROCESSORS, card_gbits: float | None = None) -> Network:
-    """So many processors, of which the first two are the server's."""
+    """Return the network of the first processors, of which two are the server's."""
     return batch_network(machine(card_gbits), processors, 0).among_workers
 
 
 def four_stage_reduction(count: int = PARAMETERS) -> Chosen:
-    """The optimised reduction of all 194 processors (figure 5)."""
+    """Return the optimised reduction of all 194 processors (figure 5)."""
     cluster = machine()
     assert cluster.groups is not None, "the machine is described by groups"
     server, *nodes = (host.ranks for host in network().hosts)
@@ -73,8 +73,11 @@ def four_stage_reduction(count: int = PARAMETERS) -> Chosen:
 
 
 def lam_reduction(processors: int = PROCESSORS, count: int = PARAMETERS, *, in_turn: bool = False) -> Chosen:
-    """LAM's library reduction: a binomial tree over all processes, in the order of the hosts, or ``in_turn``,
-    the first of every host before the second ones."""
+    """Return LAM's library reduction: a binomial tree over all processes.
+
+    The processes are in the order of the hosts, or if ``in_turn``, the first of every host before the second
+    ones.
+    """
     order = list(range(processors))
     if in_turn:
         order = [*order[::2], *order[1::2]]
@@ -82,7 +85,7 @@ def lam_reduction(processors: int = PROCESSORS, count: int = PARAMETERS, *, in_t
 
 
 def stage_seconds(reduction: Chosen, over: Network) -> list[float]:
-    """What each of the four stages adds to the time; the last has all that remain, as the paper counts."""
+    """Seconds that each of the four stages adds; the last has all that remain, as the paper counts."""
     found, before = [], 0.0
     for end in (1, 2, 3, reduction.plan.stages):
         steps = tuple(step for step in reduction.plan.steps if step.stage < end)
@@ -93,7 +96,7 @@ def stage_seconds(reduction: Chosen, over: Network) -> list[float]:
 
 
 def evaluation(sizes: tuple[int, int, int], patterns: int, processors: int) -> BatchWork:
-    """80 % of the patterns, an equal share for each processor, 320 patterns or fewer at a time."""
+    """Return the evaluation of 80 % of the samples, divided equally, at most 320 samples at a time."""
     share = max(1, round(FRACTION * patterns / processors))
     portion = -(-share // -(-share // POLL))
     work = dense_work(sizes, share * processors, portion)
@@ -101,7 +104,7 @@ def evaluation(sizes: tuple[int, int, int], patterns: int, processors: int) -> B
 
 
 def dense_work(sizes: tuple[int, int, int], patterns: int, portion: int) -> BatchWork:
-    """All patterns, on a network with one hidden layer and biases."""
+    """Return the evaluation of all samples, on a network with one hidden layer and biases."""
     inputs, hidden, outputs = sizes
     below = LayerGeometry.full(MapShape(inputs, 1, 1), hidden)
     layers = LayerWork((below, LayerGeometry.full(below.output, outputs)), portion)

@@ -1,6 +1,6 @@
-"""The grid on which a network is updated fastest.
+"""The grid on which a network trains fastest.
 
-Knows: that all factorisations are tried, what is better. Does not know: how an update is predicted.
+Knows: the search over all factorisations, the order of grids. Does not know: how an update is predicted.
 """
 
 from __future__ import annotations
@@ -15,29 +15,51 @@ from cotswold.simulate.work import stages
 
 
 def grids(ranks: int) -> list[Grid]:
-    """Every grid of so many ranks."""
+    """Return every grid of a number of ranks.
+
+    Args:
+        ranks: Number of ranks.
+    """
     return [Grid(rows, ranks // rows) for rows in range(1, ranks + 1) if ranks % rows == 0]
 
 
 def predicted_grids(cluster: Cluster, recipe: Recipe, counts: Iterable[int]) -> list[Grid]:
-    """Every grid of these numbers of ranks, the one that trains a recipe fastest first; see `ranked`."""
+    """Return every grid of these numbers of ranks, the one that trains a recipe fastest first; see `ranked`.
+
+    Args:
+        cluster: The cluster.
+        recipe: The recipe.
+        counts: Numbers of ranks.
+    """
     return ranked(cluster, stages(recipe), [grid for count in counts for grid in grids(count)])
 
 
 def choose_grid(cluster: Cluster, recipe: Recipe, ranks: int) -> Grid:
-    """The grid of so many ranks that trains a recipe fastest; see `ranked`."""
+    """Return the grid of a number of ranks that trains a recipe fastest; see `ranked`.
+
+    Args:
+        cluster: The cluster.
+        recipe: The recipe.
+        ranks: Number of ranks.
+    """
     return predicted_grids(cluster, recipe, [ranks])[0]
 
 
 def fastest_grid(cluster: Cluster, updates: Sequence[Workload], ranks: int) -> Grid:
-    """The grid of so many ranks on which these updates together are fastest; see `ranked`."""
+    """Return the grid of a number of ranks on which updates take the least total time; see `ranked`.
+
+    Args:
+        cluster: The cluster.
+        updates: The updates.
+        ranks: Number of ranks.
+    """
     return ranked(cluster, updates, grids(ranks))[0]
 
 
 def ranked(cluster: Cluster, updates: Sequence[Workload], choice: Iterable[Grid]) -> list[Grid]:
-    """Grids by the time that these updates take together.
+    """Sort grids by the total time of these updates.
 
-    Grids on which every rank has the memory come first; ties go to the fewest bytes on the wire.
+    Grids on which every rank has enough memory come first; ties go to the fewest bytes on the wire.
     """
 
     def worth(grid: Grid) -> tuple[bool, float, int]:

@@ -1,7 +1,7 @@
-"""The schema of a cluster: devices, hosts, links, a price.
+"""The schema of a cluster description: devices, hosts, links, prices.
 
-Knows: names, units and limits of every field. Does not know: files, recipes, what is computed. A comment
-string below a field is its documentation.
+Knows: names, units and limits of every field. Does not know: files, recipes, what is computed. The string
+below a field is its documentation.
 """
 
 from __future__ import annotations
@@ -23,44 +23,49 @@ class Rate(Section):
     """A rate that was measured or published for one operation, on one shape or for any."""
 
     operation: Product | Passing | Whole
-    """`Wx`, `W'x` and `δx'` are products, in GFLOP/s. `gradient`, value and gradient of a portion of patterns
-    with all that belongs to it, in GFLOP/s of its products, stands for these in strategy batch. The others
-    pass over memory, in GB/s: `pool` and `norm` are pooling and contrast normalisation, `pool'` and `norm'`
-    their adjoints, `residual` the error of reconstruction and its sums, `maps` what else is done value by
-    value, `update` momentum, step and normalisation of filters, `pack` copies into and out of messages."""
+    """Name of the operation.
+
+    `Wx`, `W'x` and `δx'` are products, in GFLOP/s. `gradient`, in GFLOP/s of its products, is the value and
+    gradient of a portion of samples with all related work; it replaces the products in strategy batch. The
+    others are memory-bound, in GB/s: `pool` and `norm` are pooling and contrast normalisation, `pool'` and
+    `norm'` their adjoints, `residual` the reconstruction error and its sums, `maps` other pointwise work,
+    `update` momentum, step and normalisation of filters, `pack` copies into and out of messages.
+    """
     rate: PositiveFloat
-    """GFLOP/s of products, GB/s of what passes over memory."""
+    """GFLOP/s of products, GB/s of memory-bound operations."""
     crowded: PositiveFloat | None = None
-    """The rate that a device keeps while all devices of its host compute; `rate` by default."""
+    """Rate of a device while all devices of its host compute (default: `rate`)."""
     fan_in: PositiveInt | None = None
-    """Weights of a neuron, where the rate was measured for a shape."""
+    """Weights of a neuron, if the rate was measured for a shape."""
     neurons: PositiveInt | None = None
     """Neurons of a block."""
     images: PositiveInt | None = None
-    """Pictures in the batch."""
+    """Images in the batch."""
 
 
 class Device(Section):
-    """What one rank computes on: a GPU, a processor, a core."""
+    """The device of a rank: a GPU, a processor, a core."""
 
     name: str
-    """What it is called."""
+    """Name of the device."""
     peak_gflops: PositiveFloat
-    """The rate of a large dense product; efficiency is measured against it."""
+    """GFLOP/s of a large dense product; efficiency is relative to it."""
     memory_gb: PositiveFloat
-    """Memory, 1e9 bytes."""
+    """Memory in GB (1e9 bytes)."""
     bandwidth: PositiveFloat
-    """GB/s of memory, read and written."""
+    """Memory bandwidth in GB/s, reads and writes together."""
     cache_mb: NonNegativeFloat = 0.0
-    """Last cache, 1e6 bytes; what a rank works on runs at `cache_bandwidth` if it fits; 0 for none."""
+    """Last-level cache in MB (1e6 bytes); a working set that fits runs at `cache_bandwidth`; 0 for none."""
     cache_bandwidth: PositiveFloat | None = None
-    """GB/s of the cache; needed where there is one."""
+    """Bandwidth of the cache in GB/s; required with `cache_mb`."""
     launch_us: NonNegativeFloat = 0.0
     """Microseconds before an operation begins."""
     update_passes: NonNegativeFloat = 4.0
-    """How often an update passes over the weights: read and write filters and momentum where it is done while
-    a block is in cache; more where gradient and normalisation are passes of their own; 0 where the rate of
-    `δx'` was measured with all of it."""
+    """Number of passes of an update over the weights.
+
+    Filters and momentum are read and written if the update runs while a block is in cache. Gradient and
+    normalisation may be separate passes. Use 0 if the rate of `δx'` includes all of it.
+    """
     rates: list[Rate]
     """Rates by operation and shape; each product needs at least one."""
 
@@ -68,7 +73,7 @@ class Device(Section):
     def _whole(self) -> Device:
         for product in PRODUCTS:
             if not any(rate.operation == product for rate in self.rates):
-                raise ValueError(f"device.rates has none for {product}; give each product at least one")
+                raise ValueError(f"device.rates must have at least one rate for {product}")
         for rate in self.rates:
             if rate.operation in PRODUCTS and rate.rate > self.peak_gflops:
                 raise ValueError(
@@ -81,91 +86,99 @@ class Device(Section):
 
 
 class Link(Section):
-    """A way between devices, hosts or switches; as fast in either direction."""
+    """A link between devices, hosts or switches, equally fast in both directions."""
 
     latency_us: NonNegativeFloat
-    """Microseconds from one end to the other for a message of no length."""
+    """Latency in microseconds of an empty message from one end to the other."""
     gbits: PositiveFloat
     """Gbit/s in each direction."""
     offload: float = 1.0
-    """The part of a message's time during which the device can compute: 1 where cards move bytes by
-    themselves, 0 where the processor that computes moves them."""
+    """Fraction of a message's time during which the device can compute.
+
+    1 if the card moves the bytes by itself, 0 if the computing processor moves them.
+    """
 
     @model_validator(mode="after")
     def _part(self) -> Link:
         if not 0 <= self.offload <= 1:
-            raise ValueError(f"offload is a part, from 0 to 1, not {self.offload}")
+            raise ValueError(f"offload must be a fraction from 0 to 1, got {self.offload}")
         return self
 
 
 class Switch(Section):
-    """Hosts stand at switches, which are joined by uplinks to a fabric that never blocks."""
+    """Switches to which hosts are attached; uplinks join them to a non-blocking fabric."""
 
     hosts: PositiveInt
     """Hosts at a switch."""
     uplink: Link
-    """The way from a switch to the fabric."""
+    """Link from a switch to the fabric."""
 
 
 class Groups(Section):
-    """Hosts stand in groups, with a switch between each two groups: a host has as many cards as there are
-    other groups, and reaches its own group over any of their switches (Aberdeen et al. 2000, figure 1)."""
+    """Groups of hosts, with a switch between each pair of groups (Aberdeen et al. 2000, figure 1).
+
+    A host has one card for each other group, and reaches its own group over any of their switches.
+    """
 
     hosts: PositiveInt
-    """Hosts of a group; the cluster has two groups or more of as many."""
+    """Hosts of a group; the cluster has two or more groups of equal size."""
 
 
 class Server(Section):
-    """A further host, which is the first: the coordinator and the parameter servers are there, and workers
-    on its devices."""
+    """An additional first host with the coordinator, the parameter servers, and workers on its devices."""
 
     gbits: PositiveFloat
     """Gbit/s of each of its cards, in each direction."""
     switches: Annotated[list[list[NonNegativeInt]], items(64)]
-    """A card at each of these switches, named by the two groups between which it is: `[[0, 1], [2, 3]]`."""
+    """One card at each of these switches, named by the two groups that they join: `[[0, 1], [2, 3]]`."""
 
 
 class Price(Section):
-    """What the cluster costs."""
+    """Prices of the cluster."""
 
     host_dollars: PositiveFloat | None = None
-    """Price of a bought host with its devices and its share of the network, US dollars."""
+    """Price in US dollars of a bought host with its devices and its share of the network."""
     host_dollars_per_hour: PositiveFloat | None = None
-    """Price of a rented host, US dollars an hour."""
+    """Price in US dollars per hour of a rented host."""
 
 
 class Cluster(Section):
-    """A whole cluster of equal hosts."""
+    """A cluster of equal hosts."""
 
     name: str
-    """A short name."""
+    """Short name."""
     about: str
-    """Where every number is from."""
+    """Sources of all numbers."""
     hosts: Annotated[int, Field(gt=0), at_most(1 << 16)]
-    """How many."""
+    """Number of hosts."""
     devices: Annotated[int, Field(gt=0), at_most(1 << 12)]
     """Devices of a host; ranks fill host after host. More ranks than devices share them."""
     threads: Fraction | None = None
-    """Where devices are cores: fewer ranks than cores have several each, and a core adds this part of its
-    rates. Nothing where a rank has one device."""
+    """Speed of each additional core of a rank, as a fraction of one core's rates.
+
+    For devices that are cores, if there are fewer ranks than cores. None if each rank has one device.
+    """
     host_memory_gb: PositiveFloat | None = None
-    """Memory that all devices of a host share, 1e9 bytes, where none has its own."""
+    """Memory in GB (1e9 bytes) that all devices of a host share, if they have none of their own."""
     host_bandwidth: PositiveFloat | None = None
-    """GB/s of memory that all devices of a host have together, where they share it."""
+    """Total memory bandwidth in GB/s of all devices of a host, if they share it."""
     device: Device
-    """A device."""
+    """Device of a rank."""
     inside: Link | None = None
-    """Between the devices of a host; each has a port of its own. Needed for more than one rank a host."""
+    """Link between the devices of a host; required for more than one rank per host.
+
+    Each device has its own port.
+    """
     network: Link | None = None
-    """A host's network card, which its devices share. Needed for more than one host."""
+    """Network card of a host, which its devices share. Required for more than one host."""
     switch: Switch | None = None
-    """Switches, where the network is not one that never blocks."""
+    """Switches, unless the network is non-blocking."""
     groups: Groups | None = None
-    """Groups of hosts with several cards; then `network` is each card, and there is no `switch`."""
+    """Groups of hosts with several cards; then `network` is each card, and `switch` must be absent."""
     server: Server | None = None
-    """A further host beside `hosts`, where there are groups; only strategy batch makes use of it."""
+    """An additional host, if there are groups; only strategy batch uses it."""
     price: Price = Price()
-    """Money."""
+    """Prices."""
 
     @model_validator(mode="after")
     def _joined(self) -> Cluster:
@@ -177,13 +190,13 @@ class Cluster(Section):
         if groups is None:
             if self.server is not None:
                 raise ValueError(
-                    "[server] has cards at switches between groups; describe [groups], or take it out"
+                    "[server] has cards at switches between groups; describe [groups], or remove [server]"
                 )
             return self
         if self.switch is not None or self.hosts % groups.hosts or self.hosts == groups.hosts:
             raise ValueError(
-                f"groups of {groups.hosts} of {self.hosts} hosts: there are two or more whole groups, and no "
-                "[switch] beside them"
+                f"groups.hosts is {groups.hosts} for {self.hosts} hosts; the cluster must have two or more "
+                "whole groups, and no [switch]"
             )
         count = self.hosts // groups.hosts
         for pair in [] if self.server is None else self.server.switches:
@@ -193,10 +206,10 @@ class Cluster(Section):
 
     @property
     def size(self) -> int:
-        """Devices in all, but for those of `server`."""
+        """Total number of devices, without those of `server`."""
         return self.hosts * self.devices
 
     @property
     def workers(self) -> int:
-        """Devices in all."""
+        """Total number of devices."""
         return self.size + (self.devices if self.server is not None else 0)

@@ -1,7 +1,7 @@
-"""Servers that keep copies, controllers, their state, and clients that find buckets: simulated.
+"""Simulated servers with replicated buckets, their controllers, and clients that locate buckets.
 
-Knows: the machines of `replication.replica` and `replication.controller`, deaths, pauses, clocks that
-drift. Does not know: what is checked, real time.
+Knows: the state machines of `replication.replica` and `replication.controller`, crashes, pauses,
+clock drift. Does not know: the checks, real time.
 """
 
 from __future__ import annotations
@@ -26,24 +26,26 @@ from cotswold.wire import CONTROLLERS, Ended, Message, Send
 
 TICK_SECONDS = 0.05
 Watch = Callable[[str, Sequence[Send]], None]
-"""Called with whatever a server or a client says, when it says it."""
+"""Called with all messages that a server or a client sends, at the time of sending."""
 
 
 class Clock:
-    """One that runs faster or slower than others, and began at another time."""
+    """A clock with another rate and offset than others."""
 
     def __init__(self, loop: Loop, rate: float, offset: float) -> None:
         self._loop, self._rate, self._offset = loop, rate, offset
 
     @property
     def now(self) -> float:
-        """What it shows."""
+        """Time that the clock shows."""
         return self._loop.now * self._rate + self._offset
 
 
 class SharedState:
-    """Keys and values that controllers share: each request takes its time, is carried out at one moment, and
-    its answer may be lost."""
+    """Keys and values that controllers share.
+
+    Each request takes time, is executed atomically, and its answer may be lost.
+    """
 
     def __init__(
         self,
@@ -55,19 +57,22 @@ class SharedState:
         late_seconds: float = 3.0,
         watch: Callable[[str, str | None, str | None], None] = lambda key, old, new: None,
     ) -> None:
-        """Of requests a share is ``late``, by so many seconds at most; ``watch`` is called with each key that
-        is put, and what stood there, and stands there now."""
+        """Create an empty state.
+
+        A fraction ``late`` of the requests is delayed by up to ``late_seconds``. ``watch`` is called with
+        each key that is written, its old value and its new value.
+        """
         self.items: dict[str, str] = {}
         self.watch = watch
         self.is_cut: set[str] = set()
-        """Controllers whose requests do not come through."""
+        """Controllers whose requests do not arrive."""
         self._loop, self._random, self._lost = loop, random, lost
         self._late, self._late_seconds = late, late_seconds
 
     def ask(
         self, who: str, wish: Wish, answered: Callable[[Wish, dict[str, str] | bool | None], None]
     ) -> None:
-        """Carry out a wish, some time; then tell."""
+        """Execute a request after some time, then report the result."""
         is_lost = self._random.random() < self._lost
 
         def arrive() -> None:
@@ -100,7 +105,7 @@ class SharedState:
 
 
 class ControllerPlayer(PlayedProcess):
-    """A controller process."""
+    """A simulated controller process."""
 
     def __init__(self, network: Network, controller: Controller, state: SharedState, clock: Clock) -> None:
         super().__init__(network, controller.name)
@@ -110,11 +115,11 @@ class ControllerPlayer(PlayedProcess):
 
     @property
     def leads(self) -> bool:
-        """Whether it leads, and knows what there is."""
+        """True if this controller is the leader and has read the state."""
         return self.controller.leads(self.clock.now)
 
     def receive(self, sender: str, message: Message) -> None:
-        """A message has come."""
+        """Receive a message."""
         heard = cast(FromServers, message)
         self._do(lambda: self._send(self.controller.receive(sender, heard, self.clock.now)))
 
@@ -145,14 +150,14 @@ class ControllerPlayer(PlayedProcess):
 
 @dataclass(frozen=True)
 class Saving:
-    """The disk of a server, and how often what is different is put there."""
+    """The disk of a server, and the interval in seconds at which changes are written to it."""
 
     disk: SimulatedDisk
     seconds: float
 
 
 class KeeperPlayer(PlayedProcess):
-    """A server process that keeps copies."""
+    """A simulated server process with replicated buckets."""
 
     def __init__(
         self,
@@ -173,12 +178,12 @@ class KeeperPlayer(PlayedProcess):
         self._tick()
 
     def receive(self, sender: str, message: Message) -> None:
-        """A message has come."""
+        """Receive a message."""
         heard = cast(ToKeeper, message)
         self._do(lambda: self._say(self.keeper.receive(sender, heard, self.clock.now)))
 
     def damaged(self, bucket: str) -> None:
-        """It finds that what its disk has of a bucket is not what was put there."""
+        """Detect that the disk's copy of a bucket is damaged."""
         self._do(lambda: self._damaged(bucket))
 
     def _damaged(self, bucket: str) -> None:
@@ -188,7 +193,7 @@ class KeeperPlayer(PlayedProcess):
             disk.forget(bucket)
 
     def _say(self, sends: list[Send]) -> None:
-        """What is for the controllers goes to all of them: so whoever leads next knows who is there."""
+        """Send messages; those for the controllers go to all, so that the next leader knows all servers."""
         self._watch(self.name, sends)
         self._send(
             [
@@ -199,7 +204,7 @@ class KeeperPlayer(PlayedProcess):
         )
 
     def _look(self) -> None:
-        """Nothing more is done by itself."""
+        """Do nothing further."""
 
     def _save(self, saving: Saving) -> None:
         for bucket in self.keeper.take_recalls():
@@ -227,7 +232,7 @@ class KeeperPlayer(PlayedProcess):
 
 
 class RoutedNetwork(Network):
-    """A network for clients that know buckets by name, and servers not at all; ``inner`` carries messages."""
+    """A network for clients that address buckets, not servers; ``inner`` carries the messages."""
 
     def __init__(
         self,
@@ -236,14 +241,14 @@ class RoutedNetwork(Network):
         controllers: Sequence[str],
         watch: Watch = lambda client, sends: None,
     ) -> None:
-        """``watch`` is called with whatever a client says."""
+        """Create the network; ``watch`` is called with all messages that a client sends."""
         super().__init__(inner.loop, inner.random)
         self._watch = watch
         self._inner, self._buckets, self._controllers = inner, tuple(buckets), tuple(controllers)
         self._gates: dict[str, _Gate] = {}
 
     def send(self, sender: str, sends: list[Send]) -> None:
-        """Hand over messages."""
+        """Send messages."""
         self._watch(sender, sends)
         self._gate(sender).send(sends)
 
@@ -256,7 +261,7 @@ class RoutedNetwork(Network):
 
 
 class _Gate:
-    """Between a client and the network."""
+    """The router between a client and the network."""
 
     def __init__(
         self,
@@ -274,7 +279,7 @@ class _Gate:
         self._network.send(self.name, self._router.send(sends, now))
 
     def receive(self, sender: str, message: Message) -> None:
-        """A message has come."""
+        """Receive a message."""
         client, now = self._clients.get(self.name), self._network.loop.now
         if isinstance(message, ToRouter):
             said = self._router.receive(sender, message, now)
@@ -290,5 +295,5 @@ class _Gate:
 
 
 def ended(network: Network, name: str, controllers: Sequence[str], why: str) -> None:
-    """A supervisor has seen a process end, and tells all controllers."""
+    """Report the end of a process to all controllers, as its supervisor does."""
     network.send(f"supervisor of {name}", [Send(each, Ended(name, why)) for each in controllers])

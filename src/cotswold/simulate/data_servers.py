@@ -1,8 +1,8 @@
-"""A pool of data servers on a simulated network: its head, servers and trainers with loops.
+"""A simulated pool of data servers: its head, servers, and trainers with loops.
 
-Knows: the machines of `server`, paces, deaths and pauses. Does not know: what is checked, real time.
+Knows: the state machines of `server`, speeds, crashes and pauses. Does not know: what is checked, real time.
 
-A made batch says of itself which epoch and rows were asked for, so that a checker can see what a loop got.
+A batch records which epoch and rows were requested, so that a checker can verify what a loop received.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TICK_SECONDS = 0.1
 BEAT_SECONDS = 0.5
 
 Loop = Callable[[str, Supplied], None]
-"""Hears of each batch that a trainer's loop has got."""
+"""Called with each batch that a trainer's loop receives."""
 
 
 class HeadPlayer:
@@ -52,12 +52,12 @@ class HeadPlayer:
         self._tick()
 
     def receive(self, sender: str, message: Message) -> None:
-        """A message has come."""
+        """Receive a message."""
         heard = cast(Offer | Attend | Draw | Depart, message)
         self._network.send(POOL, self.pool.receive(sender, heard, self._network.loop.now))
 
     def lost(self, name: str) -> None:
-        """The connection to a process has ended."""
+        """Handle the end of a connection to a process."""
         self._network.send(POOL, self.pool.gone(name, self._network.loop.now))
 
     def _tick(self) -> None:
@@ -66,7 +66,7 @@ class HeadPlayer:
 
 
 class DataServerPlayer(PlayedProcess):
-    """A data server of one thread, which takes ``seconds()`` for a batch."""
+    """A data server with one thread, which takes ``seconds()`` per batch."""
 
     def __init__(self, network: Network, machine: Supplying, seconds: Callable[[], float]) -> None:
         super().__init__(network, machine.name)
@@ -76,11 +76,11 @@ class DataServerPlayer(PlayedProcess):
         self._beat()
 
     def receive(self, sender: str, message: Message) -> None:
-        """A message has come."""
+        """Receive a message."""
         self._do(lambda: self._send(self.machine.receive(sender, cast(Ask | Cancel, message))))
 
     def lost(self, name: str) -> None:
-        """The connection to a trainer has ended."""
+        """Handle the end of a connection to a trainer."""
         self._do(lambda: self.machine.lost(name))
 
     def _look(self) -> None:
@@ -109,9 +109,9 @@ class DataServerPlayer(PlayedProcess):
 
 
 class DataTrainerPlayer(PlayedProcess):
-    """A trainer with a loop that takes ``seconds()`` for a batch.
+    """A trainer whose loop takes ``seconds()`` per batch.
 
-    It wants ``asks`` in its own order, or draws ``epochs`` of ``drawing`` together with others.
+    It requests ``asks`` in its own order, or draws ``epochs`` of ``drawing`` together with others.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class DataTrainerPlayer(PlayedProcess):
         epochs: range = range(0),
         breaks: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``breaks``: whether the loop breaks an epoch off after a batch."""
+        """Create the trainer; ``breaks`` returns True if the loop leaves an epoch after a batch."""
         super().__init__(network, machine.name)
         self.machine, self.trouble, self.troubled_at = machine, "", 0.0
         self._seconds, self._hear, self._breaks = seconds, hear, breaks
@@ -138,7 +138,7 @@ class DataTrainerPlayer(PlayedProcess):
 
     @property
     def is_done(self) -> bool:
-        """Whether its loop has had everything, or cannot go on, or it is dead."""
+        """True if the loop has received everything, cannot continue, or is dead."""
         if self.trouble or not self.is_alive:
             return True
         if self._drawing is None:
@@ -146,12 +146,12 @@ class DataTrainerPlayer(PlayedProcess):
         return not self._epochs and not self._is_on and not self._is_busy
 
     def receive(self, sender: str, message: Message) -> None:
-        """A message has come."""
+        """Receive a message."""
         heard = cast(Roster | Dealt | Supplied | Unsupplied | Pending | Dismiss, message)
         self._do(lambda: self._send(self.machine.receive(sender, heard, self._now)))
 
     def lost(self, name: str) -> None:
-        """The connection to a peer has ended."""
+        """Handle the end of a connection to a peer."""
         self._do(lambda: self._send(self.machine.lost(name, "it ended", self._now)))
 
     @property
@@ -192,7 +192,7 @@ class DataTrainerPlayer(PlayedProcess):
             self._leave()
 
     def _next(self) -> Supplied | None:
-        """The next batch of the epoch that is drawn; the next epoch is begun after it."""
+        """Return the next batch of the current epoch; then begin the next epoch."""
         assert self._drawing is not None, "it draws"
         if not self._is_on:
             if not self._epochs:
@@ -200,7 +200,7 @@ class DataTrainerPlayer(PlayedProcess):
             self._send(self.machine.draw(self._drawing, self._epochs[0], self._now))
             self._is_on, self._is_begun = True, False
         on = self.machine.on
-        assert on is not None, "a pass is on"
+        assert on is not None, "a pass is in progress"
         if not self._is_begun and on.epoch >= 0:
             self._is_begun = True
             self._send(self.machine.begin(self._ask, self._now))

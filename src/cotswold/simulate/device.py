@@ -1,7 +1,7 @@
-"""How long an operation takes on a device: the larger of its arithmetic and its memory traffic.
+"""A device model: the time of an operation is the larger of its arithmetic and its memory traffic.
 
 Knows: measured rates, bandwidths, the cache (Chilimbi et al. 2014, section 3.2.4). Does not know: messages,
-other ranks, what is computed before and after.
+other ranks, preceding and following operations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GIGA = 1e9
 
 @dataclass(frozen=True)
 class RateShape:
-    """By what a rate is looked up: weights of a neuron, neurons of a block, pictures of the batch."""
+    """Key of rates: weights of a neuron, neurons of a block, images of the batch."""
 
     fan_in: int
     neurons: int
@@ -25,29 +25,28 @@ class RateShape:
 
 @dataclass(frozen=True)
 class Speed:
-    """A device, and the bandwidth that is left to it where it shares its host's memory."""
+    """A device, and its share of the host's memory bandwidth."""
 
     device: Device
     bandwidth: float
     crowd: float = 0.0
-    """From 0, no other device of the host computes, to 1, all do."""
+    """Contention from 0 (no other device of the host computes) to 1 (all do)."""
     times: float = 1.0
-    """How many times as fast as one device, where a rank has several cores."""
+    """Speedup over one device, if a rank has several cores."""
 
     def product(
         self, operation: Product, shape: RateShape, flops: int, moved_bytes: int, held_bytes: int
     ) -> float:
-        """Seconds of a product that reads and writes ``moved_bytes`` of what the rank works on,
-        ``held_bytes``."""
+        """Seconds of a product that moves ``moved_bytes`` of a working set of ``held_bytes``."""
         if not flops:
             return 0.0
         rate = self._rate(operation, shape)
-        assert rate is not None, "the schema wants a rate for every product"
+        assert rate is not None, "the schema requires a rate for every product"
         arithmetic = flops / (self.times * rate * GIGA)
         return self.launch + max(arithmetic, moved_bytes / self.bytes_a_second(held_bytes))
 
     def passing(self, operation: Passing, shape: RateShape, moved_bytes: float, held_bytes: int) -> float:
-        """Seconds of an operation that does nothing but pass over memory."""
+        """Seconds of a memory-bound operation."""
         if not moved_bytes:
             return 0.0
         rate = self._rate(operation, shape)
@@ -55,7 +54,7 @@ class Speed:
         return self.launch + moved_bytes / bytes_a_second
 
     def gradient(self, shape: RateShape, flops: int) -> float | None:
-        """Seconds of value and gradient of a portion, where they were measured together."""
+        """Seconds of value and gradient of a portion, if they were measured together; otherwise None."""
         rate = self._rate("gradient", shape)
         return None if rate is None else self.launch + flops / (self.times * rate * GIGA)
 
@@ -65,14 +64,16 @@ class Speed:
         return self.device.launch_us * 1e-6
 
     def bytes_a_second(self, held_bytes: int) -> float:
-        """Of the cache where the working set fits it, of memory otherwise: whatever is read again and again
-        in order is gone before it is needed where it does not fit."""
+        """Bytes per second of the cache if the working set fits into it, otherwise of memory.
+
+        A larger working set that is read repeatedly in order is evicted before its reuse.
+        """
         if self.device.cache_bandwidth is not None and held_bytes <= self.device.cache_mb * 1e6:
             return self.device.cache_bandwidth * GIGA
         return self.bandwidth * GIGA
 
     def _rate(self, operation: str, shape: RateShape) -> float | None:
-        """The rate of the nearest shape, by the ratios of its numbers."""
+        """Rate of the nearest shape, by the ratios of its numbers."""
         rates = [rate for rate in self.device.rates if rate.operation == operation]
         if not rates:
             return None

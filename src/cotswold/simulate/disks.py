@@ -1,6 +1,6 @@
-"""A disk that outlives processes, simulated: what was on its way when a process died is there or is not.
+"""A simulated disk that outlives processes; writes in progress at a crash may be lost.
 
-Knows: buckets as they are saved, one thing after the other, each in its time. Does not know: who saves, why.
+Knows: saved buckets, written in sequence, each with its duration. Does not know: the writer, the reason.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from cotswold.simulate.loop import Loop
 
 
 class SimulatedDisk:
-    """That of a server, and of those that come after it."""
+    """The disk of a server and its successors."""
 
     def __init__(self, loop: Loop, random: Random, seconds: float) -> None:
-        """``seconds``: what something takes, at most, but where it is slow."""
+        """Create the disk; an operation takes up to ``seconds`` unless the disk is slow."""
         self._loop, self._random, self._seconds = loop, random, seconds
         self.has: dict[str, Saved] = {}
-        """What is on it for certain."""
+        """Buckets that are durable."""
         self.damaged: set[str] = set()
-        """Buckets of which something is not what was written."""
+        """Buckets of which a part differs from what was written."""
         self.is_full = self.is_slow = False
         self._waiting: deque[tuple[Saved | None, Callable[[], None]]] = deque()
-        """What is written, or None, and what is done."""
+        """Pending operations: the bucket that is written, or None, and the action."""
         self._owner = 0
 
     def begin(self) -> None:
-        """Another process has it: of what the one before had under way some is there, the rest is not."""
+        """Attach another process: a prefix of its predecessor's pending operations takes effect."""
         for _ in range(self._random.randint(0, len(self._waiting))):
             self._waiting.popleft()[1]()
         self._drop()
 
     @property
     def writes(self) -> str:
-        """The bucket of which something is being written; empty where that is none."""
+        """Bucket that is being written; empty if none is."""
         saved = self._waiting[0][0] if self._waiting else None
         return "" if saved is None else saved.bucket
 
     def tear(self) -> None:
-        """Its process died: of what was being written a part is there, of the rest nothing."""
+        """Simulate a crash: a part of the current write takes effect, the rest is lost."""
         saved = self._waiting[0][0]
         assert saved is not None, "something is being written"
         numbers = list(saved.numbers.items())
@@ -51,12 +51,12 @@ class SimulatedDisk:
         self._drop()
 
     def exchange(self, has: Mapping[str, Saved]) -> None:
-        """This is there instead, and nothing is on its way."""
+        """Replace the contents, and drop pending operations."""
         self._drop()
         self.has, self.damaged = dict(has), set()
 
     def forget(self, bucket: str) -> None:
-        """Whatever is there of it is there no more, once all that is under way is done."""
+        """Delete a bucket after all pending operations."""
 
         def act() -> None:
             self.has.pop(bucket, None)
@@ -65,12 +65,12 @@ class SimulatedDisk:
         self._do(act)
 
     def _drop(self) -> None:
-        """Whatever is under way is not done."""
+        """Drop all pending operations."""
         self._waiting.clear()
         self._owner += 1
 
     def write(self, saved: Saved, done: Callable[[bool], None]) -> None:
-        """Put it there, behind all that is under way; ``done`` hears whether it is."""
+        """Write a bucket after all pending operations; ``done`` receives True if it succeeded."""
         owner = self._owner
 
         def act() -> None:
@@ -83,11 +83,11 @@ class SimulatedDisk:
         self._do(act, saved)
 
     def read(self, bucket: str, done: Callable[[Saved | None], None]) -> None:
-        """What is there, if it is sound."""
+        """Read a bucket if it is undamaged."""
         self._do(lambda: done(self.sound(bucket)))
 
     def sound(self, bucket: str) -> Saved | None:
-        """What is there; None where that is nothing, or not what was written."""
+        """Return a bucket's contents; None if they are missing or damaged."""
         return None if bucket in self.damaged else self.has.get(bucket)
 
     def _merge(self, saved: Saved) -> None:

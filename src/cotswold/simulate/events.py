@@ -1,7 +1,7 @@
-"""The event simulation: programs of ranks on a topology, run to their ends.
+"""The event simulation: run programs of ranks on a topology to their ends.
 
 Knows: queues at ports, messages that travel while ranks compute, ranks that wait for each other. Does not
-know: networks, what an operation is. Values in, values out: no clock, no process, no chance.
+know: networks, operations. It is a pure function: no clock, no process, no randomness.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from cotswold.simulate.topology import Route, Topology
 
 @dataclass(frozen=True)
 class RankTimes:
-    """One rank's seconds: they add up to the time of the update."""
+    """One rank's seconds; they add up to the time of the update."""
 
     work: dict[str, float]
-    """By kind of operation, waiting for the device where it is shared included."""
+    """Seconds by kind of operation, including the wait for a shared device."""
     exposed: float
-    """Waiting while messages of the rank were under way."""
+    """Seconds of waiting while messages of the rank were in flight."""
     imbalance: float
-    """Waiting for slower ranks, those at the end of the update included."""
+    """Seconds of waiting for slower ranks, also at the end of the update."""
     hidden: float
-    """Messages of the rank under way while it computed; part of ``work``."""
+    """Seconds in which messages of the rank were in flight while it computed; a part of ``work``."""
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """How an update went."""
+    """The course of an update."""
 
     seconds: float
-    """When the last rank was done."""
+    """Time in seconds at which the last rank ended."""
     ranks: tuple[RankTimes, ...]
     bytes_sent: int
-    """Between ranks."""
+    """Bytes between ranks."""
     bytes_between_hosts: int
-    """Through network cards."""
+    """Bytes through network cards."""
     messages: int
 
 
 def run_programs(programs: Sequence[Program], topology: Topology) -> Timeline:
-    """Run one program a rank through to the end.
+    """Run one program per rank to its end.
 
-    Messages queue at ports in the order in which they come there, and leave a port as they enter it. A device
-    that several ranks share is divided evenly. Raises AssertionError where programs wait for what nobody
-    sends.
+    Messages queue at ports in the order of arrival, and cut through (their first bytes leave before the last
+    arrive). Ranks that share a device have equal parts of it. Raises AssertionError if a program waits for a
+    message that no rank sends.
     """
     return _Simulation(programs, topology).run()
 
@@ -60,7 +60,7 @@ class _Rank:
     program: Program
     place: int = 0
     through: set[tuple[str, int, int]] = field(default_factory=set)
-    """Messages of which the rank is an end: exchange, source, target."""
+    """Delivered messages of which the rank is an end: exchange, source, target."""
     waiting: Wait | None = None
     since: float = 0.0
     work: dict[str, float] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class _Simulation:
             now, _, event = heapq.heappop(self._events)
             event(now)
         stuck = [number for number, rank in enumerate(self._ranks) if rank.action is not None]
-        assert not stuck, f"ranks {stuck} wait for what nobody sends"
+        assert not stuck, f"ranks {stuck} wait for messages that no rank sends"
         seconds = max(rank.ended for rank in self._ranks)
         times = tuple(_times(rank, seconds) for rank in self._ranks)
         return Timeline(seconds, times, self._sent, self._outside, self._messages)
@@ -112,7 +112,7 @@ class _Simulation:
         heapq.heappush(self._events, (when, self._number, event))
 
     def _go_on(self, number: int, now: float) -> None:
-        """Take actions until one lasts."""
+        """Execute actions until one takes time."""
         rank = self._ranks[number]
         while (action := rank.action) is not None:
             rank.since = now
@@ -140,7 +140,7 @@ class _Simulation:
         return self._devices.setdefault(self._topology.device(rank), SharedDevice())
 
     def _schedule_end(self, rank: int) -> None:
-        """Put the next end of work on a rank's device into the events."""
+        """Schedule the next end of work on a rank's device."""
         device = self._device(rank)
         following = device.next_end()
         if following is not None:
@@ -169,7 +169,7 @@ class _Simulation:
         self._at(now, lambda when: self._enter(message, 0, when, when))
 
     def _enter(self, message: _Message, number: int, tail: float, now: float) -> None:
-        """A message's first byte is at a port; its last will not be before ``tail``."""
+        """Handle the arrival of a message's first byte at a port; its last byte leaves after ``tail``."""
         route = message.route
         port, last = route.ports[number], number == len(route.ports) - 1
         begin = max(now, self._ports.get(port.place, 0.0))
@@ -206,9 +206,9 @@ class _Simulation:
                 self._go_on(number, now)
 
     def _all_reduce(self, now: float, action: AllReduce) -> None:
-        """Reduce in as many steps as a tree has; long vectors in a ring, each byte twice past each rank.
+        """Perform an all-reduce with the latency steps of a tree, and the bandwidth of a ring.
 
-        Every link of the ring carries 2 (P - 1) / P of the bytes, those between hosts too.
+        Every link of the ring carries 2 (P - 1) / P of the bytes, also those between hosts.
         """
         count = len(self._ranks)
         routes = [self._topology.route(a, (a + 1) % count) for a in range(count)]

@@ -1,7 +1,7 @@
-"""The machine that one is on, described without measuring it.
+"""A description of this machine without measurements.
 
-Knows: how many cores there are, memory and cache that the system tells of. Does not know: how fast they are;
-rates are those of a core of the reference machine, which serve to compare grids.
+Knows: the number of cores, memory and cache that the system reports. Does not know: their speed. Rates are
+those of a core of the reference machine, which suffice to compare grids.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ UNITS = {"K": 1 << 10, "M": 1 << 20}
 
 
 def this_machine() -> Cluster:
-    """The shipped cluster `core`, with as many cores, as much memory and as large a cache as there are here.
+    """Describe this machine: the shipped cluster `core` with this machine's cores, memory and cache.
 
-    Describe it by `cotswold bench machine` for predictions of seconds.
+    Use `cotswold bench machine` for a description with measured rates, which predicts seconds.
+
+    Returns:
+        The cluster.
     """
     cores = granted_cores(environ={})
     core = load_cluster("core")
@@ -30,7 +33,7 @@ def this_machine() -> Cluster:
 
 
 def _cache_bytes() -> float:
-    """A core's part of the last cache; 0 where the system does not tell."""
+    """A core's share of the last-level cache in bytes; 0 if the system does not report it."""
     try:
         words = (CACHE / "size").read_text(encoding="ascii").strip()
         sharing = (CACHE / "shared_cpu_list").read_text(encoding="ascii").strip()
@@ -41,6 +44,6 @@ def _cache_bytes() -> float:
 
 
 def _counted(cores: str) -> int:
-    """How many a list such as 0-3,8 names."""
+    """Number of cores in a list such as 0-3,8."""
     ends = [part.partition("-") for part in cores.split(",")]
     return sum(int(last or first) - int(first) + 1 for first, _, last in ends)

@@ -1,6 +1,6 @@
-"""Stretches of time: unions and common parts.
+"""Intervals of time: unions and intersections.
 
-Knows: half-open stretches. Does not know: what happens in them.
+Knows: half-open intervals. Does not know: their meaning.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ Stretch = tuple[float, float]
 
 
 def union(stretches: Iterable[Stretch]) -> list[Stretch]:
-    """The same time as stretches that lie apart, in order.
+    """Merge intervals into disjoint, sorted ones.
 
     >>> union([(3.0, 4.0), (0.0, 1.0), (0.5, 2.0)])
     [(0.0, 2.0), (3.0, 4.0)]
@@ -26,12 +26,12 @@ def union(stretches: Iterable[Stretch]) -> list[Stretch]:
 
 
 def length(stretches: Sequence[Stretch]) -> float:
-    """Time in stretches that lie apart."""
+    """Total length of disjoint intervals."""
     return sum(stop - first for first, stop in stretches)
 
 
 def common(a: Sequence[Stretch], b: Sequence[Stretch]) -> float:
-    """Time in both, each of stretches that lie apart and in order.
+    """Length of the intersection of two lists of disjoint, sorted intervals.
 
     >>> common([(0.0, 2.0), (3.0, 5.0)], [(1.0, 4.0)])
     2.0

@@ -1,11 +1,12 @@
-"""The update of a network of ordinary layers over a grid: forward, gradient, plain step (Dean et al. 2012,
-section 3; Chilimbi et al. 2014, section 3.2).
+"""The update of a network of ordinary layers over a grid: forward pass, gradient, plain step.
 
-Knows: how layers are cut in space or by their outputs, the plans between them, bytes and FLOPs. Does not
-know: stacks, time that passes, hosts.
+Source: Dean et al. 2012, section 3; Chilimbi et al. 2014, section 3.2.
 
-Every layer's output is a box (map, y, x). What a rank computes of the next layer reads a box of it; so one
-plan brings activations up, and its adjoint sums their gradients on the way down.
+Knows: how layers are divided in space or by their outputs, the plans between them, bytes and FLOPs. Does not
+know: stacks, passing time, hosts.
+
+Every layer's output is a box (map, y, x). A rank's part of the next layer reads a box of it. So one plan
+carries activations up, and its adjoint sums their gradients on the way down.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from cotswold.simulate.device import RateShape, Speed
 
 NOTHING = Box((0, 0, 0), (0, 0, 0))
 STEP_PASSES = 2
-"""Times that a plain step passes over the weights: read and write; gradients stay in cache."""
+"""Number of passes of a plain step over the weights: read and write; gradients stay in cache."""
 
 
 LayerKind = Literal["local", "convolution", "shared", "pool", "full"]
@@ -32,12 +33,12 @@ LayerKind = Literal["local", "convolution", "shared", "pool", "full"]
 
 @dataclass(frozen=True)
 class LayerGeometry:
-    """A window that moves over a map. What its filters are, and how it is cut:
+    """A layer as a window that moves over a map.
 
-    `local`: filters of its own at each place; cut in space. `convolution`: the same at all places; cut in
-    space, every rank has them and their gradients are summed. `shared`: the same at all places; cut by
-    outputs. `full`: the window is the whole map; cut by outputs. `pool`: none, map by map; cut as what is
-    below.
+    The kind determines its filters and its division over ranks. `local`: separate filters at each place;
+    divided in space. `convolution`: the same filters at all places; divided in space, replicated, with
+    gradients summed over ranks. `shared`: the same filters at all places; divided by outputs. `full`: the
+    window is the whole map; divided by outputs. `pool`: no filters, map by map; divided like the layer below.
     """
 
     kind: LayerKind
@@ -50,51 +51,57 @@ class LayerGeometry:
 
     @classmethod
     def full(cls, below: MapShape, units: int) -> LayerGeometry:
-        """A fully connected layer on everything below."""
+        """Return a fully connected layer on everything below."""
         return cls("full", MapShape(below.size, 1, 1), Window(1), Window(1), units)
 
     @cached_property
     def plane(self) -> BlockLocal:
-        """Its places, windows and counts."""
+        """Places, windows and counts of the layer."""
         return BlockLocal(self.input, self.y, self.x, *self.block, self.maps)
 
     @property
     def output(self) -> MapShape:
-        """What it computes."""
+        """Shape of the output."""
         return self.plane.output
 
     @property
     def connections(self) -> int:
-        """Weights times the places at which each is used; none of pooling."""
+        """Number of weights times the places at which each is used; 0 for pooling."""
         return 0 if self.kind == "pool" else self.plane.parameters
 
     @property
     def weights(self) -> int:
-        """Different weights."""
+        """Number of different weights."""
         same = self.kind in ("convolution", "shared")
         return self.plane.fan_in * self.plane.neurons if same else self.connections
 
 
 @dataclass(frozen=True)
 class LayerPart:
-    """What a rank has of a layer, as boxes (map, y, x): what it computes, what it reads of the input."""
+    """A rank's part of a layer, as boxes (map, y, x) that it computes, and reads of the input."""
 
     layer: LayerGeometry
     owns: Box
     reads: Box
     flops: int
-    """Of one product for one image."""
+    """FLOPs of one product for one image."""
     weights: int
-    """That the rank holds."""
+    """Number of weights that the rank holds."""
 
     def moved_bytes(self, images: int, value_bytes: int) -> int:
-        """What a product reads and writes: weights and both maps."""
+        """Bytes that a product reads and writes: weights and both maps."""
         return (self.weights + images * (self.owns.size + self.reads.size)) * value_bytes
 
 
 @dataclass(frozen=True)
 class LayerWork:
-    """Layers from the input upwards and a batch, trained by plain steps of back-propagation."""
+    """An update of a network of layers by plain back-propagation.
+
+    Args:
+        layers: The layers, from the input upwards.
+        images: Batch size.
+        value_bytes: Bytes of a value.
+    """
 
     layers: tuple[LayerGeometry, ...]
     images: int
@@ -102,22 +109,26 @@ class LayerWork:
 
     @property
     def parameters(self) -> int:
-        """Different weights."""
+        """Number of different weights."""
         return sum(layer.weights for layer in self.layers)
 
     @property
     def connections(self) -> int:
-        """Connections, as Chilimbi et al. count them."""
+        """Number of connections, as Chilimbi et al. count them."""
         return sum(layer.connections for layer in self.layers)
 
     @property
     def update_flops(self) -> int:
-        """FLOPs of forward, both gradients of every layer, but none by the input."""
+        """FLOPs of the forward pass and both gradients of every layer, without the gradient by the input."""
         flops = [layer.plane.product_flops for layer in self.layers if layer.kind != "pool"]
         return self.images * (3 * sum(flops) - flops[0])
 
     def parts(self, grid: Grid) -> list[list[LayerPart]]:
-        """What every rank has of every layer."""
+        """Return every rank's part of every layer.
+
+        Args:
+            grid: Grid of ranks.
+        """
         cut: list[list[LayerPart]] = []
         in_space = True
         for layer in self.layers:
@@ -131,7 +142,14 @@ class LayerWork:
         return cut
 
     def programs(self, grid: Grid, speed: Speed) -> tuple[Program, ...]:
-        """What every rank of a grid does in an update; pictures come from a rank's own store."""
+        """Return the program of every rank of a grid for one update.
+
+        Each rank reads images from its own store.
+
+        Args:
+            grid: Grid of ranks.
+            speed: Device of a rank.
+        """
         script = Script(grid.size)
         parts = self.parts(grid)
         plans = [_plan(below, above) for below, above in pairwise(parts)]
@@ -153,7 +171,11 @@ class LayerWork:
         return script.programs
 
     def rank_bytes(self, grid: Grid) -> int:
-        """Memory of the rank that needs most: weights, activations and their gradients."""
+        """Return the memory in bytes of the rank that needs most: weights, activations and their gradients.
+
+        Args:
+            grid: Grid of ranks.
+        """
         parts = self.parts(grid)
         return self.value_bytes * max(
             sum(
@@ -168,7 +190,7 @@ class LayerWork:
         return self.images * self.value_bytes
 
     def _compute(self, script: Script, speed: Speed, operation: Product, row: Sequence[LayerPart]) -> None:
-        """A product, or the pooling or spreading that takes its place."""
+        """Record a product, or the pooling or its adjoint in its place."""
         layer = row[0].layer
         shape = RateShape(layer.plane.fan_in, layer.maps, self.images)
         moved = [part.moved_bytes(self.images, self.value_bytes) for part in row]
@@ -197,7 +219,7 @@ class LayerWork:
 
 
 def _in_space(layer: LayerGeometry, blocks: Box) -> LayerPart:
-    """The part of a rank that has a box (y, x) of the blocks of a layer, all maps of it."""
+    """Part of a rank that has a box (y, x) of a layer's blocks, with all maps."""
     if not blocks.size:
         return LayerPart(layer, NOTHING, NOTHING, 0, 0)
     part, seen = layer.plane.part(blocks)
@@ -212,11 +234,11 @@ def _in_space(layer: LayerGeometry, blocks: Box) -> LayerPart:
 
 
 def _by_outputs(layer: LayerGeometry, first: int, stop: int) -> LayerPart:
-    """The part of a rank that has some maps of a layer, everywhere."""
+    """Part of a rank that has some maps of a layer, at all places."""
     if first == stop:
         return LayerPart(layer, NOTHING, NOTHING, 0, 0)
     height, width = layer.output.height, layer.output.width
-    pool = layer.kind == "pool"  # which reads the maps that it writes
+    pool = layer.kind == "pool"  # pooling reads the maps that it writes
     low, high = (first, stop) if pool else (0, layer.input.channels)
     owns = Box((first, 0, 0), (stop, height, width))
     reads = Box((low, 0, 0), (high, layer.input.height, layer.input.width))
@@ -229,10 +251,10 @@ def _by_outputs(layer: LayerGeometry, first: int, stop: int) -> LayerPart:
 
 
 def _plan(below: Sequence[LayerPart], above: Sequence[LayerPart]) -> ExchangePlan:
-    """From what ranks compute of a layer to what they read of it in the next."""
+    """Plan the exchange from ranks' parts of a layer to what they read of it in the next layer."""
     writes = tuple(part.owns for part in below)
     if above[0].layer.kind != "full":
         return ExchangePlan(writes, tuple(part.reads for part in above))
-    shape = below[0].layer.output  # a full layer takes the map as one column
+    shape = below[0].layer.output  # a full layer reads the map as one column
     everything = Box.whole((shape.channels, shape.height, shape.width))
     return ExchangePlan(writes, tuple(everything if part.owns.size else NOTHING for part in above))

@@ -1,6 +1,6 @@
-"""Vectors as lists of floats, for machines that are simulated.
+"""Vectors as lists of floats, for simulated state machines.
 
-Knows: additions. Does not know: machines.
+Knows: arithmetic. Does not know: the state machines.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from cotswold.wire import Shard
 
 
 class Lent(list[float]):
-    """Numbers of a message."""
+    """Numbers of a message, read-only."""
 
     def __setitem__(self, *_: object) -> None:
-        raise AssertionError("numbers of a message are only read")
+        raise AssertionError("numbers of a message are read-only")
 
 
 class Lists:
     """The arithmetic of a server's shards (`cotswold.shards.core.shard_server.Arithmetic`)."""
 
     def zeros(self, size: int) -> list[float]:
-        """As many zeros."""
+        """Return a vector of zeros."""
         return [0.0] * size
 
     def read(self, buffer: object, size: int) -> list[float]:
-        """What came in a message. Raises ValueError where it is no such vector."""
+        """Return the vector in a message; ValueError if it has another size."""
         if not isinstance(buffer, tuple) or len(buffer) != size:
             raise ValueError(f"not {size} numbers")
         return list(cast(tuple[float, ...], buffer))
 
     def take(self, buffer: object, size: int) -> list[float]:
-        """The same, only to be read."""
+        """Return the vector in a message, read-only."""
         return Lent(self.read(buffer, size))
 
     def fits(self, buffer: object, size: int) -> bool:
-        """Whether what came in a message is such a vector."""
+        """True if a message's buffer is a vector of this size."""
         return isinstance(buffer, tuple) and len(buffer) == size
 
     def write(self, values: list[float]) -> object:
-        """What goes into a message."""
+        """Return the buffer for a message."""
         return tuple(values)
 
     def together(self, values: Sequence[list[float]]) -> list[list[float]]:
-        """The same."""
+        """Return the vectors unchanged."""
         return list(values)
 
     def fit_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> bool:
-        """Whether the next are one for all, or one each."""
+        """True if the next buffers are one for all vectors, or one each."""
         first = next(buffers, None) if sizes else None
         if self.fits(first, sum(sizes)):
             return True
@@ -62,11 +62,11 @@ class Lists:
         return all(map(self.fits, each, sizes))
 
     def write_all(self, values: Sequence[list[float]]) -> tuple[object, ...]:
-        """One for all."""
+        """Return one buffer for all vectors."""
         return (tuple(number for each in values for number in each),) if values else ()
 
     def read_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[list[float]]:
-        """Parts of one for all, or one each."""
+        """Return the vectors in one buffer for all, or in one each."""
         first = next(buffers) if sizes else ()
         if not self.fits(first, sum(sizes)):
             rest = (next(buffers) for _ in sizes[1:])
@@ -76,32 +76,32 @@ class Lists:
         return [whole[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
 
     def take_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[list[float]]:
-        """The same, only to be read."""
+        """Return the vectors in one buffer for all, or in one each, read-only."""
         return [Lent(each) for each in self.read_all(buffers, sizes)]
 
     def combine(self, terms: Sequence[tuple[float, list[float]]], out: list[float] | None) -> list[float]:
-        """Σ factor · vector."""
+        """Return Σ factor · vector."""
         return [
             sum(row)
             for row in zip(*([factor * each for each in values] for factor, values in terms), strict=True)
         ]
 
     def multiply(self, left: list[float], right: list[float], out: list[float] | None) -> list[float]:
-        """Element by element."""
+        """Multiply elementwise."""
         return [one * other for one, other in zip(left, right, strict=True)]
 
     def dot(self, left: list[float], right: list[float]) -> float:
-        """The inner product."""
+        """Return the inner product."""
         return fsum(one * other for one, other in zip(left, right, strict=True))
 
     def add(self, left: list[float], right: list[float]) -> list[float]:
-        """The sum, in the left one's memory."""
+        """Add to the left vector in place."""
         for place, each in enumerate(right):
             left[place] += each
         return left
 
     def scale(self, values: list[float], factor: float) -> list[float]:
-        """The multiple, in the same memory."""
+        """Multiply by a factor in place."""
         for place in range(len(values)):
             values[place] *= factor
         return values
@@ -112,10 +112,10 @@ class Lists:
 
 
 class ListUpdates:
-    """What is done with updates of a shard (`cotswold.paramserver.core.admission.UpdateArithmetic`)."""
+    """Updates of a shard (`cotswold.paramserver.core.admission.UpdateArithmetic`)."""
 
     def apply(self, rule: Rule, passes: Sequence[Pass[list[float]]]) -> None:
-        """One push after the other, number by number; then each row is made of norm 1, where it is to be."""
+        """Apply the pushes in order, value by value; then normalise each row if required."""
         for one in passes:
             for factor, pushed in one.pushes:
                 for place, each in enumerate(_product(pushed) if isinstance(pushed, Factors) else pushed):
@@ -124,11 +124,11 @@ class ListUpdates:
                 _scale_rows(one.weights, one.columns)
 
     def product(self, factors: Factors[list[float]]) -> list[float]:
-        """errorsᵀ · activations."""
+        """Return errorsᵀ · activations."""
         return _product(factors)
 
     def first_not_finite(self, pushed: Sequence[list[float] | Factors[list[float]]]) -> int | None:
-        """The first place where not all numbers are finite, or the sum of their squares is not."""
+        """Return the first place with a value, or a sum of squares, that is not finite; else None."""
         for place, each in enumerate(pushed):
             if isinstance(each, Factors):
                 bound = _squares(each.errors) * _squares(each.activations)
@@ -152,7 +152,7 @@ def _squares(values: list[float]) -> float:
 
 
 def _product(factors: Factors[list[float]]) -> list[float]:
-    """errorsᵀ · activations."""
+    """Return errorsᵀ · activations."""
     errors, activations, examples = factors.errors, factors.activations, factors.examples
     rows, columns = len(errors) // examples, len(activations) // examples
     return [
@@ -191,15 +191,15 @@ class ListSums:
         self._size = max(shard.stop for shard in shards)
 
     def zeros(self) -> list[float]:
-        """A new sum."""
+        """Return a new sum."""
         return [0.0] * self._size
 
     def add(self, left: list[float], right: list[float]) -> list[float]:
-        """The sum, in the left one's memory."""
+        """Add to the left vector in place."""
         return Lists().add(left, right)
 
     def parts(self, values: list[float], server: str) -> tuple[tuple[int, ...], tuple[object, ...]]:
-        """A server's shards of it."""
+        """Return the numbers and values of a server's shards."""
         own = [shard for shard in self._shards if shard.server == server]
         return tuple(shard.number for shard in own), tuple(
             tuple(values[each.start : each.stop]) for each in own

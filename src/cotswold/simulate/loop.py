@@ -1,6 +1,6 @@
-"""An event loop whose time is a number: what is due next happens, and nobody waits.
+"""An event loop in virtual time: it executes the next scheduled action without waiting.
 
-Knows: times, actions, their order. Does not know: who acts.
+Knows: times, actions, their order. Does not know: the actors.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Loop:
-    """Actions at their times; those of one time in the order in which they were asked for."""
+    """Actions at their times; simultaneous actions run in the order in which they were scheduled."""
 
     now: float = 0.0
     events: int = 0
-    """How many actions there were."""
+    """Number of executed actions."""
     _queue: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     _asked: int = 0
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Act in so many seconds."""
+        """Schedule an action in ``seconds``."""
         assert seconds >= 0, f"an action {seconds} s from now"
         self._asked += 1
         heapq.heappush(self._queue, (self.now + seconds, self._asked, action))
 
     def run(self, until: Callable[[], bool], seconds: float, events: int = 1_000_000) -> bool:
-        """Go on until that is so; False where it is not after so many seconds or events from now."""
+        """Run until ``until()`` holds; False if it does not within ``seconds`` or ``events`` actions."""
         last_time, last_event = self.now + seconds, self.events + events
         while not until():
             if not self._queue or self._queue[0][0] > last_time or self.events >= last_event:

@@ -1,6 +1,6 @@
-"""Messages between players: each takes its time, and may be lost, late, or come twice.
+"""A simulated network: messages take time, and may be lost, late, or duplicated.
 
-Knows: names, how long messages take, chance with a seed. Does not know: what messages say.
+Knows: names, transfer times, seeded randomness. Does not know: the messages' contents.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from cotswold.wire import Message, Send
 
 
 class Player(Protocol):
-    """Somebody on the network."""
+    """A node of the network."""
 
     name: str
 
     def receive(self, sender: str, message: Message) -> None:
-        """A message has come."""
+        """Receive a message."""
         ...
 
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong on the way; nothing where all are 0."""
+    """Faults of the network; none if all are 0."""
 
     lost: float = 0.0
-    """The share of messages that never come."""
+    """Fraction of messages that are lost."""
     twice: float = 0.0
-    """The share that comes a second time, later."""
+    """Fraction of messages that are delivered a second time, later."""
     late: float = 0.0
-    """The share that is late, so that others overtake it."""
+    """Fraction of messages that are late, so that others overtake them."""
     late_seconds: float = 1.0
-    """By at most so much."""
+    """Maximum delay of a late message in seconds."""
 
 
 class Network:
-    """Everybody can send to everybody; what one sends leaves its port one after the other."""
+    """A network in which every node can send to every other; messages queue at the sender's port."""
 
     def __init__(
         self,
@@ -56,20 +56,20 @@ class Network:
         self.players: dict[str, Player] = {}
         self.messages = 0
         self.bytes: dict[str, int] = {}
-        """That each has sent."""
+        """Bytes sent by each node."""
         self.cut: set[tuple[str, str]] = set()
-        """(sender, receiver) between whom nothing comes through, one way."""
+        """Pairs (sender, receiver) whose messages are dropped in this direction."""
         self.takes: Callable[[str, str], float] | None = None
-        """How many seconds more a message takes from one to another."""
+        """Function that returns additional seconds of a message between two nodes."""
         self.sent: Callable[[str, Send], None] | None = None
-        """Told of whatever is sent, by whom; may do anything but send."""
+        """Called with every sent message and its sender; may do anything except send."""
         self.carried: Callable[[str, Send], None] | None = None
-        """Told of the same, and does nothing."""
+        """Called with every sent message and its sender; must have no effect."""
         self._free: dict[str, float] = {}
-        """When each one's port is free."""
+        """Time at which each sender's port is free."""
 
     def send(self, sender: str, sends: list[Send]) -> None:
-        """Hand over messages."""
+        """Send messages."""
         for send in sends:
             self.messages += 1
             if self.sent is not None:

@@ -1,6 +1,6 @@
-"""The networks of the papers whose scaling is predicted.
+"""The networks of papers whose scaling is predicted.
 
-Knows: their geometries, what of them is the papers' and what ours. Does not know: clusters.
+Knows: their geometries, which numbers are from the papers and which are ours. Does not know: clusters.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ LADDER = {
     "6.9 B": ("coates2013-11b", 14),
     "11.2 B": ("coates2013-11b", 18),
 }
-"""Networks of Coates et al. 2013, figures 5 and 6: a shipped recipe and its number of maps. The paper says
-where the ladder begins and ends, and what the 1.8 B and 11.2 B are; the steps between are ours."""
+"""Networks of Coates et al. 2013, figures 5 and 6: a shipped recipe and its number of maps.
+
+The paper states the ends of the range, and the 1.8 B and 11.2 B networks; the steps between are ours.
+"""
 
 
 def ladder() -> dict[str, StackWork]:
-    """The networks of figures 5 and 6, all stacks learning jointly, as in section 5.1."""
+    """Return the networks of figures 5 and 6; all stacks learn jointly, as in section 5.1."""
     return {
         name: stack_work(
             load(
@@ -40,7 +42,10 @@ def ladder() -> dict[str, StackWork]:
 
 
 def speech(images: int) -> LayerWork:
-    """The speech network of Dean et al. 2012: 11 frames of 40 values, four hidden layers, 8192 states."""
+    """Return the speech network of Dean et al. 2012.
+
+    It has 11 frames of 40 values, four hidden layers, and 8192 states.
+    """
     below, layers = MapShape(440, 1, 1), []
     for units in (2560, 2560, 2560, 2560, 8192):
         layers.append(LayerGeometry.full(below, units))
@@ -49,12 +54,12 @@ def speech(images: int) -> LayerWork:
 
 
 def pictures(maps: int, images: int) -> LayerWork:
-    """A picture network of Dean et al. 2012: 100 x 100, three times untied filters of 10 x 10 and pooling,
-    then 21,000 logistic outputs.
+    """Return an image network of Dean et al. 2012.
 
-    The paper says so much, and 8 to 36 maps. Colour, pooling of 5 x 5 at stride 1, and a stride of 2 for the
-    third filters are ours: they give 1.65 billion weights at 36 maps. Contrast normalisation is left out,
-    for it costs little.
+    It has 100 x 100 pixels, three times untied filters of 10 x 10 and pooling, then 21,000 logistic outputs.
+    The paper states this, and 8 to 36 maps. Colour, pooling of 5 x 5 at stride 1, and a stride of 2 for the
+    third filters are ours: they give 1.65 billion weights at 36 maps. Contrast normalisation is omitted
+    because it costs little.
     """
     below = MapShape(3, 100, 100)
     layers: list[LayerGeometry] = []
@@ -66,11 +71,11 @@ def pictures(maps: int, images: int) -> LayerWork:
 
 
 def adam(times: float, images: int) -> LayerWork:
-    """The ImageNet network of Chilimbi et al. 2014, with ``times`` as many maps in its convolutions.
+    """Return the ImageNet network of Chilimbi et al. 2014, with ``times`` as many maps in its convolutions.
 
-    The paper says: five convolutions with kernels of 3 to 7 and 120 to 600 maps; 3 x 3 pooling after the
-    first, second and fifth; three full layers of 3000; 22,000 classes; over 2 billion connections. Pictures
-    of 224 x 224, the first stride of 3, pooling at stride 2, and the maps between are ours.
+    The paper states: five convolutions with kernels of 3 to 7 and 120 to 600 maps; 3 x 3 pooling after the
+    first, second and fifth; three full layers of 3000; 22,000 classes; over 2 billion connections. Images of
+    224 x 224, the first stride of 3, pooling at stride 2, and the intermediate numbers of maps are ours.
     """
     below = MapShape(3, 224, 224)
     layers: list[LayerGeometry] = []

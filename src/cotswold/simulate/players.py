@@ -1,8 +1,8 @@
-"""Coordinator, servers and workers on a simulated network: the machines of `server`, and what takes time.
+"""Simulated coordinator, servers and workers: the state machines of `server`, and durations.
 
-Knows: the machines, speeds, deaths and pauses. Does not know: what is checked, real time.
+Knows: the state machines, speeds, crashes and pauses. Does not know: what is checked, real time.
 
-Vectors are lists of floats. A worker's portion is a function of (portion, point): whoever plays decides what.
+Vectors are lists of floats. The simulation defines a worker's portion as a function of (portion, point).
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from cotswold.wire import (
 )
 
 Portion = Callable[[int, Sequence[float]], tuple[PortionResult, list[float]]]
-"""What a portion adds up to at a point. Raises ValueError where it cannot be computed."""
+"""Returns a portion's result and gradient at a point. Raises ValueError if it cannot be computed."""
 TICK_SECONDS = 0.1
 
 
 class ServerPlayer:
-    """A parameter server, which answers at once."""
+    """A parameter server that answers immediately."""
 
     def __init__(self, network: Network, server: Server[list[float]]) -> None:
         self.name, self.server, self._network = server.name, server, network
 
     def receive(self, sender: str, message: Message) -> None:
-        """A message has come."""
+        """Receive a message."""
         self._network.send(self.name, self.server.receive(sender, cast(ToServer, message)))
 
 
 class CoordinatorPlayer:
-    """A coordinator that does one request after the other."""
+    """A coordinator that executes one request after another."""
 
     name = COORDINATOR
 
@@ -62,14 +62,14 @@ class CoordinatorPlayer:
         self._tick()
 
     def receive(self, sender: str, message: Message) -> None:
-        """A message has come."""
+        """Receive a message."""
         now = self._network.loop.now
         self._network.send(
             self.name, self.coordinator.receive(sender, cast(FromWorker | FromServer, message), now)
         )
 
     def ended(self, name: str, why: str) -> None:
-        """A process has ended."""
+        """Handle the end of a process."""
         self._network.send(self.name, self.coordinator.ended(name, why, self._network.loop.now))
 
     def run(self, commands: Sequence[Command], digest: str | None = None) -> None:
@@ -82,7 +82,7 @@ class CoordinatorPlayer:
 
     @property
     def outcome(self) -> RoundDone | Counted | None:
-        """What was begun last, once it is done."""
+        """Outcome of the last request; None while it is in progress."""
         return None if self.coordinator.is_busy else self.coordinator.outcome
 
     def _tick(self) -> None:
@@ -93,19 +93,25 @@ class CoordinatorPlayer:
 
 @dataclass
 class Meetings:
-    """Broadcasts and reductions, as far as anybody outside sees them: all come, or it breaks off."""
+    """Simulated collectives (broadcasts and reductions).
+
+    They complete when every member has entered, and abort after a timeout.
+    """
 
     network: Network
     seconds: float = 0.01
     patience_seconds: float = 3.0
-    """After which those who came give up."""
+    """Timeout in seconds after which members give up."""
     _here: dict[object, dict[str, list[float] | None]] = field(default_factory=dict)
     _left: dict[object, Callable[[str], None]] = field(default_factory=dict)
 
     def enter(
         self, key: object, plan: Plan, name: str, values: list[float] | None, done: Callable[[object], None]
     ) -> None:
-        """Somebody comes with what it has; ``done`` is called with all that was brought, by name, or None."""
+        """Enter a collective with this member's values.
+
+        ``done`` receives the values of all members by name, or None.
+        """
         here = self._here.setdefault((key, plan), {})
         waiting = self._left.setdefault((key, plan), lambda _: None)
         over = [False]
@@ -151,11 +157,11 @@ class WorkerPlayer(PlayedProcess):
         self._tick()
 
     def receive(self, sender: str, message: Message) -> None:
-        """A message has come."""
+        """Receive a message."""
         self._do(lambda: self._received(sender, message))
 
     def leave(self) -> None:
-        """It is told to go, as by a spot notice."""
+        """Ask the worker to leave, as a spot notice does."""
         self._do(lambda: self._send(self.worker.leave("a spot notice")))
 
     def _look(self) -> None:
@@ -191,7 +197,7 @@ class WorkerPlayer(PlayedProcess):
 
     @property
     def computing(self) -> int | None:
-        """The portion that it is computing."""
+        """The portion that is being computed."""
         return self._computing
 
     def _start(self) -> None:
@@ -246,7 +252,7 @@ class WorkerPlayer(PlayedProcess):
 
 
 class _Fetching:
-    """A worker gets what a `Begin` asks for, one vector after the other."""
+    """Fetches the vectors that a `Begin` needs, one after another."""
 
     def __init__(self, player: WorkerPlayer, task: FetchTask) -> None:
         self._player, self._begin = player, task.begin

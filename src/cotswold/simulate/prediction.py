@@ -1,7 +1,7 @@
-"""From a cluster, a network and a grid to the time, bytes and cost of an update.
+"""Predict the time, bytes and cost of an update from a cluster, a network and a grid.
 
-Knows: how programs, devices and links come together, what is reported. Does not know: recipes, how a network
-is cut, events.
+Knows: how programs, devices and links combine, the contents of a report. Does not know: recipes, how a
+network is divided, events.
 """
 
 from __future__ import annotations
@@ -22,36 +22,61 @@ MEGA = 1e6
 
 
 class Workload(Protocol):
-    """A network and a batch of which an update can be predicted."""
+    """A network and a batch whose update can be predicted."""
 
     @property
     def images(self) -> int:
-        """Pictures in the batch."""
+        """Batch size."""
         ...
 
     @property
     def parameters(self) -> int:
-        """Weights."""
+        """Number of weights."""
         ...
 
     @property
     def update_flops(self) -> int:
-        """FLOPs of an update, products alone."""
+        """FLOPs of the products of an update."""
         ...
 
     def programs(self, grid: Grid, speed: Speed) -> tuple[Program, ...]:
-        """What every rank of a grid does in an update."""
+        """Return the program of every rank of a grid for one update."""
         ...
 
     def rank_bytes(self, grid: Grid) -> int:
-        """Memory of the rank that needs most."""
+        """Return the memory in bytes of the rank that needs most."""
         ...
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """An update on a cluster. Seconds of ranks are means; ``compute``, ``exposed`` and ``imbalance`` add up
-    to ``seconds``."""
+    """The predicted update on a cluster.
+
+    Seconds are means over ranks; ``compute``, ``exposed`` and ``imbalance`` add up to ``seconds``.
+
+    Attributes:
+        cluster: Name of the cluster.
+        grid: The grid of ranks, such as "2x4".
+        ranks: Number of ranks.
+        hosts: Number of hosts.
+        seconds: Seconds of the update.
+        compute_seconds: Seconds of computation; ``operations`` has its parts.
+        exposed_seconds: Seconds of waiting for messages in flight.
+        imbalance_seconds: Seconds of waiting for slower ranks.
+        hidden_seconds: Seconds in which messages are in flight while their receiver computes.
+        operations: Seconds by operation.
+        images_per_second: Images per second.
+        flops: FLOPs of the update.
+        efficiency: FLOP/s as a fraction of the devices' peak.
+        wire_bytes: Bytes sent between ranks.
+        network_bytes: Bytes sent between hosts.
+        messages: Number of messages.
+        parameters: Number of weights.
+        rank_bytes: Memory in bytes of the rank that needs most.
+        fits: True if it has that much memory.
+        dollars_per_thousand_updates: Cost in US dollars on rented hosts; None without a price.
+        cents_per_mflops: US cents per sustained MFLOP/s on bought hosts; None without a price.
+    """
 
     cluster: str
     grid: str
@@ -59,45 +84,47 @@ class Prediction:
     hosts: int
     seconds: float
     compute_seconds: float
-    """Of which ``operations`` names the parts."""
     exposed_seconds: float
-    """Waiting for messages that are under way."""
     imbalance_seconds: float
-    """Waiting for slower ranks."""
     hidden_seconds: float
-    """Messages under way while their receiver computes."""
     operations: Mapping[str, float]
     images_per_second: float
     flops: int
     efficiency: float
-    """FLOP/s over the devices' peak."""
     wire_bytes: int
-    """Between ranks."""
     network_bytes: int
-    """Between hosts."""
     messages: int
     parameters: int
     rank_bytes: int
-    """Memory that the fullest rank needs."""
     fits: bool
-    """Whether it has that much."""
     dollars_per_thousand_updates: float | None
     cents_per_mflops: float | None
 
     @property
     def hidden_part(self) -> float | None:
-        """The part of communication that computation hides; None where there is none."""
+        """Fraction of communication that computation hides; None without communication."""
         whole = self.hidden_seconds + self.exposed_seconds
         return self.hidden_seconds / whole if whole else None
 
     def as_dict(self) -> dict[str, object]:
-        """Everything, for JSON."""
+        """Return all fields, for JSON."""
         return {**asdict(self), "hidden_part": self.hidden_part}
 
 
 def predict(cluster: Cluster, work: Workload, grid: Grid) -> Prediction:
-    """An update of a network on a grid of a cluster's devices. Raises ClusterError where links are
-    missing."""
+    """Predict an update of a network on a grid of a cluster's devices.
+
+    Args:
+        cluster: The cluster.
+        work: The network and its batch.
+        grid: The grid of ranks.
+
+    Returns:
+        The prediction.
+
+    Raises:
+        ClusterError: The cluster has no link that the grid needs.
+    """
     topology = Topology(cluster, grid.size)
     speed = Speed(cluster.device, topology.bandwidth, topology.crowd, topology.times)
     timeline = run_programs(work.programs(grid, speed), topology)
@@ -142,7 +169,7 @@ def _fits(cluster: Cluster, topology: Topology, rank_bytes: int) -> bool:
 
 
 def cost(cluster: Cluster, hosts: int, seconds: float, flops: int) -> tuple[float | None, float | None]:
-    """Dollars of a thousand times this where hosts are rented, cents per sustained MFLOP/s where bought."""
+    """Dollars for a thousand repetitions on rented hosts, and cents per sustained MFLOP/s on bought hosts."""
     rent, price = cluster.price.host_dollars_per_hour, cluster.price.host_dollars
     return (
         None if rent is None else 1000 * seconds / 3600 * rent * hosts,

@@ -1,6 +1,6 @@
-"""A process on a simulated network: it can be killed, stopped and woken, and does nothing meanwhile.
+"""A process on a simulated network, which can be killed, stopped and resumed.
 
-Knows: what waits for it while it is stopped. Does not know: what it does.
+Knows: actions that wait while it is stopped. Does not know: what it does.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from cotswold.wire import Send
 
 
 class PlayedProcess(ABC):
-    """What every player is that lives and dies by itself."""
+    """Base of nodes that can crash independently."""
 
     def __init__(self, network: Network, name: str) -> None:
         self.name, self.is_alive, self._network = name, True, network
         self._paused: list[Callable[[], None]] | None = None
-        """What waits while it is stopped."""
+        """Actions that wait while the process is stopped."""
 
     @property
     def is_paused(self) -> bool:
-        """Whether it is stopped."""
+        """True if the process is stopped."""
         return self._paused is not None
 
     def kill(self) -> None:
-        """The process is gone, whatever it did."""
+        """Kill the process, regardless of what it does."""
         self.is_alive = False
         del self._network.players[self.name]
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Stop the process (SIGSTOP)."""
         if self._paused is None:
             self._paused = []
 
     def go_on(self) -> None:
-        """SIGCONT."""
+        """Resume the process (SIGCONT)."""
         waiting, self._paused = self._paused or [], None
         for each in waiting:
             self._do(each)
@@ -53,7 +53,7 @@ class PlayedProcess(ABC):
 
     @abstractmethod
     def _look(self) -> None:
-        """Something has been done: what is next, or is it at its end?"""
+        """Continue after an action: begin the next task, or end."""
 
     def _send(self, sends: list[Send]) -> None:
         self._network.send(self.name, sends)

@@ -1,7 +1,7 @@
-"""From a file or a shipped name to a checked cluster.
+"""Read a cluster description from a file or a shipped name.
 
-Knows: the order of checks. Does not know: what a valid cluster is (cluster), nor how its
-mistakes are worded (recipe.error_messages).
+Knows: the order of checks. Does not know: what a valid cluster is (cluster), how errors are worded
+(recipe.error_messages).
 """
 
 from __future__ import annotations
@@ -21,20 +21,38 @@ _FILES = ShippedFiles("cotswold.simulate", "cluster", ClusterError)
 
 
 def shipped_clusters() -> list[str]:
-    """Names of the clusters that come with Cotswold."""
+    """Return the names of the clusters that come with Cotswold."""
     return _FILES.names()
 
 
 def load_cluster(where: str | Path) -> Cluster:
-    """The cluster in a TOML file, or the shipped one of that name.
+    """Read a cluster from a TOML file, or the shipped cluster of that name.
 
-    Raises ClusterError for a missing file, a mistake in TOML, an unknown key, a value of the wrong kind.
+    Args:
+        where: Path of a file, or name of a shipped cluster.
+
+    Returns:
+        The cluster.
+
+    Raises:
+        ClusterError: The file is missing, is not TOML, or has an unknown key or an invalid value.
     """
     return parse_cluster(*_FILES.text(where))
 
 
 def parse_cluster(text: str, origin: str = "cluster") -> Cluster:
-    """The cluster in a TOML text; ``origin`` names it in errors. See :func:`load_cluster`."""
+    """Parse a cluster from a TOML text.
+
+    Args:
+        text: The text.
+        origin: Name of the text in errors.
+
+    Returns:
+        The cluster.
+
+    Raises:
+        ClusterError: The text is not TOML, or has an unknown key or an invalid value.
+    """
     try:
         return Cluster.model_validate(limits.toml(text))
     except ValidationError as error:
@@ -42,4 +60,4 @@ def parse_cluster(text: str, origin: str = "cluster") -> Cluster:
     except TOMLDecodeError as error:
         raise ClusterError(f"{origin} is not TOML: {limits.shortened(str(error), 300)}") from error
     except ValueError as error:
-        raise ClusterError(f"{origin} is no cluster: {limits.shortened(str(error), 300)}") from error
+        raise ClusterError(f"{origin} is not a valid cluster: {limits.shortened(str(error), 300)}") from error

@@ -1,9 +1,8 @@
-"""Replicas, their coordinator and asynchronous servers on a simulated network.
+"""Simulated replicas, their coordinator, and asynchronous servers.
 
-Knows: the machines of `server`, speeds, deaths and pauses. Does not know: what is checked, real time.
+Knows: the state machines of `server`, speeds, crashes and pauses. Does not know: what is checked, real time.
 
-Vectors are lists of floats. A replica's gradient is a function of (samples, weights): whoever plays decides
-what.
+Vectors are lists of floats. The simulation defines a replica's gradient as a function of (samples, weights).
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from cotswold.wire import (
 )
 
 Gradient = Callable[[tuple[int, int], Sequence[float]], list[float]]
-"""Of the samples at these places, at these weights."""
+"""Returns the gradient of the samples in a range, at given weights."""
 TICK_SECONDS = 0.1
 
 
 class UpdatesPlayer:
-    """The asynchronous half of a server, which finds time for its queue every so many seconds."""
+    """The asynchronous half of a server, which processes its queue at a fixed interval."""
 
     def __init__(self, network: Network, updates: Updates[list[float]], name: str, seconds: float) -> None:
         self.name, self.updates = name, updates
@@ -51,7 +50,7 @@ class UpdatesPlayer:
         self._drain()
 
     def receive(self, sender: str, message: Message) -> None:
-        """A message has come."""
+        """Receive a message."""
         self._network.send(self.name, self.updates.receive(sender, cast(ToUpdates, message)))
         self.most_waiting_bytes = max(self.most_waiting_bytes, self.updates.waiting)
 
@@ -71,7 +70,7 @@ class DispatcherPlayer:
         self._tick()
 
     def receive(self, sender: str, message: Message) -> None:
-        """A message has come."""
+        """Receive a message."""
         heard = cast(Join | Alive | Leave | Ordered, message)
         self._network.send(self.name, self.dispatcher.receive(sender, heard, self._network.loop.now))
 
@@ -82,24 +81,26 @@ class DispatcherPlayer:
 
 
 class RankPlayer:
-    """Another rank of a replica, with which it lives and dies."""
+    """Another rank of a replica, which is killed together with it."""
 
     def __init__(self, network: Network, replica: str, number: int) -> None:
         self.name, self.rank, self._network = name_of(replica, number), Rank(replica), network
         network.players[self.name] = self
 
     def receive(self, sender: str, message: Message) -> None:
-        """A message has come."""
+        """Receive a message."""
         self._network.send(self.name, self.rank.receive(sender, cast(ToRank, message)))
 
     def closed(self, closing: int, numbers: Mapping[int, object]) -> None:
-        """An accumulation is closed."""
+        """Store the values of a closed accumulation."""
         self._network.send(self.name, self.rank.closed(closing, numbers))
 
 
 class ReplicaPlayer(PlayedProcess):
-    """A replica process with a speed, which can be paused and killed; or several ranks, of which the first
-    can be paused, and which are killed together."""
+    """A replica process with a speed, which can be paused and killed.
+
+    With several ranks only the first can be paused, and all are killed together.
+    """
 
     def __init__(
         self,
@@ -113,7 +114,10 @@ class ReplicaPlayer(PlayedProcess):
         ranks: int = 1,
         begins: Callable[[StepTask], None] = lambda task: None,
     ) -> None:
-        """Each of ``ranks`` has every so many-th shard; ``begins`` is told of each step that begins."""
+        """Create the replica.
+
+        Rank r has every ``ranks``-th shard. ``begins`` is called with each step that begins.
+        """
         self._begins = begins
         super().__init__(network, join.name)
         self.replica = Replica(join, pace)
@@ -128,17 +132,17 @@ class ReplicaPlayer(PlayedProcess):
         self._tick()
 
     def receive(self, sender: str, message: Message) -> None:
-        """A message has come."""
+        """Receive a message."""
         self._do(lambda: self._hear(sender, message))
 
     def kill(self) -> None:
-        """All ranks are gone, whatever they did."""
+        """Kill all ranks, regardless of what they do."""
         super().kill()
         for each in self._others.values():
             del self._network.players[each.name]
 
     def leave(self) -> None:
-        """It is told to go, as by a spot notice."""
+        """Ask the replica to leave, as a spot notice does."""
         self._do(lambda: self._send(self.replica.leave("a spot notice")))
 
     def _hear(self, sender: str, message: Message) -> None:

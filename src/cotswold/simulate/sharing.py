@@ -1,4 +1,4 @@
-"""A device that several ranks share: each has an equal part of it, and messages may take some of its time.
+"""Processor sharing: ranks have equal parts of a device, and messages may take some of its time.
 
 Knows: virtual time of processor sharing. Does not know: what is computed, events.
 """
@@ -9,7 +9,7 @@ from math import inf
 
 
 class SharedDevice:
-    """Work in progress on one device; every method is given the present time."""
+    """Work in progress on one device; every method takes the current time."""
 
     def __init__(self) -> None:
         self._done: dict[int, float] = {}
@@ -17,30 +17,30 @@ class SharedDevice:
         self._at = 0.0
         self._taken: list[float] = []
         self.version = 0
-        """Changes whenever what was said of the next end no longer holds."""
+        """Version number, which changes whenever an earlier result of `next_end` becomes invalid."""
 
     def begin(self, now: float, rank: int, seconds: float) -> None:
-        """A rank begins to compute."""
+        """Begin a rank's computation."""
         self._move(now)
         self._done[rank] = self._virtual + seconds
 
     def end(self, now: float, rank: int) -> None:
-        """A rank is done."""
+        """End a rank's computation."""
         self._move(now)
         del self._done[rank]
 
     def take(self, now: float, left: float) -> None:
-        """A message begins that leaves the part ``left`` of the device to computation."""
+        """Begin a message that leaves the fraction ``left`` of the device to computation."""
         self._move(now)
         self._taken.append(left)
 
     def give_back(self, now: float, left: float) -> None:
-        """A message that left that part is through."""
+        """End a message that left that fraction."""
         self._move(now)
         self._taken.remove(left)
 
     def next_end(self) -> tuple[float, int] | None:
-        """When the next rank will be done, and which; None where nobody is about to be."""
+        """Return the time of the next end of work, and its rank; None if no rank is progressing."""
         if not self._done or not self._rate:
             return None
         rank = min(self._done, key=lambda each: self._done[each])
@@ -48,7 +48,7 @@ class SharedDevice:
 
     @property
     def _rate(self) -> float:
-        """Seconds of work that each rank gets done in a second."""
+        """Seconds of work that each rank completes per second."""
         return min(self._taken, default=1.0) / len(self._done) if self._done else inf
 
     def _move(self, now: float) -> None:

@@ -1,7 +1,7 @@
-"""A stack over a grid, whose operations are written down for every rank in the order of `mesh.stacks.step`.
+"""One stack over a grid, whose operations are recorded for every rank in the order of `mesh.stacks.step`.
 
-Knows: the bytes and FLOPs of each operation and exchange, from the plans by which a mesh moves them. Does not
-know: other stacks but the one below, time that passes, hosts.
+Knows: the bytes and FLOPs of each operation and exchange, from the plans of a mesh. Does not know: other
+stacks except the one below, passing time, hosts.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from cotswold.simulate.device import RateShape, Speed
 
 
 def weights(part: StackPartition, rank: int) -> int:
-    """Filter weights of a rank."""
+    """Number of filter weights of a rank."""
     layer = part.layer(rank)
     return layer.parameters if layer is not None else 0
 
 
 def batch_points(part: StackPartition, rank: int) -> int:
-    """Values of the input that a rank holds, of one image."""
+    """Number of input values of one image that a rank holds."""
     return part.windows[rank].size * part.geometry.input.channels
 
 
 def maps_points(part: StackPartition, rank: int) -> int:
-    """Values of one image that a step holds beside: two windows, two maps of responses, three of pooling
-    units."""
+    """Number of further values of one image that a step holds.
+
+    They are two windows, two maps of responses, three of pooling units.
+    """
     window = part.windows[rank].size * part.geometry.input.channels
     responses = part.pooling.reads[rank].size + part.responses.box(rank).size
     pooled = 3 * part.normalisation.reads[rank].size
@@ -39,7 +41,7 @@ def maps_points(part: StackPartition, rank: int) -> int:
 
 @dataclass(frozen=True)
 class StackPart:
-    """One stack on a grid, which writes its operations into the script."""
+    """One stack on a grid, which records its operations in the script."""
 
     cut: StackPartition
     images: int
@@ -54,12 +56,12 @@ class StackPart:
 
     @cached_property
     def shape(self) -> RateShape:
-        """By which rates are looked up."""
+        """Key of its rates."""
         return RateShape(self.layer.fan_in, self.layer.neurons, self.images)
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of a pixel of the input map, all images."""
+        """Bytes of a pixel of the input map, for all images."""
         return self.layer.input.channels * self.images * self.value_bytes
 
     @property
@@ -70,12 +72,12 @@ class StackPart:
     # -- exchanges: packed by the sender, unpacked by the receiver
 
     def post(self, what: str, plan: ExchangePlan, point_bytes: int) -> PendingExchange:
-        """Pack and send."""
+        """Record packing and sending."""
         self._pass("pack", [2.0 * point_bytes * _points(plan.sends(rank)) for rank in self.script.ranks])
         return self.script.post(what, plan, point_bytes)
 
     def wait(self, pending: PendingExchange) -> None:
-        """Wait and unpack."""
+        """Record waiting and unpacking."""
         self.script.wait(pending)
         received = [_points(pending.plan.receives(rank)) for rank in self.script.ranks]
         self._pass("pack", [2.0 * pending.point_bytes * each for each in received])
@@ -84,7 +86,7 @@ class StackPart:
 
     @cached_property
     def held(self) -> tuple[int, ...]:
-        """Bytes that a rank works on in a product: its filters, its window, its responses."""
+        """Working set in bytes of a rank's product: its filters, its window, its responses."""
         return tuple(
             weights(self.cut, rank) * self.value_bytes
             + self.cut.windows[rank].size * self.input_bytes
@@ -93,7 +95,7 @@ class StackPart:
         )
 
     def product(self, operation: Product, flops: Sequence[int]) -> None:
-        """A product, of which every rank does so many FLOPs; what it moves shrinks with them."""
+        """Record a product with these FLOPs per rank; the moved bytes are proportional to them."""
         self.script.work(
             operation,
             [
@@ -112,7 +114,7 @@ class StackPart:
         return self._flops(self.cut.blocks.box)
 
     def inner_flops(self, here: Sequence[Box]) -> list[int]:
-        """FLOPs of a product over those blocks whose windows lie within what a rank has."""
+        """FLOPs of a product over those blocks whose windows are inside a rank's own box."""
         return self._flops(lambda rank: self.layer.within(here[rank]).intersect(self.cut.blocks.box(rank)))
 
     @cached_property
@@ -134,7 +136,7 @@ class StackPart:
         )
 
     def units(self, operation: Passing, responses: float, pooled: float, outputs: float = 0.0) -> None:
-        """Pass so many times over a rank's responses, pooling units and outputs."""
+        """Record passes over a rank's responses, pooling units and outputs."""
         self._pass(
             operation,
             [
@@ -149,15 +151,14 @@ class StackPart:
         )
 
     def pixels(self, operation: Passing, passes: float) -> None:
-        """Pass so many times over a rank's own pixels of the input map."""
+        """Record passes over a rank's own pixels of the input map."""
         own = [self.cut.input.box(rank).size for rank in self.script.ranks]
         self._pass(operation, [passes * self.input_bytes * points for points in own])
 
     # -- a forward pass, a step: the order of `mesh.stacks.step`
 
     def responses(self, below: StackPart | None) -> None:
-        """Wx. What the stack below computed elsewhere arrives meanwhile; pictures come from a rank's own
-        store."""
+        """Record Wx, overlapped with the exchange of the map below; images come from a rank's own store."""
         if below is None:
             self.product("Wx", self.all_flops)
         else:
@@ -168,14 +169,14 @@ class StackPart:
         self.units("maps", responses=2, pooled=0)
 
     def fetched_product(self, pending: PendingExchange, here: Sequence[Box]) -> None:
-        """Wx of the blocks that see nothing but what is here, and of the others when the rest has come."""
+        """Record Wx of the blocks that only see local pixels, and of the others after the exchange."""
         inner = self.inner_flops(here)
         self.product("Wx", inner)
         self.wait(pending)
         self.product("Wx", [a - b for a, b in zip(self.all_flops, inner, strict=True)])
 
     def forward(self, below: StackPart | None) -> None:
-        """The stack's output."""
+        """Record the forward pass."""
         self.responses(below)
         self.wait(self.post("pooling", self.cut.pooling, self.unit_bytes))
         self.units("pool", responses=1, pooled=1)
@@ -184,7 +185,7 @@ class StackPart:
             self.units("norm", responses=0, pooled=3, outputs=3)
 
     def step(self, below: StackPart | None, *, upstream: bool, descend: bool) -> None:
-        """Objective, gradient and step, with the gradient of the stacks above, and on to the one below."""
+        """Record objective, gradient and step, with the gradients from above and to below."""
         self.responses(below)
         pooling = self.post("pooling", self.cut.pooling, self.unit_bytes)
         self.decode("decoded")
@@ -202,9 +203,9 @@ class StackPart:
         slopes = self.post("slopes", self.cut.pooling.adjoint, self.unit_bytes)
         self.fetched_product(residual, self.cut.input.boxes)
         self.wait(slopes)
-        self.units("maps", responses=5, pooled=0)  # over the norms, slopes added
+        self.units("maps", responses=5, pooled=0)  # over the norms, with slopes added
         if descend:
-            assert below is not None, "the lowest stack has nobody to hand its gradient to"
+            assert below is not None, "the lowest stack has no stack below for its gradient"
             self.decode("gradient")
             self.pixels("maps", 6)
             descent = ExchangePlan(self.cut.input.boxes, below.cut.output.boxes)
@@ -214,7 +215,7 @@ class StackPart:
         self._pass("update", [passes * weights(self.cut, rank) for rank in self.script.ranks])
 
     def decode(self, what: str) -> None:
-        """W'z: first the pixels of others, whose sums then travel."""
+        """Record W'z: first the pixels of other ranks, whose sums are sent during the rest."""
         own = self.own_pixel_flops
         self.units("maps", responses=2, pooled=0)
         self.product("W'x", [a - b for a, b in zip(self.all_flops, own, strict=True)])
@@ -228,7 +229,7 @@ def _points(transfers: Sequence[Transfer]) -> int:
 
 
 def _overlap(layer: BlockLocal, blocks: Box, pixels: Box) -> int:
-    """Pairs of a block and one of these pixels that it sees."""
+    """Number of pairs of a block and one of these pixels that it sees."""
     axes = (layer.y, layer.input.height), (layer.x, layer.input.width)
     counts = []
     for axis, (window, extent) in enumerate(axes):

@@ -1,7 +1,6 @@
-"""The update of a network of stacks over a grid, action by action (Coates et al. 2013, sections 4.2 and 5.1).
+"""The update of a network of stacks over a grid (Coates et al. 2013, sections 4.2 and 5.1).
 
-Knows: in which order stacks are computed, what they hold. Does not know: the operations of one stack, time
-that passes, hosts.
+Knows: the order of stacks, their memory. Does not know: the operations of one stack, passing time, hosts.
 """
 
 from __future__ import annotations
@@ -15,12 +14,19 @@ from cotswold.simulate.device import Speed
 from cotswold.simulate.stack_part import StackPart, batch_points, maps_points, weights
 
 SCALARS_BYTES = 4 * 8
-"""What a step reduces over all ranks: overlap, energy, squared error, penalty."""
+"""Bytes that a step reduces over all ranks: overlap, energy, squared error, penalty."""
 
 
 @dataclass(frozen=True)
 class StackWork:
-    """Stacks from the input upwards, a batch, how they learn: `greedy`, the top one moves; `joint`, all."""
+    """An update of a network of stacks.
+
+    Args:
+        stacks: The stacks, from the input upwards.
+        images: Batch size.
+        strategy: `greedy`: only the top stack learns; `joint`: all learn.
+        value_bytes: Bytes of a value.
+    """
 
     stacks: tuple[StackGeometry, ...]
     images: int
@@ -29,19 +35,24 @@ class StackWork:
 
     @property
     def parameters(self) -> int:
-        """Filter weights of all stacks."""
+        """Number of filter weights of all stacks."""
         return sum(stack.filters.parameters for stack in self.stacks)
 
     @property
     def update_flops(self) -> int:
-        """FLOPs of an update, products alone."""
+        """FLOPs of the products of an update."""
         products = [stack.filters.product_flops for stack in self.stacks]
         if self.strategy == "greedy":
             return self.images * (sum(products[:-1]) + 5 * products[-1])
         return self.images * (sum(products[:-1]) + 5 * sum(products) + sum(products[1:]))
 
     def programs(self, grid: Grid, speed: Speed) -> tuple[Program, ...]:
-        """What every rank of a grid does in an update."""
+        """Return the program of every rank of a grid for one update.
+
+        Args:
+            grid: Grid of ranks.
+            speed: Device of a rank.
+        """
         script = Script(grid.size)
         parts = [
             StackPart(StackPartition(stack, grid), self.images, self.value_bytes, speed, script)
@@ -58,7 +69,11 @@ class StackWork:
         return script.programs
 
     def rank_bytes(self, grid: Grid) -> int:
-        """Memory of the rank that needs most: filters, momentum of what learns, the maps of one stack."""
+        """Return the memory in bytes of the rank that needs most: filters, momentum, the maps of one stack.
+
+        Args:
+            grid: Grid of ranks.
+        """
         parts = [StackPartition(stack, grid) for stack in self.stacks]
         learns = [self.strategy == "joint" or part is parts[-1] for part in parts]
         needed = []

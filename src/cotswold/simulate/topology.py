@@ -1,6 +1,6 @@
-"""Which ports a message passes from rank to rank.
+"""Ports that a message passes between two ranks.
 
-Knows: hosts, cards, switches, which rank stands where. Does not know: when a message is sent, its size.
+Knows: hosts, cards, switches, the place of each rank. Does not know: when a message is sent, its size.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from cotswold.errors import ClusterError
 from cotswold.simulate.cluster import Cluster, Link
 
 BITS = 1e9 / 8
-"""Bytes a second of a Gbit/s."""
+"""Bytes per second of one Gbit/s."""
 
 
 @dataclass(frozen=True)
 class Port:
-    """Where messages queue in one direction: one after another, at the port's rate."""
+    """A queue of messages in one direction, which leave one after another at the port's rate."""
 
     place: tuple[str, int]
     bytes_a_second: float
@@ -26,79 +26,82 @@ class Port:
 
 @dataclass(frozen=True)
 class Route:
-    """The ports from one rank to another, the seconds to the first byte, and the part of the time in which
-    the devices at either end can compute."""
+    """The ports from one rank to another, with the latency in seconds to the first byte.
+
+    ``offload`` is the fraction of the time in which the devices at both ends can compute.
+    """
 
     ports: tuple[Port, ...]
     latency: float
     offload: float
 
     def seconds(self, bytes_: int) -> float:
-        """How long a message takes if it meets no other."""
+        """Return the seconds of a message of ``bytes_`` without contention."""
         return self.latency + bytes_ / min(port.bytes_a_second for port in self.ports)
 
 
 class Topology:
-    """Ranks on a cluster: host after host is filled, device after device. More ranks than devices share."""
+    """Ranks on a cluster, which fill host after host, device after device.
+
+    More ranks than devices share the devices.
+    """
 
     def __init__(self, cluster: Cluster, ranks: int) -> None:
         if ranks < 1:
-            raise ClusterError(f"there must be at least one rank, not {ranks}")
+            raise ClusterError(f"ranks must be at least 1, got {ranks}")
         self.cluster, self.ranks = cluster, ranks
         self._routes: dict[tuple[int, int], Route] = {}
         if ranks > 1 and cluster.inside is None and (cluster.devices > 1 or cluster.size < ranks):
-            raise ClusterError(
-                f"{cluster.name} has no [inside] link for several ranks on a host; give it one"
-            )
+            raise ClusterError(f"{cluster.name} has no [inside] link for several ranks on a host; add one")
 
     def device(self, rank: int) -> int:
-        """The device that a rank computes on."""
+        """Return the device of a rank."""
         return rank if self.ranks <= self.cluster.size else rank * self.cluster.size // self.ranks
 
     def host(self, rank: int) -> int:
-        """The host of a rank."""
+        """Return the host of a rank."""
         return self.device(rank) // self.cluster.devices
 
     @cached_property
     def hosts(self) -> int:
-        """Hosts that have ranks."""
+        """Number of hosts that have ranks."""
         return len({self.host(rank) for rank in range(self.ranks)})
 
     @cached_property
     def ranks_on_host(self) -> int:
-        """Ranks on the fullest host."""
+        """Number of ranks on the fullest host."""
         return max(Counter(self.host(rank) for rank in range(self.ranks)).values())
 
     @property
     def cores(self) -> int:
-        """Devices that a rank has to itself."""
+        """Number of devices of a rank."""
         several = self.cluster.threads is not None and self.ranks_on_host < self.cluster.devices
         return self.cluster.devices // self.ranks_on_host if several else 1
 
     @property
     def busiest(self) -> int:
-        """Devices that compute on the fullest host."""
+        """Number of devices that compute on the fullest host."""
         return min(self.cluster.devices, self.ranks_on_host * self.cores)
 
     @property
     def times(self) -> float:
-        """How many times as fast as one device a rank is."""
+        """Speedup of a rank over one device."""
         return 1.0 + (self.cores - 1) * (self.cluster.threads or 0.0)
 
     @property
     def crowd(self) -> float:
-        """From 0, one device of a host computes, to 1, all do."""
+        """Contention from 0 (one device of a host computes) to 1 (all do)."""
         return (self.busiest - 1) / (self.cluster.devices - 1) if self.cluster.devices > 1 else 0.0
 
     @property
     def bandwidth(self) -> float:
-        """GB/s of memory of a device while all devices of its host compute."""
+        """Memory bandwidth in GB/s of a device while all devices of its host compute."""
         own, shared = self.cluster.device.bandwidth, self.cluster.host_bandwidth
         whole = self.times * own
         return whole if shared is None else min(whole, shared / min(self.ranks_on_host, self.cluster.devices))
 
     def route(self, source: int, target: int) -> Route:
-        """The way from one rank to another."""
+        """Return the route from one rank to another."""
         key = source, target
         if key not in self._routes:
             self._routes[key] = self._found(source, target)
@@ -125,7 +128,7 @@ class Topology:
         return Route(ways, latency * 1e-6, link.offload)
 
     def _card(self, host: int, other: int) -> int:
-        """The number of the card by which a host reaches another; within a group it is that to the next."""
+        """Number of the card by which a host reaches another; within a group, the card to the next group."""
         groups = self.cluster.groups
         if groups is None:
             return host
@@ -135,5 +138,5 @@ class Topology:
 
 
 def _there(link: Link | None) -> Link:
-    assert link is not None, "the schema wants a link wherever there is somebody to join"
+    assert link is not None, "the schema requires a link wherever there are several devices or hosts"
     return link

@@ -1,6 +1,6 @@
-"""What an update of a recipe has to do: its stacks, or its layers.
+"""The work of a recipe's update: its stacks, or its layers.
 
-Knows: recipes, and the work that each strategy makes of one. Does not know: clusters, grids.
+Knows: recipes, and the work of each strategy. Does not know: clusters, grids.
 """
 
 from __future__ import annotations
@@ -15,11 +15,21 @@ from cotswold.simulate.layers import LayerGeometry, LayerWork
 from cotswold.simulate.stacks import StackWork
 
 CLASSES = 10
-"""Outputs of a supervised recipe: only its data tell how many there are."""
+"""Number of outputs assumed for a supervised recipe; only its data has the true number."""
 
 
 def stages(recipe: Recipe) -> Sequence[StackWork | LayerWork]:
-    """The updates of a recipe: one a stack for `greedy`, those below computed forward; one otherwise."""
+    """Return the updates of a recipe.
+
+    Args:
+        recipe: The recipe.
+
+    Returns:
+        For `greedy` one update per stack, with the stacks below computed forward; otherwise one update.
+
+    Raises:
+        ClusterError: The recipe has a module in Python, or builds on a run.
+    """
     if recipe.training.strategy != "greedy":
         return [workload(recipe)]
     work = stack_work(recipe)
@@ -27,29 +37,39 @@ def stages(recipe: Recipe) -> Sequence[StackWork | LayerWork]:
 
 
 def workload(recipe: Recipe) -> StackWork | LayerWork:
-    """An update of all stacks of a recipe (for `greedy` of the last, those below forward), or all layers."""
+    """Return the update of a recipe: of all stacks (for `greedy` of the last), or of all layers.
+
+    Args:
+        recipe: The recipe.
+
+    Raises:
+        ClusterError: The recipe has a module in Python, or builds on a run.
+    """
     return stack_work(recipe) if recipe.trains_stacks else layer_work(recipe)
 
 
 def stack_work(recipe: Recipe) -> StackWork:
-    """An update of a recipe of stacks; raises ClusterError for others."""
+    """Return the update of a recipe of stacks; ClusterError for others."""
     strategy = recipe.training.strategy
     if strategy == "supervised" or strategy == "batch" or strategy == "downpour":
-        raise ClusterError(f"{recipe.name} is {strategy}; this takes recipes of stacks, greedy or joint")
+        raise ClusterError(
+            f"{recipe.name} has strategy {strategy}; a recipe of stacks, greedy or joint, is needed"
+        )
     return StackWork(tuple(recipe.stack_geometries()), recipe.training.batch_size, strategy)
 
 
 def layer_work(recipe: Recipe, classes: int = CLASSES) -> LayerWork:
-    """An update of a supervised recipe with so many classes; raises ClusterError where it stands on a run.
+    """Return the update of a supervised recipe with this number of classes.
 
-    Pointwise layers and normalisation, which cost little, are left out.
+    Pointwise layers and normalisation are omitted because they cost little. Raises ClusterError for a recipe
+    that builds on a run, or has a module in Python.
     """
     if recipe.network.start is not None:
         raise ClusterError(
-            f"{recipe.name} stands on the stacks of a run, which simulate does not open; name a grid instead"
+            f"{recipe.name} builds on the stacks of a run, which simulate does not open; name a grid instead"
         )
     if recipe.network.module is not None:
-        raise ClusterError(f"{recipe.name} is of a module in Python, which simulate does not see")
+        raise ClusterError(f"{recipe.name} has a module in Python, which simulate cannot analyse")
     below, layers = recipe.input, []
     for entry in [*recipe.network.layers, schema.Linear(type="linear", features=classes)]:
         found = _layer(entry, below)

@@ -1,7 +1,7 @@
-"""What tests may use, those of other packages too.
+"""Tools for tests, also those of other packages.
 
-Several hosts on one machine with links that are cut and disks that fill, an etcd on them, slow and stopped
-processes, contracts that implementations pass.
+Several hosts on one machine with cuttable links and small disks, an etcd on them, slow and stopped processes,
+and contract tests that every implementation of an interface must pass.
 """
 
 from __future__ import annotations

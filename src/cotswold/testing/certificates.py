@@ -1,6 +1,6 @@
-"""An authority that lives for a test, and certificates that it has signed.
+"""A temporary certificate authority for tests, and certificates that it signs.
 
-Knows: the program `openssl`. Does not know: who shows a certificate to whom.
+Knows: the program `openssl`. Does not know: the use of the certificates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ _TIMEOUT_SECONDS = 30
 
 @dataclass(frozen=True)
 class Certificate:
-    """Files in PEM."""
+    """A signed certificate as PEM files.
+
+    Attributes:
+        authority: Certificate of the authority.
+        certificate: The certificate.
+        key: Its private key.
+    """
 
     authority: Path
     certificate: Path
@@ -28,7 +34,14 @@ class Certificate:
 
 
 class Authority:
-    """It signs certificates in a folder of its own; raises MachineError without openssl."""
+    """A certificate authority in a new folder.
+
+    Args:
+        folder: Folder to create for its files.
+
+    Raises:
+        MachineError: openssl is not installed or fails.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -39,7 +52,18 @@ class Authority:
         )
 
     def signed(self, name: str, addresses: Sequence[str]) -> Certificate:
-        """A certificate of ``name`` for so many addresses, to be shown as a server and as a client."""
+        """Sign a certificate for servers and clients.
+
+        Args:
+            name: Common name, also used for the file names.
+            addresses: IP addresses for which the certificate is valid.
+
+        Returns:
+            The files of the certificate.
+
+        Raises:
+            MachineError: openssl fails.
+        """
         names = self._folder / f"{name}-names"
         names.write_text("subjectAltName=" + ",".join(f"IP:{address}" for address in addresses) + "\n")
         self._run(
@@ -57,7 +81,7 @@ class Authority:
     def _run(self, *words: str) -> None:
         program = shutil.which("openssl")
         if program is None:
-            raise MachineError("certificates are made by openssl, which is not installed; install openssl")
+            raise MachineError("certificates are created by openssl, which is not installed; install openssl")
         done = subprocess.run(
             [program, *words],
             cwd=self._folder,
@@ -68,5 +92,5 @@ class Authority:
         )
         if done.returncode:
             raise MachineError(
-                f"openssl cannot make a certificate: {' '.join(done.stderr.split())[-300:]}; update it"
+                f"openssl cannot create a certificate: {' '.join(done.stderr.split())[-300:]}; update it"
             )

@@ -1,9 +1,9 @@
-"""An etcd whose members stand on hosts that are namespaces: started, killed, started again.
+"""An etcd cluster whose members run on simulated hosts, and can be started, killed and restarted.
 
-Knows: the program `etcd`, its options, where it says whether it is well. Does not know: what is kept there.
+Knows: the program `etcd`, its options, its health endpoint. Does not know: the stored keys.
 
-A member is what a package of a distribution would run: it keeps its data in a folder, and whoever kills it
-starts it again with the same words.
+A member is what a distribution's package would run: it keeps its data in a folder, and a restart after a kill
+uses the same arguments.
 """
 
 from __future__ import annotations
@@ -33,21 +33,30 @@ _LOG = "etcd.log"
 
 @dataclass(frozen=True)
 class EtcdPlan:
-    """Where members stand; the first of each is that of the first member."""
+    """Placement of the members of an etcd cluster.
+
+    Attributes:
+        hosts: Number of the host of each member.
+        folders: Folder of each member for its data and log.
+        network: Number of the interface by which members are reached.
+        certificates: Certificates by host number, for members and clients; without them nothing is encrypted.
+    """
 
     hosts: Sequence[int]
     folders: Sequence[Path]
-    """A folder of its own for each, for its data and what it prints."""
     network: int = 0
-    """The interface by which they are reached."""
     certificates: Mapping[int, Certificate] = field(default_factory=dict)
-    """By host, for members and for whoever asks them; without, nothing is encrypted."""
 
 
 class EtcdHosts:
-    """The members; use in a `with` statement, which starts them, and kills them at its end.
+    """An etcd cluster for a `with` block, which starts the members and kills them at the end.
 
-    Raises MachineError where etcd is not installed or does not answer.
+    Args:
+        hosts: The hosts.
+        plan: Placement of the members.
+
+    Raises:
+        MachineError: etcd is not installed or does not answer.
     """
 
     def __init__(self, hosts: Hosts, plan: EtcdPlan) -> None:
@@ -70,17 +79,28 @@ class EtcdHosts:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Where each is asked, HOST:PORT."""
+        """Client addresses (HOST:PORT) of the members."""
         return tuple(f"{self._address(at)}:{CLIENT_PORT}" for at in range(len(self._plan.hosts)))
 
     def pid(self, at: int) -> int | None:
-        """That of a member that runs."""
+        """Return the process id of a member; None if it does not run.
+
+        Args:
+            at: Number of the member, from 0.
+        """
         process = self._processes[at]
         return None if process is None or process.poll() is not None else process.pid
 
     def start(self, at: int) -> None:
-        """Start a member that does not run; it goes on with the data that it has."""
-        assert self.pid(at) is None, "it runs"
+        """Start a member that does not run; it continues with its existing data.
+
+        Args:
+            at: Number of the member, from 0.
+
+        Raises:
+            MachineError: etcd is not installed.
+        """
+        assert self.pid(at) is None, "the member is already running"
         program = shutil.which("etcd")
         if program is None:
             raise MachineError("etcd is not installed; install it (Debian's etcd-server)")
@@ -92,19 +112,27 @@ class EtcdHosts:
         )
 
     def kill(self, at: int) -> None:
-        """End a member as a failure of power does."""
+        """Kill a member as a power failure does.
+
+        Args:
+            at: Number of the member, from 0.
+        """
         process = self._processes[at]
         if process is not None:
             process.kill()
             process.wait(START_SECONDS)
 
     def close(self) -> None:
-        """Kill all."""
+        """Kill all members."""
         for at in range(len(self._processes)):
             self.kill(at)
 
     def is_well(self, at: int) -> bool:
-        """Whether a member answers, and knows a leader."""
+        """Return True if a member answers and knows a leader.
+
+        Args:
+            at: Number of the member, from 0.
+        """
         host, connection = self._plan.hosts[at], self._connection(at)
         try:
             with self._hosts.entered(host):
@@ -116,7 +144,14 @@ class EtcdHosts:
             connection.close()
 
     def wait(self, seconds: float = START_SECONDS) -> None:
-        """Wait until all members are well; raises MachineError that names one that is not."""
+        """Wait until all members are healthy.
+
+        Args:
+            seconds: Maximum time to wait.
+
+        Raises:
+            MachineError: A member has ended, or does not answer in time; the message names it.
+        """
         deadline = time.monotonic() + seconds
         for at, folder in enumerate(self._plan.folders):
             while not self.is_well(at):

@@ -1,11 +1,12 @@
-"""Several hosts on one machine: network namespaces joined by a switch, over links of a given rate.
+"""Simulated hosts on one machine: network namespaces joined by a switch, over links of a given rate.
 
-Knows: names, addresses, links, counters of interfaces. Does not know: what the programs on a host do.
+Knows: names, addresses, links, counters of interfaces. Does not know: programs on a host.
 
-Every host is a namespace with one or several interfaces; a further namespace has a bridge for each of these,
-a switch, to which all are wired by veth pairs. The machine's own interfaces, routes and addresses are never
-touched. A link is as fast both ways: a token bucket stands before either end. What is cut goes to a card that
-no host has, and that the switch keeps to itself. Needs root, Linux, and Debian's package iproute2.
+Every host is a namespace with one or several interfaces. Another namespace, the switch, has a bridge for each
+of these interfaces; veth pairs wire all hosts to it. The machine's own interfaces, routes and addresses stay
+untouched. A link has the same rate in both directions: a token bucket shapes each end. Traffic on a cut link
+goes to a MAC address that no host has, and that the switch drops. Needs root, Linux, and Debian's package
+iproute2.
 """
 
 from __future__ import annotations
@@ -36,34 +37,44 @@ from cotswold.testing.namespaces import (
 )
 
 Rate = str
-"""Bits a second as `tc` has them: a number and ``mbit`` or ``gbit`` (10⁶, 10⁹), such as ``"100mbit"``."""
+"""Bits per second in `tc`'s notation, such as ``"100mbit"``; units are ``mbit`` (10⁶) and ``gbit`` (10⁹)."""
 
 INTERFACE = "eth0"
-"""The name of a host's first interface."""
+"""Name of a host's first interface."""
 HOSTS_MOST = 200
 INTERFACES_MOST = 16
 HEADER_BYTES = 14 + 20 + 32
-"""Of a packet: Ethernet's, IP's, and TCP's with its time stamps."""
+"""Bytes of a packet's headers: Ethernet's, IP's, and TCP's with timestamps."""
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(mbit|gbit)")
 _BRIDGE = "switch"
 _SETTLING_SECONDS = 0.05
 _SETTLING_MOST = 100
 _BURST_BYTES_PER_GBIT = 128 << 10
 _BURST_BYTES_LEAST, _BURST_BYTES_MOST = 16 << 10, 256 << 10
-"""What may pass at once: a millisecond's worth, and much less than a message, or messages would pass
-unshaped. From 1 gbit on two of the 64 KiB that the kernel hands over in one go; below, it cuts them."""
+"""Burst of the token bucket in bytes.
+
+A millisecond's worth, and much less than a message, which would pass unshaped otherwise. From 1 gbit on it
+holds two of the 64 KiB that the kernel sends at once; below, the kernel splits them.
+"""
 _QUEUE_BYTES = 64 << 20
-"""More than any connection has under way, so that nothing is dropped and sent again."""
+"""Bytes of the queue: more than any connection has in flight, so that nothing is dropped and sent again."""
 _SERIAL = itertools.count()
 _OUTSIDE = ("192.0.2.1", "8.8.8.8")
-"""Addresses whose routes are asked for: by Cotswold, and by Ray."""
+"""Addresses whose routes programs look up: Cotswold the first, Ray the second."""
 _NOBODY = "02:00:00:00:ff:ff"
-"""A card that no host has."""
+"""A MAC address that no host has."""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What an interface has sent and received, Ethernet's headers included."""
+    """Counts of an interface, including Ethernet headers.
+
+    Attributes:
+        sent_bytes: Bytes sent.
+        sent_packets: Packets sent.
+        received_bytes: Bytes received.
+        received_packets: Packets received.
+    """
 
     sent_bytes: int
     sent_packets: int
@@ -71,24 +82,38 @@ class Traffic:
     received_packets: int
 
     def since(self, before: Traffic) -> Traffic:
-        """What has passed since an earlier count."""
+        """Return the traffic since an earlier count.
+
+        Args:
+            before: The earlier count.
+        """
         return Traffic(
             *(now - then for now, then in zip(vars(self).values(), vars(before).values(), strict=True))
         )
 
 
 class Hosts:
-    """``count`` hosts whose links have a rate, None for as fast as the machine is; use in a `with` statement.
+    """Simulated hosts for a `with` block.
 
-    Each host has ``interfaces``, eth0, eth1 and so on; those of a number are a network of their own.
-    Raises UserError for counts or a rate that are none, MachineError where namespaces cannot be made.
+    Each host has interfaces eth0, eth1 and so on; interfaces of equal number form a separate network.
+
+    Args:
+        count: Number of hosts, 1 to 200.
+        rate: Rate of every link (default: as fast as the machine).
+        interfaces: Number of interfaces of each host, 1 to 16.
+
+    Raises:
+        UserError: An argument is out of range.
+        MachineError: Namespaces cannot be created; see `why_not`.
     """
 
     def __init__(self, count: int, rate: Rate | None = None, *, interfaces: int = 1) -> None:
         if not 1 <= count <= HOSTS_MOST:
-            raise UserError(f"{count} hosts cannot be made here; ask for 1 to {HOSTS_MOST}")
+            raise UserError(f"{count} hosts were requested; count must be 1 to {HOSTS_MOST}")
         if not 1 <= interfaces <= INTERFACES_MOST:
-            raise UserError(f"a host cannot have {interfaces} interfaces; ask for 1 to {INTERFACES_MOST}")
+            raise UserError(
+                f"{interfaces} interfaces were requested; interfaces must be 1 to {INTERFACES_MOST}"
+            )
         self.count, self.rate, self.interfaces = count, rate, interfaces
         self._bucket = None if rate is None else _bucket(rate)
         stem = f"{PREFIX}-{os.getpid()}-{next(_SERIAL)}"
@@ -111,19 +136,32 @@ class Hosts:
         self._remove()
 
     def address(self, host: int, interface: int = 0) -> str:
-        """The address of a host's interface."""
+        """Return the IPv4 address of a host's interface.
+
+        Args:
+            host: Number of the host, from 0.
+            interface: Number of the interface, from 0.
+        """
         return f"10.97.{interface}.{host + 1}"
 
     def words(self, host: int) -> Sequence[str]:
-        """What to write before a command so that it runs on a host."""
+        """Return the words to put before a command so that it runs on a host.
+
+        Args:
+            host: Number of the host, from 0.
+        """
         return ("ip", "netns", "exec", self._names[host])
 
     def traffic(self) -> list[Traffic]:
-        """What each host has sent and received so far, over all its interfaces."""
+        """Return the traffic of each host so far, summed over its interfaces."""
         return [_sum(self.traffic_of(host)) for host in range(self.count)]
 
     def traffic_of(self, host: int) -> list[Traffic]:
-        """What each interface of a host has sent and received so far."""
+        """Return the traffic of each interface of a host so far.
+
+        Args:
+            host: Number of the host, from 0.
+        """
         links = json.loads(ip("-j", "-s", "-n", self._names[host], "link", "show", "type", "veth"))
         counts = {link["ifname"]: (link["stats64"]["tx"], link["stats64"]["rx"]) for link in links}
         return [
@@ -132,16 +170,26 @@ class Hosts:
         ]
 
     def entered(self, host: int) -> AbstractContextManager[None]:
-        """This thread, and those that it starts, are on a host inside a `with` block."""
+        """Move this thread, and threads that it starts, to a host for a `with` block.
+
+        Args:
+            host: Number of the host, from 0.
+        """
         return entered(LISTED / self._names[host])
 
     def namespace(self, host: int) -> Path:
-        """What `entered` enters; for other processes."""
+        """Return the namespace file that `entered` enters, for use by other processes.
+
+        Args:
+            host: Number of the host, from 0.
+        """
         return LISTED / self._names[host]
 
     def lead_outside(self) -> None:
-        """Give every host routes to the world, which lead nowhere: from these programs, Ray too, learn by
-        which of its addresses others know a host."""
+        """Give every host routes to outside addresses, which lead nowhere.
+
+        Programs, Ray too, derive from these routes the address by which other hosts reach a host.
+        """
         for name in self._names:
             gateway = f"10.97.0.{HOSTS_MOST + 1}"
             routes = [f"route add {address} via {gateway} dev {INTERFACE}" for address in _OUTSIDE]
@@ -150,7 +198,14 @@ class Hosts:
     def start(
         self, host: int, words: Sequence[str], environ: Mapping[str, str], output: Path
     ) -> subprocess.Popen[bytes]:
-        """Start a program on a host, in a session of its own; what it prints is appended to a file."""
+        """Start a program on a host, in a new session.
+
+        Args:
+            host: Number of the host, from 0.
+            words: The command.
+            environ: Environment variables.
+            output: File to which its output is appended.
+        """
         with output.open("ab") as printed, self.entered(host):
             return subprocess.Popen(
                 words,
@@ -162,29 +217,60 @@ class Hosts:
             )
 
     def processes(self, host: int) -> list[int]:
-        """All that live on a host, whoever started them."""
+        """Return the process ids of all processes on a host.
+
+        Args:
+            host: Number of the host, from 0.
+        """
         return processes_in(self.namespace(host))
 
     def end(self, host: int) -> None:
-        """Kill all that lives on a host, as if its power failed."""
+        """Kill all processes on a host, as a power failure does.
+
+        Args:
+            host: Number of the host, from 0.
+        """
         end_processes(self.namespace(host))
 
     def cut(self, one: int, other: int, networks: Iterable[int] | None = None) -> None:
-        """Let what two hosts send to each other vanish without a word; on all networks, or on some."""
+        """Silently drop all traffic between two hosts.
+
+        Args:
+            one: Number of a host, from 0.
+            other: Number of the other host.
+            networks: Numbers of the networks (default: all).
+        """
         self.cut_way(one, other, networks)
         self.cut_way(other, one, networks)
 
     def cut_way(self, sender: int, receiver: int, networks: Iterable[int] | None = None) -> None:
-        """Let what one host sends to another vanish; what it is sent comes."""
+        """Silently drop the traffic from one host to another; the opposite direction keeps working.
+
+        Args:
+            sender: Number of the sending host, from 0.
+            receiver: Number of the receiving host.
+            networks: Numbers of the networks (default: all).
+        """
         self._wire_neighbour(sender, receiver, networks, _NOBODY)
 
     def mend(self, one: int, other: int, networks: Iterable[int] | None = None) -> None:
-        """The opposite of `cut`, and of `cut_way` either way."""
+        """Restore the traffic between two hosts after `cut` or `cut_way`.
+
+        Args:
+            one: Number of a host, from 0.
+            other: Number of the other host.
+            networks: Numbers of the networks (default: all).
+        """
         self._wire_neighbour(one, other, networks, None)
         self._wire_neighbour(other, one, networks, None)
 
     def slow(self, host: int, rate: Rate | None) -> None:
-        """Give the links of a host another rate, both ways; None for as fast as the machine is."""
+        """Change the rate of a host's links in both directions.
+
+        Args:
+            host: Number of the host, from 0.
+            rate: The new rate (None: as fast as the machine).
+        """
         for network in range(self.interfaces):
             ends = (self._names[host], f"eth{network}"), (self._switch, f"port{network}x{host}")
             for where, device in ends:
@@ -192,8 +278,14 @@ class Hosts:
                 run(*f"tc -n {where} qdisc replace dev {device} root {wanted}".split())
 
     def control_congestion(self, by: str) -> None:
-        """From now on TCP of all hosts controls congestion by an algorithm of the kernel's, such as
-        ``"cubic"``, whatever this machine's does; raises MachineError for one that it does not have."""
+        """Set the TCP congestion control of all hosts.
+
+        Args:
+            by: Name of an algorithm of the kernel, such as ``"cubic"``.
+
+        Raises:
+            MachineError: The kernel does not have the algorithm.
+        """
         for host, name in enumerate(self._names):
             batch(
                 name,
@@ -217,7 +309,7 @@ class Hosts:
         )
 
     def settled_traffic(self) -> Traffic:
-        """The counts of all hosts together, once the last acknowledgements have passed."""
+        """Return the traffic of all hosts together, once the last acknowledgements have passed."""
         before = _sum(self.traffic())
         for _ in range(_SETTLING_MOST):
             time.sleep(_SETTLING_SECONDS)
@@ -228,8 +320,10 @@ class Hosts:
         return before
 
     def _wire(self) -> None:
-        """Neighbours are told, IPv6 has no address, and bridges ask for no groups: nothing but messages is on
-        the wire."""
+        """Create the networks, with static neighbours, no IPv6 address and no multicast snooping.
+
+        So nothing but messages is on the wire.
+        """
         for network in range(self.interfaces):
             bridge = f"{_BRIDGE}{network}"
             made = f"link add {bridge} type bridge mcast_snooping 0", f"link set {bridge} addrgenmode none"
@@ -266,8 +360,10 @@ class Hosts:
                 run(*f"tc -n {where} qdisc add dev {device} root {self._bucket}".split())
 
     def _remove(self) -> None:
-        """A namespace takes its interfaces along; the pairs' other ends go with them. A process would keep
-        it, without a name."""
+        """Remove the namespaces, which removes their interfaces and the pairs' other ends.
+
+        Processes are killed first: they would keep a namespace alive without a name.
+        """
         for name in (*self._names, self._switch):
             if (LISTED / name).exists():
                 end_processes(LISTED / name)
@@ -279,22 +375,22 @@ def _sum(each: Sequence[Traffic]) -> Traffic:
 
 
 def _card(host: int, network: int) -> str:
-    """A locally administered address of the link layer."""
+    """Locally administered MAC address of a host's interface."""
     return f"02:00:00:00:{network:02x}:{host + 1:02x}"
 
 
 def _bucket(rate: Rate) -> str:
-    """A token bucket of a rate, as `tc` has it."""
+    """Options of `tc` for a token bucket with this rate."""
     found = _RATE.fullmatch(rate)
     gbit = float(found[1]) * (1 if found[2] == "gbit" else 1e-3) if found else 0.0
     if not gbit:
-        raise UserError(f"{rate!r} is no rate of a link; write a number and mbit or gbit, such as '100mbit'")
+        raise UserError(f"rate must be a number and mbit or gbit, such as '100mbit', got {rate!r}")
     burst = min(max(round(_BURST_BYTES_PER_GBIT * gbit), _BURST_BYTES_LEAST), _BURST_BYTES_MOST)
     return f"tbf rate {rate} burst {burst} limit {_QUEUE_BYTES}"
 
 
 def why_not() -> str | None:
-    """Why hosts cannot be made on this machine, in a sentence; None where they can."""
+    """Return the reason why hosts cannot be created on this machine; None if they can."""
     try:
         with Hosts(2, "10gbit"):
             return None

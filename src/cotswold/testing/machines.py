@@ -1,11 +1,11 @@
-"""Hosts that share nothing with each other but a network: processes and /tmp are their own, too.
+"""Simulated hosts with separate processes and /tmp, joined only by a network.
 
 Knows: namespaces of processes and mounts, the programs `unshare` and `mount` (util-linux). Does not know:
-networks (`testing.hosts`), what the programs do. Needs root and Linux.
+networks (`testing.hosts`), the programs on the hosts. Needs root and Linux.
 
-Programs look around on their machine: Ray takes any of its processes that it finds for one of its own
-machine, and leaves files in /tmp for others. On a host of this module they find what belongs to this host.
-From outside its processes are processes like any others, with numbers of their own there.
+Some programs inspect their machine: Ray claims every Ray process that it finds on its machine, and
+shares files in /tmp. On a host of this module they find only what belongs to this host. From outside, its
+processes are ordinary processes with other process ids.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ print(flush=True)
 while True:
     signal.pause()
 """
-"""The first process of a host, to which orphans go, and with which all end."""
+"""The first process of a host: it adopts orphans, and its end kills all others."""
 _BEGIN = """
 own=$1; shift
 while [ "$1" != -- ]; do
@@ -42,8 +42,13 @@ _END_SECONDS = 20
 
 
 class Machines:
-    """Each of ``hosts`` has a folder below ``folder`` as its /tmp; use in a `with` statement, at whose end
-    all that runs there is killed. ``shared``: folders that all see, though they lie in /tmp."""
+    """Hosts with separate processes and /tmp for a `with` block, which kills all their processes at the end.
+
+    Args:
+        hosts: The hosts and their network.
+        folder: Folder for the hosts' /tmp directories.
+        shared: Folders in /tmp that stay visible on all hosts.
+    """
 
     def __init__(self, hosts: Hosts, folder: Path, shared: Sequence[Path] = ()) -> None:
         self.hosts, self._folder = hosts, folder.absolute()
@@ -66,13 +71,24 @@ class Machines:
         self._held.close()
 
     def own_tmp(self, host: int) -> Path:
-        """Where what a host has in /tmp is found from outside."""
+        """Return the path, from outside, of a host's /tmp.
+
+        Args:
+            host: Number of the host, from 0.
+        """
         return self._folder / f"host-{host}" / "tmp"
 
     def start(
         self, host: int, words: Sequence[str], environ: Mapping[str, str], output: Path
     ) -> subprocess.Popen[bytes]:
-        """As `Hosts.start`."""
+        """Start a program as `Hosts.start` does.
+
+        Args:
+            host: Number of the host, from 0.
+            words: The command.
+            environ: Environment variables.
+            output: File to which its output is appended.
+        """
         begin = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _BEGIN, "sh"]
         given = [*begin, str(self.own_tmp(host)), *self._shared, "--", *words]
         with children_in(Path(f"/proc/{self._firsts[host].pid}/ns/pid")):
@@ -81,7 +97,11 @@ class Machines:
         return process
 
     def processes(self, host: int) -> list[int]:
-        """All that live on a host, but the first."""
+        """Return the process ids of all processes on a host, except its first.
+
+        Args:
+            host: Number of the host, from 0.
+        """
         return [each for each in self.hosts.processes(host) if each != self._firsts[host].pid]
 
     def _first(self, host: int) -> subprocess.Popen[bytes]:
@@ -99,7 +119,7 @@ class Machines:
         return first
 
     def _end(self, host: int) -> None:
-        """The first ends once nobody is left; whom this process has started is there until it is asked."""
+        """Kill the first process, which ends after all others, and reap those that this process started."""
         self._firsts[host].kill()
         for process in (*self._started[host], self._firsts[host]):
             process.wait(_END_SECONDS)

@@ -1,6 +1,6 @@
-"""Namespaces of this machine: of networks made, entered, removed, who is in them; of processes begun.
+"""Create, enter and remove network namespaces, list their processes, start process namespaces.
 
-Knows: the programs `ip` and `tc`, names in /run/netns, /proc. Does not know: addresses, links, what runs.
+Knows: the programs `ip` and `tc`, names in /run/netns, /proc. Does not know: addresses, links, programs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CLONE_NEWNET, _CLONE_NEWPID = 0x40000000, 0x20000000
 
 @contextmanager
 def entered(namespace: Path) -> Iterator[None]:
-    """This thread, and those that it starts, are in a network namespace inside a `with` block."""
+    """Move this thread, and threads that it starts, to a network namespace for a `with` block."""
     with Path("/proc/thread-self/ns/net").open("rb") as before:
         with namespace.open("rb") as there:
             _call("setns", there.fileno(), _CLONE_NEWNET)
@@ -40,8 +40,10 @@ def entered(namespace: Path) -> Iterator[None]:
 
 @contextmanager
 def children_in(namespace: Path | None) -> Iterator[None]:
-    """What this thread starts inside a `with` block is in a namespace of processes, None for a new one; it
-    can start no thread meanwhile."""
+    """Start children of this thread in a process namespace for a `with` block; None creates a new one.
+
+    The thread cannot start threads inside the block.
+    """
     with Path("/proc/self/ns/pid").open("rb") as before:
         if namespace is None:
             _call("unshare", _CLONE_NEWPID)
@@ -55,14 +57,14 @@ def children_in(namespace: Path | None) -> Iterator[None]:
 
 
 def _call(name: str, *numbers: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)  # os.setns and os.unshare are Python's since 3.12
+    libc = ctypes.CDLL(None, use_errno=True)  # Python has os.setns and os.unshare since 3.12
     if getattr(libc, name)(*numbers):
         number = ctypes.get_errno()
-        raise MachineError(f"a namespace cannot be entered: {os.strerror(number)}; run as root")
+        raise MachineError(f"cannot enter a namespace: {os.strerror(number)}; run as root")
 
 
 def processes_in(namespace: Path) -> list[int]:
-    """Those that live there, whoever started them; not this process, which may have entered."""
+    """List the processes in a network namespace, except this one, which may have entered it."""
     there = namespace.stat()
     found = []
     for entry in Path("/proc").iterdir():
@@ -75,19 +77,19 @@ def processes_in(namespace: Path) -> list[int]:
 
 
 def end_processes(namespace: Path) -> None:
-    """Kill all that live there; raises MachineError where one does not end."""
+    """Kill all processes in a namespace; MachineError if one does not end."""
     deadline = time.monotonic() + _ENDING_SECONDS
     while left := processes_in(namespace):
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
-            raise MachineError(f"processes {left} of a host do not end though they were killed")
+            raise MachineError(f"processes {left} of a host do not end after SIGKILL")
         time.sleep(0.01)
 
 
 def remove_leftovers() -> None:
-    """Remove the hosts of processes that were killed before they could, and what still runs on them."""
+    """Remove namespaces, and their processes, that killed processes have left behind."""
     if not LISTED.is_dir():
         return
     for entry in LISTED.iterdir():
@@ -104,7 +106,7 @@ def remove_leftovers() -> None:
 
 
 def require() -> None:
-    """Raise MachineError where this user cannot make namespaces."""
+    """Raise MachineError if this user cannot create namespaces."""
     missing = [program for program in ("ip", "tc", "bridge") if shutil.which(program) is None]
     if missing or os.geteuid() != 0:
         raise MachineError(
@@ -114,23 +116,23 @@ def require() -> None:
 
 
 def ip(*words: str) -> str:
-    """What `ip` says."""
+    """Run `ip` and return its output."""
     return run("ip", *words)
 
 
 def batch(name: str, lines: Sequence[str]) -> None:
-    """Several commands of `ip` in one namespace."""
+    """Run several commands of `ip` in one namespace."""
     run("ip", "-n", name, "-batch", "-", given="\n".join(lines) + "\n")
 
 
 def run(*words: str, given: str = "") -> str:
-    """What a program says; raises MachineError where it fails."""
+    """Run a program and return its output; MachineError if it fails."""
     done = subprocess.run(
         words, input=given, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
     )
     if done.returncode:
         raise MachineError(
-            f"hosts in network namespaces cannot be made here: '{' '.join(words)}' said "
+            f"cannot create hosts in network namespaces: '{' '.join(words)}' failed with "
             f"'{' '.join(done.stderr.split())}'; run as root on a Linux that has veth, bridge and tbf"
         )
     return done.stdout

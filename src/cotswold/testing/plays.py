@@ -1,6 +1,6 @@
-"""What processes do in tests: functions that are found by their names, in a process of their own.
+"""Functions that test processes run; a process finds them by name.
 
-Knows: files, signals, exit codes. Does not know: who started the process.
+Knows: files, signals, exit codes. Does not know: the starting process.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from cotswold.errors import UserError
 
 
 def end_with(code: int | None) -> int | None:
-    """Ends at once with an exit code."""
+    """End at once with an exit code."""
     return code
 
 
 def leave_with(code: int | str) -> None:
-    """Leaves by SystemExit, with a code or with words."""
+    """Exit by SystemExit, with a code or a text."""
     sys.exit(code)
 
 
 def fail(text: str) -> None:
-    """Raises an error that nobody expects."""
+    """Raise an unexpected error."""
     raise ZeroDivisionError(text)
 
 
 def refuse(text: str) -> None:
-    """Raises a mistake of the user's."""
+    """Raise a user's mistake."""
     raise UserError(text)
 
 
 def wait() -> None:
-    """Goes on for ever."""
+    """Wait forever."""
     while True:
         time.sleep(3600)
 
 
 def tell(path: str, words: Sequence[str], variables: Sequence[str]) -> None:
-    """Writes what it was given, who it is and what it sees; prints, too."""
+    """Write its arguments, process ids and environment into a file; print, too."""
     said = {
         "words": words,
         "pid": os.getpid(),
@@ -62,15 +62,15 @@ def tell(path: str, words: Sequence[str], variables: Sequence[str]) -> None:
 
 
 def start_another(path: str) -> None:
-    """Starts a process that waits, writes its number, and waits as well."""
+    """Start a process that waits, write its process id, and wait as well."""
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
     _write(path, str(other.pid))
     wait()
 
 
 def obey(path: str) -> int:
-    """Ends with exit code 7 when SIGTERM asks; writes its number when it is ready for that."""
-    asked: list[int] = []  # no event: its lock may be held by whom the signal interrupts
+    """End with exit code 7 on SIGTERM; write the process id when ready for it."""
+    asked: list[int] = []  # not an event: the interrupted thread may hold its lock
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     _write(path, str(os.getpid()))
     while not asked:
@@ -79,7 +79,7 @@ def obey(path: str) -> int:
 
 
 def _write(path: str, text: str) -> None:
-    """Whole, or not at all."""
+    """Write a file whole or not at all."""
     beside = Path(f"{path}.part")
     beside.write_text(text)
     beside.rename(path)

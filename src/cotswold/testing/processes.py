@@ -1,6 +1,6 @@
-"""What holds for everything that starts processes: derive from `ProcessesContract`, and say how to make one.
+"""Contract tests for everything that starts processes: derive from `ProcessesContract` and define `make`.
 
-Knows: the verbs of `host.Processes`, pytest. Does not know: who starts processes.
+Knows: the methods of `host.Processes`, pytest. Does not know: the implementations.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _ENDS_SECONDS = 60
 
 
 class ProcessesContract:
-    """Tests of a `host.Processes` whose processes run on this host, in a class that derives from this one.
+    """Contract tests of a `host.Processes` that starts processes on this host; derive a test class from it.
 
-    It has ``make`` return a new one; ``processes`` of one class may be shared by its tests.
+    The derived class overrides `make`. The tests of a class may share ``processes``.
     """
 
     @pytest.fixture(scope="class")
@@ -38,12 +38,12 @@ class ProcessesContract:
 
     @classmethod
     def make(cls) -> Processes:
-        """What is tested, new."""
-        raise AssertionError(f"{cls.__name__} does not say how to make processes")
+        """Create the implementation to test."""
+        raise AssertionError(f"{cls.__name__} must override make")
 
     @pytest.fixture
     def started(self, processes: Processes) -> Iterator[list[Process]]:
-        """What a test has started, so that it is ended."""
+        """Processes that a test starts; they are ended after the test."""
         found: list[Process] = []
         yield found
         for process in found:
@@ -65,7 +65,7 @@ class ProcessesContract:
         assert (ended(process), process.why()) == (0, "ended with exit code 0")
         said = json.loads(path.read_text())
         assert said["words"] == words and said["read"] == "" and said["in_main_thread"]
-        assert said["interrupts"] and said["waits"]  # signals do what they do in a new process
+        assert said["interrupts"] and said["waits"]  # signals have the default handlers of a new process
         assert said["pid"] == process.pid == said["group"] != os.getpid()
         assert said["variables"] == {"COTSWOLD_PLAY": "1 2", "HOME": os.environ.get("HOME")}
         assert (tmp_path / "output").read_text().split("\n") == ["printed", "printed as an error", ""]
@@ -112,7 +112,7 @@ class ProcessesContract:
         assert process.code() is None and process.why() == "is running"
         process.send(signal.SIGTERM)
         assert ended(process) == 7
-        process.send(signal.SIGTERM)  # nobody is there any more
+        process.send(signal.SIGTERM)  # the process has ended
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
     def test_a_death_by_a_signal_is_heard_at_once_and_has_its_name(
@@ -124,7 +124,7 @@ class ProcessesContract:
         os.kill(process.pid, number)
         assert is_readable(process, _ENDS_SECONDS)
         assert (process.code(), process.why()) == (-number, f"was killed by {number.name}")
-        assert is_readable(process, 0)  # and goes on being told
+        assert is_readable(process, 0)  # and stays readable
 
     def test_a_process_that_stands_still_can_be_ended(
         self, processes: Processes, started: list[Process]
@@ -215,12 +215,12 @@ class ProcessesContract:
 
 
 def play(name: str) -> str:
-    """The name by which a process finds a function of `plays`."""
+    """Return the name by which a process finds a function of `plays`."""
     return f"{plays.__name__}:{name}"
 
 
 def ended(process: Process) -> int:
-    """The code of a process, once it has ended."""
+    """Wait until a process has ended, and return its exit code."""
     assert is_readable(process, _ENDS_SECONDS), f"{process.name} does not end"
     code = process.code()
     assert code is not None

@@ -1,8 +1,8 @@
-"""A share of a core for processes: a control group with a quota of processor time.
+"""A limit on the processor time of processes: a control group with a quota.
 
-Knows: control groups of versions 1 and 2. Does not know: who runs in them.
+Knows: control groups of versions 1 and 2. Does not know: the processes.
 
-So a test has a machine that is a quarter as fast. Needs root, and control groups that may be written.
+So a test can make processes run as on a machine a quarter as fast. Needs root, and writable control groups.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from pathlib import Path
 from cotswold.errors import MachineError, UserError
 
 PERIOD_US = 10_000
-"""The time over which a quota holds: short, or an evaluation of a fraction of a second would see all or none
-of it."""
-_QUOTA_US_LEAST = 1000  # the kernel's own
+"""Period of a quota in microseconds: short, so that even a fraction of a second spans many periods."""
+_QUOTA_US_LEAST = 1000  # the kernel's minimum
 _ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "cotswold"
 _NAME = re.compile(rf"{_PREFIX}-(\d+)-\d+")
@@ -28,15 +27,21 @@ _LEAVING_SECONDS = 5.0
 
 
 class CpuQuota:
-    """Processes that have ``cores`` in sum, such as 0.25; use in a `with` statement, and `add` them.
+    """A limit on processor time for a `with` block; `add` puts processes under it.
 
-    What they start belongs to it as well. At the end of the block they have the whole machine again. Raises
-    UserError for less than a hundredth of a core, MachineError where there are no control groups to be made.
+    Their children are limited, too. At the end of the block all of them have the whole machine again.
+
+    Args:
+        cores: Number of cores that all processes together may use, such as 0.25; at least 0.01.
+
+    Raises:
+        UserError: ``cores`` is out of range.
+        MachineError: Control groups cannot be created; see `why_no_quota`.
     """
 
     def __init__(self, cores: float) -> None:
         if not 0.01 <= cores <= 4096:
-            raise UserError(f"a quota of {cores} cores cannot be had; ask for 0.01 and more")
+            raise UserError(f"cores must be 0.01 to 4096, got {cores}")
         self._period_us = max(PERIOD_US, round(_QUOTA_US_LEAST / cores))
         self._quota_us = round(cores * self._period_us)
         self._parent = _parent()
@@ -60,14 +65,21 @@ class CpuQuota:
         self._remove()
 
     def add(self, pid: int) -> None:
-        """Put a process under the quota, all its threads too; raises MachineError where it is gone."""
+        """Put a process with all its threads under the quota.
+
+        Args:
+            pid: Process id.
+
+        Raises:
+            MachineError: The process has ended.
+        """
         try:
             (self._folder / "cgroup.procs").write_text(str(pid))
         except OSError as error:
-            raise MachineError(f"process {pid} cannot be given a quota: {error.strerror}") from error
+            raise MachineError(f"cannot set a quota for process {pid}: {error.strerror}") from error
 
     def _remove(self) -> None:
-        """Let the processes go where they came from, then remove the group."""
+        """Move the processes back to the parent group, then remove the group."""
         deadline = time.monotonic() + _LEAVING_SECONDS
         while self._folder.exists():
             for pid in (self._folder / "cgroup.procs").read_text().split():
@@ -82,7 +94,7 @@ class CpuQuota:
 
 
 def why_no_quota() -> str | None:
-    """Why processes cannot be given a quota on this machine, in a sentence; None where they can."""
+    """Return the reason why quotas cannot be set on this machine; None if they can."""
     try:
         with CpuQuota(0.5):
             return None
@@ -91,7 +103,7 @@ def why_no_quota() -> str | None:
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove the groups of processes that were killed before they could, unless somebody is in them."""
+    """Remove empty groups that killed processes have left behind."""
     for entry in parent.glob(f"{_PREFIX}-*"):
         owner = _NAME.fullmatch(entry.name)
         if owner is not None and not Path(f"/proc/{owner[1]}").exists():
@@ -100,24 +112,24 @@ def remove_leftovers(parent: Path) -> None:
 
 
 def _parent() -> Path:
-    """The control group of this process that has to do with processors: quotas are made below it."""
+    """Control group of this process that controls CPU time; quotas are created below it."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError as error:
-        raise _impossible("there is no /proc/self/cgroup") from error
+        raise _impossible("/proc/self/cgroup is missing") from error
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if "cpu" in controllers.split(","):
             found = _ROOT / "cpu" / path.lstrip("/")
         elif controllers == "" and (_ROOT / "cgroup.controllers").exists():
             found = _ROOT / path.lstrip("/")
-            if found != _ROOT:  # below a group that has processes none may have controllers
+            if found != _ROOT:  # a group with processes cannot enable controllers for children
                 found = found.parent
         else:
             continue
         if found.is_dir():
             return found
-    raise _impossible("there is no controller of processors")
+    raise _impossible("there is no cpu controller")
 
 
 def _is_unified(parent: Path) -> bool:
@@ -126,6 +138,5 @@ def _is_unified(parent: Path) -> bool:
 
 def _impossible(why: str) -> MachineError:
     return MachineError(
-        f"processes cannot be given a quota here ({why}); run as root on a Linux whose control groups may be "
-        "written"
+        f"cannot set a quota for processes ({why}); run as root on a Linux with writable control groups"
     )

@@ -1,4 +1,4 @@
-"""Processes that are stopped, and let go on, as a test needs it.
+"""Stop and resume processes in tests.
 
 Knows: signals, /proc. Does not know: what the processes do.
 """
@@ -19,18 +19,29 @@ WAIT_SECONDS = 20.0
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """A process stands still inside a `with` block: when it is entered, it has stopped already."""
+    """Stop a process for a `with` block, which begins when the process has stopped.
+
+    Args:
+        pid: Process id.
+
+    Raises:
+        TimeoutError: The process does not stop.
+    """
     os.kill(pid, signal.SIGSTOP)
     try:
         wait_until(lambda: is_stopped(pid), f"process {pid} has stopped")
         yield
     finally:
-        with suppress(ProcessLookupError):  # it may be killed while it stands still
+        with suppress(ProcessLookupError):  # it may be killed while it is stopped
             os.kill(pid, signal.SIGCONT)
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there that has not ended; one whose end nobody has asked for yet has."""
+    """Return True if a process exists and has not ended; a zombie has ended.
+
+    Args:
+        pid: Process id.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -38,9 +49,18 @@ def is_running(pid: int) -> bool:
 
 
 def wait_until(
-    holds: Callable[[], bool], what: str = "what was awaited", seconds: float = WAIT_SECONDS
+    holds: Callable[[], bool], what: str = "the condition holds", seconds: float = WAIT_SECONDS
 ) -> None:
-    """Wait until something holds; raises TimeoutError that says ``what`` does not."""
+    """Wait until a condition holds.
+
+    Args:
+        holds: The condition.
+        what: Description of the condition for the error.
+        seconds: Maximum time to wait.
+
+    Raises:
+        TimeoutError: The condition does not hold in time; the message has ``what``.
+    """
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:

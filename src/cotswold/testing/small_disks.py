@@ -1,6 +1,6 @@
-"""Disks of a few MiB that can be filled, and emptied again, while others write to them.
+"""Disks of a few MiB that tests can fill and empty while programs write to them.
 
-Knows: file systems in memory (tmpfs), /proc/mounts. Does not know: who writes there. Needs root and Linux.
+Knows: file systems in memory (tmpfs), /proc/mounts. Does not know: the writers. Needs root and Linux.
 """
 
 from __future__ import annotations
@@ -27,14 +27,20 @@ _BLOCK_BYTES = 1 << 16
 
 
 class SmallDisk:
-    """A disk of ``mib`` MiB at ``folder``, which is made; use in a `with` statement, and then it is gone.
+    """A small disk for a `with` block; it is unmounted at the end.
 
-    Raises UserError for a size that is none, MachineError where nothing can be mounted.
+    Args:
+        folder: Mount point; it is created.
+        mib: Size in MiB, 1 to 4096.
+
+    Raises:
+        UserError: ``mib`` is out of range.
+        MachineError: The disk cannot be mounted; see `why_no_disks`.
     """
 
     def __init__(self, folder: Path, mib: int) -> None:
         if not 1 <= mib <= MIB_MOST:
-            raise UserError(f"a disk of {mib} MiB cannot be made here; ask for 1 to {MIB_MOST}")
+            raise UserError(f"a disk of {mib} MiB was requested; mib must be 1 to {MIB_MOST}")
         self.folder, self._mib = folder.absolute(), mib
         self._source = f"{_PREFIX}-{os.getpid()}-{next(_SERIAL)}"
 
@@ -49,11 +55,11 @@ class SmallDisk:
 
     @property
     def free_bytes(self) -> int:
-        """What can still be written."""
+        """Bytes that can still be written."""
         return shutil.disk_usage(self.folder).free
 
     def fill(self) -> None:
-        """Take all that is left; whoever writes is told that no space is left on the device."""
+        """Fill the disk: further writes fail with ENOSPC until `empty`."""
         file = os.open(self.folder / _FILLING, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             while True:
@@ -65,19 +71,19 @@ class SmallDisk:
             os.close(file)
 
     def empty(self) -> None:
-        """Give back what `fill` took."""
+        """Free the space that `fill` took."""
         (self.folder / _FILLING).unlink(missing_ok=True)
 
 
 def why_no_disks() -> str | None:
-    """Why disks cannot be made on this machine, in a sentence; None where they can."""
+    """Return the reason why disks cannot be created on this machine; None if they can."""
     if os.geteuid() != 0 or not _MOUNTS.exists():
         return "small disks need root and Linux; run as root"
     return None
 
 
 def remove_left_disks() -> None:
-    """Unmount the disks of processes that were killed before they could."""
+    """Unmount disks that killed processes have left behind."""
     for line in _MOUNTS.read_text().splitlines() if _MOUNTS.exists() else ():
         source, folder, *_ = line.split()
         owner = _SOURCE.fullmatch(source)
@@ -90,6 +96,6 @@ def _run(*words: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
     if done.returncode:
         raise MachineError(
-            f"small disks cannot be made here: '{' '.join(words)}' said "
-            f"'{' '.join(done.stderr.split())}'; run as root on Linux"
+            f"cannot create small disks: '{' '.join(words)}' failed with '{' '.join(done.stderr.split())}'; "
+            "run as root on Linux"
         )

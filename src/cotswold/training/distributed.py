@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from cotswold.host import ALONE, Ranks
-from cotswold.mesh import Mesh
 from cotswold.recipe import Recipe
+
+if TYPE_CHECKING:
+    from cotswold.mesh import Mesh
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A live table of replicas and parameter servers for a terminal.
 
-Knows: rich, how high a terminal is. Does not know: how often it is drawn, where figures come from.
+Knows: rich, the height of a terminal. Does not know: the refresh rate, the origin of the figures.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _OTHER_LINES = 14
-"""Of the terminal: bars, headings, what was printed last."""
+"""Lines of the terminal for bars, headings and the last messages."""
 _LEAST = 4
 
 
 def tables(event: Mapping[str, object], height: int) -> list[Table]:
-    """A row a replica and a row a server, as many as a terminal of so many lines has room for.
+    """Return a table with a row per replica and one with a row per server, for a terminal of ``height``
+    lines.
 
-    Where there are more, those that wait, and the slowest, are shown.
+    If there are more, silent ones and the slowest are shown.
     """
     servers = doing.rows(event, "servers")
     replicas = doing.rows(event, "each")
@@ -32,7 +33,7 @@ def tables(event: Mapping[str, object], height: int) -> list[Table]:
 
 
 def evaluator_lines(event: Mapping[str, object]) -> list[Text]:
-    """A line an evaluator, of which there is one or none."""
+    """Return a line for the evaluator, if there is one."""
     from rich.text import Text
 
     return [
@@ -95,7 +96,7 @@ def _table(*names: str) -> Table:
 
 
 def _chosen(rows: list[doing.Row], room: int, rate: str) -> list[doing.Row]:
-    """All where there is room; otherwise the silent ones and the slowest, in the order that they have."""
+    """Return all rows if they fit; otherwise the silent and slowest ones, in their order."""
     if len(rows) <= room:
         return rows
     worst = sorted(rows, key=lambda row: (not doing.is_silent(row), doing.figure(row, rate)))[:room]
@@ -105,7 +106,7 @@ def _chosen(rows: list[doing.Row], room: int, rate: str) -> list[doing.Row]:
 def _say_more(table: Table, more: int, what: str) -> None:
     if more > 0:
         cells = [
-            f"{more:,} {what} more, which are faster" if name == "does" else "" for name in _names(table)
+            f"{more:,} more {what}, which are faster" if name == "does" else "" for name in _names(table)
         ]
         table.add_row("...", *cells[1:])
 

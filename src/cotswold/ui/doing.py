@@ -1,17 +1,16 @@
-"""What a replica or a parameter server does, in words.
+"""Descriptions of the activity of replicas and parameter servers.
 
-Knows: the fields of an event ``replicas``. Does not know: where the words are shown.
+Knows: the fields of the event ``replicas``. Does not know: displays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cotswold.replication.replica.settings import short_in_words
-from cotswold.words import counted
+from cotswold.words import counted, short_in_words
 
 SILENT_SECONDS = 2.0
-"""Who has said nothing for so long is called silent."""
+"""Seconds without a message after which a process is called silent."""
 _WAITS = {
     "pushing": "to apply its push",
     "pulling": "to send parameters",
@@ -20,25 +19,25 @@ _WAITS = {
 }
 _ALONE = {"computing": "computes", "starting": "starts", "gone": "ends"}
 _ALONE_THEN = {"computing": "computed", "starting": "started", "gone": "ended"}
-"""The same of one that is silent."""
+"""Past tense, for silent processes."""
 
 Row = Mapping[str, object]
 
 
 def rows(event: Row, name: str) -> list[Row]:
-    """A list of mappings among the fields of an event; what is none is left out."""
+    """Return a list of mappings in the field ``name`` of an event; other items are dropped."""
     found = event.get(name)
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, Sequence) else []
 
 
 def figure(row: Row, name: str) -> float:
-    """A number among fields; 0 where there is none."""
+    """Return a number in the field ``name``; 0 if missing."""
     value = row.get(name)
     return float(value) if isinstance(value, int | float) else 0.0
 
 
 def figures(row: Row, name: str) -> tuple[float, float, float]:
-    """Three numbers among fields; zeros where there are none."""
+    """Return three numbers in the field ``name``; zeros if missing."""
     found = row.get(name)
     some = found if isinstance(found, Sequence) else ()
     first, second, third = (*(each for each in some if isinstance(each, int | float)), 0, 0, 0)[:3]
@@ -46,13 +45,13 @@ def figures(row: Row, name: str) -> tuple[float, float, float]:
 
 
 def names(row: Row, name: str) -> list[str]:
-    """Names among fields."""
+    """Return the names in the field ``name``."""
     found = row.get(name)
     return [str(each) for each in found] if isinstance(found, Sequence) and not isinstance(found, str) else []
 
 
 def replica_does(row: Row) -> str:
-    """What a replica does, and for whom it waits.
+    """Describe a replica's activity, and for which processes it waits.
 
     >>> replica_does({"doing": "pushing", "waits_for": ["server-0", "server-1"]})
     'waits for server-0 and server-1 to apply its push'
@@ -61,7 +60,7 @@ def replica_does(row: Row) -> str:
     silent = figure(row, "silent_seconds")
     if silent > SILENT_SECONDS and doing != "starting":
         then = _said(doing, row, _ALONE_THEN, "waited")
-        return f"is silent; when it was heard last it {then}"
+        return f"is silent; at its last message it {then}"
     return _said(doing, row)
 
 
@@ -73,7 +72,7 @@ def _said(doing: str, row: Row, alone: Mapping[str, str] = _ALONE, waits: str = 
 
 
 def named(name: str) -> str:
-    """For whom it waits, as one says it: a part of the parameters that has copies is called RUN/NUMBER.
+    """Return a readable name for a process or bucket; replicated buckets are named RUN/NUMBER.
 
     >>> named("coordinator"), named("16e5810f153a94ed/0010"), named("server-1")
     ('the coordinator', 'bucket 10', 'server-1')
@@ -85,7 +84,7 @@ def named(name: str) -> str:
 
 
 def evaluator_does(row: Row) -> str:
-    """What an evaluator does.
+    """Describe an evaluator's activity.
 
     >>> evaluator_does({"doing": "judging", "judges": 12000})
     'judges the parameters of sample 12,000'
@@ -95,16 +94,16 @@ def evaluator_does(row: Row) -> str:
     what = {"starting": "starts", "idle": f"{waits} for parameters to judge"}.get(
         str(row.get("doing")), f"{judges} the parameters of sample {figure(row, 'judges'):,.0f}"
     )
-    return f"is silent; when it was heard last it {what}" if silent else what
+    return f"is silent; at its last message it {what}" if silent else what
 
 
 def since_seconds(row: Row) -> float:
-    """For how long a replica has done that."""
+    """Return the seconds for which a replica's activity has lasted."""
     return max(figure(row, "for_seconds"), figure(row, "silent_seconds"))
 
 
 def since(row: Row) -> str:
-    """For how long a process does what is said of it; of one that is silent how long ago it was heard.
+    """Return the duration of a process's activity, or the time since a silent process's last message.
 
     >>> since({"doing": "idle", "for_seconds": 0.3}), since({"doing": "idle", "silent_seconds": 7.8})
     ('for 0.3 s', '7.8 s ago')
@@ -115,22 +114,22 @@ def since(row: Row) -> str:
 
 
 def is_silent(row: Row) -> bool:
-    """Whether nothing is heard of a process that was heard before."""
+    """True if a process has stopped sending messages."""
     return figure(row, "silent_seconds") > SILENT_SECONDS and row.get("doing") != "starting"
 
 
 def has_disk(row: Row) -> bool:
-    """Whether a parameter server saves what it has to a disk."""
+    """True if a parameter server saves its state to a disk."""
     return isinstance(row.get("window_seconds"), int | float)
 
 
 def is_copied(row: Row) -> bool:
-    """Whether what a parameter server has is on others too, or may be."""
+    """True if a parameter server's state is replicated, or may be."""
     return isinstance(row.get("leads"), int)
 
 
 def unsaved(row: Row) -> str:
-    """What a parameter server has that is not on its disk.
+    """Describe the state of a parameter server that is not on its disk.
 
     >>> unsaved({"dirty_bytes": 3000000, "window_seconds": 0.72})
     '3.0 MB not on disk, since 0.7 s'
@@ -143,7 +142,7 @@ def unsaved(row: Row) -> str:
 
 
 def server_does(row: Row) -> str:
-    """What a parameter server does, and for whom it waits."""
+    """Describe a parameter server's activity, and for which processes it waits."""
     if is_silent(row):
         return "does not answer"
     short = short_in_words(*(int(each) for each in figures(row, "short")))
@@ -158,7 +157,7 @@ def server_does(row: Row) -> str:
 
 
 def listed(words: Sequence[str], most: int = 3) -> str:
-    """Names one after the other.
+    """Join names to a list.
 
     >>> listed(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'
@@ -169,7 +168,7 @@ def listed(words: Sequence[str], most: int = 3) -> str:
 
 
 def seconds_in_words(seconds: float) -> str:
-    """A short span of time.
+    """Format a duration.
 
     >>> seconds_in_words(0.31), seconds_in_words(75.2), seconds_in_words(7300)
     ('0.3 s', '1 min 15 s', '2 h 1 min')
@@ -181,7 +180,7 @@ def seconds_in_words(seconds: float) -> str:
 
 
 def kinds_of(kind: object) -> str:
-    """Updates of a kind.
+    """Return the plural of a kind of update.
 
     >>> kinds_of("gradient"), kinds_of("factors")
     ('gradients', 'factors')
@@ -190,7 +189,7 @@ def kinds_of(kind: object) -> str:
 
 
 def bytes_in_words(count: float) -> str:
-    """A number of bytes.
+    """Format a number of bytes.
 
     >>> bytes_in_words(800), bytes_in_words(2_500_000)
     ('800 B', '2.5 MB')

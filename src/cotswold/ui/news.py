@@ -1,9 +1,8 @@
-"""What happens to the processes of a run while it goes on, in lines: who joined, left, was given up, ended.
+"""Messages about changes among a run's processes: joined, left, lost, ended.
 
-Knows: events of a cluster, how many lines in how many seconds are no flood. Does not know: where lines go,
-what processes do.
+Knows: events of a cluster, limits on the rate of lines. Does not know: where lines are shown, the processes.
 
-What happens within a moment of each other is one line a kind, so that a thousand replicas that join, or die,
+Events within a short time are combined to one line per kind, so that a thousand replicas that join or die
 take a few lines.
 """
 
@@ -16,35 +15,37 @@ from cotswold.ui.doing import listed
 from cotswold.words import counted
 
 ENDED_WELL = "ended with exit code 0"
-"""Why a process has ended that was let go: nobody needs a line for it."""
+"""Reason of a normal exit, for which no line is shown."""
 GATHER_SECONDS = 1.0
-"""What happens within so long is told together."""
+"""Seconds within which events are combined."""
 PAUSE_SECONDS = 5.0
-"""Between two times that something is told."""
+"""Minimum seconds between messages."""
 LINES_MOST = 4
-"""At a time; the rest is counted."""
+"""Maximum lines per message; the rest is counted."""
 _KINDS = ("cluster_joined", "cluster_left", "cluster_lost", "cluster_refused", "cluster_ended")
 _ELECTED = "cluster_copies"
 _SENTENCES = ("cluster_recalled", "cluster_restored", "cluster_disk")
-"""Kinds whose sentences are told as they are."""
+"""Kinds whose sentences are shown unchanged."""
 
 
 class News:
-    """Hears events, gives lines; ``clock``: seconds that only go on."""
+    """Converts events to lines; ``clock`` is a monotonic clock in seconds."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or time.monotonic
         self._names: dict[tuple[str, str], list[str]] = {}
-        """By kind and reason, those of whom nothing was told yet."""
+        """Unreported process names, by kind and reason."""
         self._since = self._told = float("-inf")
         self._ended: dict[str, str] = {}
-        """Why processes ended that had not been given up by then."""
+        """Reasons of exits of processes that were not yet lost."""
         self._lost: set[str] = set()
 
     def take(self, event: Mapping[str, object]) -> list[str]:
-        """Note what an event says of processes; the lines that are due now, whatever it says."""
+        """Record an event about processes, and return the lines that are due."""
         kind, name = str(event["kind"]), str(event.get("name"))
-        if kind in _KINDS and not event.get("portions"):  # which are refused to one worker for another
+        if kind in _KINDS and not event.get(
+            "portions"
+        ):  # portions are refused to one worker in favour of another
             self._note(kind, name, str(event.get("why") or event.get("sentence") or ""))
         if kind == "cluster_revived":
             self._note(kind, name, "")
@@ -71,7 +72,7 @@ class News:
         elif kind == "cluster_lost":
             self._lost.add(name)
             if self._ended.pop(name, None) == why:
-                return  # that it ended was told
+                return  # its exit was reported
         elif kind == "cluster_joined":
             why = " again" if name in self._lost else ""
         if not self._names:
@@ -82,25 +83,25 @@ class News:
         found = [_line(kind, why, names) for (kind, why), names in self._names.items()]
         left = sum(len(names) for names in list(self._names.values())[LINES_MOST:])
         self._names, self._told = {}, self._clock()
-        more = [f"and {counted(left, 'more event')} of processes, which events.jsonl has"] if left else []
+        more = [f"and {counted(left, 'more event')} of processes, see events.jsonl"] if left else []
         return found[:LINES_MOST] + more
 
 
 def _line(kind: str, why: str, names: list[str]) -> str:
-    """One line about those of whom the same is to be said."""
+    """Return one line for processes with the same kind and reason."""
     who, is_one = listed(names), len(names) == 1
     said = f" ({why})" if why else ""
     match kind:
         case "cluster_copies":
             count = "one part" if is_one else f"{len(names)} parts"
-            return f"{listed(sorted(set(names)))} took over {count} of the parameters, from copies"
+            return f"{listed(sorted(set(names)))} took over {count} of the parameters from replicas"
         case "cluster_revived":
             count = "one part" if is_one else f"{len(names)} parts"
-            return f"every server that had {count} of the parameters is gone; disks have what was so before"
+            return f"every server with {count} of the parameters is lost; disks have an earlier state"
         case "cluster_recalled":
             return why
         case "cluster_restored":
-            return f"{who} goes on from its disk with {why}"
+            return f"{who} resumes from its disk with {why}"
         case "cluster_disk":
             return f"{who}: {why}"
         case "cluster_joined":
@@ -108,8 +109,8 @@ def _line(kind: str, why: str, names: list[str]) -> str:
         case "cluster_left":
             return f"{who} {'leaves' if is_one else 'leave'}{said}"
         case "cluster_lost":
-            given_up = "is given up" if is_one else "are given up"
-            return f"{who} {given_up}{said}; others get what was in hand there"
+            given_up = "is lost" if is_one else "are lost"
+            return f"{who} {given_up}{said}; others take over the work in progress"
         case "cluster_refused":
             return f"{who} {'is' if is_one else 'are'} refused{said}"
         case _:

@@ -1,6 +1,6 @@
-"""Who waits for whom among replicas, servers and the coordinator, in sentences.
+"""Diagnosis of waiting among replicas, servers and the coordinator, in sentences.
 
-Knows: what an event ``replicas`` says. Does not know: where it is from, runs.
+Knows: the fields of the event ``replicas``. Does not know: its origin, runs.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from cotswold.words import counted
 
 COORDINATOR = "coordinator"
 _PROCESSES = ("each", "servers", "evaluators")
-"""Fields with a row a process."""
+"""Fields with one row per process."""
 _LONG_SECONDS = 5.0
-"""Nobody is called stuck who has waited for less."""
+"""Minimum seconds of waiting before a process is reported."""
 _REFUSED = {"finite": "not finite", "stale": "too stale"}
-"""Reasons for which servers refuse updates, in words; others are words."""
+"""Descriptions of reasons for rejected updates; other reasons are shown unchanged."""
 
 
 def table(now: Mapping[str, object], is_here: bool) -> list[str]:
-    """A line a process: what it does, since when, with its figures. ``is_here``: whether the system may be
-    asked about its process."""
+    """Return a line per process: activity, duration and figures.
+
+    ``is_here`` is True if the processes are on this machine.
+    """
     found = []
     for row in doing.rows(now, "each"):
         most = f"{doing.figure(row, 'staleness_most'):.0f}"
@@ -48,7 +50,7 @@ def table(now: Mapping[str, object], is_here: bool) -> list[str]:
 
 
 def conclusions(now: Mapping[str, object], is_here: bool) -> list[str]:
-    """At whom all waiting ends, where anybody has waited long; or that nothing hangs."""
+    """Return the processes at the root of every long wait, or a statement that nothing is stuck."""
     rows = {str(row.get("name")): row for kind in _PROCESSES for row in doing.rows(now, kind)}
     waits = _waits(rows)
     long = [name for name, row in rows.items() if waits[name] and doing.since_seconds(row) >= _LONG_SECONDS]
@@ -66,13 +68,16 @@ def conclusions(now: Mapping[str, object], is_here: bool) -> list[str]:
         ]
         if behind:
             found.append(f"{doing.listed(behind)} {_wait(behind)} for {root}")
-    return found or ["nobody has waited long for anybody"]
+    return found or ["no process has waited for long"]
 
 
 def _waits(rows: Mapping[str, Row]) -> dict[str, list[str]]:
-    """For whom each waits. Who is silent waits for nobody: what it said last is of the past. Who has no
-    samples waits, at the end of an epoch, for those that have some in hand, or for silent servers that have
-    not said what they have applied."""
+    """Return the processes for which each process waits.
+
+    A silent process waits for none, because its last message is outdated. At the end of an epoch, a replica
+    without samples waits for those with pending samples, or for silent servers that have not confirmed
+    updates.
+    """
     silent = [name for name, row in rows.items() if doing.is_silent(row)]
     replicas = {name: row for name, row in rows.items() if "in_hand" in row}
     idle = [name for name, row in replicas.items() if row.get("doing") == "idle" and name not in silent]
@@ -89,7 +94,7 @@ def _wait(names: list[str]) -> str:
 
 
 def _ends(name: str, waits: Mapping[str, list[str]]) -> set[str]:
-    """For whom a process waits in the end: who itself waits for nobody, or all of a ring."""
+    """Return the roots for which a process waits: those that wait for none, or all processes of a cycle."""
     seen: set[str] = set()
     ahead = [name]
     ends = set()
@@ -105,7 +110,7 @@ def _ends(name: str, waits: Mapping[str, list[str]]) -> set[str]:
 
 
 def _why_silent(row: Row, is_here: bool) -> str:
-    """Why a process says nothing, as far as the system knows."""
+    """Describe why a process is silent, as far as the system knows."""
     since = doing.seconds_in_words(doing.figure(row, "silent_seconds"))
     process = int(doing.figure(row, "pid"))
     if is_here and process:
@@ -113,14 +118,14 @@ def _why_silent(row: Row, is_here: bool) -> str:
 
         state = state_of(process)
         if state == "is stopped":
-            return f"is stopped, and has said nothing for {since}; kill -CONT {process} lets it go on"
+            return f"is stopped, and sent no message for {since}; kill -CONT {process} continues it"
         if state:
-            return f"{state}, and has said nothing for {since}"
-    return f"has said nothing for {since}; --stacks shows where it is, if it is on this machine"
+            return f"{state}, and sent no message for {since}"
+    return f"sent no message for {since}; --stacks shows its stack, if it is on this machine"
 
 
 def _stopped_in(row: Row) -> list[str]:
-    """Of each stopped process that one has started which has done the same for long."""
+    """Describe stopped children of a process that has been in the same activity for long."""
     process = int(doing.figure(row, "pid"))
     if not process or "doing" not in row or doing.since_seconds(row) < _LONG_SECONDS:
         return []
@@ -128,7 +133,7 @@ def _stopped_in(row: Row) -> list[str]:
     from cotswold.host.stack_dump import state_of
 
     return [
-        f"{row.get('name')} has started process {each}, which is stopped; kill -CONT {each} lets it go on"
+        f"{row.get('name')} has a child process {each}, which is stopped; kill -CONT {each} continues it"
         for each in family(process)[1:]
         if state_of(each) == "is stopped"
     ]

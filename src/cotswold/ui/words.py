@@ -1,4 +1,4 @@
-"""Numbers as people read them.
+"""Readable numbers.
 
 Knows: units, prefixes, digits. Does not know: runs, HTML.
 """
@@ -11,7 +11,7 @@ _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
 def count(value: float) -> str:
-    """A whole number with thin spaces between thousands.
+    """Return a whole number with thin spaces between thousands.
 
     >>> count(1234567)
     '1\\u202f234\\u202f567'
@@ -20,13 +20,13 @@ def count(value: float) -> str:
 
 
 def scaled(value: float, unit: str) -> str:
-    """Three significant figures with a decimal prefix: 2.5 GFLOP."""
+    """Return three significant figures with a decimal prefix: 2.5 GFLOP."""
     power = min(max(0, floor(log10(abs(value)) / 3)) if value else 0, len(_PREFIXES) - 1)
     return f"{plain(value / 1000**power)} {_PREFIXES[power]}{unit}"
 
 
 def plain(value: float) -> str:
-    """Three significant figures, no exponent where that is readable.
+    """Return three significant figures, without an exponent if that is readable.
 
     >>> plain(0.0123), plain(8.17e35), plain(float("inf"))
     ('0.0123', '8.2e+35', 'inf')
@@ -41,7 +41,7 @@ def plain(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds, minutes and seconds, or hours and minutes."""
+    """Return seconds, minutes and seconds, or hours and minutes."""
     if seconds < 60:
         return f"{plain(seconds)}\u202fs"
     minutes, left = divmod(round(seconds), 60)
@@ -51,5 +51,5 @@ def duration(seconds: float) -> str:
 
 
 def percent(value: float, digits: int = 1) -> str:
-    """A fraction as per cent."""
+    """Return a fraction in per cent."""
     return f"{100 * value:.{digits}f}\u202f%"

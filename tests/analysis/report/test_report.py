@@ -75,7 +75,7 @@ def test_a_run_without_anything_says_what_is_missing_and_how_to_get_it(run: RunD
         "cotswold report runs/&lt;small&gt;",
     ):
         assert command in page
-    assert "Nothing has been learnt yet" in page
+    assert "No results yet" in page
 
 
 def test_the_page_is_whole_and_fetches_nothing(
@@ -103,9 +103,9 @@ def test_figures_on_the_page_are_those_of_the_files(
     page = build_report(run).read_text()
     best = evaluation.objects[0].best
     assert f"{100 * best.held_out:.1f}\u202f% ± {100 * best.spread:.1f}" in page
-    assert "Network: that of step 7." in page
+    assert "Network: step 7." in page
     assert "90 → 45 (−50.0\u202f%)" in page
-    assert "1\u202f234 pictures of 16 × 16 pixels in colour" in page
+    assert "1\u202f234 images of 16 × 16 pixels in colour" in page
     assert "training is not finished" in page
 
 
@@ -117,12 +117,12 @@ def test_the_stacks_come_first_in_the_table_of_selectivity_and_headings_are_shor
     head = re.findall(r'<th scope="col">(.*?)</th>', page.split('id="selectivity"')[1].split("</thead>")[0])
     stacks = [f"Stack {index + 1}" for index in range(len(evaluation.objects[0].network))]
     assert head[: 2 + len(stacks)] == ["Object", "Guess", *stacks]
-    assert set(head[2 + len(stacks) :]) <= {"Random", "k-means", "Control", "Mean picture"}
+    assert set(head[2 + len(stacks) :]) <= {"Random", "k-means", "Control", "Mean image"}
     assert "Stack: the best neuron of this network" in page
 
 
 def test_the_page_says_that_training_is_measured_under_a_rising_sparsity(run: RunDirectory) -> None:
-    assert "under the λ of the moment, which rises over the first part" in build_report(run).read_text()
+    assert "the current λ, which rises over the first part" in build_report(run).read_text()
 
 
 def test_the_account_appears_when_training_has_ended(run: RunDirectory) -> None:
@@ -142,8 +142,8 @@ def test_the_page_of_a_prolonged_run_tells_its_epochs_beside_the_recipe_of_its_b
         log.write("prolonged", epochs=[12.0], prolongation=2)
         log.write("end", status="finished")
     page = build_report(run).read_text()
-    assert "Prolonged to" in page and "12 epochs" in page and "10 epochs" not in page
-    assert "The resolved recipe with which the run began" in page
+    assert "Extended to" in page and "12 epochs" in page and "10 epochs" not in page
+    assert "The resolved recipe at the start of the run" in page
 
 
 def falling_spectrum(run: RunDirectory) -> None:
@@ -155,7 +155,7 @@ def falling_spectrum(run: RunDirectory) -> None:
 def test_whiteness_is_told_by_the_greatest_deviation_in_the_band(run: RunDirectory) -> None:
     falling_spectrum(run)
     page = build_report(run).read_text()
-    assert "<dt>Greatest deviation in the band</dt><dd>9 dB</dd>" in page
+    assert "<dt>Largest deviation in the band</dt><dd>9 dB</dd>" in page
     assert "±1 dB" in page
 
 
@@ -165,7 +165,7 @@ def test_pictures_that_are_not_whitened_are_said_not_to_be_and_nothing_is_asked_
     run.recipe.write_text(run.recipe.read_text().replace("whiten = true", "whiten = false"))
     falling_spectrum(run)
     page = build_report(run).read_text()
-    assert "The pictures are not whitened" in page
+    assert "The images are not whitened" in page
     assert "0.900" in page
     for demand in ("±1 dB", "deviation", "flat band", "Whiteness"):
         assert demand not in page
@@ -220,7 +220,7 @@ def test_the_best_of_network_and_baselines_is_marked_and_named_whoever_it_is(
     marked = re.findall(r'<td class="best" data-name="([^"]*)"', page)
     assert marked == ["k-means"]
     assert "Best for &lt;faces&gt;: a neuron of a k-means dictionary in the last stack" in page
-    assert "had not settled, and was ended, after 7 passes over 4\u202f500 pictures" in page
+    assert "did not converge, and was stopped after 7 passes over 4\u202f500 images" in page
 
 
 def test_on_a_phone_every_figure_of_a_wide_table_bears_the_name_of_its_column() -> None:
@@ -234,9 +234,9 @@ def test_on_a_phone_every_figure_of_a_wide_table_bears_the_name_of_its_column() 
 def test_the_part_that_is_right_stands_beside_its_class_before_all_answers() -> None:
     found = Classification(3, "test", ("cat", "dog", "emu"), ((4, 1, 0), (0, 5, 0), (1, 1, 2)))
     page = section_html(classification(found, "runs/x", "pictures"))
-    assert re.findall(r'<th scope="col">(.*?)</th>', page)[1:] == ["Right", "cat", "dog", "emu"]
+    assert re.findall(r'<th scope="col">(.*?)</th>', page)[1:] == ["Correct", "cat", "dog", "emu"]
     emu = page.split('<th scope="row">emu</th>')[1]
-    assert emu.startswith('<td data-name="Right">50.0')
+    assert emu.startswith('<td data-name="Correct">50.0')
 
 
 HOSTILE = "\"><script>alert(1)</script>'{{ 7 * 7 }}"
@@ -333,7 +333,7 @@ def test_a_page_is_not_written_through_a_link(run: RunDirectory, tmp_path: Path)
 def test_pictures_that_were_left_out_are_named(run: RunDirectory) -> None:
     named = [f"{number}.png is torn" for number in range(30)]
     page = build_report(run, left_out=LeftOut(1500, named, ["Splits: by folders."])).read_text()
-    assert "not in training: 1\u202f500" in page and "Splits: by folders." in page
+    assert "skipped: 1\u202f500" in page and "Splits: by folders." in page
     assert "<li>0.png is torn</li>" in page and "and 1\u202f480 more" in page
 
 
@@ -364,6 +364,6 @@ def test_the_report_of_a_run_on_print_shows_the_sheets_of_its_set(tmp_path: Path
     assert section is not None
     captions = [block.caption for block in section.blocks if isinstance(block, Figure)]
     assert [each.partition(":")[0] for each in captions] == [
-        "Scans that patterns for training are made of, 20 x 20 grey",
+        "Scans from which training samples are generated, 20 x 20 grey",
         "Held out",
     ]

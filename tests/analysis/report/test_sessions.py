@@ -52,7 +52,7 @@ def test_what_was_lost_is_told_and_is_in_no_curve() -> None:
     assert history.phases[0].training["loss"].steps == [1]
     html = section_html(accounts(history, "runs/x", []))
     assert "3 times" in html
-    assert "the work of its first 25.2\u202fs, for it ended before anything was saved" in html
+    assert "the first 25.2\u202fs of training, which ended before the first checkpoint" in html
 
 
 def test_one_is_no_plural() -> None:

@@ -33,12 +33,12 @@ def test_pictures_are_brought_to_where_the_stacks_are(network: StackNetwork, pic
 
 @pytest.mark.parametrize("name", ["pooled", "0.pooled", "1.poled", "x.filters", "1"])
 def test_a_name_that_is_no_layer_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match="no layer"):
+    with pytest.raises(UserError, match="not a layer"):
         Layer.named(name)
 
 
 def test_a_stack_that_is_not_there_is_refused(network: StackNetwork) -> None:
-    with pytest.raises(UserError, match=r"3\.pooled in a network of 2"):
+    with pytest.raises(UserError, match=r"2 stacks; layer 3\.pooled"):
         StackLayers(network, [Layer(2, "pooled")])
 
 

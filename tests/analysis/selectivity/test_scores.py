@@ -136,7 +136,7 @@ def test_a_class_without_enough_pictures_is_refused() -> None:
 
 
 def test_no_picture_at_all_is_refused() -> None:
-    with pytest.raises(SourceError, match="no picture"):
+    with pytest.raises(SourceError, match="no images"):
         selectivity(lambda x: [("layer", x)], list)
 
 

@@ -63,12 +63,12 @@ def test_a_run_is_judged_on_the_labelled_samples_of_another_source(run: cotswold
 
 
 def test_labels_that_the_run_cannot_know_are_refused(run: cotswold.Run, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"1 class that the run does not know \(up\); it learnt left"):
+    with pytest.raises(SourceError, match=r"1 class that the run did not learn \(up\); it learnt left"):
         cotswold.evaluate(run, source=table(tmp_path / "up.npz", ["left", "up"]))
     np.savez(tmp_path / "numbers.npz", x=np.zeros((3, 2), np.float32), y=np.zeros((3, 1), np.float32))
-    with pytest.raises(SourceError, match="has 1 number to predict, and the run learnt 2 classes"):
+    with pytest.raises(SourceError, match="has 1 regression target, but the run learnt 2 classes"):
         cotswold.evaluate(run, source=tmp_path / "numbers.npz")
-    with pytest.raises(UserError, match="labels says where those of a source are"):
+    with pytest.raises(UserError, match="labels applies to a source"):
         cotswold.evaluate(run, labels="file")
-    with pytest.raises(UserError, match="give one of source and split"):
+    with pytest.raises(UserError, match="source and split exclude each other"):
         cotswold.evaluate(run, source=tmp_path / "up.npz", split="train")

@@ -68,13 +68,13 @@ def test_of_a_cluster_that_stands_it_is_said_what_is_there_and_what_is_needed(
     found = planned_on(*living, ServerSeen("gone", "b", "", "gone", 9.0, 0, 0))
     assert found["processes"] == 1 + 2 + 1 and found["servers"] == 0 and "server_bytes" not in found
     assert found["parameter_servers"] == (
-        "2 servers on 1 host, 2 copies of each part, no other run; 3 copies are wanted, which need as many "
-        "servers"
+        "2 servers on 1 host, 2 copies of each part, no other run; 3 copies are configured, each on its "
+        "own server"
     )
     assert found["copy_memory_bytes"] == 3 * 4 * SIZE and found["cluster_memory_bytes"] == 6 * 4 * SIZE
     assert found["cluster_server_memory_bytes"] == 3 * 4 * SIZE
     assert len({row["server"] for row in found["routing"]}) == found["parts_of_parameters"]
-    assert "no server is there" in planned_on()["parameter_servers"]
+    assert "the cluster has no servers" in planned_on()["parameter_servers"]
 
 
 def test_that_nobody_answers_for_a_cluster_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_that_nobody_answers_for_a_cluster_is_said(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("cotswold.api.servers.cluster_admin.operator", nobody)
     found = planned_for(tmp_path, "workers = 2", "cluster.parameter_servers=127.0.0.1", "cluster.wait=60")
     assert found["parameter_servers"] == (
-        "nobody says what is there: no controller at 127.0.0.1 has answered for 5 s"
+        "the cluster does not answer: no controller at 127.0.0.1 has answered for 5 s"
     )
 
 

@@ -230,7 +230,7 @@ def test_a_state_that_has_a_cluster_is_found_before_anything_is_written(
     state.of["run/other/0"] = "{}"
     monkeypatch.setattr(Place, "opened", lambda self: state)
     monkeypatch.setattr(saved_buckets, "write_saved", None)  # not to be called
-    with pytest.raises(UserError, match="has a cluster already"):
+    with pytest.raises(UserError, match="already contains a cluster"):
         restore_backup(backup, tmp_path / "host", "127.0.0.1", "", PLACE)
     assert state.of == {"run/other/0": "{}"} and not list((tmp_path / "host").iterdir())
 
@@ -241,15 +241,15 @@ def test_a_backup_with_a_run_whose_name_is_a_path_is_none(backup: Path, tmp_path
     told["runs"] = {run: told["runs"][RUN]}
     (backup / "backup.json").write_text(json.dumps(told))
     (finding,) = verify(backup, progress=False).findings
-    assert "which is no name of one" in finding
-    with pytest.raises(FormatError, match="which is no name of one"):
+    assert "has an invalid name" in finding
+    with pytest.raises(FormatError, match="has an invalid name"):
         restore_backup(backup, tmp_path / "host", "127.0.0.1", "", None)
 
 
 def test_a_run_whose_name_is_a_path_is_not_backed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group = Group("../../elsewhere/0000", 3, "server-a-0")
     monkeypatch.setattr(Standing, "groups", lambda self: {group.bucket: group})
-    with pytest.raises(UserError, match="no name of a folder"):
+    with pytest.raises(UserError, match="is not valid for a folder"):
         write_backup(cast(Operator, Standing()), tmp_path / "backup", None, lambda doing, done: None)
     assert not list(tmp_path.iterdir())
 
@@ -281,7 +281,7 @@ def test_a_run_of_which_not_all_buckets_are_found_is_not_backed_up(
     whole = Standing().groups()
     some = dict(list(whole.items())[: 0 if run else 3])
     monkeypatch.setattr(Standing, "groups", lambda self: some)
-    with pytest.raises(MachineError, match=r"\d of 4 buckets of run c83a0b833eac6e20 (is|are) not there"):
+    with pytest.raises(MachineError, match=r"\d of 4 buckets of run c83a0b833eac6e20 (is|are) missing"):
         write_backup(cast(Operator, Standing()), tmp_path / "backup", run, lambda doing, done: None)
     assert not list(tmp_path.iterdir())
 

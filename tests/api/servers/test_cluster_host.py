@@ -33,11 +33,11 @@ from cotswold.wire import CONTROLLERS, Look
 @pytest.mark.parametrize(
     ("found", "has_disks", "sentence"),
     [
-        (Drained(0), True, "nothing is left here"),
-        (Drained(1), True, "1 copy was not taken over by others; what servers have is written"),
-        (Drained(3), True, "3 copies were not taken over by others; what servers have is written"),
-        (Drained(3), False, "3 copies were not taken over by others; it ends with these servers"),
-        (Drained(0, ("server-a-0",)), True, "no controller has said what others took over of server-a-0"),
+        (Drained(0), True, "all data were handed over"),
+        (Drained(1), True, "1 copy was not handed over; the servers' state is on their disks"),
+        (Drained(3), True, "3 copies were not handed over; the servers' state is on their disks"),
+        (Drained(3), False, "3 copies were not handed over; their state is lost"),
+        (Drained(0, ("server-a-0",)), True, "no controller confirmed the handover of server-a-0"),
     ],
 )
 def test_what_is_left_is_said_and_where_it_is_not_known_that(
@@ -68,7 +68,7 @@ def test_the_one_host_of_a_cluster_says_that_it_has_fewer_servers_than_copies(tm
     one = settings_of(tmp_path, 7400, servers=2)
     copies = one.control.copies
     assert few_servers(replace(one, control=replace(one.control, copies=3))).startswith(
-        "with 2 servers each part of the parameters has 2 copies, and 3 once there are more"
+        "with 2 servers each part of the parameters has 2 copies instead of 3"
     )
     assert not few_servers(replace(one, servers=copies))
     assert not few_servers(replace(one, servers=1, has_controller=False)), "others have some"

@@ -66,4 +66,4 @@ def test_what_waits_for_room_has_a_bound_and_what_is_left_out_is_counted(
             file.write(number=number)
         full.room = 10_000
         file.write(number=5)
-    assert numbers(path) == [0, 1] and "lacks 4 of them" in said[1]
+    assert numbers(path) == [0, 1] and "4 of them were lost" in said[1]

@@ -92,7 +92,7 @@ class Endless(IterableDataset[tuple[Tensor, Tensor]]):
     [
         (nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4)), {}, r"1 \(BatchNorm1d\) normalises over a batch"),
         (nn.Linear(8, 2), {"unit_norm": True}, r"training.unit_norm is for \[\[network.layers\]\]"),
-        (nn.Linear(8, 2), {"grid": "1x2"}, "not cut into a gang's ranks"),
+        (nn.Linear(8, 2), {"grid": "1x2"}, "cannot be partitioned over ranks"),
     ],
     ids=["batch norm", "unit norm", "grid"],
 )
@@ -114,7 +114,7 @@ def test_samples_without_numbers_are_refused(tmp_path: Path) -> None:
 def test_a_field_that_nobody_has_is_told_with_those_of_the_cluster(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"training\.replicas is not a key; did you mean workers\?"):
         learnt(network(), tmp_path / "run", replicas=2)
-    with pytest.raises(RecipeError, match=r"known here are .*batch_size.*\bworkers, processes, servers\b"):
+    with pytest.raises(RecipeError, match=r"known keys: .*batch_size.*\bworkers, processes, servers\b"):
         learnt(network(), tmp_path / "run", zork=2)
     with pytest.raises(RecipeError, match=r"training\.n_push is not a key; did you mean push_every\?"):
         learnt(network(), tmp_path / "run", n_push=2)
@@ -126,8 +126,11 @@ def test_a_loss_that_grew_far_and_stayed_finite_is_said_after_the_run_in_its_rep
     with caplog.at_level(logging.WARNING, "cotswold"):
         run = learnt(network(), tmp_path / "run", learning_rate=1e4, progress=False)
     assert run.status == "finished"
-    (said,) = [each.message for each in caplog.records if each.message.startswith("warning: the loss ended")]
-    assert "far above the 0." in said and "try a smaller learning rate (training.learning_rate)" in said
+    (said,) = [each.message for each in caplog.records if each.message.startswith("warning: the final loss")]
+    assert (
+        "far above the initial loss 0." in said
+        and "try a smaller learning rate (training.learning_rate)" in said
+    )
     assert "training.clip" in said and "training.staleness=0" in said and "fewer replicas" not in said
     assert cotswold.why(run).sentences[-1] == said
-    assert "Warning: the loss ended at" in run.report(progress=False).read_text()
+    assert "Warning: the final loss" in run.report(progress=False).read_text()

@@ -75,19 +75,17 @@ def test_each_server_and_run_has_a_line_and_what_is_unknown_is_said_to_be() -> N
     ]
     assert "gone" in b and b.split()[-4:] == ["?"] * 4
     assert any(line.split() == [RUN, "?", "64", "2", "1"] for line in lines)
-    assert "1 bucket is on its way" in lines_of(Overview(looked(moving=1), {}))
-    assert "2 buckets are on their way" in lines and any(
-        "no other server can take it" in each for each in lines
-    )
+    assert "1 bucket is moving" in lines_of(Overview(looked(moving=1), {}))
+    assert "2 buckets are moving" in lines and any("no other server can take it" in each for each in lines)
     assert lines[-1].split(maxsplit=2) == ["2", "min", "a is there, on host a"]
 
 
 def test_what_the_controller_refused_has_a_line_where_there_is_any() -> None:
     assert "refused" not in "".join(lines_of(Overview(looked(), {}))[:2])
     _, said, *_ = lines_of(Overview(looked(refused=(("malformed", 2), ("oversized", 1))), {}))
-    assert said == "messages that it has refused: 2 that cannot be read, 1 that are too long"
+    assert said == "refused messages: 2 that are malformed, 1 that are too long"
     _, said, *_ = lines_of(Overview(looked(refused=(("strangers", 7),)), {}))
-    assert said.endswith("7 from callers without the token, or without the key of the server that they name")
+    assert said.endswith("7 from callers without the token, or without the key of the named server")
 
 
 def test_runs_have_the_names_of_their_recipes_and_the_leader_its_process() -> None:
@@ -112,7 +110,7 @@ def test_as_many_of_the_last_events_are_shown_as_are_asked_for() -> None:
 @pytest.mark.parametrize("verb", [["status"], ["explain", "1"]], ids=["status", "explain"])
 def test_fewer_events_than_none_are_refused_before_anybody_is_asked(verb: list[str]) -> None:
     said = cotswold("cluster", *verb, "--events", -1)
-    assert said.status == 2 and said.error.startswith("--events -1: give how many of the last events")
+    assert said.status == 2 and said.error.startswith("--events must be 0 or more, got -1")
 
 
 def test_a_screen_that_is_short_shows_the_last_events_and_all_else() -> None:
@@ -143,7 +141,7 @@ def test_buckets_that_lack_copies_for_one_reason_are_one_line() -> None:
     assert f"{RUN}/0099, term 6: a, b; no other server can take it" in lines
     assert sum("2 servers are there" in line for line in lines) == 1
     lines = lines_of(Overview(looked(short=short, runs=(RunSeen(RUN, 900, 800, 0),)), {}))
-    assert f"at least 63 buckets of {RUN}: 2 servers are there" in lines, "a controller names 100 at most"
+    assert f"at least 63 buckets of {RUN}: 2 servers are there" in lines, "a controller lists at most 100"
 
 
 def test_reasons_for_which_there_is_no_room_are_counted() -> None:
@@ -154,14 +152,14 @@ def test_reasons_for_which_there_is_no_room_are_counted() -> None:
 
 def test_an_empty_cluster_says_so() -> None:
     lines = lines_of(Overview(looked(servers=(), runs=(), short=(), moving=0, events=()), {}))
-    assert "no server is there yet" in lines and "no run is here" in lines
+    assert "no server is running yet" in lines and "the cluster has no run" in lines
 
 
 def test_servers_that_are_no_more_and_have_nothing_are_one_line() -> None:
     dead = tuple(ServerSeen(f"dead-{number}", "", "", "ended", -1, 0, 0) for number in range(5))
     lines = lines_of(Overview(looked(servers=(seen("a"), *dead)), {}))
     (line,) = [each for each in lines if "dead-" in each]
-    assert line == "dead-0, dead-1, dead-2 and 2 more are not there any more, and have no copies"
+    assert line == "dead-0, dead-1, dead-2 and 2 more are not running any more, and have no copies"
     holds = ServerSeen("holds", "", "", "ended", -1, 3, 0)
     (line,) = [each for each in lines_of(Overview(looked(servers=(holds,)), {})) if "holds" in each]
     assert line.split()[:5] == ["holds", "?", "?", "ended", "-"]
@@ -183,8 +181,8 @@ def test_a_bucket_is_explained_with_what_it_waits_for() -> None:
     assert any(line.split()[:2] == ["a", "primary"] for line in lines)
     assert any("does not answer" in line for line in lines if line.startswith("d "))
     assert "b is 4 behind" in lines and "2.0 kB of updates wait for other copies" in lines
-    assert "its pushes wait: it has 2 of at least 3 copies" in lines
-    assert lines[-1] == "it has 2 of 3 copies: the cluster is full"
+    assert "pushes wait: the bucket has 2 of at least 3 copies" in lines
+    assert lines[-1] == "the bucket has 2 of 3 copies: the cluster is full"
     event = EventSeen(3.0, "elected", "a", "bucket 3: b ended; secondary a took over", RUN, (("a", 1),))
     assert explaining(replace(found, events=(event,)))[-1].endswith(event.sentence)
 

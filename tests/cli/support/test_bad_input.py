@@ -41,14 +41,14 @@ def train(text: str, tmp_path: Path, *words: object) -> Said:
         (
             "batch_size = 8",
             'batch_size = "eight"',
-            r"training\.batch_size must be a whole number > 0, not 'eight'",
+            r"training\.batch_size must be an integer > 0, not 'eight'",
         ),
         (
             "batch_size = 8",
             "batch = 8",
             r"training\.batch is not a key; did you mean batch_size\?",
         ),
-        ("batch_size = 8", "batch_size = 0", r"training\.batch_size must be a whole number > 0, not 0"),
+        ("batch_size = 8", "batch_size = 0", r"training\.batch_size must be an integer > 0, not 0"),
         ("batch_size = 8", "batch_size =", r"mine\.toml is not TOML: .*line 2\d"),
         (
             '"greedy"',
@@ -83,10 +83,10 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 def test_a_recipe_that_is_not_there_is_answered_with_the_ones_that_are(tmp_path: Path) -> None:
     said = cotswold("train", "dmeo")
     assert said.status == 2
-    assert "there is no recipe file 'dmeo'; did you mean demo?" in said.error
+    assert "no recipe file 'dmeo'; did you mean demo?" in said.error
     said = cotswold("info", tmp_path)
     assert said.status == 2
-    assert "is a folder; name a recipe's TOML file" in said.error
+    assert "is a folder; give a recipe's TOML file" in said.error
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,9 @@ def test_a_source_that_is_missing_empty_or_without_pictures_is_named(tmp_path: P
     reasons = {
         "missing": "does not exist",
         "empty": "is empty",
-        "notes": "holds no pictures",
-        "notes/read.me": "is of no known kind",
-        "broken": "not one picture for training can be read",
+        "notes": "contains no images",
+        "notes/read.me": "is of an unknown kind",
+        "broken": "no training image can be read",
     }
     for name, reason in reasons.items():
         said = prepare(tmp_path / name, tmp_path)
@@ -181,7 +181,7 @@ def test_pictures_of_every_size_and_mode_are_prepared_and_broken_ones_and_bombs_
     (folder / "torn.png").write_bytes((folder / "000.png").read_bytes()[:200])
     said = prepare(folder, tmp_path)
     assert said.status == 0, said.err
-    assert "2 broken pictures were left out" in said.out
+    assert "2 broken images were skipped" in said.out
     assert "bomb.png: more than 89,478,485 pixels (a decompression bomb?)" in said.out
     assert "torn.png: " in said.out
     summary = json.loads(prepare(folder, tmp_path, "--json").out)
@@ -198,7 +198,7 @@ def test_train_names_what_was_left_out_and_how_pictures_were_split_and_keeps_it_
     text = desk.stacks_recipe.read_text().replace(str(desk.pictures), str(tmp_path / "set"))
     said = train(text, tmp_path)
     assert said.status == 0, said.err
-    left_out = "1 broken picture was left out: train/torn.png: not a picture of a known kind"
+    left_out = "1 broken image was left out: train/torn.png: not an image of a known format"
     split = "splits by the names of folders or files: 13 train and 4 test; validation is drawn from train"
     assert f"cotswold: {left_out}\n" in said.err
     assert f"cotswold: {split}\n" in said.err
@@ -215,7 +215,7 @@ def test_a_store_is_never_overwritten_by_another(tmp_path: Path) -> None:
     assert prepare(tmp_path / "pictures", tmp_path).status == 0
     said = cotswold("prepare", tmp_path / "pictures", tmp_path / "store", "--size", 20, "--jobs", 1)
     assert said.status == 2
-    assert "already holds a store that differs in size ([16, 16], not [20, 20])" in said.error
+    assert "already contains a store that differs in size ([16, 16], not [20, 20])" in said.error
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("precious")
     said = cotswold("prepare", tmp_path / "pictures", tmp_path / "other", "--size", 20, "--jobs", 1)
@@ -290,7 +290,7 @@ def test_names_of_pictures_do_not_steer_the_terminal(tmp_path: Path) -> None:
     said = cotswold("prepare", tmp_path / "pictures", tmp_path / "store", "--size", 8, "--jobs", 1)
     assert said.status == 0
     lines = said.out.splitlines()
-    assert lines[-3] == "2 broken pictures were left out:"
+    assert lines[-3] == "2 broken images were skipped:"
     assert sum(line.startswith("  two lines.png: ") for line in lines[-2:]) == 1
     assert not [each for line in lines for each in line if not each.isprintable()]
 
@@ -315,7 +315,7 @@ def test_too_many_open_files_are_told_with_the_limit(monkeypatch: pytest.MonkeyP
     said = cotswold("recipe", "list")
     assert said.status == 1
     words = " ".join(said.error.split())
-    assert words == "Too many open files: this process may have 64; allow more (ulimit -n 1024)"
+    assert words == "Too many open files: this process may open 64 files; raise it (ulimit -n 1024)"
 
 
 def test_output_that_a_full_disk_does_not_take_is_no_mishap_of_the_program(
@@ -328,4 +328,4 @@ def test_output_that_a_full_disk_does_not_take_is_no_mishap_of_the_program(
     monkeypatch.setattr("cotswold.ui.progress.put", lambda line, stream: stream.write(f"{line}\n"))
     said = cotswold("recipe", "list")
     assert said.status == 1
-    assert said.error.startswith("no room left to write what the command prints (No space left on device); ")
+    assert said.error.startswith("no space left to write the output (No space left on device); ")

@@ -68,7 +68,7 @@ def test_the_built_in_sets_can_be_written_as_folders(tmp_path: Path, monkeypatch
     folder, builtin = open_source(tmp_path / "out" / "demo-faces"), open_source("builtin:demo-faces")
     assert len(folder) == 50
     assert (np.asarray(folder.read(4)) == np.asarray(builtin.read(4))).all()
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         write_demo(tmp_path / "out")
     killed = sorted((tmp_path / "out" / "demo-faces").rglob("*.png"))
     content = killed[0].read_bytes()
@@ -81,5 +81,5 @@ def test_the_built_in_sets_can_be_written_as_folders(tmp_path: Path, monkeypatch
     assert killed[0].read_bytes() == content and killed[10].stat().st_mtime_ns == kept
     killed[0].unlink()
     (tmp_path / "out" / "thesis.tex").write_text("precious")
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         write_demo(tmp_path / "out")

@@ -147,7 +147,7 @@ def test_each_worker_goes_on_with_a_state_of_its_own(store: Store, monkeypatch: 
     assert after == whole and sorted(whole[0] + whole[1]) == list(range(SAMPLES))
     monkeypatch.undo()
     other.load_state_dict(dataset.state_dict() | {"worker": 1, "workers": 2})
-    with pytest.raises(UserError, match="worker 1 of 2; resume with as many workers"):
+    with pytest.raises(UserError, match="worker 1 of 2; resume with the same number of workers"):
         iter(other)
 
 
@@ -157,7 +157,7 @@ def test_each_worker_goes_on_with_a_state_of_its_own(store: Store, monkeypatch: 
         (lambda state: {**state, "seed": 9}, "another seed"),
         (lambda state: {**state, "store": "x"}, "another store"),
         (lambda state: {**state, "world_size": 2}, "another world_size"),
-        (lambda state: {**state, "position": 10**6}, "stands at sample 1000000"),
+        (lambda state: {**state, "position": 10**6}, "has position 1000000"),
         (lambda state: {**state, "position": "1"}, "position"),
         (lambda state: {}, "another store and split"),
     ],
@@ -180,10 +180,10 @@ def test_what_makes_no_sense_is_refused(store: Store, tmp_path: Path) -> None:
     for wrong in wrongs:
         with pytest.raises(UserError):
             StoreDataset(store, **wrong)
-    with pytest.raises(UserError, match="epoch -1"):
+    with pytest.raises(UserError, match="epoch must be at least 0, got -1"):
         StoreDataset(store).set_epoch(-1)
     dataset = StoreDataset(store.path)
     (tmp_path / "s").rename(tmp_path / "old")
     written(tmp_path, 7)
-    with pytest.raises(StoreError, match="another store than when the data set was made"):
+    with pytest.raises(StoreError, match="has changed since the data set was created"):
         next(iter(dataset))

@@ -152,7 +152,7 @@ def test_a_split_smaller_than_a_batch_is_one_small_batch(plain_store: Numbered) 
     reader = Reader(plain_store(3), "train", 10)
     assert [len(pictures) for pictures, _ in reader] == [3] and len(reader) == 1
     reader.close()
-    with pytest.raises(UserError, match="a batch of 0"):
+    with pytest.raises(UserError, match="batch must be at least 1"):
         Reader(plain_store(3), "train", 0)
 
 

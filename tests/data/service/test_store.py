@@ -76,12 +76,12 @@ def test_terms_come_back_from_their_text(store: Store) -> None:
         (str(View("train")), 0, [], "a batch of 0 rows"),
         (str(View("train")), -1, [0], "of epoch -1"),
         (str(View("nowhere")), 0, [0], "no split 'nowhere'"),
-        ("no JSON", 0, [0], "names no view"),
-        (json.dumps(["train", 0]), 0, [0], "names no view"),
-        (json.dumps(["train", 0, [[0], [3]], "", ""]), 0, [0], "is no window"),
+        ("no JSON", 0, [0], "is not a view"),
+        (json.dumps(["train", 0]), 0, [0], "is not a view"),
+        (json.dumps(["train", 0, [[0], [3]], "", ""]), 0, [0], "is not a window"),
         (str(View("train", varying='[{"name": "spin"}]')), 0, [0], "spin"),
-        (str(View("train", varying="{}")), 0, [0], "names no transforms"),
-        (str(View("train", store="sounds")), 0, [0], "of the store sounds are wanted"),
+        (str(View("train", varying="{}")), 0, [0], "is not a list of transforms"),
+        (str(View("train", store="sounds")), 0, [0], "of the store sounds were requested"),
     ],
 )
 def test_what_is_not_there_is_refused(store: Store, view: str, epoch: int, rows: list[int], why: str) -> None:
@@ -97,7 +97,9 @@ def test_a_batch_that_is_too_long_for_a_message_is_refused_before_it_is_made(
     work = ServedStore(store, 1 << 20)
     assert len(made(work, str(View("train")), 0, np.arange(20))[0]) == 20
     before = work.cache.misses + work.cache.hits
-    with pytest.raises(UserError, match=f"21 samples of {each} bytes is too long .* take 20 samples at most"):
+    with pytest.raises(
+        UserError, match=f"21 samples of {each} bytes is too large .* take at most 20 samples"
+    ):
         made(work, str(View("train")), 0, np.arange(21))
     assert work.cache.misses + work.cache.hits == before
     small = View("train", box=Box((0, 0), (2, 2)))
@@ -110,10 +112,10 @@ def test_a_view_does_not_have_a_module_imported(
     (tmp_path / "unasked.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(tmp_path)
     view = str(View("train", varying='[{"name": "own", "function": "unasked:anything"}]'))
-    with pytest.raises(UserError, match="only where they were started with them"):
+    with pytest.raises(UserError, match="only if they were started with them"):
         made(ServedStore(store, 1 << 20), view, 0, np.array([0]))
     for text in ("{}", "[3]", '"own"', "no JSON", "[{}]"):
-        with pytest.raises(UserError, match="names no transforms"):
+        with pytest.raises(UserError, match="is not a list of transforms"):
             made(ServedStore(store, 1 << 20), str(View("train", varying=text)), 0, np.array([0]))
 
 

@@ -72,8 +72,11 @@ def missing() -> None:
             asleep,
             r"dot 3 of \S+Dots cannot be read \(ValueError: the sensor was asleep, in \S+, line \d+, asl",
         ),
-        (lambda: None, r"dot 3 of \S+Dots: read gives None, and must give a PIL picture"),
-        (lambda: np.zeros((8, 8)), r"dot 3 of \S+Dots: read gives a ndarray.*PIL.Image.fromarray"),
+        (lambda: None, r"dot 3 of \S+Dots: read must return a PIL image, got None"),
+        (
+            lambda: np.zeros((8, 8)),
+            r"dot 3 of \S+Dots: read must return a PIL image, got a ndarray.*PIL.Image.fromarray",
+        ),
     ],
 )
 def test_a_sample_that_its_source_fails_to_read_is_named(
@@ -94,10 +97,10 @@ def test_a_source_says_itself_which_samples_are_broken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("label", "told"),
     [
-        (7, "dot 3 of .*Dots has label 7, and the source has the classes 0 to 1"),
+        (7, "dot 3 of .*Dots has label 7, but the source has the classes 0 to 1"),
         (-1, "dot 3 of .*Dots has label -1"),
-        ("odd", "dot 3: its label is 'odd', and must be a class by number"),
-        (0.5, "dot 3: its label is 0.5"),
+        ("odd", "dot 3: the label must be the number of a class .* got 'odd'"),
+        (0.5, "dot 3: the label must be the number of a class .* got 0.5"),
     ],
 )
 def test_labels_that_are_no_classes_are_refused_before_anything_is_written(
@@ -124,7 +127,7 @@ def test_a_source_that_cannot_be_pickled_says_so(tmp_path: Path) -> None:
 
 
 def test_a_source_without_samples_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="Dots has no samples"):
+    with pytest.raises(SourceError, match="Dots is empty"):
         prepare(Dots(0), tmp_path / "store", PLAIN)
 
 

@@ -110,7 +110,7 @@ def test_floats_are_numbers_to_predict(shape: tuple[int, ...], tmp_path: Path) -
     source = open_vectors(tmp_path / "a.npz", labels="file")
     assert source.classes == () and source.targets == (shape[1] if len(shape) > 1 else 1)
     np.testing.assert_allclose(marks(source), targets.reshape(20, -1), rtol=1e-6)
-    assert "to predict for each sample" in source.settle()[0]
+    assert " for each sample" in source.settle()[0]
 
 
 def test_kinds_are_told_by_shapes(tmp_path: Path) -> None:
@@ -147,20 +147,20 @@ OBJECTS = np.array([{"a": 1}, None], object)
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (alone(X[:0]), "no vectors in it"),
-        (alone(X[:, :0]), "no vectors in it"),
+        (alone(X[:0]), "contains no vectors"),
+        (alone(X[:, :0]), "contains no vectors"),
         (alone(X[:, 0]), r"reshape it to \(n, 1\)"),
-        (alone(X + 1j), "is of type complex128"),
-        (alone(OBJECTS), "holds Python objects"),
-        (alone(X), r"no labels beside it \(a.labels.npy\)"),
-        (alone(X, Y[:5]), r"has 5 labels for 20 vectors; give one for each"),
+        (alone(X + 1j), "has dtype complex128"),
+        (alone(OBJECTS), "contains Python objects"),
+        (alone(X), r"no label file a.labels.npy next to it"),
+        (alone(X, Y[:5]), r"has 5 labels for 20 vectors; give one label for each"),
         (alone(X, np.append(Y, Y[:1])), "has 21 labels for 20 vectors"),
         (alone(X, OBJECTS), "cannot be read as .npy"),
-        (alone(X, X + 1j), "labels of type complex128"),
+        (alone(X, X + 1j), "labels of dtype complex128"),
         (alone(X, np.zeros((20, 2), int)), r"labels of shape \(20, 2\)"),
-        (alone(X, np.full(20, np.nan)), r"a.labels.npy\[0\] is a label that is infinite or none"),
+        (alone(X, np.full(20, np.nan)), r"a.labels.npy\[0\] is an infinite or NaN label"),
         (saved(x=X, y=Y[:5]), "has 5 labels for 20 vectors"),
-        (saved(x=X), "carries no labels"),
+        (saved(x=X), "has no labels"),
         (saved(x=X, y=Y, labels=Y), "has 2 arrays that may be its labels"),
         (saved(a=X, b=X), "2 arrays that may be vectors"),
         (saved(y=Y), "no array of vectors"),
@@ -168,7 +168,7 @@ OBJECTS = np.array([{"a": 1}, None], object)
             saved(x_train=X, x_test=X[:, :2], y_train=Y, y_test=Y),
             r"a\.npz:x_test has 2 features and .*a\.npz:x_train 3",
         ),
-        (saved(x_train=X, x_test=X, y_train=Y, y_test=Y.astype(str)), "labels are of different kinds"),
+        (saved(x_train=X, x_test=X, y_train=Y, y_test=Y.astype(str)), "labels have different kinds"),
     ],
 )
 def test_what_cannot_be_vectors_or_their_labels_is_refused_with_a_remedy(
@@ -206,7 +206,7 @@ def test_a_negative_number_among_the_numbers_of_classes_is_refused(name: str, tm
     labels = np.arange(20) % 3
     labels[[5, 7]] = -1
     np.savez(tmp_path / "a.npz", x=X if name == "vectors" else np.zeros((20, 4, 4), np.uint8), labels=labels)
-    with pytest.raises(SourceError, match=r"(x|labels)\[5\] is a label of -1, .* 2 (samples|labels)"):
+    with pytest.raises(SourceError, match=r"(x|labels)\[5\] has label -1, .* 2 (samples|labels)"):
         open_samples(tmp_path / "a.npz", labels="file")
 
 
@@ -257,7 +257,7 @@ def test_an_array_of_sequences_is_refused_with_what_is_taken(tmp_path: Path) -> 
     [
         ("table.csv", r"pandas\.read_csv\('table\.csv'\); numpy\.savez\(\"table\.npz\""),
         ("table.parquet", r"pandas\.read_parquet"),
-        ("arrays.mat", r"save its arrays by numpy\.savez"),
+        ("arrays.mat", r"save its arrays with numpy\.savez"),
     ],
 )
 def test_a_table_is_refused_with_the_way_to_an_array(name: str, said: str, tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ def test_many_classes_are_counted() -> None:
 
 def test_a_class_that_is_only_tested_is_said_and_so_is_one_without_samples() -> None:
     notes = class_notes(["ant", "bee", "cow", "dog"], labels(train=[0] * 9 + [3] * 9, test=[0, 1]))
-    assert "1 of 4 classes has no sample: cow" in notes
+    assert "1 of 4 classes has no samples: cow" in notes
     assert "no network can learn them: bee" in " ".join(notes)
-    assert "1 of 4 classes has no sample for test: dog" in notes
+    assert "1 of 4 classes has no samples for test: dog" in notes
 
 
 def test_a_class_whose_name_is_that_of_a_missing_label_is_said() -> None:
@@ -43,7 +43,7 @@ def test_a_class_whose_name_is_that_of_a_missing_label_is_said() -> None:
 
 def test_nearly_as_many_classes_as_samples_may_be_numbers_to_predict() -> None:
     notes = class_notes([*"abcdefgh"], labels(train=[*range(8)]))
-    assert "8 classes for 8 samples; labels that are numbers to predict are floating-point" in notes[-1]
+    assert "8 classes for 8 samples; regression targets must be floating-point" in notes[-1]
 
 
 def test_a_store_says_its_classes_and_folders_without_a_picture(tmp_path: Path) -> None:
@@ -56,11 +56,11 @@ def test_a_store_says_its_classes_and_folders_without_a_picture(tmp_path: Path) 
     )
     said = " | ".join(store.notes)
     assert "2 classes, with samples for training: hills 19, lakes 19" in said
-    assert "folders without a picture: empty" in said
+    assert "folders without images: empty" in said
 
 
 def test_preparation_from_python_names_the_pictures_that_it_leaves_out(tmp_path: Path) -> None:
     write_photographs(tmp_path / "p", 20)
     (tmp_path / "p" / "cut.jpg").write_bytes(b"no picture")
-    with pytest.warns(RuntimeWarning, match=r"1 broken picture was left out: cut\.jpg"):
+    with pytest.warns(RuntimeWarning, match=r"1 broken image was left out: cut\.jpg"):
         cotswold.prepare(tmp_path / "p", tmp_path / "s", size=8, whiten=False, jobs=1, progress=False)

@@ -85,7 +85,7 @@ def test_what_is_named_a_test_stays_one_though_splits_are_drawn_at_random(tmp_pa
         "validation": {"train": 6},
         "test": {"train": 6, "test": 20},
     }
-    assert "20 of 80 pictures are called test and stay there" in rule(source, "random").why
+    assert "20 of 80 pictures are named test and stay there" in rule(source, "random").why
 
 
 def test_the_batches_of_cifar_are_split_by_their_names(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_words_that_only_begin_like_a_split_are_none() -> None:
 
 def test_another_word_than_the_three_is_refused(tmp_path: Path) -> None:
     source = zipped(tmp_path / "a.zip", ["a.png"])
-    with pytest.raises(UserError, match="'alphabet' is none of 'auto', 'random' and 'folders'"):
+    with pytest.raises(UserError, match="must be 'auto', 'random' or 'folders', got 'alphabet'"):
         rule(source, "alphabet")  # type: ignore[arg-type]  # wrong on purpose
 
 
@@ -213,7 +213,7 @@ def test_what_is_named_validation_is_not_trained_on_though_other_pictures_lie_be
     source = zipped(tmp_path / "a.zip", names)
     found = named(source, asked("auto", source, 0.2))
     assert found == {"train": {"train": 10, None: 10}, "validation": {"validation": 10}}
-    assert "10 of 30 pictures are called validation and stay there" in rule(source, "auto").why
+    assert "10 of 30 pictures are named validation and stay there" in rule(source, "auto").why
     assert asked("auto", source).state()["validation_by_name"]
 
 
@@ -265,7 +265,7 @@ def test_classes_are_the_folders_that_can_be_classes_and_a_choice_is_said(
 
 def test_a_stray_picture_beside_the_folders_of_classes_has_no_label(tmp_path: Path) -> None:
     zipped(tmp_path / "a.zip", ["train/cat/a.png", "train/dog/b.png", "train/stray.png", "test/cat/c.png"])
-    with pytest.raises(SourceError, match=r"train/stray\.png lies in no folder of a class"):
+    with pytest.raises(SourceError, match=r"train/stray\.png is in no class folder"):
         open_source(tmp_path / "a.zip", labels="folders")
 
 

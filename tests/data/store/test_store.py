@@ -150,7 +150,7 @@ def test_reading_what_is_not_there_is_the_callers_mistake(store: Store) -> None:
         store.read("tset", 0, 1)
     with pytest.raises(UserError, match="200 to 211 are not in train"):
         store.read("train", 200, 211)
-    with pytest.raises(UserError, match="no window"):
+    with pytest.raises(UserError, match="is not a window"):
         store.read("train", 0, 1, Box((0, 0), (25, 32)))
 
 

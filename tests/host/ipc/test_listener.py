@@ -83,7 +83,10 @@ def test_a_rank_that_nobody_expects_is_not_taken_for_another(listener: Listener)
 
 
 def test_a_rank_that_does_not_come_is_named_though_strangers_wait(listener: Listener) -> None:
-    with _stranger(listener), pytest.raises(TimeoutError, match=r"rank 2 did not come within 0.05 s") as late:
+    with (
+        _stranger(listener),
+        pytest.raises(TimeoutError, match=r"rank 2 did not connect within 0.05 s") as late,
+    ):
         listener.answered({2: "rank 2"}, 0.05)
     assert peer_lost(late.value)
 

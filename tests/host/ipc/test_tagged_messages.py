@@ -165,7 +165,7 @@ def test_a_peer_that_says_nothing_is_waited_for_no_longer_than_the_timeout(kind:
 def test_a_peer_that_hears_nothing_is_waited_for_no_longer_than_the_timeout(kind: type[Messages]) -> None:
     ours, theirs = _sockets(kind)
     near = kind(ours, "rank 1", 0.05)
-    with theirs, pytest.raises(TimeoutError, match="rank 1 heard nothing"):
+    with theirs, pytest.raises(TimeoutError, match="rank 1 received nothing"):
         _send_many(near, MOST_BYTES if kind is MessageStream else 1)
 
 
@@ -193,7 +193,7 @@ def test_a_stream_takes_no_long_message_and_believes_none() -> None:
     with pytest.raises(ValueError, match="at most"):
         _send(near, 1, bytes(MOST_BYTES + 1))
     theirs.sendall(bytes(8) + (1 << 40).to_bytes(8, "little") + bytes(8))
-    with pytest.raises(ConnectionResetError, match="rank 1 sent no message of ours"):
+    with pytest.raises(ConnectionResetError, match="rank 1 sent an unknown message"):
         near.receive(0)
     theirs.close()
 
@@ -271,7 +271,7 @@ class TestChannel:
         shown = [] if 7 in header else [block]
         socket.send_fds(theirs, [struct.pack(f"={len(header)}q", *header)], shown)
         os.close(block)
-        with pytest.raises(ConnectionResetError, match="rank 1 sent no message of ours"):
+        with pytest.raises(ConnectionResetError, match="rank 1 sent an unknown message"):
             near.receive(1)
         assert _descriptors() == before
         theirs.close()

@@ -144,7 +144,7 @@ def test_a_folder_that_others_can_write_to_is_not_read(cache: Path, mode: int) -
     code_cache.save("b.o", b"code of theirs")
     cache.chmod(mode)
     code_cache._REFUSED.clear()
-    warned_once(used, "others can write to it")
+    warned_once(used, "other users can write to it")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         assert code_cache.load("b.o") is None
@@ -165,7 +165,7 @@ def test_a_folder_that_others_make_again_after_its_deletion_is_not_read(cache: P
     cache.mkdir()
     cache.chmod(0o777)
     (cache / "a.o").write_bytes(content)
-    with pytest.warns(RuntimeWarning, match="others can write to it"):
+    with pytest.warns(RuntimeWarning, match="other users can write to it"):
         assert code_cache.load("a.o") is None
 
 
@@ -191,7 +191,7 @@ def test_a_folder_that_others_can_replace_is_not_read(
     code_cache.save("one", b"code")
     assert code_cache.load("one") == b"code"
     above.chmod(mode)
-    with pytest.warns(RuntimeWarning, match=f"others can write to {above}"):
+    with pytest.warns(RuntimeWarning, match=f"other users can write to {above}"):
         assert code_cache.load("one") is None
     monkeypatch.setattr(code_cache, "_REFUSED", set())
     above.chmod(mode | 0o1000)  # as /tmp: each may move only what is theirs

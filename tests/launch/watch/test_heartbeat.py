@@ -11,7 +11,7 @@ from cotswold.launch.watch.role import Role
 from cotswold.launch.watch.verdict import Verdict
 
 TIMEOUT = 20.0
-SILENT = "rank 2 has not been heard of for 20 s"
+SILENT = "rank 2 has been silent for 20 s"
 BUSY = Usage(0.0, 0)
 
 
@@ -58,7 +58,7 @@ def test_a_rank_that_is_silent_for_longer_than_the_timeout_is_told_of_before_thi
             break
     assert 20 <= now <= 22
     heartbeat = heartbeat.beating(BUSY, now)
-    assert heartbeat.message.end == Verdict(2, "rank 2 has not been heard of for 20 s", silent=True)
+    assert heartbeat.message.end == Verdict(2, "rank 2 has been silent for 20 s", silent=True)
     assert heartbeat.message.beat.state is State.GONE and heartbeat.conclusion is None
     heartbeat = second(heartbeat, now, [beat(now + 1), beat(5)])
     assert heartbeat.conclusion == heartbeat.message.end and heartbeat.is_silent
@@ -113,14 +113,14 @@ def test_after_a_broken_connection_a_few_beats_are_enough() -> None:
     for now in range(5):
         heartbeat = second(heartbeat, now, [beat(now), beat(1)])
     heartbeat = second(heartbeat, 5.0, [beat(5), beat(1)]).beating(BUSY, 5.0)
-    gone = "rank 2 is gone: a connection broke, and it has not been heard of for 4 s"
+    gone = "rank 2 is lost: a connection broke, and it has been silent for 4 s"
     assert heartbeat.message.end == Verdict(2, gone, silent=True)
 
 
 @pytest.mark.parametrize(("keeper", "name"), [(0, "rank 0"), (None, "the launcher's store")])
 def test_a_store_whose_connection_breaks_is_gone_with_its_keeper(keeper: int | None, name: str) -> None:
     heartbeat = second(begin(1, keeper=keeper), 1.0, [beat(1)]).broken(1.5)
-    assert heartbeat.conclusion == Verdict(keeper, f"{name} is gone: the connection to it broke", silent=True)
+    assert heartbeat.conclusion == Verdict(keeper, f"{name} is lost: the connection to it broke", silent=True)
     assert heartbeat.is_silent
 
 
@@ -131,7 +131,7 @@ def test_a_store_that_does_not_answer_for_the_timeout_is_lost() -> None:
         assert heartbeat.conclusion is None
     for tenth in range(209, 213):
         heartbeat = heartbeat.looked(tenth / 10, parent_gone=False)
-    assert heartbeat.conclusion == Verdict(0, "rank 0 has not been heard of for 20 s", silent=True)
+    assert heartbeat.conclusion == Verdict(0, "rank 0 has been silent for 20 s", silent=True)
 
 
 def test_time_in_which_this_process_was_stopped_is_no_silence_of_the_store() -> None:
@@ -141,10 +141,11 @@ def test_time_in_which_this_process_was_stopped_is_no_silence_of_the_store() -> 
 
 def test_who_stood_still_and_was_given_up_says_so_of_itself() -> None:
     heartbeat = second(begin(1), 1.0, [beat(1)])
-    given_up = Verdict(1, "rank 1 has not been heard of for 20 s", silent=True)
+    given_up = Verdict(1, "rank 1 has been silent for 20 s", silent=True)
     for now in (31.0, 31.1):
         heartbeat = second(heartbeat, now, [beat(2)], given_up)
-    assert heartbeat.conclusion == Verdict(1, "rank 1 stood still for 30 s, and was given up", silent=False)
+    suspended = "rank 1 was suspended for 30 s, and the others dropped it"
+    assert heartbeat.conclusion == Verdict(1, suspended, silent=False)
 
 
 def test_who_stood_still_and_finds_the_store_gone_says_so_of_itself() -> None:
@@ -165,13 +166,15 @@ def test_a_rank_that_lives_but_does_nothing_while_others_wait_is_told_of() -> No
     waiting = Beat(9, State.HERE, 5, waiting=True).dumps()
     idle = Beat(9, State.HERE, 4, waiting=False, idle_seconds=1801.0).dumps()
     heartbeat = second(begin(0, size=3), 1.0, [waiting, idle]).beating(BUSY, 1.0)
-    sentence = "rank 2 lives, but has done nothing for 30 min while others wait for it"
+    sentence = "rank 2 is alive, but has been idle for 30 min while others wait for it"
     assert heartbeat.message.end == Verdict(2, sentence, silent=False)
 
 
 def test_without_its_parent_a_rank_ends_at_once() -> None:
     heartbeat = begin().looked(1.0, parent_gone=True)
-    assert heartbeat.conclusion == Verdict(None, "the command that started this rank is gone", silent=False)
+    assert heartbeat.conclusion == Verdict(
+        None, "the command that started this rank has exited", silent=False
+    )
 
 
 def test_who_has_finished_waits_for_all_and_the_keeper_leaves_last() -> None:

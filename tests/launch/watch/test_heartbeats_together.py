@@ -146,7 +146,7 @@ def test_a_rank_that_stands_still_for_ever_is_named_by_all_others_in_time(
         if rank != victim:
             assert isinstance(player.ended, Verdict), player.heartbeat
             assert player.ended.rank == victim and player.ended.silent
-            assert "has not been heard of for" in player.ended.sentence
+            assert "has been silent for" in player.ended.sentence
             assert at + TIMEOUT - 1.5 < player.ended_at < at + TIMEOUT + 6.5
 
 
@@ -163,7 +163,7 @@ def test_a_rank_that_goes_on_after_it_was_given_up_blames_nobody_else(
     for player in ranks:
         assert isinstance(player.ended, Verdict) and player.ended.rank == victim
     own = ranks[victim].ended
-    assert isinstance(own, Verdict) and "stood still for" in own.sentence and not own.silent
+    assert isinstance(own, Verdict) and "was suspended for" in own.sentence and not own.silent
 
 
 @settings(max_examples=60, deadline=None)
@@ -195,5 +195,5 @@ def test_when_the_keeper_of_the_store_is_killed_all_others_name_it_at_once(
             if player.ended is None:
                 player.speak(store, now)
                 player.look(now)
-    gone = Verdict(KEEPER, "rank 0 is gone: the connection to it broke", silent=True)
+    gone = Verdict(KEEPER, "rank 0 is lost: the connection to it broke", silent=True)
     assert [player.ended for player in ranks[1:]] == [gone] * (size - 1)

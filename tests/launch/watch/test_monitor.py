@@ -64,7 +64,7 @@ def monitor(store: Store, size: int = 1) -> Monitor:
 
 @pytest.mark.parametrize(
     ("mood", "said"),
-    [("hangs", "the launcher's store has not been heard of"), ("breaks", "the connection to it broke")],
+    [("hangs", "the launcher's store has been silent"), ("breaks", "the connection to it broke")],
 )
 def test_a_store_that_hangs_or_breaks_ends_the_process(
     store: Store, ends: list[Verdict], mood: str, said: str

@@ -40,17 +40,17 @@ def test_a_vector_that_is_cut_alike_has_the_same_bits_wherever_its_parts_are() -
 def test_an_unknown_name_is_named_and_a_dropped_one_is_unknown() -> None:
     vectors = TensorVectors(torch.ones(1))
     vectors.run([Combine("y", ((1.0, "x"),)), Drop("y"), Drop("never there")])
-    with pytest.raises(KeyError, match="no vector 'y'; there are x"):
+    with pytest.raises(KeyError, match="no vector 'y'; existing vectors: x"):
         vectors.run([Dot("x", "y")])
 
 
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ([], "nothing to minimise over"),
+        ([], "at least one tensor"),
         ([torch.ones(2, dtype=torch.int64)], "float32 or float64"),
         ([torch.ones(2, dtype=torch.bfloat16)], "float32 or float64"),
-        ([torch.ones(2), torch.ones(2, dtype=torch.float64)], "of one type"),
+        ([torch.ones(2), torch.ones(2, dtype=torch.float64)], "must have one type"),
         ([torch.ones(2, 3).T], "not contiguous"),
     ],
 )

@@ -49,5 +49,5 @@ def test_it_is_written_once_a_second_and_goes_when_the_log_is_closed(tmp_path: P
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"written": 1, "newest": []}', '{"written": "x"'])
 def test_a_file_that_is_no_status_is_said_to_be_none(content: str, tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text(content)
-    with pytest.raises(MachineError, match="remove it, a run that goes on writes it again"):
+    with pytest.raises(MachineError, match="remove it, a running run writes it again"):
         status_in(tmp_path / "status.json")

@@ -113,7 +113,7 @@ def test_metrics_end_with_the_pool_and_their_port_is_its_own(store: Path) -> Non
 
 
 def test_what_names_no_port_is_refused_before_anything_starts(store: Path) -> None:
-    with pytest.raises(UserError, match="metrics: 'here' names no port"):
+    with pytest.raises(UserError, match="metrics: 'here' is not a port"):
         cotswold.serve_data(store, metrics="here")
 
 

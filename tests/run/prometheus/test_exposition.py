@@ -70,5 +70,5 @@ def test_what_is_no_number_has_its_word() -> None:
     [("a b", "gauge", "x"), ("a", "counter", "x"), ("a_total", "gauge", "x"), ("a", "gauge", "x-y")],
 )
 def test_what_cannot_be_called_so_is_refused(name: str, kind: Any, label: str) -> None:
-    with pytest.raises(ValueError, match="is called"):
+    with pytest.raises(ValueError, match="is not a valid name"):
         Family(name, kind, "", [({label: ""}, 1.0)])

@@ -103,5 +103,5 @@ def test_it_is_bound_to_the_loopback_unless_told_otherwise() -> None:
     assert metrics_place("[::1]:9100") == ("::1", 9100)
     assert metrics_place(None) is None
     for wrong in ("", "x", ":9100", "host:", "9100000", "-1", "1.5"):
-        with pytest.raises(ValueError, match="names no port"):
+        with pytest.raises(ValueError, match="is not a port"):
             metrics_place(wrong)

@@ -131,7 +131,7 @@ def test_one_vector_of_another_length_or_type_among_many_shards_changes_nothing(
     for wrong in (np.ones(5, np.float32), np.ones(6)):
         good: Pass[Array] = Pass(first, [], [(1.0, np.ones(4, np.float32))], 1)
         bad: Pass[Array] = Pass(second, [], [(1.0, wrong)], 1)
-        with pytest.raises(ValueError, match="for 6 weights of float32"):
+        with pytest.raises(ValueError, match="but the shard 6 of float32"):
             arithmetic.apply(Sgd(), [good, bad])
         assert not first.any() and not second.any()
 

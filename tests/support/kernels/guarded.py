@@ -3,8 +3,8 @@
 Knows: pages and their protection. Does not know: what a right result is, but for that of the same kernel on
 ordinary memory.
 
-``python -m tests.support.kernels.guarded random SEED CASES`` prints each case before it runs it, so that the
-last line names the one that killed it. ``... guarded shifted`` runs cases with one operand a number beyond its
+``python -m tests.support.kernels.guarded random SEED CASES`` prints each case before it runs it: the last
+line names the case that killed it. ``... guarded shifted`` runs cases with one operand a number beyond its
 memory, each in a child, and prints those that live.
 """
 

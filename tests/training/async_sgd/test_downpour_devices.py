@@ -59,8 +59,8 @@ def count(monkeypatch: pytest.MonkeyPatch, devices: int) -> None:
         ("workers = 2", "mps", "on the CPU or on CUDA devices; set it to"),
         ("workers = 2", "cuda:x", "on the CPU or on CUDA devices"),
         ("workers = 2", "cuda:1000", "on the CPU or on CUDA devices"),
-        ("workers = 2, processes = 2", "cuda", "share memory of the CPU; set training.device"),
-        ('workers = 2, address = "auto"', "cuda", "that Ray starts are given no CUDA devices"),
+        ("workers = 2, processes = 2", "cuda", "share CPU memory; set training.device"),
+        ('workers = 2, address = "auto"', "cuda", "that Ray starts have no CUDA devices"),
     ],
 )
 def test_where_replicas_cannot_be_is_refused(
@@ -73,7 +73,7 @@ def test_where_replicas_cannot_be_is_refused(
 def test_a_gang_is_not_on_cuda_devices(tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path, device="cuda:1")
     assert load(str(recipe)).training.device == "cuda:1"
-    with pytest.raises(RecipeError, match=r"take cluster\.processes and mesh\.grid out"):
+    with pytest.raises(RecipeError, match=r"remove cluster\.processes and mesh\.grid"):
         load(str(recipe), ["mesh.grid=1x2"])
 
 

@@ -108,10 +108,10 @@ def test_who_needs_labels_is_not_told_to_do_without(name: str, tmp_path: Path) -
     np.save(tmp_path / "x.npy", x)
     np.savez(tmp_path / "x.npz", x=x)
     recipe = recipes.parse(text(f'type = "vectors", source = "{tmp_path / name}", labels = "file"'), "it")
-    with pytest.raises(SourceError, match=r"labels beside it|carries no labels") as raised:
+    with pytest.raises(SourceError, match=r"has no label") as raised:
         open_store(recipe, tmp_path / "stores")
     assert "none" not in str(raised.value)
-    assert str(raised.value).endswith(("add the file", "call one of them y or labels"))
+    assert str(raised.value).endswith(("add the file", "name one of them y or labels"))
 
 
 def test_the_preparation_says_what_the_recipe_says(blobs: Path) -> None:
@@ -163,8 +163,8 @@ def prices(folder: Path) -> Path:
 def test_prices_are_learnt_by_the_rate_of_any_table_and_predicted_as_prices(tmp_path: Path) -> None:
     data = f'type = "vectors", source = "{prices(tmp_path)}", labels = "file"'
     job = started(text(data, "squared", epochs=20), tmp_path / "run", tmp_path / "stores")
-    assert any("numbers to predict are standardised" in note for note in job.store.notes)
-    assert any("same for all training samples (from 0): 1;" in note for note in job.store.notes)
+    assert any("regression targets are standardised" in note for note in job.store.notes)
+    assert any("constant over all training samples (from 0): 1;" in note for note in job.store.notes)
     assert torch.from_numpy(job.store.labels("train"))[:, 0].mean() > 2e5
     run = finish(job)
     found = cotswold.predict(run.path, prices(tmp_path), progress=False).probabilities

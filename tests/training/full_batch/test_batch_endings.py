@@ -89,7 +89,7 @@ def test_a_session_that_saved_nothing_is_said_to_be_lost_and_its_time_counts(
     with pytest.raises(MachineError, match=how):
         job.train(lambda event: None, Stop())
     (failed,) = events(place, "end")
-    assert str(failed["why"]).endswith("it begins anew)")
+    assert str(failed["why"]).endswith("the run starts again)")
     with EventLog(place / "events.jsonl", began=time.monotonic() - 3600) as log:
         log.write("cluster_ended", name="server 0", why="was killed")  # an hour later
     monkeypatch.undo()
@@ -116,7 +116,7 @@ def test_a_corrected_recipe_begins_where_another_failed_before_its_first_step(
     monkeypatch.undo()
     trained(blobs, tmp_path / "run", stores, "training.iterations=3")
     assert len(events(tmp_path / "run", "step")) == 3 and len(events(tmp_path / "run", "start")) == 1
-    with pytest.raises(BusyError, match="another command has begun a run"):
+    with pytest.raises(BusyError, match="another command has created a new run"):
         late.train(lambda event: None, Stop())
     with pytest.raises(RunError, match="already holds a run"):
         trained(blobs, tmp_path / "run", stores)

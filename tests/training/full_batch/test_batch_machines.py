@@ -112,7 +112,7 @@ def test_what_cannot_be_joined_is_said_before_there_is_a_run(recipe: Path, tmp_p
     for words, said in (
         (["--address", "127.0.0.1:1"], "nobody answers at 127.0.0.1:1"),
         (["--address", "auto"], "nobody answers at auto"),
-        (["--set", "cluster.ports=70-60"], "names no ports"),
+        (["--set", "cluster.ports=70-60"], "is not a range of ports"),
     ):
         found = command("train", recipe, "--run", tmp_path / "run", *words)
         assert (found.status, found.error.count(said)) == (2, 1)

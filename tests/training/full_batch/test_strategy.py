@@ -444,7 +444,7 @@ class Endless(IterableDataset[tuple[Tensor, Tensor]]):
         (nn.Linear(3, 2), None, {"epochs": 5}, "epochs belongs to"),
         (nn.Linear(3, 2), None, {"method": "cg", "memory": 5}, "memory is for method"),
         (nn.Linear(3, 2), None, {"search": "bunyip"}, "for method"),
-        (nn.Linear(3, 2), None, {"servers": 2}, "one worker needs none"),
+        (nn.Linear(3, 2), None, {"servers": 2}, "one worker needs no servers"),
     ],
 )
 def test_what_cannot_be_trained_over_the_whole_set_is_refused(
@@ -460,15 +460,15 @@ def test_what_cannot_be_trained_over_the_whole_set_is_refused(
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("network.layers.1={type='dropout'}", "draws anew at each evaluation"),
+        ("network.layers.1={type='dropout'}", "is random in each evaluation"),
         ("network.layers.1={type='normalisation'}", "normalises over a batch"),
-        ("mesh.grid=auto", "auto is no grid"),
+        ("mesh.grid=auto", "auto is not possible"),
         ("training.device=cuda", "computes on the CPU"),
-        ("training.cycle=3", "cycle is for a fraction below 1"),
+        ("training.cycle=3", "cycle needs a fraction below 1"),
         ("cluster.address=''", "address is empty; write HOST:PORT"),
         ("price.max_dollars=3", "needs price.rent_dollars_per_hour"),
-        ("network.output=tanh", 'goes with layers and objective.loss = "squared"'),
-        ("objective.high=2", 'are targets of loss "squared"'),
+        ("network.output=tanh", 'requires layers and objective.loss = "squared"'),
+        ("objective.high=2", 'are for loss "squared"'),
         ("training.fraction=0", "training.fraction"),
     ],
 )

@@ -222,8 +222,8 @@ def test_a_rank_that_hangs_ends_its_gang_which_is_started_again(data: Data, tmp_
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"grid": "auto"}, "auto is no grid"),
-        ({"grid": "1x2", "deterministic": True}, "ranks of a grid have another"),
+        ({"grid": "auto"}, "auto is not possible"),
+        ({"grid": "1x2", "deterministic": True}, "ranks of a grid use another"),
     ],
 )
 def test_gangs_that_cannot_be_are_refused_before_anything_starts(

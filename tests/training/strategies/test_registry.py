@@ -30,7 +30,7 @@ class BackwardsTraining(GreedyTraining):
     """How often it tells."""
 '''
 STRATEGY = """
-from cotswold.training.strategies.builtin import stack_entry
+from cotswold.training.strategies.build_stacks import stack_entry
 from cotswold.training.strategies.greedy import Greedy
 from cotswold.training.strategies.registry import Entry
 
@@ -157,7 +157,7 @@ def test_a_package_that_is_broken_takes_away_its_own_strategy_only(pictures: Pat
 
 
 FALLING = """
-from cotswold.training.strategies.builtin import stack_entry
+from cotswold.training.strategies.build_stacks import stack_entry
 from cotswold.training.strategies.greedy import Greedy
 
 class Falling(Greedy):
@@ -270,7 +270,7 @@ def test_a_run_whose_package_is_not_installed_is_verified_and_says_so(
     assert cotswold.verify(run).sound
     with pytest.raises(UnknownStrategyError, match=r"'falling'; .* of a package that is not installed"):
         recipes.load(run / "recipe.toml")
-    with pytest.raises(RecipeError, match="run is a folder of a run; it goes on by --run"):
+    with pytest.raises(RecipeError, match="run is a folder of a run; resume it by --run"):
         recipes.load(run)
 
 

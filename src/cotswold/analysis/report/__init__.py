@@ -1,4 +1,4 @@
-"""The page that shows a run."""
+"""HTML report of a run."""
 
 from __future__ import annotations
 

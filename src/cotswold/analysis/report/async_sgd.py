@@ -1,4 +1,4 @@
-"""The section on replicas: curves against time, staleness, who was there, what became of the samples.
+"""Report section on replicas: curves against time, staleness, active replicas, outcomes of samples.
 
 Knows: the history of a run of strategy `downpour`. Does not know: networks, rules, processes.
 """
@@ -30,23 +30,23 @@ _SECONDS = "seconds of training"
 _RULES = {
     "sgd": "SGD",
     "momentum": "SGD with momentum",
-    "adagrad": "Adagrad, whose sums all replicas share",
+    "adagrad": "Adagrad, with sums that all replicas share",
 }
 _FATES = (
-    ("counted", "Counted", "every server has applied their updates"),
-    ("torn", "Torn", "some servers have applied them, others have not"),
-    ("refused", "Refused", "no server has taken them: not finite, or too stale"),
-    ("lost", "Lost", "a replica or a server ended; they were handed out again, or left out"),
-    ("left_out", "Left out", "nobody had them when the epoch ended"),
+    ("counted", "Counted", "every server applied their updates"),
+    ("torn", "Torn", "some servers applied their updates, others did not"),
+    ("refused", "Refused", "no server accepted their updates: not finite, or too stale"),
+    ("lost", "Lost", "a replica or a server ended; the samples were assigned again, or skipped"),
+    ("left_out", "Skipped", "not assigned when the epoch ended"),
 )
 _KINDS = {"gradient": "gradients", "delta": "deltas"}
 _LOSSES_MOST = 30
 _FINAL = ("counted", "torn", "refused", "left_out")
-"""What is lost is handed out again, and so in one of these, too."""
+"""Final outcomes; lost samples are assigned again, and then counted in one of these."""
 
 
 def replicas(recipe: Recipe, history: History) -> PageSection | None:
-    """None for other strategies, and before anything is learnt."""
+    """Return None for other strategies, and before the first results."""
     training, phase = recipe.training, history.phases.get(0)
     if not isinstance(training, DownpourTraining) or phase is None or not phase.training.get("loss"):
         return None
@@ -60,38 +60,38 @@ def replicas(recipe: Recipe, history: History) -> PageSection | None:
             _STALE,
             "symlog",
         ),
-        _figure(phase, "replicas", [("replicas", "replicas")], "replicas", "Replicas that had joined"),
-        _figure(phase, "queue", [("waiting_bytes", "bytes")], "bytes", "Updates that waited on the servers"),
+        _figure(phase, "replicas", [("replicas", "replicas")], "replicas", "Connected replicas"),
+        _figure(phase, "queue", [("waiting_bytes", "bytes")], "bytes", "Queued updates on the servers"),
     ]
     figures = [each for each in (*curves, *more) if each is not None]
     blocks: list[Block] = [FigureGrid(figures), FigureGrid([Facts(_facts(recipe, training, history, phase))])]
     fates = _fates(phase)
     if fates:
         blocks += [
-            Heading("What became of the samples"),
+            Heading("Outcomes of samples"),
             Table(["", ""], fates, "words"),
             Paragraph(_SHARES, "note"),
         ]
     pushed = _pushed(phase)
     if pushed:
-        blocks += [Heading("What replicas pushed"), Table(["", ""], pushed, "words")]
+        blocks += [Heading("Pushed bytes"), Table(["", ""], pushed, "words")]
     if history.losses:
         blocks += [Heading("Servers and their disks"), Table(["seconds", ""], _losses(history), "words")]
     return PageSection("Replicas", "replicas", blocks)
 
 
 _STALE = (
-    "Staleness: how many updates a shard had had since the parameters were pulled that an update was "
-    "computed from; the mean and the greatest of all updates so far"
+    "Staleness: updates that a shard applied between the pull that an update was computed from and that "
+    "update; mean and largest over all updates so far"
 )
 _SHARES = (
-    "Parts are of all samples of the epochs that have ended or are on; what is lost and handed out again is "
-    "also where it came to in the end."
+    "Percentages refer to all samples of the finished epochs and the current one; lost samples that were "
+    "assigned again are also counted by their final outcome."
 )
 
 
 def _learning(phase: PhaseHistory, name: str) -> Figure | None:
-    """Training and validation against seconds."""
+    """Return a figure of training and validation against seconds."""
     lines = [
         Line(label, x, y, colour=colour, dots=len(x) < 40)
         for colour, (label, curves) in enumerate(
@@ -114,7 +114,7 @@ def _figure(
     caption: str,
     scale: Scale = "linear",
 ) -> Figure | None:
-    """Some curves of training against seconds, from 0."""
+    """Return a figure of curves of training against seconds, from 0."""
     lines = [
         Line(label, x, y, colour=colour, dots=len(x) == 1)
         for colour, (name, label) in enumerate(named)
@@ -147,20 +147,20 @@ def _facts(
             f"{counted(cluster.workers, 'replica')}; servers of the cluster at {cluster.parameter_servers}"
         )
     found = [
-        ("Processes asked for", asked),
-        ("Rule on the servers", _RULES.get(training.rule, training.rule)),
+        ("Requested processes", asked),
+        ("Update rule", _RULES.get(training.rule, training.rule)),
         ("Learning rate", plain(training.learning_rate)),
         ("Steps between pulls, between pushes, at least", f"{training.fetch_every}, {training.push_every}"),
-        ("Bound of staleness", "none" if training.staleness is None else _bound(training)),
+        ("Staleness bound", "none" if training.staleness is None else _bound(training)),
         ("An epoch ends with", f"{percent(training.epoch_fraction)} of the {training.epoch_of}"),
     ]
-    since = ", since it was resumed" if history.resumptions else ""
+    since = ", since the last resume" if history.resumptions else ""
     for name, label, shown in (
-        ("push_samples", f"Samples in a push, on average{since}", plain),
-        ("updates", "Updates applied, each shard's by itself", count),
+        ("push_samples", f"Mean samples per push{since}", plain),
+        ("updates", "Applied updates, counted per shard", count),
         ("staleness", f"Mean staleness{since}", plain),
-        ("staleness_most", f"The greatest{since}", count),
-        ("longest_window_seconds", f"The oldest change that was on no disk{since}", duration),
+        ("staleness_most", f"Largest staleness{since}", count),
+        ("longest_window_seconds", f"Largest age of a change that was on no disk{since}", duration),
     ):
         if name in last:
             found.append((label, shown(last[name])))
@@ -169,10 +169,10 @@ def _facts(
         found.append(("Sent by the coordinator", scaled(wire, "B")))
     revived = history.happened.get("cluster_revived", 0)
     if revived:
-        found.append(("Parts of the parameters that went on from disks", count(revived)))
+        found.append(("Buckets restored from disks", count(revived)))
     lost = history.happened.get("cluster_lost", 0)
     if lost:
-        found.append(("Replicas that were lost, and started again", count(lost)))
+        found.append(("Lost replicas that were restarted", count(lost)))
     return found
 
 
@@ -184,7 +184,7 @@ _BEYOND = {"wait": "wait", "scale": "are scaled down", "drop": "are dropped"}
 
 
 def _pushed(phase: PhaseHistory) -> list[list[TableCell]]:
-    """A row a layer: bytes of each kind of update."""
+    """Return one row per layer: bytes of each kind of update."""
     layers = phase.ended.get("pushed")
     return [
         row(
@@ -199,14 +199,14 @@ def _pushed(phase: PhaseHistory) -> list[list[TableCell]]:
 
 
 def _losses(history: History) -> list[list[TableCell]]:
-    """A row for each time that something was lost, or that a disk took nothing."""
+    """Return one row for each loss, and for each failure of a disk."""
     rows = [row(plain(seconds), sentence) for seconds, sentence in history.losses[-_LOSSES_MOST:]]
     before = len(history.losses) - len(rows)
-    return [row("", f"{count(before)} more before these"), *rows] if before else rows
+    return [row("", f"{count(before)} earlier ones"), *rows] if before else rows
 
 
 def _fates(phase: PhaseHistory) -> list[list[TableCell]]:
-    """A row for each thing that may become of a sample."""
+    """Return one row for each outcome of samples."""
     known = {name: number(phase.ended, name) for name, _, _ in _FATES}
     if not any(known.values()):
         known = {name: curve.values[-1] for name, _, _ in _FATES if (curve := phase.training.get(name))}

@@ -1,7 +1,7 @@
-"""What a page is made of: sections of paragraphs, tables, figures.
+"""Building blocks of a page: sections of paragraphs, tables, figures.
 
-Knows: which blocks there are and what each holds, all of it text that is not escaped yet. Does not know: the
-HTML, which is in ``templates/``; what is shown.
+Knows: the blocks and their contents, as text that is not escaped yet. Does not know: HTML, which is in
+``templates/``; the content of a report.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Missing:
-    """What is not there, and the command that makes it."""
+    """A result that does not exist yet, and the command that computes it."""
 
     macro: ClassVar[str] = "missing"
     text: str
@@ -50,7 +50,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and values, side by side."""
+    """Names and values in columns."""
 
     macro: ClassVar[str] = "facts"
     pairs: Sequence[tuple[str, str]]
@@ -58,7 +58,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Image:
-    """A picture that the page holds as a data URI; ``text`` says what it shows to who cannot see it."""
+    """An image, stored in the page as a data URI; ``text`` is its alternative text."""
 
     macro: ClassVar[str] = "image"
     uri: str
@@ -67,7 +67,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A plot: an ``<svg>`` element as `plots.plot` gives it, the only text that is not escaped."""
+    """A plot: an ``<svg>`` element of `plots.plot`, the only text that is not escaped."""
 
     macro: ClassVar[str] = "drawing"
     svg: str
@@ -75,7 +75,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot or picture with its caption."""
+    """A plot or image with its caption."""
 
     macro: ClassVar[str] = "figure"
     content: Image | Drawing
@@ -85,7 +85,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class TableCell:
-    """A cell of a table: a smaller line below, whether it stands out, how much of it is shaded (0 to 1)."""
+    """A cell of a table: text, a smaller line below, a highlight, the fraction that is shaded (0 to 1)."""
 
     text: str
     below: str = ""
@@ -95,10 +95,10 @@ class TableCell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table in a box of its own; the first cell of a row is its heading, a heading may have several lines.
+    """A table in a scrollable box; the first cell of a row is its heading, a heading may have several lines.
 
-    On a phone a wide one shows each row as a list of its columns' names and values; a ``kind`` of table that
-    has a shape of its own, such as `confusion`, scrolls under its first column instead.
+    On a phone, a wide table shows each row as a list of column names and values. A table with its own
+    ``kind``, such as `confusion`, scrolls next to its fixed first column instead.
     """
 
     macro: ClassVar[str] = "table"
@@ -108,7 +108,7 @@ class Table:
 
     @property
     def scrolls(self) -> str:
-        """The class of its box for phones; empty for a table that fits."""
+        """CSS class of the table's box for phones; empty for a table that fits."""
         if len(self.head) <= _FITS_A_PHONE:
             return ""
         return "wide" if self.kind else "listed"
@@ -116,7 +116,7 @@ class Table:
 
 @dataclass(frozen=True)
 class FigureGrid:
-    """Blocks beside each other as far as there is room."""
+    """Blocks in a grid with as many columns as fit."""
 
     macro: ClassVar[str] = "grid"
     blocks: Sequence[Figure | Facts]
@@ -125,7 +125,7 @@ class FigureGrid:
 
 @dataclass(frozen=True)
 class Details:
-    """What is shown when its summary is clicked; text stands as it is, line by line."""
+    """Content that a click on its summary shows; text is shown line by line."""
 
     macro: ClassVar[str] = "details"
     summary: str
@@ -134,7 +134,7 @@ class Details:
 
 @dataclass(frozen=True)
 class Beside:
-    """A figure, and blocks to the right of it."""
+    """A figure, with blocks to its right."""
 
     macro: ClassVar[str] = "beside"
     figure: Figure
@@ -146,7 +146,7 @@ Block = Paragraph | Missing | Heading | Items | Facts | Figure | Table | FigureG
 
 @dataclass(frozen=True)
 class PageSection:
-    """A part of the page under its heading; ``anchor`` is its address on the page."""
+    """A section of the page with its heading; ``anchor`` is its address within the page."""
 
     title: str
     anchor: str
@@ -156,7 +156,7 @@ class PageSection:
 
 @dataclass(frozen=True)
 class Page:
-    """Everything that the page shows; ``numbers`` are values with their labels."""
+    """The whole page; ``numbers`` are values with labels."""
 
     title: str
     lead: str
@@ -167,5 +167,5 @@ class Page:
 
 
 def row(*texts: str) -> list[TableCell]:
-    """Cells of nothing but text."""
+    """Return cells that contain only text."""
     return [TableCell(text) for text in texts]

@@ -1,7 +1,7 @@
-"""Writes the page.
+"""Write the report of a run.
 
-Knows: the order of sections, the run's files, that any of them may be damaged. Does not know: what is in a
-section. A page can be written while training goes on.
+Knows: the order of sections, the run's files, that any of them may be damaged. Does not know: the content of
+sections. A report can be written during training.
 """
 
 from __future__ import annotations
@@ -36,14 +36,19 @@ from cotswold.run import RunDirectory, read_events
 from cotswold.ui.words import count, duration, percent, plain, scaled
 
 T = TypeVar("T")
-_RECIPE = "The resolved recipe with which the run began; a resume may have given more epochs or another place"
+_RECIPE = (
+    "The resolved recipe at the start of the run; a resume may have changed epochs or the data's location"
+)
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Samples of a run's source that its store left out: how many, and the first with the reason.
+    """Samples of a run's source that its store skipped.
 
-    ``notes`` are what else is to be known of the store, a sentence each.
+    Args:
+        count: their number.
+        named: names of the first ones, each with the reason.
+        notes: further sentences about the store.
     """
 
     count: int
@@ -62,14 +67,26 @@ def build_report(
     problems: list[str] | None = None,
     name: str | None = None,
 ) -> Path:
-    """Write ``report.html`` of a run and return its path.
+    """Write ``report.html`` of a run.
 
-    ``network`` is that of the newest checkpoint, ``transform`` how the run's pictures were prepared; what is
-    missing is said on the page, with the command that makes it. ``evaluation`` and ``classification`` are
-    read from the run where they are not given. What is damaged is left out and named on the page; a sentence
-    about it is added to ``problems``, which begins with what the caller met. ``name`` is how the page calls
-    the run in commands, its path by default. Raises RecipeError without a sound recipe, MachineError where
-    the page cannot be written.
+    The page names missing results, with the command that computes them, and damaged files.
+
+    Args:
+        run: the run.
+        network: the network of the newest checkpoint, for filters; None for a supervised run.
+        transform: the preprocessing of the run's images.
+        evaluation: the selectivity (default: read from the run).
+        classification: the classification (default: read from the run).
+        left_out: samples that the store skipped.
+        problems: sentences about damage that the caller found; the function appends its own.
+        name: name of the run in commands (default: its path).
+
+    Returns:
+        Path of the page.
+
+    Raises:
+        RecipeError: if the recipe is damaged.
+        MachineError: if the page cannot be written.
     """
     recipe = load(run.recipe)
     page = _Sections(run, recipe, name or str(run.path), problems if problems is not None else [])
@@ -81,12 +98,12 @@ def build_report(
         "the classification", lambda: Classification.read(run.classification)
     )
     page.add("Learning", lambda: training.curves(history, word))
-    page.add("Whole-set optimisation", lambda: whole_set(recipe, history))
+    page.add("Full-batch optimisation", lambda: whole_set(recipe, history))
     page.add("Replicas", lambda: replicas(recipe, history))
     errors = page.read("the regression", lambda: Regression.read(run.regression))
     if errors is not None or (supervised and not module and not classifies(recipe, history)):
         page.add("Errors", lambda: findings.regression(errors, page.name))
-    elif supervised and not module:  # what a module of a program answers, the program alone can ask
+    elif supervised and not module:  # only the program can interpret the outputs of its module
         page.add("Classification", lambda: findings.classification(classified, page.name, word))
     elif pictures:
         if network is not None:
@@ -100,7 +117,7 @@ def build_report(
         page.add(
             "Whiteness", lambda: training.whiteness(history) if white else training.not_whitened(history)
         )
-    page.add("Pictures of the set", lambda: printed_set(recipe))
+    page.add("Images of the data set", lambda: printed_set(recipe))
     page.add("Speed", lambda: training.speed(history, word))
     page.add("Account", lambda: training.accounts(history, page.name, _steps(run.checkpoints)))
     page.add(word.capitalize(), lambda: _left_out(left_out, word))
@@ -108,12 +125,12 @@ def build_report(
     page.add("Environment", lambda: _environment(run))
     text = page_html(
         Page(
-            title=f"{recipe.name}: what was learnt",
+            title=f"{recipe.name}: training report",
             lead=lead(recipe, history),
             numbers=_numbers(history, found, classified, errors, word),
             problems=page.problems,
             sections=page.sections,
-            footer=f"Cotswold {cotswold.__version__}. Every figure comes from the files of {run.path.name}.",
+            footer=f"Cotswold {cotswold.__version__}. All figures come from the files of {run.path.name}.",
         )
     )
     with disk_errors(run.report, MachineError):
@@ -122,12 +139,12 @@ def build_report(
 
 
 _DAMAGE = (CotswoldError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError)
-"""What damaged files do to a section."""
+"""Exceptions that damaged files cause in a section."""
 
 
 @dataclass
 class _Sections:
-    """The sections of a page as far as they can be made, and what is wrong with the others."""
+    """Sections of a page, and the problems of sections that could not be made."""
 
     run: RunDirectory
     recipe: Recipe
@@ -136,13 +153,13 @@ class _Sections:
     sections: list[PageSection] = field(default_factory=list)
 
     def add(self, title: str, make: Callable[[], PageSection | None]) -> None:
-        """Add a section, or name what is wrong with it."""
+        """Add a section, or record its problem."""
         section = self.read(f"the section {title}", make)
         if section is not None:
             self.sections.append(section)
 
     def read(self, what: str, make: Callable[[], T]) -> T | None:
-        """What ``make`` gives; None where it is damaged, which is named."""
+        """Return the result of ``make``; None, with a recorded problem, if the data are damaged."""
         try:
             return make()
         except _DAMAGE as error:
@@ -151,10 +168,10 @@ class _Sections:
             return None
 
     def history(self) -> History:
-        """What the events tell, up to the first that is damaged."""
+        """Return the history from the events before the first damaged one."""
         history = History()
         if self.run.events.exists():
-            self.read("some events", lambda: history.take_all(read_events(self.run.events)))
+            self.read("the rest of the events", lambda: history.take_all(read_events(self.run.events)))
         return history
 
 
@@ -172,7 +189,7 @@ def _numbers(
     samples = number(history.end, "samples")
     if samples is not None:
         boxes.append((count(samples), f"{word} seen"))
-    seconds = number(history.end, "training_seconds") or history.seconds  # as the account has it
+    seconds = number(history.end, "training_seconds") or history.seconds  # as in the account
     if seconds:
         boxes.append((duration(seconds), "of training"))
     rate = number(history.end, "flops_per_second")
@@ -181,14 +198,14 @@ def _numbers(
     for found in evaluation.objects[:3] if evaluation else ():
         boxes += _best_neurons(found)
     if classified is not None:
-        boxes.append((percent(classified.accuracy), f"right, {classified.split} {word}"))
+        boxes.append((percent(classified.accuracy), f"correct, {classified.split} {word}"))
     if errors is not None:
         boxes.append((plain(errors.loss), f"squared loss, {errors.split} {word}"))
     return boxes
 
 
 def _best_neurons(found: ObjectSelectivity) -> list[tuple[str, str]]:
-    """Whose neuron does best on an object; the network's own beside it where that is another's."""
+    """Return the held-out accuracy of an object's best neuron, and of the network's best neuron."""
     compared, winner = found.compared, found.winner
     shown = dict.fromkeys((winner, THIS_NETWORK))
     return [
@@ -201,15 +218,13 @@ def _best_neurons(found: ObjectSelectivity) -> list[tuple[str, str]]:
 
 
 def _left_out(found: LeftOut | None, word: str) -> PageSection | None:
-    """What is to be known of the training samples; how many were left out, and why."""
+    """Return a section about the training samples: notes, and how many were skipped, and why."""
     if found is None or not (found.count or found.notes):
         return None
     blocks: list[Block] = [Paragraph(note[:1].upper() + note[1:]) for note in found.notes]
     if found.count:
         named = found.named[:_NAMED]
-        blocks.append(
-            Paragraph(f"{word.capitalize()} of the source that are not in training: {count(found.count)}")
-        )
+        blocks.append(Paragraph(f"{word.capitalize()} of the source that were skipped: {count(found.count)}"))
         blocks.append(Items(named))
         more = found.count - len(named)
         blocks += [Paragraph(f"and {count(more)} more.", "note")] if more else []
@@ -220,7 +235,7 @@ _NAMED = 20
 
 
 def _steps(folder: Path) -> list[int]:
-    """The steps of the checkpoints in a folder, in order."""
+    """Return the steps of the checkpoints in a folder, in order."""
     return [int(path.name.partition("-")[0]) for path in Checkpoints(folder).paths()]
 
 

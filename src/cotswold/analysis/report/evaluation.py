@@ -1,4 +1,4 @@
-"""Sections on what was learnt: the selectivity table, portraits of neurons, the errors of a classifier.
+"""Report sections on results: the selectivity table, profiles of neurons, errors of a classifier.
 
 Knows: evaluations. Does not know: networks, events.
 """
@@ -37,16 +37,16 @@ from cotswold.ui.words import count, percent, plain
 
 
 def selectivity(evaluation: Evaluation | None, run: str) -> PageSection:
-    """The table in the shape of the paper's Table 2, and a longer one for every layer."""
+    """Return the table in the form of the paper's Table 2, and a longer one for every layer."""
     if evaluation is None or not evaluation.objects:
-        text = "No neuron has been tested yet. To test them on pictures with and without an object, run"
+        text = "No neuron has been tested yet. To test neurons on images with and without an object, run"
         command = f"cotswold evaluate {run} --positives A --negatives B"
         return PageSection("Selectivity", "selectivity", [Missing(text, command)])
     objects = evaluation.objects
     layers = list(dict.fromkeys(layer.layer for found in objects for layer in found.network))
     baselines = {name: of for name, of in _COLUMNS.items() if any(of(found) for found in objects)}
     oracle = any(found.oracle for found in objects)
-    head = ["Object", "Guess", *_stack_headings(layers), *baselines, *(["Mean picture"] if oracle else [])]
+    head = ["Object", "Guess", *_stack_headings(layers), *baselines, *(["Mean image"] if oracle else [])]
     body = []
     for found in objects:
         best = found.compared[found.winner]
@@ -56,7 +56,7 @@ def selectivity(evaluation: Evaluation | None, run: str) -> PageSection:
         cells += [_cell(_best(of(found)), best) for of in baselines.values()]
         cells += [_cell(found.oracle)] if oracle else []
         body.append(cells)
-    columns = [*baselines, *(["Mean picture"] if oracle else [])]
+    columns = [*baselines, *(["Mean image"] if oracle else [])]
     blocks: list[Block] = [*map(_result, objects), Table(head, body)]
     blocks += [_columns(layers, columns), _how(evaluation, oracle), _every_layer(objects)]
     return PageSection("Selectivity", "selectivity", blocks)
@@ -71,12 +71,12 @@ _WHOSE = {
     THIS_NETWORK: "this network",
     "random filters": "a network of random filters",
     "k-means": "a k-means dictionary in the last stack",
-    "control": "the control, a network trained on other pictures",
+    "control": "the control, a network trained on other images",
 }
 
 
 def _result(found: ObjectSelectivity) -> Paragraph:
-    """Who tells an object best, in one sentence."""
+    """Return a sentence about the best neurons for an object."""
     compared, winner = found.compared, found.winner
     best = compared[winner]
     said = f"Best for {found.name}: a neuron of {_WHOSE[winner]}, {percent(best.held_out)} held out"
@@ -86,38 +86,38 @@ def _result(found: ObjectSelectivity) -> Paragraph:
 
 
 def _how(evaluation: Evaluation, oracle: bool) -> Paragraph:
-    """How the figures of the table came about."""
+    """Return a note on how the figures of the table were computed."""
     objects = evaluation.objects
     tests = "; ".join(
-        f"{found.name}: {count(found.positives)} with, {count(found.negatives)} without, weighing "
+        f"{found.name}: {count(found.positives)} with, {count(found.negatives)} without, weighted "
         f"{found.weights.positives:.3f} to {found.weights.negatives:.3f}"
         for found in objects
     )
     said = (
-        "Upper figure: accuracy of the best neuron at the best of 20 thresholds, on all pictures. Lower "
-        "figure: neuron and threshold chosen on one half of the pictures, measured on the other, mean ± "
-        f"standard deviation over {objects[0].best.measurements} choices. Marked: the best held out. "
-        f"Pictures: {tests}. Network: that of step {count(evaluation.step)}."
+        "Upper figure: accuracy of the best neuron at the best of 20 thresholds, on all images. Lower "
+        "figure: neuron and threshold chosen on one half of the images, measured on the other half, mean ± "
+        f"standard deviation over {objects[0].best.measurements} choices. Highlighted: the best held-out "
+        f"accuracy. Images: {tests}. Network: step {count(evaluation.step)}."
     )
     made = next((found.clustering for found in objects if found.clustering is not None), None)
     if made is not None:
-        settled = "settled" if made.converged else "had not settled, and was ended,"
-        passes = f"{made.passes} passes over {count(made.pictures)} pictures"
+        settled = "converged" if made.converged else "did not converge, and was stopped"
+        passes = f"{made.passes} passes over {count(made.pictures)} images"
         said += f" The k-means dictionary {settled} after {passes}."
     if oracle:
-        said += " The mean picture has seen the labels, and does not compete."
+        said += " The mean image uses the labels, so it is excluded from the comparison."
     return Paragraph(said, "note")
 
 
 def _stack_headings(names: Sequence[str]) -> list[str]:
-    """Stack 1, Stack 2; the part of a stack is named where several of one stack were tested."""
+    """Return headings such as Stack 1, Stack 2; with the part if several parts of one stack were tested."""
     layers = [Layer.named(name) for name in names]
     several = len({layer.stack for layer in layers}) < len(layers)
     return [f"Stack {layer.stack + 1}" + (f"\n{_PARTS[layer.part]}" if several else "") for layer in layers]
 
 
 def _columns(names: Sequence[str], baselines: Sequence[str]) -> Paragraph:
-    """What the headings stand for."""
+    """Return the meaning of the headings."""
     parts = dict.fromkeys(_PARTS[Layer.named(name).part] for name in names)
     said = [f"Stack: the best neuron of this network ({' or '.join(parts)} layer)"]
     said += [f"{name}: {_BASELINES[name]}" for name in baselines]
@@ -127,14 +127,14 @@ def _columns(names: Sequence[str], baselines: Sequence[str]) -> Paragraph:
 _PARTS = {"filters": "filter", "pooled": "pooled", "output": "normalised"}
 _BASELINES = {
     "Random": "the best in a network of random filters",
-    "k-means": "the best word of a k-means dictionary",
-    "Control": "the best in a network trained on other pictures",
-    "Mean picture": "the mean of the positives as a linear filter",
+    "k-means": "the best entry of a k-means dictionary",
+    "Control": "the best in a network trained on other images",
+    "Mean image": "the mean of the positives as a linear filter",
 }
 
 
 def layer_title(name: str) -> str:
-    """A layer as people call it: `2.pooled` is stack 2 where pooling units are the ones tested."""
+    """Return a readable name of a layer: `2.pooled` is stack 2, because the default is pooled."""
     layer = Layer.named(name)
     words = {"filters": " (filters)", "pooled": "", "output": " (normalised)"}
     return f"stack {layer.stack + 1}{words[layer.part]}"
@@ -145,7 +145,7 @@ def _best(layers: Sequence[LayerSelectivity]) -> LayerSelectivity | None:
 
 
 def _cell(layer: LayerSelectivity | None, best: LayerSelectivity | None = None) -> TableCell:
-    """Both figures of a layer, which stands out where it is the ``best``."""
+    """Return a cell with both figures of a layer, highlighted if it is the ``best``."""
     if layer is None:
         return TableCell("–")
     below = f"{percent(layer.held_out)} ± {100 * layer.spread:.1f}"
@@ -182,22 +182,22 @@ def _every_layer(objects: Sequence[ObjectSelectivity]) -> Details:
         "Neurons",
         "Constant",
         "Best at (map, y, x)",
-        "All pictures",
+        "All images",
         "Held out",
     ]
     return Details("Every layer", Table(head, body))
 
 
 def portraits(evaluation: Evaluation | None) -> PageSection | None:
-    """The most selective neurons: optimal stimulus, pictures that excite them most and least."""
+    """Return profiles of the most selective neurons: optimal stimulus, images with extreme responses."""
     found = [o for o in evaluation.objects if o.portraits] if evaluation else []
     if not found:
         return None
     note = Paragraph(
-        "Left: the picture of fixed norm that a neuron answers most strongly, found by gradient ascent on "
-        "the sphere (Le et al. 2012) from the mean of the unlabelled training pictures that excite it most, "
-        "or from noise where none were given. "
-        "Right: test pictures at both ends of its answers; green frames mark positives.",
+        "Left: the image of fixed norm with the largest response of a neuron, found by gradient ascent on "
+        "the sphere (Le et al. 2012), starting from the mean of the unlabelled training images with its "
+        "largest responses, or from noise if none were given. "
+        "Right: test images at both ends of its responses; green frames mark positives.",
         "note",
     )
     blocks: list[Block] = []
@@ -205,8 +205,8 @@ def portraits(evaluation: Evaluation | None) -> PageSection | None:
         about = [note] if number == 0 else []
         blocks.append(Heading(one.name.capitalize()))
         if one.mean_positive:
-            mean = Image(one.mean_positive, f"mean of the pictures of {one.name}")
-            blocks.append(Beside(Figure(mean, "Mean positive picture"), about))
+            mean = Image(one.mean_positive, f"mean of the images of {one.name}")
+            blocks.append(Beside(Figure(mean, "Mean positive image"), about))
         else:
             blocks += about
         blocks += map(_portrait, one.portraits)
@@ -217,18 +217,18 @@ def _portrait(portrait: Portrait) -> Beside:
     place = ", ".join(str(index) for index in portrait.neuron)
     name = f"{layer_title(portrait.layer).capitalize()}, neuron ({place})"
     said = (
-        f"Accuracy on all pictures {percent(portrait.accuracy)}; correlation with the mean positive picture "
+        f"Accuracy on all images {percent(portrait.accuracy)}; correlation with the mean positive image "
         f"{portrait.correlation:.2f}"
     )
     if portrait.percentile is not None:
         share = percent(portrait.percentile / 100)
-        said += f", above {share} of {portrait.compared} neurons of the layer drawn at random"
+        said += f", higher than for {share} of {portrait.compared} random neurons of the layer"
     if portrait.percentile_random is not None:
         said += f" and {percent(portrait.percentile_random / 100)} of those with random filters"
     blocks: list[Block] = [Heading(name, level=4), Paragraph(said + ".", "note")]
     if portrait.most:
-        blocks += [Heading("Most exciting", level=4), _strip(portrait.most)]
-        blocks += [Heading("Least exciting", level=4), _strip(portrait.least)]
+        blocks += [Heading("Largest responses", level=4), _strip(portrait.most)]
+        blocks += [Heading("Smallest responses", level=4), _strip(portrait.least)]
     return Beside(Figure(Image(portrait.image, f"optimal stimulus of {name}"), "Optimal stimulus"), blocks)
 
 
@@ -241,7 +241,7 @@ def _strip(exemplars: Iterable[Exemplar]) -> FigureGrid:
 
 
 def classification(found: Classification | None, run: str, word: str) -> PageSection:
-    """Confusion matrix and example pictures of a supervised run; ``word`` is what its samples are called."""
+    """Return the confusion matrix and examples of a supervised run; ``word`` is the name of its samples."""
     if found is None:
         text = f"No test {word} have been classified yet. To classify them, run"
         return PageSection("Classification", "classification", [Missing(text, f"cotswold evaluate {run}")])
@@ -250,20 +250,20 @@ def classification(found: Classification | None, run: str, word: str) -> PageSec
         total = max(1, sum(answers))
         cells = [TableCell(count(value) if value else "·", part=value / total) for value in answers]
         rows.append([*row(found.classes[label], percent(answers[label] / total)), *cells])
-    lead = f"{percent(found.accuracy, 2)} of {count(found.pictures)} {word} of {found.split} are right."
-    head = ["True class ↓, answer →", "Right", *found.classes]
+    lead = f"{percent(found.accuracy, 2)} of {count(found.pictures)} {word} of {found.split} are correct."
+    head = ["True class ↓, predicted →", "Correct", *found.classes]
     blocks: list[Block] = [Paragraph(lead), Table(head, rows, "confusion")]
     if found.right:
-        blocks += [Heading("Right"), _examples(found.right, right=True)]
+        blocks += [Heading("Correct"), _examples(found.right, right=True)]
     if found.wrong:
         blocks += [Heading("Wrong"), _examples(found.wrong, right=False)]
     return PageSection("Classification", "classification", blocks)
 
 
 def regression(found: Regression | None, run: str) -> PageSection:
-    """Errors of the numbers that a supervised run predicts."""
+    """Return the regression errors of a supervised run."""
     if found is None:
-        text = "The errors of its predictions have not been measured yet. To measure them, run"
+        text = "The regression errors have not been measured yet. To measure them, run"
         return PageSection("Errors", "regression", [Missing(text, f"cotswold evaluate {run}")])
     lead = f"Squared loss {plain(found.loss)} over {count(found.samples)} samples of {found.split}."
     rows = [
@@ -272,13 +272,13 @@ def regression(found: Regression | None, run: str) -> PageSection:
             zip(found.squared_error, found.rmse, found.explained, strict=True)
         )
     ]
-    head = ["Number, from 0", "Mean squared error", "Root mean squared error", "Variance explained"]
+    head = ["Target, from 0", "Mean squared error", "Root mean squared error", "Variance explained"]
     return PageSection("Errors", "regression", [Paragraph(lead), Table(head, rows)])
 
 
 def _examples(examples: Iterable[Example], *, right: bool) -> FigureGrid:
     figures = []
     for one in examples:
-        caption = one.truth if right else f"{one.truth}, taken for {one.answer}"
+        caption = one.truth if right else f"{one.truth}, predicted as {one.answer}"
         figures.append(Figure(Image(one.image, caption), caption, "yes" if right else "no"))
     return FigureGrid(figures, "strip")

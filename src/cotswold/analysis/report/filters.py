@@ -1,9 +1,9 @@
-"""The section that shows the filters of every stack as pictures.
+"""Report section with the filters of every stack as images.
 
-Knows: networks of stacks, how their filters are cut into tiles. Does not know: events, evaluations.
+Knows: networks of stacks, filters as tiles. Does not know: events, evaluations.
 
-Filters of the first stack are shown as they are. Those of higher stacks have too many channels; for them
-stands the picture that the neuron answers most strongly.
+Filters of the first stack are shown directly. Filters of higher stacks have too many channels; the image with
+the largest response of the neuron is shown instead.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from cotswold.ui.words import percent
 _FILTERS = 64
 _STIMULI = 16
 _ASCENT = Ascent(steps=30, starts=1, batch=16)
-"""Enough to show a shape; portraits of neurons take more."""
+"""Settings that are enough to show a shape; profiles of neurons use more."""
 
 
 def filters(network: StackNetwork | None, transform: Transform | None, run: str) -> PageSection:
-    """A contact sheet a stack."""
+    """Return a section with one contact sheet per stack."""
     if network is None:
         text = (
-            "No checkpoint of this run could be read, so there is no filter to show. Once there is one, run"
+            "No checkpoint of this run could be read, so no filters can be shown. Once a checkpoint exists, "
+            "run"
         )
         return PageSection("Filters", "filters", [Missing(text, f"cotswold report {run}")])
     stacks: list[SparseAutoencoderStack] = list(network.stacks)
@@ -43,14 +44,16 @@ def filters(network: StackNetwork | None, transform: Transform | None, run: str)
     caption = f"Stack 1: {len(tiles)} filters."
     noise = None if transform is None else noise_share(stacks[0], transform.preparation)
     if noise is not None:
-        caption += f" {percent(noise)} of all are noise: they have power where pictures have none."
+        caption += (
+            f" {percent(noise)} of all filters are noise: they have power at frequencies that images lack."
+        )
     figures = [Figure(Image(png_uri(contact_sheet(tiles)), alt), caption)]
     for index in range(1, len(stacks)):
         figures.append(_stimuli(network, stacks, index, transform))
     note = Paragraph(
-        "Filters of the first stack as they act on prepared pictures. For a filter of a higher stack, which "
-        "has too many channels to be shown, stands the picture that it answers most strongly"
-        + (", whitening undone." if transform is not None and transform.whitening is not None else "."),
+        "Filters of the first stack as they act on prepared images. Filters of higher stacks have too many "
+        "channels to be shown; instead the image with their largest response is shown"
+        + (", with whitening undone." if transform is not None and transform.whitening is not None else "."),
         "note",
     )
     blocks: list[Block] = [FigureGrid(figures, "sheets")]
@@ -74,5 +77,5 @@ def _stimuli(
     if transform is not None:
         pictures = unwhitened(pictures, transform)
     sheet = contact_sheet([signed(one) for one in pictures])
-    alt = f"pictures that filters of stack {index + 1} answer most strongly"
-    return Figure(Image(png_uri(sheet), alt), f"Stack {index + 1}: best pictures of {len(neurons)} filters.")
+    alt = f"images with the largest responses of filters of stack {index + 1}"
+    return Figure(Image(png_uri(sheet), alt), f"Stack {index + 1}: optimal images of {len(neurons)} filters.")

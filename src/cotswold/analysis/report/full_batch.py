@@ -1,4 +1,5 @@
-"""The section on whole-set optimisation: curves against evaluations, seconds and FLOPs; what the method met.
+"""Report section on full-batch optimisation: curves against evaluations, seconds and FLOPs; events of the
+method.
 
 Knows: the history of a run of strategy `batch`. Does not know: networks, methods.
 """
@@ -37,17 +38,17 @@ _BETAS = {
 _SEARCHES = {
     "wolfe": "strong Wolfe conditions, approximate ones where float32 hides a decrease",
     "approximate": "approximate Wolfe conditions",
-    "bunyip": "Bunyip's (exponential steps, bracket by slopes on part of the patterns, a parabola)",
+    "bunyip": "Bunyip's (exponential steps, bracket by slopes on a fraction of the samples, a parabola)",
 }
 _REMARKS = {
-    "restart": "Directions of steepest descent",
-    "skipped": "Pairs, or factors β, left out",
-    "failure": "Line searches that found nothing",
+    "restart": "Restarts with steepest descent",
+    "skipped": "Skipped pairs, or factors β",
+    "failure": "Line searches without a step",
 }
 
 
 def whole_set(recipe: Recipe, history: History) -> PageSection | None:
-    """None for other strategies, and before the first iteration."""
+    """Return None for other strategies, and before the first iteration."""
     training, phase = recipe.training, history.phases.get(0)
     if not isinstance(training, BatchTraining) or phase is None or not phase.training.get("loss"):
         return None
@@ -70,15 +71,15 @@ def whole_set(recipe: Recipe, history: History) -> PageSection | None:
         if history.remarks.get(kind)
     ]
     if met:
-        blocks += [Paragraph("What the method met:"), Items(met)]
+        blocks += [Paragraph("Events of the method:"), Items(met)]
     blocks.append(Paragraph(_COUNTED, "note"))
-    return PageSection("Whole-set optimisation", "whole-set", blocks)
+    return PageSection("Full-batch optimisation", "whole-set", blocks)
 
 
 _COUNTED = (
-    "FLOPs are counted as Aberdeen et al. 2000 (section 6.2) do: products alone; an evaluation of value and "
-    "gradient of a network with one hidden layer takes n_p (4 n_i n_h + 6 n_h n_o). What optimiser, "
-    "reduction and validation compute is not counted, and its time is."
+    "FLOPs are counted as in Aberdeen et al. 2000 (section 6.2): products only; an evaluation of value and "
+    "gradient of a network with one hidden layer takes n_p (4 n_i n_h + 6 n_h n_o). FLOPs of optimiser, "
+    "reduction and validation are not counted, but their time is."
 )
 
 
@@ -104,8 +105,8 @@ def _facts(recipe: Recipe, training: BatchTraining, phase: PhaseHistory) -> list
     for name, label, shown in (
         ("at", "Iterations", count),
         ("evaluations", "Evaluations of value and gradient", count),
-        ("slopes", "Slopes on part of the patterns", count),
-        ("counted", "Patterns that an evaluation counts", count),
+        ("slopes", "Slopes on a fraction of the samples", count),
+        ("counted", "Samples per evaluation", count),
         ("loss", "Loss", plain),
         ("gradient_norm", "Norm of the gradient", plain),
         ("flops", "FLOPs", lambda value: scaled(value, "FLOP")),
@@ -115,15 +116,15 @@ def _facts(recipe: Recipe, training: BatchTraining, phase: PhaseHistory) -> list
         if value is not None and (value or name != "slopes"):
             found.append((label, shown(value)))
     if training.fraction < 1:
-        found.append(("Fraction that ends an evaluation", percent(training.fraction)))
+        found.append(("Fraction of samples that ends an evaluation", percent(training.fraction)))
     if not recipe.alone:
         cluster = recipe.cluster
         found.append(
             (
-                "Processes asked for",
+                "Requested processes",
                 f"{counted(cluster.workers, 'worker')}, {counted(cluster.servers, 'server')}",
             )
         )
-        found.append(("Travel of the point", cluster.travel.capitalize()))
+        found.append(("Transfer of the point", cluster.travel.capitalize()))
     ended = phase.ended.get("why")
     return [*found, *([("Ended", str(ended))] if ended else [])]

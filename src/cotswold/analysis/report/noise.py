@@ -1,7 +1,7 @@
-"""How many filters of a stack are still the noise that they began as.
+"""Fraction of a stack's filters that are still their initial noise.
 
-Knows: that whitened pictures have power up to a frequency alone, so that nothing a filter learns lies beyond.
-Does not know: training, pages.
+Knows: whitened images only have power up to a frequency, so filters learn nothing beyond it. Does not know:
+training, the report.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from cotswold.nn import SparseAutoencoderStack
 
 
 def noise_share(stack: SparseAutoencoderStack, preparation: Preparation) -> float | None:
-    """The part of a first stack's filters that have power where pictures have none.
+    """Return the fraction of a first stack's filters with power at frequencies that images do not have.
 
-    A filter that nothing has shaped has the same power at all frequencies, those beyond the whitened band
-    too; one that has at least half as much there counts as noise. None where pictures are not whitened, or
-    the band leaves out less than a tenth of all frequencies: then noise cannot be told by that.
+    An untrained filter has the same power at all frequencies, including those beyond the whitened band; a
+    filter with at least half as much there counts as noise. None if images are not whitened, or if the band
+    excludes less than a tenth of all frequencies: then noise cannot be detected this way.
     """
     layer = stack.geometry.filters
     radii = cosine_radii(layer.y.size, layer.x.size)
@@ -28,7 +28,7 @@ def noise_share(stack: SparseAutoencoderStack, preparation: Preparation) -> floa
     if not preparation.whiten or beyond < 0.1:
         return None
     noise = total = 0
-    for row in stack.filters.detach():  # a row of blocks at a time
+    for row in stack.filters.detach():  # one row of blocks at a time
         values: NDArray[np.float32] = row.float().cpu().numpy()
         tiles = values.reshape(len(values), layer.y.size, layer.x.size, layer.input.channels, -1)
         spectrum = np.einsum(

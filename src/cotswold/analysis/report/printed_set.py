@@ -1,6 +1,6 @@
-"""The section that shows a set of machine-printed Japanese, as its contact sheets.
+"""Report section with contact sheets of a machine-printed Japanese data set.
 
-Knows: which sheets a set has, what each shows. Does not know: how they are made, runs.
+Knows: the sheets of a data set and their contents. Does not know: how they are made, runs.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import VectorData
 
 _CAPTIONS = {
-    "originals-patterns": "Scans that patterns for training are made of, 20 x 20 grey",
-    "transformed": "Patterns for training: each scan of the first row, then thickened, thinned, shifted, "
-    "blurred and with noise, a column a scan",
-    "degradations-patterns": "Held out: scans with degradations that training has not",
+    "originals-patterns": "Scans from which training samples are generated, 20 x 20 grey",
+    "transformed": "Training samples: each scan of the first row, then thickened, thinned, shifted, "
+    "blurred and with noise, one column per scan",
+    "degradations-patterns": "Held out: scans with degradations that training does not contain",
     "families-patterns": "Held out: whole families of typefaces",
-    "faces": "The typefaces, a row each",
+    "faces": "The typefaces, one per row",
 }
 
 
 def printed_set(recipe: Recipe) -> PageSection | None:
-    """None for other data, and for a set that is not there any more."""
+    """Return None for other data, and for a data set that no longer exists."""
     data = recipe.data
     if not isinstance(data, VectorData) or data.source is None:
         return None
@@ -32,4 +32,4 @@ def printed_set(recipe: Recipe) -> PageSection | None:
         for name, caption in _CAPTIONS.items()
         if name in found
     ]
-    return PageSection("Pictures of the set", "set", figures) if figures else None
+    return PageSection("Images of the data set", "set", figures) if figures else None

@@ -1,7 +1,7 @@
-"""Blocks as HTML, by the templates beside.
+"""Render blocks as HTML with templates.
 
-Knows: Jinja, that everything is escaped but what a template marks safe (the plots, in ``blocks.html.j2``).
-Does not know: runs, what is shown.
+Knows: Jinja, that everything is escaped except text that a template marks safe (plots, in
+``blocks.html.j2``). Does not know: runs, the content of a report.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from cotswold.analysis.report.blocks import Page, PageSection
 
 
 def page_html(page: Page) -> str:
-    """The whole page."""
+    """Return the whole page."""
     return _templates().get_template("page.html.j2").render(page=page)
 
 
 def section_html(section: PageSection) -> str:
-    """A section alone."""
+    """Return a section alone."""
     return _templates().get_template("section.html.j2").render(section=section)
 
 

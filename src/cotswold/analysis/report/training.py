@@ -1,4 +1,4 @@
-"""Sections on how training went: curves, whiteness, speed, accounts.
+"""Report sections on training: curves, whiteness, speed, account.
 
 Knows: the history of a run. Does not know: networks, evaluations.
 """
@@ -27,12 +27,12 @@ from cotswold.ui.words import count, duration, percent, plain, scaled
 
 
 def curves(history: History, word: str) -> PageSection:
-    """Objective of every stack, or loss and accuracy of a supervised run: training and validation."""
+    """Return a section of learning curves, per stack, or loss and accuracy of a supervised run."""
     drawn = [
         Figure(Drawing(plot(panel.name, panel.lines, x=panel.x, y=panel.y)), panel.caption)
         for panel in learning_panels(history)
     ]
-    blocks: list[Block] = [Paragraph("Nothing has been learnt yet: no step is in the log.")]
+    blocks: list[Block] = [Paragraph("No results yet: the log has no step.")]
     if drawn:
         note = _STACKS
         if history.trains_layers:
@@ -42,53 +42,54 @@ def curves(history: History, word: str) -> PageSection:
 
 
 _SUPERVISED = (
-    "Training values are means since the point before; validation values are over all {many} of that set."
+    "Training values are means since the previous point; validation values are means over all {many} of "
+    "the validation set."
 )
 _WHOLE_SET = (
-    "Training values are means over the {many} that the iteration counted; validation values are over all "
-    "{many} of that set."
+    "Training values are means over the {many} that the iteration evaluated; validation values are means "
+    "over all {many} of the validation set."
 )
 _STACKS = (
-    "Objective (1) of Coates et al. 2013 per {one}: squared error of reconstruction plus λ times the "
-    "pooled responses. The training curve is taken under the λ of the moment, which rises over the first "
-    "part of a stack ([objective] ramp); validation values use the full λ throughout, so the two can be "
-    "compared only after it. The first validation point is the random stack with its gain and α set, "
+    "Objective (1) of Coates et al. 2013 per {one}: squared reconstruction error plus λ times the "
+    "pooled responses. The training curve uses the current λ, which rises over the first part of a stack's "
+    "training ([objective] ramp); validation values always use the full λ, so the two can only be "
+    "compared after the ramp. The first validation point is the random stack with its gain and α set, "
     "before any step."
 )
 
 
 def whiteness(history: History) -> PageSection | None:
-    """Spectrum and colour correlation of whitened validation pictures, against what is asked of them."""
+    """Return spectrum and colour correlation of whitened validation images, compared with the target."""
     spectrum = _Spectrum.of(history.whiteness)
     if spectrum is None:
         return None
     low, high = spectrum.band
     drawing = spectrum.drawn([Band(low, high, "flat band"), Band(-1, 1, "±1 dB", "y")])
     inside = [abs(p) for f, p in spectrum.points if low - 1e-9 <= f <= high + 1e-9]
-    numbers = [("Greatest deviation in the band", f"{plain(max(inside))} dB")] if inside else []
+    numbers = [("Largest deviation in the band", f"{plain(max(inside))} dB")] if inside else []
     numbers += [*spectrum.facts(), ("Band", f"{low:.3f} to {high:.3f} cycles per pixel")]
     caption = f"Radial power spectrum of {spectrum.which}, relative to its mean in the band."
     shown = FigureGrid([Figure(drawing, caption), Facts(numbers)])
-    return PageSection("Whiteness of the pictures", "whiteness", [shown])
+    return PageSection("Whiteness of the images", "whiteness", [shown])
 
 
 def not_whitened(history: History) -> PageSection:
-    """The same of pictures that the recipe leaves as they are: nothing is asked of them."""
+    """Return the spectrum of images that are not whitened."""
     said = Paragraph(
-        "The pictures are not whitened: the recipe has data.whiten = false. Their power falls with frequency "
-        "and their colours go together, as is usual for photographs."
+        "The images are not whitened: the recipe has data.whiten = false. Their power falls with frequency "
+        "and their colours are correlated, as usual for photographs."
     )
     spectrum = _Spectrum.of(history.whiteness)
     if spectrum is None:
-        return PageSection("Spectrum of the pictures", "whiteness", [said])
+        return PageSection("Spectrum of the images", "whiteness", [said])
     drawn = Figure(spectrum.drawn([]), f"Radial power spectrum of {spectrum.which}, not whitened.")
     shown = FigureGrid([drawn, Facts(spectrum.facts())])
-    return PageSection("Spectrum of the pictures", "whiteness", [said, shown])
+    return PageSection("Spectrum of the images", "whiteness", [said, shown])
 
 
 @dataclass(frozen=True)
 class _Spectrum:
-    """What the `whiteness` event says: (cycles per pixel, decibels) and what belongs to them."""
+    """Content of the `whiteness` event: (cycles per pixel, decibels) and further fields."""
 
     points: list[tuple[float, float]]
     band: tuple[float, float]
@@ -96,7 +97,7 @@ class _Spectrum:
 
     @classmethod
     def of(cls, event: Event) -> _Spectrum | None:
-        """None where the event is not there or damaged."""
+        """Return the spectrum of an event; None if the event is missing or damaged."""
         radial, frequencies, band = event.get("radial"), event.get("frequencies"), event.get("band")
         if not (isinstance(radial, list) and isinstance(frequencies, list) and isinstance(band, list)):
             return None
@@ -105,15 +106,15 @@ class _Spectrum:
 
     @property
     def which(self) -> str:
-        """The pictures that were measured; without a validation set those are training pictures."""
+        """Images that were measured; training images if none are kept for validation."""
         return (
-            "training pictures (none are kept for validation)"
+            "training images (none are kept for validation)"
             if self.event.get("split") == "train"
-            else "validation pictures"
+            else "validation images"
         )
 
     def drawn(self, bands: Sequence[Band]) -> Drawing:
-        """The spectrum down to -25 dB: below lies what the filter took out."""
+        """Return a plot of the spectrum down to -25 dB; the filter removes what is below."""
         shown = [(f, p) for f, p in self.points if p > -25]
         return Drawing(
             plot(
@@ -128,14 +129,14 @@ class _Spectrum:
         )
 
     def facts(self) -> list[tuple[str, str]]:
-        """The correlation of colours and the number of pictures."""
+        """Return the correlation of colours and the number of images."""
         correlation, pictures = number(self.event, "colour_correlation"), number(self.event, "pictures")
-        found = [] if correlation is None else [("Greatest correlation of two colours", f"{correlation:.3f}")]
-        return found + ([] if pictures is None else [("Pictures measured", count(pictures))])
+        found = [] if correlation is None else [("Largest correlation of two colours", f"{correlation:.3f}")]
+        return found + ([] if pictures is None else [("Images measured", count(pictures))])
 
 
 def speed(history: History, word: str) -> PageSection | None:
-    """Samples and FLOPs a second over the time of the run, and the time waited for samples."""
+    """Return samples and FLOPs per second over the run, and the time spent waiting for samples."""
     figures = []
     for name, label, identity in (
         ("pictures_per_second", f"{word}/s", "pictures"),
@@ -163,7 +164,7 @@ def speed(history: History, word: str) -> PageSection | None:
 
 
 def _pace(label: str, sessions: Mapping[int, Curve], colour: int) -> Line:
-    """A rate against seconds of training, with a gap where the run paused."""
+    """Return a rate against seconds of training, with a gap where the run paused."""
     x, y, alone = list[float](), list[float](), False
     for curve in sessions.values():
         if curve:
@@ -175,10 +176,10 @@ def _pace(label: str, sessions: Mapping[int, Curve], colour: int) -> Line:
 
 
 def accounts(history: History, run: str, checkpoints: Sequence[int]) -> PageSection:
-    """What was done and what it cost; ``checkpoints`` are the steps of those that are kept."""
+    """Return totals and cost of a run; ``checkpoints`` are the steps of the saved ones."""
     end = history.end
     if not end:
-        text = "Training has not ended; the account is written when it does. To see it then, run"
+        text = "Training has not ended; the account is written at its end. To see it then, run"
         missing = Missing(text, f"cotswold report {run}")
         return PageSection("Account", "account", [missing, *_resume_note(history)])
     items = []
@@ -188,7 +189,7 @@ def accounts(history: History, run: str, checkpoints: Sequence[int]) -> PageSect
         ("samples", "Samples seen", count),
         ("flops", "FLOPs, forward and gradient", lambda value: scaled(value, "FLOP")),
         ("training_seconds", "Time of training", duration),
-        ("seconds", "Time of the run, start-up included", duration),
+        ("seconds", "Time of the run, including start-up", duration),
         ("flops_per_second", "Rate", lambda value: scaled(value, "FLOP/s")),
         ("wire_bytes", sender, lambda value: scaled(value, "B")),
         ("staleness", "Staleness, updates", plain),
@@ -206,20 +207,20 @@ def accounts(history: History, run: str, checkpoints: Sequence[int]) -> PageSect
         items.append(("Resumed", f"{history.resumptions} times" if history.resumptions > 1 else "once"))
     if history.epochs:
         totals = ", ".join(f"{each:g}" for each in history.epochs)
-        items.append(("Prolonged to", f"{totals} epochs"))
+        items.append(("Extended to", f"{totals} epochs"))
     if history.lost_seconds:
         said = (
-            f"the work of its first {duration(history.lost_seconds)}, for it ended before anything was saved"
+            f"the first {duration(history.lost_seconds)} of training, which ended before the first checkpoint"
         )
         items.append(("Lost", said))
     priced = number(end, "cents_per_mflops") is not None or number(end, "dollars") is not None
     blocks: list[Block] = [Facts(items), *_resume_note(history)]
     if not priced:
-        blocks.append(Paragraph("No price is in the recipe ([price]), so no money is counted.", "note"))
+        blocks.append(Paragraph("The recipe has no price ([price]), so no cost is computed.", "note"))
     return PageSection("Account", "account", blocks)
 
 
 def _resume_note(history: History) -> list[Paragraph]:
-    """A paragraph if the run does not promise an exact resume."""
+    """Return a paragraph if the run does not guarantee an exact resume."""
     note = str(history.start.get("resume_note") or "")
     return [Paragraph(f"{note[:1].upper()}{note[1:]}.", "note")] if note else []

@@ -1,4 +1,4 @@
-"""What the samples and the network of a run are called on its page.
+"""Names of the samples and of the network of a run in its report.
 
 Knows: recipes, the start of a run. Does not know: sections.
 """
@@ -14,13 +14,12 @@ _NUMBERS = {1: "One", 2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six"}
 
 
 def samples_word(recipe: Recipe) -> str:
-    """What samples are called: pictures where they are any."""
-    return "pictures" if isinstance(recipe.data, PictureData) else "samples"
+    """Return the name of a run's samples: images or samples."""
+    return "images" if isinstance(recipe.data, PictureData) else "samples"
 
 
 def classifies(recipe: Recipe, history: History) -> bool:
-    """Whether a supervised run names classes: then its log has accuracies. Where nothing is in the log yet,
-    the loss says it."""
+    """True if a supervised run predicts classes: its log has accuracies; without a log, by its loss."""
     curves = [curve for phase in history.phases.values() for curve in (phase.training, phase.validation)]
     if any("loss" in each for each in curves):
         return any("accuracy" in each for each in curves)
@@ -28,20 +27,20 @@ def classifies(recipe: Recipe, history: History) -> bool:
 
 
 def lead(recipe: Recipe, history: History) -> str:
-    """What was trained, in one sentence."""
+    """Return one sentence about the run: what was trained, on what."""
     seen = _samples(recipe, history)
     if recipe.network.module is not None:
         name = recipe.network.module.rpartition(".")[2]
-        what = f"A module of a program ({name}), trained on {seen}"
+        what = f"A module of a Python program ({name}), trained on {seen}"
     elif not recipe.trains_stacks:
         layers = len(recipe.network.layers)
         layered = f"A network of {layers} layer{'s' if layers > 1 else ''} and an output layer"
-        wanted = "with labels" if classifies(recipe, history) else "to predict numbers"
+        wanted = "with labels" if classifies(recipe, history) else "for regression"
         what = f"{layered if layers else 'One output layer'}, trained {wanted} on {seen}"
     else:
         stacks = len(recipe.network.stacks)
         name = f"{_NUMBERS.get(stacks, str(stacks))} stack{'s' if stacks > 1 else ''} of untied, "
-        how = "one after the other" if recipe.training.strategy == "greedy" else "all at once"
+        how = "one after another" if recipe.training.strategy == "greedy" else "all at once"
         what = f"{name}locally connected filters, trained without labels on {seen}"
         what += f", {how}" if stacks > 1 else ""
     status = str(history.end.get("status", "")) if history.end else "in progress"
@@ -52,7 +51,7 @@ def lead(recipe: Recipe, history: History) -> str:
 
 
 def _samples(recipe: Recipe, history: History) -> str:
-    """How many samples of what kind."""
+    """Return the number and kind of the samples."""
     data, word = recipe.data, samples_word(recipe)
     known = number(history.start, "pictures")
     seen = f"{count(known)} {word}" if known else word

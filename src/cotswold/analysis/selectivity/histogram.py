@@ -1,16 +1,16 @@
 """Exact histograms of the responses of very many neurons, in two streamed passes.
 
-Knows: the range of every neuron's responses, and how many pictures of each class and group reach each of its
-thresholds. Does not know: networks, pictures, accuracy.
+Knows: the range of every neuron's responses, and the number of images of each class and group that reach each
+of its thresholds. Does not know: networks, images, accuracy.
 
-The thresholds of a neuron divide the way from its least response a to its greatest b evenly: a response r
-reaches threshold k of T where ``(T - 1) (r - a) >= k (b - a)``, evaluated in float64. Almost every response
-is placed by one float32 product; those so near a threshold that rounding could matter by the formula itself.
-A response beyond the range (its batch was cut otherwise, and rounding moved it) counts as the nearer end, and
-those of a neuron whose range is a point reach the lowest threshold alone.
+The thresholds of a neuron divide the interval from its smallest response a to its largest b evenly. A
+response r reaches threshold k of T if ``(T - 1) (r - a) >= k (b - a)``, evaluated in float64. One float32
+product places almost every response; responses so close to a threshold that rounding could matter are placed
+by the formula itself. A response outside the range (another batch size can change its rounding) counts as the
+nearer end. Responses of a neuron whose range is a single point only reach the lowest threshold.
 
-Eight pictures make a 64-bit word, one byte each, so that a sum of words counts eight groups of pictures at
-once: 3 ns a response on one core for 20 thresholds, where comparing floats with each threshold takes 8.
+Eight images make a 64-bit word, one byte each, so that one sum of words counts eight groups of images: 3 ns
+per response on one core for 20 thresholds, compared with 8 ns for comparing floats with each threshold.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 GROUPS = 8  # bytes in a word
-_PIECE = 98_304  # responses that one thread works on at a time: its buffers stay in the second-level cache
-_FULL = 255  # words whose byte lanes can be added before a lane may overflow
+_PIECE = 98_304  # responses per thread at a time: its buffers stay in the second-level cache
+_FULL = 255  # words whose byte lanes can be added without overflow
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
@@ -34,7 +34,7 @@ Words = NDArray[np.uint64]
 
 
 class ResponseRanges:
-    """The least and greatest response of each neuron."""
+    """The smallest and largest response of each neuron."""
 
     def __init__(self) -> None:
         self.pictures = 0
@@ -42,7 +42,7 @@ class ResponseRanges:
         self._greatest: Tensor | None = None
 
     def add(self, responses: Tensor) -> None:
-        """Take in responses ``(neuron, image)``."""
+        """Add responses ``(neuron, image)``."""
         least, greatest = responses.amin(1), responses.amax(1)
         if self._least is not None and self._greatest is not None:
             least, greatest = torch.minimum(self._least, least), torch.maximum(self._greatest, greatest)
@@ -50,12 +50,12 @@ class ResponseRanges:
         self.pictures += responses.shape[1]
 
     def bounds(self) -> tuple[Floats, Floats]:
-        """Least and greatest responses, ``(neuron,)`` each."""
+        """Return the smallest and largest responses, ``(neuron,)`` each."""
         assert self._least is not None and self._greatest is not None, "no response was added"
         return self._least.float().cpu().numpy(), self._greatest.float().cpu().numpy()
 
     def not_finite(self) -> tuple[int, float, float] | None:
-        """Row and range of the first neuron whose range is not a finite number."""
+        """Return row and range of the first neuron whose range is not finite; None if all are finite."""
         least, greatest = self.bounds()
         with np.errstate(over="ignore", invalid="ignore"):
             bad = np.flatnonzero(~np.isfinite(greatest - least))
@@ -64,7 +64,7 @@ class ResponseRanges:
 
 @dataclass(frozen=True)
 class _Scratch:
-    """One thread's buffers, kept from batch to batch: fresh memory costs more than the work on it."""
+    """Buffers of one thread, reused for all batches: allocating costs more than the work."""
 
     scaled: Floats
     upper: Bytes
@@ -75,7 +75,7 @@ class _Scratch:
 
     @classmethod
     def empty(cls, neurons: int, images: int, words: int, steps: int) -> _Scratch:
-        """Buffers for so many neurons and images."""
+        """Return buffers for this number of neurons and images."""
         return cls(
             scaled=np.empty((neurons, images), np.float32),
             upper=np.empty((neurons, images), np.uint8),
@@ -86,22 +86,22 @@ class _Scratch:
         )
 
     def suits(self, neurons: int, images: int, words: int) -> bool:
-        """Whether the buffers are of this size."""
+        """True if the buffers have this size."""
         return self.scaled.shape == (neurons, images) and len(self.turned) == words
 
 
 class Histogram:
-    """How many pictures of each class and group reach each threshold of each neuron.
+    """Number of images of each class and group that reach each threshold of each neuron.
 
-    Pictures of a class are dealt out to the 8 groups in turn, so the order in which they come decides the
-    group. Memory: 38 words and 304 integers of 4 bytes a neuron for 20 thresholds, 152 MB for 100,000.
+    Images of a class are assigned to the 8 groups in turn, so their order determines the group. Memory: 38
+    words and 304 integers of 4 bytes per neuron for 20 thresholds, 152 MB for 100,000 neurons.
     """
 
     def __init__(
         self, least: Floats, greatest: Floats, thresholds: int = 20, threads: int | None = None
     ) -> None:
         if not 2 <= thresholds <= 256:
-            raise ValueError(f"a histogram takes 2 to 256 thresholds, not {thresholds}")
+            raise ValueError(f"thresholds must be from 2 to 256, got {thresholds}")
         self.thresholds = thresholds
         self.pictures = np.zeros((2, GROUPS), np.int64)
         self._threads = threads or torch.get_num_threads()
@@ -115,7 +115,7 @@ class Histogram:
         self._counts = np.zeros((2, thresholds - 1, len(least), GROUPS), np.int32)
 
     def add(self, responses: Tensor, positive: bool) -> None:
-        """Take in responses ``(neuron, image)``, all of one class."""
+        """Add responses ``(neuron, image)``, all of one class."""
         images = responses.shape[1]
         kind, first = int(positive), int(self.pictures[int(positive)].sum()) % GROUPS
         words = -(-(first + images) // GROUPS)
@@ -132,16 +132,18 @@ class Histogram:
         np.add.at(self.pictures[kind], (first + np.arange(images)) % GROUPS, 1)
 
     def counts(self) -> NDArray[np.int32]:
-        """Pictures that reach each threshold, ``(class, threshold, neuron, group)``; class 1 is the positive.
+        """Return the number of images that reach each threshold, ``(class, threshold, neuron, group)``.
 
-        The lowest threshold is left out: every picture reaches it (`pictures` counts them).
+        Class 1 is positive.
+
+        The lowest threshold is omitted: every image reaches it (`pictures` counts them).
         """
         for kind in (0, 1):
             self._flush(kind)
         return self._counts
 
     def _share(self, values: Floats, kind: int, first: int, words: int) -> None:
-        """Count pieces of a layer that stay in cache, on several threads where there are several pieces."""
+        """Count pieces of a layer that fit into the cache, on several threads if there are several pieces."""
         images = values.shape[1]
         size = min(max(1, _PIECE // images), len(values))
         starts = range(0, len(values), size)
@@ -162,7 +164,7 @@ class Histogram:
     def _count(
         self, values: Floats, kind: int, first: int, starts: range, size: int, scratch: _Scratch
     ) -> None:
-        """Add the responses of the neurons that begin at ``starts``, ``size`` at a time, to the lanes."""
+        """Add the responses of neurons from each of ``starts``, ``size`` at a time, to the lanes."""
         steps = np.arange(1, self.thresholds, dtype=np.uint8)[:, None, None]
         scratch.codes[...] = 0
         for start in starts:
@@ -184,8 +186,8 @@ class Histogram:
         upper: Bytes,
         differ: Truths,
     ) -> None:
-        """Write into ``level`` the highest threshold that each value reaches."""
-        error = np.float32(self.thresholds * 2.0**-21)  # three roundings of 2**-24 each, and room
+        """Write the highest threshold that each value reaches into ``level``."""
+        error = np.float32(self.thresholds * 2.0**-21)  # three roundings of 2**-24 each, with a margin
         least, greatest, scale = self._least[part, None], self._greatest[part, None], self._scale[part, None]
         np.subtract(values, least, out=scaled)
         np.multiply(scaled, scale, out=scaled)

@@ -1,14 +1,14 @@
-"""A k-means dictionary in the place of learnt filters, as a baseline for them.
+"""A k-means dictionary in place of learnt filters, as a baseline.
 
-Knows: spherical k-means (Coates and Ng 2012), block by block, in mini-batches. Does not know: what the
-dictionary is compared by.
+Knows: spherical k-means (Coates and Ng 2012), per block, in mini-batches. Does not know: how the dictionary
+is evaluated.
 
-Each block has a dictionary of its own, of as many entries as the block has neurons. A patch counts for the
-entry that it is most like, of either sign, and adds its direction to it. Entries start as patches. In the
-first pass each mini-batch changes them at once, and sums are kept, so that a step grows smaller as an entry
-grows (MacQueen's rule). In every later pass they stay as they are while the sums of all patches are taken,
-and then become these (Lloyd's). No clock decides when it is enough: passes go on until patches grow no more
-like their entries. The same products as in training do all the work: memory is the dictionary twice, one
+Each block has its own dictionary, with one entry per neuron. A patch is assigned to the most similar entry,
+of either sign, and adds its direction to it. Entries start as patches. In the first pass each mini-batch
+updates the entries, and sums are kept, so that steps become smaller as an entry grows (MacQueen's rule). In
+every later pass the entries stay fixed while the sums of all patches are computed, and then become these sums
+(Lloyd's algorithm). Passes continue until the similarity of patches and entries stops growing; the criterion
+does not depend on time. The same products as in training do all the work. Memory: the dictionary twice, one
 mini-batch's sums of the same size, and a few maps.
 """
 
@@ -27,8 +27,9 @@ from cotswold.geometry import BlockLocal
 from cotswold.nn import SparseAutoencoderStack, StackNetwork
 
 PASSES_MAX = 30
+"""Default of the largest number of passes."""
 _GAIN = 1e-3
-"""Settled: a pass raises the mean likeness of patches and entries by less than this part of it."""
+"""Convergence: a pass raises the mean similarity of patches and entries by less than this fraction."""
 
 
 def kmeans_network(
@@ -38,11 +39,20 @@ def kmeans_network(
     passes_max: int = PASSES_MAX,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[StackNetwork, Clustering]:
-    """The same network (lower stacks shared) with a k-means dictionary as the filters of its last stack.
+    """Return a network with a k-means dictionary as the filters of its last stack.
 
-    ``pictures`` starts a pass, in batches; every pass must give the same ones. Ends when the dictionary has
-    settled, after ``passes_max`` passes in any case; what is returned beside the network says which. Raises
-    SourceError where there is no picture.
+    Args:
+        network: the network; the result shares its lower stacks.
+        pictures: starts a pass over images in batches (image, channel, y, x); every pass must give the same
+            images.
+        passes_max: largest number of passes.
+        progress: called with the number of images done, over all passes.
+
+    Returns:
+        The network, and how the clustering ended.
+
+    Raises:
+        SourceError: if there are no images.
     """
     stacks: list[SparseAutoencoderStack] = list(network.stacks)
     top = copy.deepcopy(stacks[-1])
@@ -62,7 +72,7 @@ def kmeans_network(
                     progress(seen + count)
             dictionary.end_pass()
         number, seen = number + 1, seen + count
-        # the first pass had entries that changed on the way, and is nothing to compare with
+        # entries changed during the first pass, so its similarity cannot be compared
         settled = number > 2 and likeness - before < _GAIN * likeness
         before = likeness
     with torch.no_grad():
@@ -72,32 +82,32 @@ def kmeans_network(
 
 
 class _Dictionary:
-    """Sums of the directions that count for each entry, laid out as filters, an entry a neuron."""
+    """Sums of the patches assigned to each entry, laid out as filters, one entry per neuron."""
 
     def __init__(self, layer: BlockLocal, sums: Tensor) -> None:
         self._layer, self._sums = layer, sums
-        self._compared = sums  # in the first pass the sums themselves, as they grow
+        self._compared = sums  # in the first pass the growing sums themselves
         self._one = BlockLocal(layer.input, layer.y, layer.x, 1, 1, 1)
         self._ones = sums.new_ones(self._one.filters_shape)
         self._seeded = 0
 
     @property
     def entries(self) -> Tensor:
-        """The entries, of norm 1."""
+        """Entries, of norm 1."""
         return self._compared
 
     def end_pass(self) -> None:
-        """Make entries of the sums; one that no patch was like stays. SourceError without a picture."""
+        """Turn the sums into entries; an entry without patches stays. Raises SourceError without images."""
         if not self._seeded:
-            raise SourceError("a k-means dictionary needs pictures; there were none")
+            raise SourceError("a k-means dictionary needs at least one image, got none")
         norms = ops.filter_norms(self._sums)
         self._compared = self._sums / norms.clamp_min(1e-30)[:, :, None, None, :]
         self._sums = self._compared.clone()
 
     def add(self, x: Tensor) -> float:
-        """Take in input maps, images last: the first as entries, later ones for those they resemble.
+        """Add input maps, images last: the first ones become entries, later ones join the most similar entry.
 
-        Returns how much patches are like their entries: the cosine of their angle, summed.
+        Returns the summed similarity of patches and their entries (the cosine of their angle).
         """
         energy = ops.local_product(x.square(), self._ones, self._one)[:, 0]
         length = energy.clamp_min(1e-30).sqrt()[:, :, None, :, None, None]
@@ -123,7 +133,7 @@ class _Dictionary:
         return shape.channels, shape.height, shape.width
 
     def _winners(self, responses: Tensor, norms: Tensor) -> Tensor:
-        """Responses ``(image, block_y, row, block_x, column, depth)``, all but the block's strongest 0."""
+        """Keep each block's strongest response, in ``(image, block_y, row, block_x, column, depth)``."""
         layer = self._layer
         gy, gx = layer.grid
         apart = responses.reshape(len(responses), layer.depth, gy, layer.rows, gx, layer.columns)
@@ -133,7 +143,7 @@ class _Dictionary:
         return self._spread(won)
 
     def _spread(self, values: Tensor) -> Tensor:
-        """``(image, block_y, block_x, neuron)`` as ``(image, block_y, row, block_x, column, depth)``."""
+        """Reshape ``(image, block_y, block_x, neuron)`` to maps with block rows and columns."""
         layer = self._layer
         each = values.reshape(len(values), *layer.grid, layer.rows, layer.columns, layer.depth)
         return each.permute(0, 1, 3, 2, 4, 5)

@@ -1,7 +1,7 @@
-"""Neurons of a layer as rows, whatever shape the layer has.
+"""Neurons of a layer as rows, for layers of any shape.
 
-Knows: how a map of responses flattens, in the order in which it lies in memory, and where a neuron is.
-Does not know: what is computed from responses.
+Knows: how a map of responses flattens, in memory order, and the position of a neuron. Does not know: the use
+of responses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Position = tuple[int, ...]
 
 
 def rows(responses: Tensor) -> Tensor:
-    """Responses ``(image, ...)`` as ``(neuron, image)``: a view where the image is last in memory.
+    """Return responses ``(image, ...)`` as ``(neuron, image)``: a view if the image is last in memory.
 
     Maps ``(image, channel, y, x)`` flatten as [y][x][channel], other shapes in their own order.
     """
@@ -24,7 +24,7 @@ def rows(responses: Tensor) -> Tensor:
 
 
 def locate(neuron: int, shape: Sequence[int]) -> Position:
-    """Where the neuron of row ``neuron`` is in a response of ``shape``: (channel, y, x) in a map.
+    """Return the position of a row's neuron in a response of ``shape``: (channel, y, x) in a map.
 
     >>> locate(7, (3, 4, 5))
     (1, 0, 2)
@@ -41,7 +41,7 @@ def locate(neuron: int, shape: Sequence[int]) -> Position:
 
 
 def row_of(position: Sequence[int], shape: Sequence[int]) -> int:
-    """The row of the neuron at ``position``; the inverse of `locate`."""
+    """Return the row of the neuron at ``position``; the inverse of `locate`."""
     if len(shape) == 3:
         (channel, y, x), (channels, _, width) = position, shape
         return (y * width + x) * channels + channel

@@ -1,7 +1,7 @@
-"""The experiment of Coates et al. 2013, section 5.2: which neurons answer to an object nobody taught them.
+"""The experiment of Coates et al. 2013, section 5.2: neurons that respond to an object without supervision.
 
-Knows: the network beside its baselines, and portraits of the neurons that do best. Does not know: the command
-line, how a baseline is made.
+Knows: the network and its baselines, profiles of the best neurons. Does not know: the command line, how
+baselines are made.
 """
 
 from __future__ import annotations
@@ -43,31 +43,48 @@ from cotswold.data import Transform
 from cotswold.nn import StackNetwork
 
 Unlabelled = Callable[[], Iterable[Tensor]]
-"""Starts a pass over pictures without labels, in batches; every pass gives the same ones."""
+"""Starts a pass over unlabelled images, in batches; every pass gives the same ones."""
 Look = Callable[[int], tuple[str, Image.Image]]
-"""Name and photograph of the picture at a place of the pass."""
+"""Returns name and original of the image at an index of the pass."""
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What is measured, and how thoroughly."""
+    """Settings of a selectivity test.
+
+    Args:
+        layers: layers whose neurons are tested.
+        weights: weights of the classes; None weighs every image equally.
+        thresholds: number of thresholds per neuron.
+        splits: number of random splits into halves for the held-out accuracy.
+        portraits: number of neurons with a profile.
+        exemplars: number of images at each end of a profile.
+        random_stimuli: number of random neurons whose stimuli are compared with the best neuron's.
+        ascent: settings of the gradient ascent.
+        seed: seed of all random choices.
+    """
 
     layers: Sequence[Layer]
     weights: ClassWeights | None = PAPER
-    """None: every picture weighs the same."""
+    """Weights of the classes; None weighs every image equally."""
     thresholds: int = 20
     splits: int = 5
     portraits: int = 3
     exemplars: int = 8
     random_stimuli: int = 128
-    """Random neurons whose stimuli are compared with that of the best one."""
+    """Number of random neurons whose stimuli are compared with the best neuron's."""
     ascent: Ascent = field(default_factory=lambda: Ascent(steps=30, angle=0.2))
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class Control:
-    """Another run, and the test pictures as its own preparation makes them."""
+    """Another run as a baseline, with the test images as its own preprocessing makes them.
+
+    Args:
+        network: the network of the other run.
+        batches: starts a pass over the test images.
+    """
 
     network: StackNetwork
     batches: Batches
@@ -75,7 +92,13 @@ class Control:
 
 @dataclass(frozen=True)
 class Baselines:
-    """What a network is compared with: random filters, k-means in its last stack, another run (control)."""
+    """Baselines of a network.
+
+    Args:
+        random: the same network with random filters.
+        dictionary: the same network with k-means filters in its last stack.
+        control: another run.
+    """
 
     random: StackNetwork | None = None
     dictionary: StackNetwork | None = None
@@ -94,12 +117,26 @@ def examine(
     look: Look | None = None,
     progress: Progress | None = None,
 ) -> ObjectSelectivity:
-    """Test a network and its baselines on one object, and portray the best neurons.
+    """Test a network and its baselines on one object, and make profiles of the best neurons.
 
-    ``batches`` starts a pass over pictures, prepared as the network wants them, and whether each is positive;
-    ``look`` gives the photographs for the strips, ``transform`` takes whitening back from stimuli.
-    ``unlabelled`` starts a pass over training pictures: an optimal stimulus is then sought from the mean of
-    those that excite the neuron most.
+    Args:
+        name: name of the object.
+        network: the network.
+        baselines: networks to compare with.
+        batches: starts a pass over prepared images (image, channel, y, x), with True for positives.
+        examination: settings of the test.
+        unlabelled: starts a pass over training images; optimal stimuli are then searched from the mean of the
+            images with the largest responses.
+        transform: the preprocessing, to undo whitening in stimuli.
+        look: returns name and original of an image, for profiles.
+        progress: called with the current activity and the number of images done.
+
+    Returns:
+        The results for this object.
+
+    Raises:
+        SourceError: if a class has too few images.
+        DivergedError: if a response is not finite.
     """
     entries = {
         THIS_NETWORK: (network, examination.layers, batches),
@@ -137,7 +174,7 @@ def examine(
 
 @dataclass(frozen=True)
 class _Mean:
-    """The mean of so many positive pictures, ``(channel, y, x)``."""
+    """Mean of positive images, ``(channel, y, x)``, and their number."""
 
     picture: Tensor
     count: int
@@ -145,7 +182,7 @@ class _Mean:
 
 @dataclass(frozen=True)
 class _View:
-    """What a portrait is made from beside the network."""
+    """Further inputs of a profile, after the network."""
 
     mean: _Mean
     batches: Batches
@@ -189,7 +226,7 @@ def _mean_positive(pictures: Iterable[tuple[Tensor, Tensor]]) -> _Mean:
 def _oracle(
     mean: _Mean, pictures: Iterable[tuple[Tensor, Tensor]], examination: Examination
 ) -> LayerSelectivity:
-    """The mean positive picture as a linear filter; a positive picture is left out of its own mean."""
+    """Test the mean positive image as a linear filter; each positive image is excluded from its own mean."""
     answers, classes = [], []
     for batch, positive in pictures:
         flat, truth = batch.cpu().flatten(1), positive.cpu()
@@ -239,14 +276,14 @@ def _portraits(
 
 
 def _most_selective(row: ObjectSelectivity, count: int) -> list[tuple[str, NeuronScore]]:
-    """The best neuron of the best layer, then those of the other layers, then more of the best layer."""
+    """Return the best neuron of each layer, the best layer first, then more neurons of the best layer."""
     layers = sorted(row.network, key=lambda layer: -layer.held_out)
     first = [(layer.layer, layer.best[0]) for layer in layers]
     return (first + [(row.best.layer, score) for score in row.best.best[1:]])[:count]
 
 
 def _compared(layer: LayerSelectivity, network: StackNetwork, view: _View) -> NDArray[np.float64]:
-    """Correlations of the stimuli of randomly chosen neurons with the mean positive picture."""
+    """Return correlations of the stimuli of random neurons with the mean positive image."""
     examination = view.examination
     chosen = np.random.default_rng(examination.seed).choice(
         layer.neurons, min(examination.random_stimuli, layer.neurons), replace=False
@@ -275,7 +312,7 @@ def _stimuli(network: StackNetwork, layer: str, neurons: Sequence[Position], vie
 
 
 def _upright(stimulus: Stimuli, wanted: Tensor) -> Tensor:
-    """The stimulus, or its negative if the neuron cannot tell and that is more like ``wanted``."""
+    """Return the stimulus, or its negative if signs are ignored and it resembles ``wanted`` more."""
     one = stimulus.pictures[0].cpu()
     return -one if stimulus.even and float((one * wanted).sum()) < 0 else one
 
@@ -288,13 +325,13 @@ def _shown(one: Tensor, transform: Transform | None) -> str:
 
 
 class _Classes:
-    """Remembers which pictures of a pass were positive."""
+    """Records which images of a pass were positive."""
 
     def __init__(self) -> None:
         self.positive: list[bool] = []
 
     def noted(self, pictures: Iterable[tuple[Tensor, Tensor]]) -> Iterator[Tensor]:
-        """The pictures alone."""
+        """Yield the images, and record their classes."""
         for batch, positive in pictures:
             self.positive += positive.tolist()
             yield batch
@@ -307,6 +344,6 @@ def _exemplars(found: Sequence[Extreme], positive: Sequence[bool], look: Look | 
     for one in found:
         name, photograph = look(one.picture)
         uri = jpeg_uri(thumbnail(photograph))
-        text = name.encode("utf-8", "replace").decode()  # a file may bear a name that is no text
+        text = name.encode("utf-8", "replace").decode()  # the name of a file may not be valid text
         exemplars.append(Exemplar(text, one.response, positive[one.picture], uri))
     return tuple(exemplars)

@@ -1,9 +1,9 @@
-"""The picture that a neuron answers most strongly (Le et al. 2012, section 4.4).
+"""Optimal stimulus of a neuron: the image with its largest response (Le et al. 2012, section 4.4).
 
-Knows: gradient ascent on a sphere of pictures, several starts, many neurons at once. Does not know: stacks.
+Knows: gradient ascent on a sphere of images, several starts, many neurons at once. Does not know: stacks.
 
-Every step turns the picture towards its gradient by an angle; a step that lowers the response is taken back
-and the angle halved, so the response never falls. A start is noise within what the neuron sees, and nothing
+Every step rotates the image towards its gradient by an angle. A step that lowers the response is undone and
+the angle halved, so the response never falls. A start is noise inside the neuron's receptive field, and zero
 outside.
 """
 
@@ -20,28 +20,28 @@ from torch import Tensor
 from cotswold.analysis.selectivity.neurons import Position
 
 Answer = Callable[[Tensor], Tensor]
-"""Pictures ``(image, channel, y, x)`` to the responses ``(image, ...)`` of one layer, differentiable."""
+"""Maps images ``(image, channel, y, x)`` to the responses ``(image, ...)`` of one layer, differentiably."""
 
 
 @dataclass(frozen=True)
 class Ascent:
-    """How a stimulus is sought. ``angle`` is the first step, radians."""
+    """Settings of the gradient ascent. ``angle`` is the first step, in radians."""
 
     steps: int = 40
     starts: int = 3
     angle: float = 0.8
     batch: int = 96
-    """Pictures in one forward and backward pass; a neuron takes ``starts`` of them."""
+    """Images per forward and backward pass; a neuron takes ``starts`` of them."""
 
 
 @dataclass(frozen=True)
 class Stimuli:
-    """The best pictures found, ``(neuron, channel, y, x)``, of root mean square 1, and their responses."""
+    """The best images found, ``(neuron, channel, y, x)``, of root mean square 1, and their responses."""
 
     pictures: Tensor
     responses: Tensor
     even: bool
-    """Whether a picture and its negative get one answer; then the sign of a stimulus means nothing."""
+    """True if the response ignores the sign of an image; then the sign of a stimulus is meaningless."""
 
 
 def optimal_stimuli(
@@ -53,11 +53,21 @@ def optimal_stimuli(
     ascent: Ascent | None = None,
     seed: int = 0,
 ) -> Stimuli:
-    """A picture of ``shape`` (channel, y, x) for each of ``neurons``, on the sphere of root mean square 1.
+    """Return the optimal image of each neuron, on the sphere of root mean square 1.
 
-    The ascent begins at ``starts`` ``(neuron, channel, y, x)``, or, without them, at noise, several times.
-    A neuron that reads magnitudes cannot tell a patch from its negative; from noise it gives every patch a
-    sign by chance.
+    A neuron that computes magnitudes cannot distinguish a patch from its negative; from noise, every patch
+    gets a random sign.
+
+    Args:
+        answer: maps images (image, channel, y, x) to responses (image, ...) of a layer, differentiably.
+        shape: shape of an image, (channel, y, x).
+        neurons: positions of the neurons in the layer.
+        starts: images to start from, (neuron, channel, y, x) (default: noise, several times).
+        ascent: settings of the gradient ascent.
+        seed: seed of the noise.
+
+    Returns:
+        The images, and the responses to them.
     """
     ascent = ascent or Ascent()
     if starts is not None:
@@ -125,7 +135,7 @@ def _even(answer: Answer, shape: Sequence[int], generator: torch.Generator) -> b
 
 
 def correlations(stimuli: Stimuli, picture: Tensor) -> NDArray[np.float64]:
-    """How each stimulus correlates with a picture ``(channel, y, x)``; no sign where the layer is even."""
+    """Return each stimulus's correlation with an image (channel, y, x); absolute if signs are ignored."""
     wanted = picture.flatten().double() - picture.double().mean()
     found = stimuli.pictures.flatten(1).double().cpu()
     found = found - found.mean(1, keepdim=True)
@@ -135,5 +145,5 @@ def correlations(stimuli: Stimuli, picture: Tensor) -> NDArray[np.float64]:
 
 
 def percentile(value: float, among: NDArray[np.float64]) -> float:
-    """The part of ``among`` that lies below ``value``, per cent."""
+    """Return the percentage of ``among`` below ``value``."""
     return 100.0 * float((among < value).mean())

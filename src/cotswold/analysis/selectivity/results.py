@@ -1,7 +1,7 @@
-"""What `cotswold evaluate` finds.
+"""Results of `cotswold evaluate`.
 
-Knows: rows of the selectivity table, baselines, portraits of the best neurons. Does not know: how they are
-found.
+Knows: rows of the selectivity table, baselines, profiles of the best neurons. Does not know: how they are
+computed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ THIS_NETWORK = "this network"
 
 @dataclass(frozen=True)
 class Exemplar:
-    """A picture and what a neuron answers to it; ``image`` is a data URI."""
+    """An image (a data URI), and a neuron's response to it."""
 
     name: str
     response: float
@@ -29,11 +29,19 @@ class Exemplar:
 
 @dataclass(frozen=True)
 class Portrait:
-    """One of the most selective neurons: its optimal stimulus, and pictures that excite it most and least.
+    """Profile of a selective neuron: its optimal stimulus and the images with extreme responses.
 
-    ``correlation`` is that of the stimulus with the mean positive picture; ``percentile`` its place among the
-    stimuli of ``compared`` neurons of the layer drawn at random, ``percentile_random`` among those of
-    the same neurons with random filters, where they were made. ``image`` is a data URI.
+    Attributes:
+        layer: name of the layer.
+        neuron: position in the layer, (channel, y, x).
+        accuracy: best accuracy on all images.
+        image: optimal stimulus, a data URI.
+        correlation: correlation of the stimulus with the mean positive image.
+        percentile: percentage of `compared` random neurons of the layer whose stimuli correlate less.
+        percentile_random: the same for random filters, if computed.
+        compared: number of random neurons.
+        most: images with the largest responses.
+        least: images with the smallest responses.
     """
 
     layer: str
@@ -50,7 +58,7 @@ class Portrait:
 
 @dataclass(frozen=True)
 class Clustering:
-    """How a k-means dictionary was made: passes over so many pictures, and whether it had settled."""
+    """Result of k-means: number of passes, images per pass, and whether it converged."""
 
     passes: int
     pictures: int
@@ -59,12 +67,24 @@ class Clustering:
 
 @dataclass(frozen=True)
 class ObjectSelectivity:
-    """One object, one row of the table: how well neurons tell its pictures from others.
+    """Selectivity for one object: how well neurons separate its images from others. One row of the table.
 
-    ``network`` holds a result a layer; ``random``, ``dictionary``, ``control`` and ``oracle`` are its
-    baselines, where they were measured: the same network with random filters, the same with a k-means
-    dictionary in its last stack, another run, and the mean positive picture as a linear filter.
-    ``mean_positive`` is a data URI. ``asked`` tells the question: the same one has the same answer.
+    Attributes:
+        name: name of the object.
+        positives: number of images with the object.
+        negatives: number of images without it.
+        guess: accuracy of guessing.
+        network: one result per layer.
+        random: baseline: the same network with random filters.
+        dictionary: baseline: k-means filters in the last stack.
+        control: baseline: another run.
+        oracle: the mean positive image as a linear filter.
+        portraits: profiles of the best neurons.
+        mean_positive: mean positive image, a data URI.
+        passes: time of each pass over the images.
+        weights: weights of the classes in an accuracy.
+        clustering: result of k-means.
+        asked: key of the test's settings: equal keys have equal results.
     """
 
     name: str
@@ -85,14 +105,14 @@ class ObjectSelectivity:
 
     @property
     def best(self) -> LayerSelectivity:
-        """The layer of the network whose chosen neuron does best on pictures it was not chosen on."""
+        """Layer of the network with the best held-out accuracy."""
         return max(self.network, key=lambda layer: layer.held_out)
 
     @property
     def compared(self) -> dict[str, LayerSelectivity]:
-        """The best layer of the network and of each baseline, by name.
+        """Best layer of the network and of each baseline, by name.
 
-        The mean picture, which knows the labels, does not compete.
+        The mean image is excluded, because it uses the labels.
         """
         found = {
             THIS_NETWORK: self.network,
@@ -104,7 +124,7 @@ class ObjectSelectivity:
 
     @property
     def winner(self) -> str:
-        """Who does best on pictures that neurons were not chosen on: the network, or which baseline."""
+        """Name of the best by held-out accuracy: the network, or a baseline."""
         compared = self.compared
         return max(compared, key=lambda who: compared[who].held_out)
 
@@ -117,7 +137,12 @@ class ObjectSelectivity:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All objects tested on one checkpoint."""
+    """Selectivity of one checkpoint for all tested objects.
+
+    Attributes:
+        step: step of the checkpoint.
+        objects: one result per object.
+    """
 
     step: int
     objects: tuple[ObjectSelectivity, ...] = ()
@@ -137,31 +162,62 @@ class Evaluation:
         return html_table(caption, ["object", "guessing", *who], rows)
 
     def with_object(self, found: ObjectSelectivity) -> Evaluation:
-        """With one more object, in the place of an older result of the same name."""
+        """Return a copy with the result of an object, which replaces an older one of the same name.
+
+        Args:
+            found: the result.
+        """
         if any(old.name == found.name for old in self.objects):
             return Evaluation(self.step, tuple(found if o.name == found.name else o for o in self.objects))
         return Evaluation(self.step, (*self.objects, found))
 
     def answers(self, name: str, asked: str) -> bool:
-        """Whether it has the answer to a question about an object."""
+        """Return True if it contains the result of a test.
+
+        Args:
+            name: name of the object.
+            asked: key of the test's settings.
+        """
         return any(each.name == name and each.asked == asked for each in self.objects)
 
     def to_json(self) -> str:
-        """Text that `from_json` reads; RunError for a figure that is no number."""
+        """Return JSON text for `from_json`.
+
+        Raises:
+            RunError: if a figure is not a finite number.
+        """
         return EVALUATION.to_json(self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Evaluation:
-        """The inverse of `to_json`; raises RunError for text that is no evaluation, or a damaged one."""
+        """Return the evaluation in JSON text.
+
+        Args:
+            text: the result of `to_json`.
+
+        Raises:
+            RunError: for any other or damaged text.
+        """
         return EVALUATION.from_json(text)
 
     @classmethod
     def read(cls, path: Path) -> Evaluation | None:
-        """The evaluation in a file; None where there is no file, RunError where it is damaged."""
+        """Return the evaluation in a file; None if the file does not exist.
+
+        Args:
+            path: a file written by `write`.
+
+        Raises:
+            RunError: if the file is damaged.
+        """
         return EVALUATION.read(path)
 
     def write(self, path: Path) -> None:
-        """Have a file hold it, whole or not at all."""
+        """Write a file atomically.
+
+        Args:
+            path: the file; an existing one is replaced.
+        """
         EVALUATION.write(path, self)
 
 

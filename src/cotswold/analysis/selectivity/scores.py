@@ -1,12 +1,13 @@
-"""How well single neurons tell pictures with an object from others (Coates et al. 2013, section 5.2).
+"""Selectivity of single neurons for images with an object (Coates et al. 2013, section 5.2).
 
-Knows: accuracy over thresholds, class weights, choosing on one half of the pictures and measuring on the
-other. Does not know: stacks, files, where pictures come from.
+Knows: accuracy over thresholds, class weights, choosing on one half of the images and measuring on the other.
+Does not know: stacks, files, where images come from.
 
-A picture is called positive where the neuron's response reaches the threshold. Thresholds are 20, equally
-spaced between the neuron's least and greatest response (Le et al. 2012). The best of many neurons flatters
-itself, hence the held-out accuracy: neuron and threshold are chosen on half of the pictures and measured on
-the other half. The ends of the range come from all pictures, without their labels.
+An image is classified as positive if the neuron's response reaches the threshold. There are 20 thresholds,
+equally spaced between the neuron's smallest and largest response (Le et al. 2012). The accuracy of the best
+of many neurons is biased upwards, so there is also a held-out accuracy: neuron and threshold are chosen on
+half of the images and measured on the other half. The ends of the range come from all images, without their
+labels.
 """
 
 from __future__ import annotations
@@ -28,18 +29,26 @@ from cotswold.analysis.selectivity.neurons import Position, locate, rows
 from cotswold.errors import DivergedError, SourceError, UserError
 
 Respond = Callable[[Tensor], Iterable[tuple[str, Tensor]]]
-"""Pictures ``(image, channel, y, x)`` to the named responses ``(image, ...)`` of one or more layers."""
+"""Maps images ``(image, channel, y, x)`` to the named responses ``(image, ...)`` of one or more layers."""
 Batches = Callable[[], Iterable[tuple[Tensor, Tensor]]]
-"""Starts a pass: pictures, and for each whether it is positive. Every pass must give the same pictures."""
+"""Starts a pass: images, and for each whether it is positive. Every pass must give the same images."""
 Progress = Callable[[str, int], None]
-"""Called with what is being done and how many pictures are done."""
+"""Callback with the current activity and the number of images done."""
 
-_PART = 4096  # neurons whose accuracies are in memory at a time
+_PART = 4096  # neurons whose accuracies are computed at a time
 
 
 @dataclass(frozen=True)
 class ClassWeights:
-    """What the two classes weigh in an accuracy; guessing gives the greater of the two."""
+    """Weights of the two classes in an accuracy; guessing gives the larger one.
+
+    Args:
+        positives: weight of the images with the object, above 0.
+        negatives: weight of the images without it, above 0; the sum is 1.
+
+    Raises:
+        ValueError: if the weights are not positive, or do not sum to 1.
+    """
 
     positives: float
     negatives: float
@@ -47,27 +56,32 @@ class ClassWeights:
     def __post_init__(self) -> None:
         if not (min(self.positives, self.negatives) > 0 and abs(self.positives + self.negatives - 1) < 1e-9):
             raise ValueError(
-                f"class weights must be positive and sum to 1, not {self.positives} and {self.negatives}"
+                f"class weights must be positive and sum to 1, got {self.positives} and {self.negatives}"
             )
 
     @property
     def guess(self) -> float:
-        """The accuracy of calling every picture by the heavier class."""
+        """Accuracy of assigning every image to the heavier class."""
         return max(self.positives, self.negatives)
 
     @classmethod
     def counted(cls, positives: int, negatives: int) -> ClassWeights:
-        """Every picture weighs the same."""
+        """Return weights that weigh every image equally.
+
+        Args:
+            positives: number of images with the object.
+            negatives: number of images without it.
+        """
         return cls(positives / (positives + negatives), negatives / (positives + negatives))
 
 
 PAPER = ClassWeights(0.353, 0.647)
-"""The proportions of the set of Le et al. 2012, to which the paper's footnote 6 reweights."""
+"""Class proportions of the data set of Le et al. 2012, which the paper's footnote 6 reweights to."""
 
 
 @dataclass(frozen=True)
 class NeuronScore:
-    """A neuron's best threshold and what it gives on all pictures."""
+    """Best threshold of a neuron, and its accuracy on all images."""
 
     neuron: Position
     threshold: float
@@ -76,10 +90,10 @@ class NeuronScore:
 
 @dataclass(frozen=True)
 class LayerSelectivity:
-    """What the neurons of one layer can tell.
+    """Selectivity of the neurons of one layer.
 
-    ``best`` holds the highest-ranked neurons, the best first; ``held_out`` and ``spread`` are mean and
-    standard deviation over ``measurements`` (two for each split into halves).
+    ``best`` holds the best neurons, in order; ``held_out`` and ``spread`` are mean and standard deviation
+    over ``measurements`` (two for each split into halves).
     """
 
     layer: str
@@ -89,17 +103,17 @@ class LayerSelectivity:
     spread: float
     measurements: int
     constant: int
-    """Neurons that answer every picture alike."""
+    """Number of neurons whose response is the same for all images."""
 
     @property
     def neurons(self) -> int:
-        """How many neurons the layer has."""
+        """Number of neurons of the layer."""
         return int(np.prod(self.shape))
 
 
 @dataclass
 class PassTime:
-    """Seconds of a pass: in the network, in what is done with its responses, waiting for pictures."""
+    """Seconds of a pass: in the network, processing its responses, waiting for images."""
 
     pictures: int = 0
     forward: float = 0.0
@@ -109,7 +123,7 @@ class PassTime:
 
 @dataclass(frozen=True)
 class Selectivity:
-    """The layers in the order in which the network names them, the pictures, the time of both passes."""
+    """Layers in the network's order, number of images, time of both passes."""
 
     layers: tuple[LayerSelectivity, ...]
     positives: int
@@ -130,12 +144,11 @@ def selectivity(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Selectivity:
-    """Test every neuron of the layers that ``respond`` names, in two streamed passes over ``batches``.
+    """Test every neuron of the layers that ``respond`` yields, in two streamed passes over ``batches``.
 
-    Without ``weights`` every picture weighs the same. Memory: 1.5 KB a neuron, whatever the number of
-    pictures. Raises UserError for a number of ``splits`` that does not exist, DivergedError where a response
-    is not finite, SourceError where a class has fewer pictures than there are groups, or the second pass is
-    longer or shorter than the first.
+    Without ``weights`` every image weighs the same. Memory: 1.5 KB per neuron, for any number of images.
+    Raises UserError for an impossible number of ``splits``; DivergedError if a response is not finite;
+    SourceError if a class has fewer images than groups, or the two passes differ in length.
     """
     halves = _halves(splits, seed)
     tell = progress or (lambda *_: None)
@@ -149,7 +162,7 @@ def selectivity(
                 ranges.setdefault(name, ResponseRanges()).add(rows(responses))
         tell("finding the range of every neuron", first.pictures)
     if not first.pictures:
-        raise SourceError("there is no picture to test neurons on; name sources with positives and negatives")
+        raise SourceError("no images to test neurons on; give sources of positives and of negatives")
     histograms = {}
     for name, found in ranges.items():
         least, greatest = _bounds(found, name, shapes[name])
@@ -167,14 +180,14 @@ def selectivity(
         tell("counting over thresholds", second.pictures)
     if second.pictures != first.pictures:
         raise SourceError(
-            f"the second pass had {second.pictures} pictures, the first {first.pictures}; "
-            "pictures must not change while neurons are tested"
+            f"the second pass had {second.pictures} images, the first {first.pictures}; "
+            "images must not change while neurons are tested"
         )
     totals = next(iter(histograms.values())).pictures
     for label, what in enumerate(("negatives", "positives")):
         if totals[label].min() == 0:
             raise SourceError(
-                f"{int(totals[label].sum())} {what} are too few to be halved; give {GROUPS} or more"
+                f"{int(totals[label].sum())} {what} are too few to be halved; give at least {GROUPS}"
             )
     positives, negatives = int(totals[1].sum()), int(totals[0].sum())
     weights = weights or ClassWeights.counted(positives, negatives)
@@ -221,8 +234,8 @@ def _bounds(found: ResponseRanges, name: str, shape: tuple[int, ...]) -> tuple[F
     if bad is not None:
         row, least, greatest = bad
         raise DivergedError(
-            f"neuron {locate(row, shape)} of {name} answers between {least} and {greatest}, "
-            "which no threshold divides; go back to a checkpoint with finite filters"
+            f"neuron {locate(row, shape)} of {name} has responses between {least} and {greatest}, "
+            "which thresholds cannot divide; use a checkpoint with finite filters"
         )
     return found.bounds()
 
@@ -265,12 +278,10 @@ def _parts(neurons: int) -> Iterator[slice]:
 
 
 def _halves(splits: int, seed: int) -> list[NDArray[np.bool_]]:
-    """Different ways of cutting the groups into two equal halves (35 exist)."""
+    """Return different splits of the groups into two equal halves (35 exist)."""
     ways = [way for way in itertools.combinations(range(GROUPS), GROUPS // 2) if 0 in way]
     if not 1 <= splits <= len(ways):
-        raise UserError(
-            f"pictures are not halved in {splits} ways; give a number of splits from 1 to {len(ways)}"
-        )
+        raise UserError(f"splits must be from 1 to {len(ways)}, got {splits}")
     chosen = random.Random(seed).sample(ways, splits)
     return [np.isin(np.arange(GROUPS), way) for way in chosen]
 
@@ -278,7 +289,7 @@ def _halves(splits: int, seed: int) -> list[NDArray[np.bool_]]:
 def _accuracy(
     counts: NDArray[np.int32], pictures: NDArray[np.int64], groups: NDArray[np.bool_], weights: ClassWeights
 ) -> NDArray[np.float64]:
-    """Weighted accuracy ``(threshold, neuron)`` on some groups; every picture reaches the lowest."""
+    """Return the weighted accuracy ``(threshold, neuron)`` on some groups of images."""
     reached = counts[..., groups].sum(-1)
     negatives, positives = pictures[:, groups].sum(1)
     upper = weights.positives * (reached[1] / positives) + weights.negatives * (1 - reached[0] / negatives)
@@ -288,7 +299,7 @@ def _accuracy(
 def _held_out(
     counts: NDArray[np.int32], pictures: NDArray[np.int64], half: NDArray[np.bool_], weights: ClassWeights
 ) -> float:
-    """Accuracy on the other half of the neuron and threshold that are best on ``half``."""
+    """Return the accuracy on the other half of the neuron and threshold that are best on ``half``."""
     best, measured = -1.0, 0.0
     for part in _parts(counts.shape[2]):
         accuracy = _accuracy(counts[:, :, part], pictures, half, weights)

@@ -1,6 +1,6 @@
-"""Pictures with an object and pictures without, as the passes of a test want them.
+"""Test images with and without an object.
 
-Knows: two sources, a transform, memory for what fits. Does not know: networks.
+Knows: two sources, a transform, a cache for images that fit. Does not know: networks.
 """
 
 from __future__ import annotations
@@ -17,10 +17,19 @@ _KEPT_BYTES = 256 << 20
 
 
 class ObjectTestSet:
-    """Calling it starts a pass: batches of pictures, images last, and whether each is positive.
+    """A test set of images with and without an object.
 
-    The first pass decodes; later ones read from memory if the prepared pictures fit in ``kept_bytes``, and
-    decode anew otherwise. Broken pictures are left out; `broken` names them after a pass.
+    Calling it starts a pass: batches of images, images last, and whether each is positive. The first pass
+    decodes; later ones read from memory if the prepared images fit into `kept_bytes`, and decode again
+    otherwise. Broken images are skipped; `broken` lists them after a pass.
+
+    Args:
+        positives: source of the images with the object.
+        negatives: source of the images without it.
+        transform: the preprocessing.
+        batch: images per batch.
+        device: device of the batches.
+        kept_bytes: largest size of the cache in bytes.
     """
 
     def __init__(
@@ -33,7 +42,7 @@ class ObjectTestSet:
         device: str | torch.device = "cpu",
         kept_bytes: int = _KEPT_BYTES,
     ) -> None:
-        # black and white are the same for both, or neurons could tell them by that
+        # both sources get the same black and white levels; otherwise neurons could use the difference
         ranges = transform.ranges.before(positives.ranges | negatives.ranges)
         self._sources = {True: positives.levelled(ranges), False: negatives.levelled(ranges)}
         self._streams: dict[bool, SampleStream] = {
@@ -47,11 +56,11 @@ class ObjectTestSet:
 
     @property
     def broken(self) -> list[str]:
-        """What could not be read in the last pass that decoded, each with the reason."""
+        """Images that the last decoding pass could not read, each with the reason."""
         return [reason for one in self._streams.values() for reason in one.broken]
 
     def __call__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Positives, then negatives."""
+        """Yield batches of positives, then of negatives."""
         if self._whole and self._kept is not None:
             yield from ((pictures.to(self._device), positive) for pictures, positive in self._kept)
             return
@@ -69,6 +78,10 @@ class ObjectTestSet:
             self._kept = kept
 
     def look(self, picture: int) -> tuple[str, Image.Image]:
-        """Name and photograph of the picture at a place of the pass; a pass must have ended before."""
+        """Return name and original of an image; only after a complete pass.
+
+        Args:
+            picture: index of the image in the pass.
+        """
         kind, index = self._places[picture]
         return self._sources[kind].name(index), self._sources[kind].read(index)

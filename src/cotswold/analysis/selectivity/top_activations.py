@@ -1,6 +1,6 @@
-"""The pictures that excite given neurons most and least, found in one pass.
+"""Images with the largest and smallest responses of given neurons, found in one pass.
 
-Knows: a running list of the best so far. Does not know: what pictures show.
+Knows: a running list of extremes. Does not know: the content of images.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cotswold.errors import SourceError
 
 @dataclass(frozen=True)
 class Extreme:
-    """A picture, by its place in the pass, and what the neuron answers to it."""
+    """An image, by its index in the pass, and a neuron's response to it."""
 
     picture: int
     response: float
@@ -26,7 +26,7 @@ class Extreme:
 
 @dataclass(frozen=True)
 class Extremes:
-    """For each neuron asked about: the pictures that excite it most, the strongest first, and least."""
+    """Images with the largest responses of each neuron, descending, and with the smallest, ascending."""
 
     most: tuple[tuple[Extreme, ...], ...]
     least: tuple[tuple[Extreme, ...], ...]
@@ -35,7 +35,7 @@ class Extremes:
 def extremes(
     respond: Respond, pictures: Iterable[Tensor], neurons: Sequence[tuple[str, Position]], count: int = 8
 ) -> Extremes:
-    """The ``count`` strongest and weakest answers of each of ``neurons``, named by layer and position."""
+    """Return the ``count`` largest and smallest responses of each neuron, given by layer and position."""
     best = _Running(len(neurons), count)
     worst = _Running(len(neurons), count)
     seen = 0
@@ -59,9 +59,9 @@ def strongest_means(
     neurons: Sequence[tuple[str, Position]],
     count: int = 16,
 ) -> Tensor:
-    """For each neuron the mean of the ``count`` pictures that excite it most, ``(neuron, channel, y, x)``.
+    """Return the mean of the images with the largest responses of each neuron, ``(neuron, channel, y, x)``.
 
-    Two passes over the same pictures: one finds them, one adds them up.
+    Takes two passes over the same images: one to find the images, one to sum them.
     """
     found = extremes(respond, passes(), neurons, count)
     wanted = [{one.picture for one in most} for most in found.most]
@@ -76,25 +76,25 @@ def strongest_means(
                 means[neuron] += batch[here].sum(0).cpu() / len(pictures)
         first += len(batch)
     if means is None:
-        raise SourceError("there is no picture to begin a stimulus with; give unlabelled pictures")
+        raise SourceError("a stimulus needs at least one image to start from; give unlabelled images")
     return means
 
 
 class _Running:
-    """The greatest values seen so far, per row."""
+    """The largest values so far, per row."""
 
     def __init__(self, rows: int, count: int) -> None:
         self._count = count
         self._values, self._pictures = torch.empty(rows, 0), torch.empty(rows, 0, dtype=torch.int64)
 
     def add(self, values: Tensor, first: int) -> None:
-        """Take in values ``(row, image)`` of pictures numbered from ``first``."""
+        """Add values ``(row, image)`` of images numbered from ``first``."""
         numbers = torch.arange(first, first + values.shape[1]).expand_as(values)
         values, numbers = torch.cat([self._values, values], 1), torch.cat([self._pictures, numbers], 1)
         order = values.argsort(dim=1, descending=True, stable=True)[:, : self._count]
         self._values, self._pictures = values.gather(1, order), numbers.gather(1, order)
 
     def found(self, sign: int) -> tuple[tuple[Extreme, ...], ...]:
-        """What is on the lists, with values times ``sign``."""
+        """Return the lists, with values times ``sign``."""
         both = zip(self._pictures.tolist(), self._values.tolist(), strict=True)
         return tuple(tuple(Extreme(p, sign * v) for p, v in zip(ps, vs, strict=True)) for ps, vs in both)

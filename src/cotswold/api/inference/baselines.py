@@ -1,7 +1,7 @@
-"""The baselines of an evaluation, and what of it is done already.
+"""The baselines of an evaluation, and the reuse of earlier results.
 
-Knows: how a run's baselines are put together from its files, when a test needs no repetition. Does not know:
-how selectivity is measured, how it is shown.
+Knows: the construction of a run's baselines from its files, when a test need not be repeated. Does not know:
+the measurement of selectivity, display.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from cotswold.ui.progress import Stages
 
 Sources = tuple[Source, Source]
-"""Pictures with an object, and pictures without."""
+"""Images with an object, and images without."""
 MakeBaselines = Callable[[Sources, analysis.ObjectTestSet], analysis.Baselines]
 _UNLABELLED = 5000
-"""Training pictures among which those are sought that excite a neuron most."""
+"""Training images among which those that excite a neuron most are searched."""
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What is asked for, beside the tests, and where it is shown how far it is."""
+    """Options of an evaluation other than the tests, and the display of progress."""
 
     layers: Sequence[str]
     control: Path | None
@@ -58,7 +58,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class _Field:
-    """A run, its control, and the pictures it learnt from, where they are."""
+    """A run, its control, and its training images if available."""
 
     recipe: Recipe
     own: Trained[StackNetwork]
@@ -68,12 +68,12 @@ class _Field:
     display: Display
 
     def unlabelled(self, most: int | None = None) -> Iterable[Tensor]:
-        """One pass over training pictures."""
-        assert self.store is not None, "without a store nobody asks"
+        """Yield one pass over the training images."""
+        assert self.store is not None, "only called with a store"
         return training.training_maps(self.store, self.recipe, most)
 
     def question(self, positives: Source, negatives: Source) -> str:
-        """What is asked, as a short text: the same of the same network has the same answer."""
+        """Return a digest of a test: equal digests mean equal results for the same network."""
         control = self.control
         asked = [
             cotswold.__version__,
@@ -89,12 +89,12 @@ class _Field:
 
 
 def hold(directory: RunDirectory, tests: Sequence[Test], wishes: Wishes) -> analysis.Evaluation:
-    """Test the run on each object, keeping each result as soon as there is one; returns all of this step."""
+    """Test the run on each object, writing each result at once; return all results of this step."""
     field = _opened(directory, wishes)
     if untrained := training.not_begun(field.recipe, field.own.state):
         wishes.display.say(
-            f"{untrained} of the {len(field.recipe.network.stacks)} stacks have not begun to learn, the last "
-            "ones: what is found of them is of filters at random; train them first: cotswold train "
+            f"the last {untrained} of the {len(field.recipe.network.stacks)} stacks are untrained, so their "
+            "results are those of random filters; train them first: cotswold train "
             f"--run {directory.path} --resume"
         )
     evaluation = _earlier(directory, field)
@@ -104,7 +104,7 @@ def hold(directory: RunDirectory, tests: Sequence[Test], wishes: Wishes) -> anal
         asked = field.question(*sources)
         if not wishes.anew and evaluation.answers(test.name, asked):
             wishes.display.say(
-                f"{test.name}: tested before in the same way, that result is kept (--anew, Python: "
+                f"{test.name}: reusing the result of the same earlier test (--anew, Python: "
                 "anew=True, tests again)"
             )
         else:
@@ -116,7 +116,7 @@ def hold(directory: RunDirectory, tests: Sequence[Test], wishes: Wishes) -> anal
         for name, sources, asked in waiting:
             found = _tested(field, baselines, name, sources, told)
             found = replace(found, clustering=clustering, asked=asked)
-            # another process may have added a test of its own
+            # another process may have added a test
             evaluation = _earlier(directory, field).with_object(found)
             evaluation.write(directory.evaluation)
     return evaluation
@@ -130,44 +130,40 @@ def _opened(directory: RunDirectory, wishes: Wishes) -> _Field:
         control = training.trained_stacks(RunDirectory.open(wishes.control))
     chosen = [analysis.Layer.named(layer) for layer in wishes.layers]
     chosen = chosen or list(analysis.top_layers(own.network, "output"))
-    analysis.StackLayers(
-        own.network, chosen
-    )  # a layer that is not there is refused before anything is computed
-    of_pictures(
-        own.prepared.transform
-    )  # sources of others cannot be tested, which is said before they are read
+    analysis.StackLayers(own.network, chosen)  # refuses a missing layer before any computation
+    of_pictures(own.prepared.transform)  # refuses other kinds of data before sources are read
     examination = analysis.Examination(chosen, splits=wishes.splits, weights=wishes.weights)
     store = _training_store(directory, wishes)
     return _Field(recipe, own, control, store, examination, wishes.display)
 
 
 def _training_store(directory: RunDirectory, wishes: Wishes) -> Store | None:
-    """The pictures that the run learnt from; None where they are not here, as in a run that was copied."""
+    """Return the store of the run's training images; None if missing, as in a copied run."""
     try:
-        with wishes.display.counting("preparing", "pictures") as advance:
+        with wishes.display.counting("preparing", "images") as advance:
             return training.store_of(directory, stores=wishes.stores, progress=advance)
     except (SourceError, StoreError, RecipeError) as error:
         wishes.display.say(
-            f"the run's own training pictures are not here ({error}), so k-means is left out, random filters "
-            "take their scale from the test pictures, and stimuli begin at noise"
+            f"the run's training images are not available ({error}), so k-means is skipped, random filters "
+            "are scaled by the test images, and stimuli start from noise"
         )
         return None
 
 
 def _earlier(directory: RunDirectory, field: _Field) -> analysis.Evaluation:
-    """What was found for this step before, to which new objects are added."""
+    """Return the earlier results for this step, to which new ones are added."""
     try:
         found = analysis.Evaluation.read(directory.evaluation)
     except RunError as error:
         aside = set_aside(directory.evaluation).name
-        field.display.say(f"the earlier evaluation cannot be read, and is set aside as {aside}: {error}")
+        field.display.say(f"the earlier evaluation cannot be read and was renamed to {aside}: {error}")
         found = None
     step = field.own.step
     return found if found is not None and found.step == step else analysis.Evaluation(step)
 
 
 def _baselines(field: _Field, told: Stages) -> tuple[MakeBaselines, Clustering | None]:
-    """What makes the baselines of a test, given its test set, and how the dictionary was found."""
+    """Return a function that makes the baselines of a test set, and the clustering of the dictionary."""
     network, recipe = field.own.network, field.recipe
     if field.store is None:
         return partial(_made, field, None, None), None
@@ -190,7 +186,7 @@ def _made(
     sources: Sources,
     test_set: analysis.ObjectTestSet,
 ) -> analysis.Baselines:
-    if random is None:  # no training pictures: the scale of random filters comes from those of the test
+    if random is None:  # no training images: random filters are scaled by the test images
         random = training.random_stacks(field.recipe, next(iter(test_set()))[0])
     control = None
     if field.control is not None:
@@ -200,7 +196,7 @@ def _made(
 
 
 def _test_set(recipe: Recipe, trained: Trained[StackNetwork], sources: Sources) -> analysis.ObjectTestSet:
-    """The pictures of a test as a run wants them."""
+    """Return the images of a test, prepared as a run requires."""
     training_ = recipe.training
     return analysis.ObjectTestSet(
         *sources, of_pictures(trained.prepared.transform), batch=training_.batch_size, device=training_.device

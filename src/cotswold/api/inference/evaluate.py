@@ -1,6 +1,6 @@
-"""How selective a run's neurons are; accuracy and confusion, or errors, of a supervised run.
+"""Evaluation of a run: selectivity of neurons, or accuracy and errors of a supervised run.
 
-Knows: which sources are tested, by whom. Does not know: how selectivity is measured, how results are shown.
+Knows: the sources and functions of each test. Does not know: the measurement of selectivity, display.
 """
 
 from __future__ import annotations
@@ -41,26 +41,45 @@ def evaluate(
     anew: bool = False,
     progress: bool | None = None,
 ) -> Evaluation | Classification | Regression:
-    """How well neurons tell pictures with an object (``positives``) from others (``negatives``), beside
-    random filters and k-means: an `analysis.Evaluation`. Of a supervised run the accuracy and confusion on
-    its own labelled samples: an `analysis.Classification`; or, where it learnt to predict numbers, their
-    errors: an `analysis.Regression`.
+    """Evaluate a run: the selectivity of its neurons, or the accuracy or errors of a supervised run.
 
-    A supervised run is judged on its test samples, or on those for validation if it has no test samples.
-    ``split`` chooses others of its own: ``"train"``, ``"validation"`` or ``"test"``. ``source`` names
-    labelled samples from elsewhere; their labels are where the run's own were, or where ``labels`` says
-    (``"folders"``, ``"file"``). The run's directory keeps the result for the report unless one of them is
-    given.
+    A run of stacks is tested on how well its neurons distinguish images with an object (``positives``) from
+    others (``negatives``), compared with random filters and k-means. Without sources, the tests in the run's
+    recipe are used. Each result is written to the run's directory at once and reused unless ``anew``.
 
-    Without sources, the tests that the run's recipe names. Every test is kept in the run's directory as soon
-    as it is finished, and is not repeated unless ``anew``. ``layers``: whose neurons are tested, such as
-    ``["2.pooled"]``; the output of every stack by default. ``control``: another run, tested beside.
-    ``splits``: random halves for the held-out accuracy, 1 to 35. ``weights``: what positives weigh in an
-    accuracy: ``"paper"`` (0.353), ``"equal"``, ``"counts"`` (every picture the same), or a number between 0
-    and 1. Raises RunError, SourceError, StoreError, UserError.
+    A supervised run is evaluated on its test samples, or its validation samples if it has no test samples.
+    ``split`` or ``source`` select others; without them, the run's directory keeps the result for the report.
+
+    Args:
+        run: The run, or its directory.
+        source: Labelled samples from outside the run's store (supervised runs).
+        split: ``"train"``, ``"validation"`` or ``"test"`` of the run's store (supervised runs).
+        labels: Labels of ``source``, ``"folders"`` or ``"file"``. [as in the run's recipe]
+        positives: Images with the object.
+        negatives: Images without it.
+        name: Name of the object in the results.
+        layers: Layers whose neurons are tested, such as ``["2.pooled"]``. [output of every stack]
+        control: Another run, tested for comparison.
+        splits: Random halves for the held-out accuracy, 1 to 35.
+        weights: Weight of positives in an accuracy: ``"paper"`` (0.353), ``"equal"``, ``"counts"`` (equal
+            weight for every image), or a number between 0 and 1.
+        stores: Folder of prepared stores. [default folder]
+        threads: Number of threads. [as in the recipe, else all cores]
+        anew: Repeat tests that have results.
+        progress: Show progress. [if on a terminal or in a notebook]
+
+    Returns:
+        An `analysis.Evaluation` for a run of stacks, an `analysis.Classification` for a supervised run, or an
+        `analysis.Regression` if it learnt regression targets.
+
+    Raises:
+        RunError: if the run cannot be used.
+        SourceError: if a source cannot be read.
+        StoreError: if the run's store is missing or damaged.
+        UserError: if an argument is invalid for this run.
     """
     if splits < 1:
-        raise UserError(f"splits: {splits} halves nothing; give 1 or more")
+        raise UserError(f"splits must be at least 1, got {splits}")
     weighed = class_weights(weights)
     known, display = Run(run, stores=stores), display_for(progress)
     known.refuse_module("an evaluation")
@@ -70,24 +89,24 @@ def evaluate(
             given = {"positives": positives, "negatives": negatives, "layers": layers, "control": control}
             if useless := [name for name, value in given.items() if value]:
                 raise UserError(
-                    f"{_named(run)} is a supervised run, which is tested on its own labelled samples; leave "
-                    f"out {' and '.join(useless)}"
+                    f"{_named(run)} is a supervised run, which is tested on labelled samples; omit "
+                    f"{' and '.join(useless)}"
                 )
             if source is None and labels is not None:
-                raise UserError("labels says where those of a source are; name the source too")
+                raise UserError("labels applies to a source; give the source too")
             if source is not None and split is not None:
-                raise UserError("a source has no split of the run's store; give one of source and split")
+                raise UserError("source and split exclude each other; give one of them")
             if source is None:
                 return judge_split(known, split, display)
             check_path("the source", source)
             return judge_source(known, source, labels, display)
         if any(each is not None for each in (source, split, labels)):
             raise UserError(
-                f"{_named(run)} has learnt without labels, and has no accuracy on samples; its neurons are "
-                "tested on positives and negatives"
+                f"{_named(run)} was trained without labels and has no accuracy; test its neurons with "
+                "positives and negatives"
             )
         if (positives is None) != (negatives is None):
-            raise UserError("selectivity needs both positives and negatives; give the other one too")
+            raise UserError("selectivity needs both positives and negatives; give both")
         tests = recipe.evaluate
         if positives is not None and negatives is not None:
             tests = [Test(name=name, positives=str(positives), negatives=str(negatives))]
@@ -101,7 +120,7 @@ def evaluate(
 
 
 def class_weights(words: str | float) -> ClassWeights | None:
-    """What ``weights`` means, None for every picture alike; raises UserError for anything else.
+    """Return the weights that ``weights`` denotes; None for equal weight of images. Raises UserError.
 
     >>> class_weights("0.25")
     ClassWeights(positives=0.25, negatives=0.75)
@@ -116,11 +135,10 @@ def class_weights(words: str | float) -> ClassWeights | None:
         return ClassWeights(positives, 1 - positives)
     except ValueError:
         raise UserError(
-            f"weights: {str(words)[:40]} is neither paper, equal, counts nor a number between 0 and 1; give "
-            "one of these"
+            f"weights must be paper, equal, counts or a number between 0 and 1, got {str(words)[:40]}"
         ) from None
 
 
 def _named(run: Run | str | Path) -> str:
-    """The run's directory as the caller wrote it."""
+    """Return the run's directory as the caller wrote it."""
     return str(run.path if isinstance(run, Run) else run)

@@ -1,6 +1,6 @@
-"""Responses of a layer to other pictures, as arrays or in a file.
+"""Responses of a layer to other samples, as arrays or in a file.
 
-Knows: how a run, a source and a layer come together. Does not know: layers, file formats.
+Knows: the combination of a run, a source and a layer. Does not know: layers, file formats.
 """
 
 from __future__ import annotations
@@ -30,17 +30,25 @@ Labels = Literal["none", "folders", "file"]
 
 @dataclass(frozen=True)
 class Features:
-    """Responses to pictures, a row a picture; arrays of one length."""
+    """Responses of a layer to samples, one row per sample.
+
+    Args:
+        features: float32 (sample, channel, y, x).
+        names: Names of the samples, Python strings (sample,).
+        labels: int64 (sample,), -1 without a label.
+        layer: Name of the layer.
+        left_out: Unreadable samples, each with the reason.
+    """
 
     features: NDArray[np.float32]
-    """(picture, channel, y, x)."""
+    """(sample, channel, y, x)."""
     names: NDArray[np.object_]
-    """Texts of Python (sample,)."""
+    """Python strings (sample,)."""
     labels: NDArray[np.int64]
-    """-1 where a picture has none."""
+    """(sample,), -1 without a label."""
     layer: str
     left_out: tuple[str, ...]
-    """Pictures that could not be read, each with the reason."""
+    """Unreadable samples, each with the reason."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -57,11 +65,18 @@ class Features:
 
 @dataclass(frozen=True)
 class Written:
-    """A file of responses."""
+    """A file of responses.
+
+    Args:
+        path: The file.
+        shape: (sample, channel, y, x).
+        layer: Name of the layer.
+        left_out: Unreadable samples, each with the reason.
+    """
 
     path: Path
     shape: tuple[int, ...]
-    """(picture, channel, y, x)."""
+    """(sample, channel, y, x)."""
     layer: str
     left_out: tuple[str, ...]
 
@@ -75,15 +90,27 @@ def features(
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Features:
-    """The responses of a layer of a run of stacks to every sample of a source.
+    """Compute the responses of a layer of a run of stacks to every sample of a source.
 
-    Samples (pictures, vectors or frames: a folder, a zip, an array file, or one picture) are prepared as the
-    run's own were.
-    ``layer`` is a stack from 1 upwards and one of its maps, such as ``"2.pooled"`` (filters, pooled or
-    output); a number alone is that stack's output; the last stack's output by default. ``labels``:
-    ``"folders"`` takes a picture's parent folder, ``"file"`` what npz, idx and CIFAR-10 carry; -1 without.
-    All responses are in memory; `write_features` is for more. Raises RunError, SourceError, UserError (no
-    such layer), MemoryLimitError.
+    The samples are prepared like the run's own. All responses are kept in memory; use `write_features` for
+    more.
+
+    Args:
+        run: The run, or its directory.
+        source: Images, vectors or frames: a folder, a zip, an array file, or one image.
+        layer: A stack (from 1) and one of its maps, filters, pooled or output, such as ``"2.pooled"``. A
+            number
+            alone means that stack's output. [output of the last stack]
+        labels: ``"folders"`` labels a sample by its parent folder, ``"file"`` reads the labels of npz, idx
+            and CIFAR-10 files, ``"none"`` gives -1.
+        threads: Number of threads. [as in the recipe, else all cores]
+        progress: Show progress. [if on a terminal or in a notebook]
+
+    Raises:
+        RunError: if the run cannot be used.
+        SourceError: if the source cannot be read.
+        UserError: if the layer does not exist.
+        MemoryLimitError: if the memory does not suffice.
     """
     import numpy as np
 
@@ -112,10 +139,26 @@ def write_features(
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Written:
-    """Write what `features` gives to a file, batch by batch; says its shape.
+    """Write the result of `features` to a file, batch by batch.
 
-    `.npz` holds features, names and labels; `.npy` can be larger than memory, with a .csv of names beside.
-    Raises UserError where the file exists.
+    An `.npz` contains features, names and labels. An `.npy` can be larger than memory; a .csv with the names
+    is
+    written next to it.
+
+    Args:
+        run: The run, or its directory.
+        source: Images, vectors or frames: a folder, a zip, an array file, or one image.
+        out: The new file, `.npz` or `.npy`.
+        layer: As for `features`.
+        labels: As for `features`.
+        threads: Number of threads. [as in the recipe, else all cores]
+        progress: Show progress. [if on a terminal or in a notebook]
+
+    Returns:
+        The path and shape of the file.
+
+    Raises:
+        UserError: if the file exists.
     """
     from cotswold import analysis
 
@@ -132,20 +175,20 @@ def write_features(
 
 @dataclass(frozen=True, kw_only=True)
 class _Work(AskedSamples):
-    """A layer that answers, and the samples that it is asked about."""
+    """A layer and the samples to which it responds."""
 
     layer: Layer
     respond: StackLayers
 
     def answer(self, maps: Tensor) -> Tensor:
-        """Responses (image, channel, y, x) to prepared samples."""
+        """Return responses (image, channel, y, x) to prepared samples."""
         import torch
 
         with torch.no_grad():
             return self.respond.first(maps.to(self.device))
 
     def batches(self) -> Iterator[tuple[Tensor, Sequence[str], Sequence[int]]]:
-        """Prepared samples, their names and labels."""
+        """Yield prepared samples, their names and labels."""
         for maps, indices in self.samples:
             numbers = indices.tolist()
             yield maps, list(map(self.source.name, numbers)), list(map(self.source.label, numbers))

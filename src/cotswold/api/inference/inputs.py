@@ -1,7 +1,6 @@
-"""The samples of a source that a run's network is asked about.
+"""Samples of a source, prepared for inference with a run's network.
 
-Knows: how a source is read as the run's own samples were, what could not be read. Does not know: networks,
-what is asked.
+Knows: the preparation of the run's own samples, unreadable samples. Does not know: networks, the computation.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AskedSamples:
-    """A source, its samples in batches as the network wants them, and where the network is."""
+    """A source, its samples in batches for the network, and the device of the network."""
 
     source: Source | VectorSource
     samples: SampleStream
@@ -25,7 +24,7 @@ class AskedSamples:
     display: Display
 
     def left_out(self) -> tuple[str, ...]:
-        """Samples that could not be read, which are said as well."""
+        """Return the unreadable samples, and report them on the display."""
         for reason in self.samples.broken:
             self.display.say(f"left out: {reason}")
         return tuple(self.samples.broken)

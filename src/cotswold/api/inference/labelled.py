@@ -1,7 +1,7 @@
-"""The answers of a supervised run to labelled samples: of a split of its own store, or of another source.
+"""Evaluation of a supervised run on labelled samples, of a split of the run's store or of another source.
 
-Knows: which samples a run is judged on, how names of classes come together. Does not know: how answers are
-counted, how results are shown.
+Knows: the samples on which a run is judged, the matching of class names. Does not know: counting of answers,
+display.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from cotswold.training import LayerNetwork, SampleSpec, Trained
 
 EXAMPLES = 8
-"""Pictures that are kept of those that were classified right, and of those that were not."""
+"""Number of images kept of correct and of wrong classifications."""
 _SHOWN = 3
 
 
 def judge_split(run: Run, split: str | None, display: Display) -> Classification | Regression:
-    """The accuracy or the errors on a split of the run's own store [test, or validation without one].
+    """Return the accuracy or errors on a split of the run's own store [test, or validation without one].
 
     Raises UserError without such a split, SourceError, StoreError.
     """
@@ -45,8 +45,8 @@ def judge_split(run: Run, split: str | None, display: Display) -> Classification
             store = training.store_of(directory, stores=run.stores, progress=advance)
     except SourceError as error:
         raise SourceError(
-            f"a supervised run is tested on its own labelled samples, which are not here ({error}); copy "
-            "them or their store (--stores, Python: stores=), or name a source of others (--source, Python: "
+            f"the run's own labelled samples are not available ({error}); copy "
+            "them or their store (--stores, Python: stores=), or give other samples (--source, Python: "
             "source=)"
         ) from error
     if store.identity != trained.prepared.store:
@@ -67,7 +67,7 @@ def judge_split(run: Run, split: str | None, display: Display) -> Classification
         store.classes,
         step=trained.step,
         split=chosen,
-        examples=EXAMPLES if store.kind == "pictures" else 0,  # nobody sees what a vector shows
+        examples=EXAMPLES if store.kind == "pictures" else 0,  # vectors cannot be displayed
     )
     if split is None:
         found.write(directory.classification)
@@ -77,9 +77,9 @@ def judge_split(run: Run, split: str | None, display: Display) -> Classification
 def judge_source(
     run: Run, source: str | Path, labels: Labels | None, display: Display
 ) -> Classification | Regression:
-    """The accuracy or the errors on the labelled samples of any source, which are prepared as the run's own.
+    """Return the accuracy or errors on labelled samples of a source, prepared like the run's own.
 
-    Raises SourceError for a source without labels, or with classes that the run does not know.
+    Raises SourceError for a source without labels, or with classes that the run did not learn.
     """
     from cotswold import analysis, training
     from cotswold.api.inference.inputs import AskedSamples
@@ -110,21 +110,21 @@ def judge_source(
 
 
 def _predictor(trained: Trained[LayerNetwork]) -> Callable[[Tensor], Tensor]:
-    """The network's outputs in the units of the targets."""
+    """Return a function from samples to outputs in the units of the targets."""
     return lambda samples: trained.prepared.predicted(trained.network(samples))
 
 
 def _split_of(store: Store, split: str | None) -> str:
-    """A split with samples; raises UserError where there is none that says anything of other samples."""
+    """Return a split with samples. Raises UserError if there is none other than train."""
     there = [name for name, count in store.splits.items() if count]
     if split is None:
         for each in ("test", "validation"):
             if each in there:
                 return each
         raise UserError(
-            f"{store.path} has neither test nor validation samples, and an accuracy on samples that the run "
-            "learnt from says nothing of others; name a source of labelled samples (--source, Python: "
-            "source=), or ask for --split train (Python: split=)"
+            f"{store.path} has neither test nor validation samples, and the accuracy on training samples "
+            "does not predict that on others; give labelled samples (--source, Python: "
+            "source=), or use --split train (Python: split=)"
         )
     if split not in there:
         raise UserError(f"{store.path} has no samples for {split!r}; its splits are {', '.join(there)}")
@@ -132,7 +132,7 @@ def _split_of(store: Store, split: str | None) -> str:
 
 
 def _labels_of(recipe: Recipe, kind: str) -> Labels:
-    """The place of the labels of the run's own samples."""
+    """Return the kind of labels of the run's own samples."""
     own: Labels = getattr(recipe.data, "labels", "none")
     if recipe.data.store is None and own != "none":
         return own
@@ -140,19 +140,19 @@ def _labels_of(recipe: Recipe, kind: str) -> Labels:
 
 
 def _wanted(source: Source | VectorSource, prepared: SampleSpec, name: str) -> NDArray[np.generic]:
-    """The answer that each sample of a source should get: a class of the run, or numbers."""
+    """Return the correct answer for each sample of a source: a class of the run, or regression targets."""
     import numpy as np
 
     if not source.classes and not source.targets:
         raise SourceError(
-            f"{name} has no labels to judge by; label its samples as those of the run are, or ask cotswold "
+            f"{name} has no labels; label its samples like those of the run, or use cotswold "
             "predict for their classes"
         )
     labels = source.labels(np.arange(len(source)))
     if bool(source.targets) != bool(prepared.targets) or source.targets != prepared.targets:
         raise SourceError(
-            f"{name} has {_said(len(source.classes), source.targets)}, and the run learnt "
-            f"{_said(len(prepared.classes), prepared.targets)}; give samples with labels as the run's"
+            f"{name} has {_said(len(source.classes), source.targets)}, but the run learnt "
+            f"{_said(len(prepared.classes), prepared.targets)}; give samples with the same kind of labels"
         )
     if source.targets:
         return labels
@@ -161,12 +161,12 @@ def _wanted(source: Source | VectorSource, prepared: SampleSpec, name: str) -> N
     if strange:
         known = ", ".join(prepared.classes[:_SHOWN]) + (", …" if len(prepared.classes) > _SHOWN else "")
         raise SourceError(
-            f"{name} has {counted(len(strange), 'class')} that the run does not know "
+            f"{name} has {counted(len(strange), 'class')} that the run did not learn "
             f"({', '.join(strange[:_SHOWN])}); "
-            f"it learnt {known}; leave their samples out, or label them as the run's"
+            f"it learnt {known}; remove their samples, or label them like the run's"
         )
     if (labels < 0).any():
-        raise SourceError(f"{int((labels < 0).sum())} samples of {name} have no label; leave them out")
+        raise SourceError(f"{int((labels < 0).sum())} samples of {name} have no label; remove them")
     number = {each: at for at, each in enumerate(prepared.classes)}
     own = np.array([number.get(each, -1) for each in source.classes], np.int64)
     found: NDArray[np.generic] = own[labels]
@@ -174,7 +174,7 @@ def _wanted(source: Source | VectorSource, prepared: SampleSpec, name: str) -> N
 
 
 def _said(classes: int, targets: int) -> str:
-    return counted(targets, "number to predict") if targets else counted(classes, "class")
+    return counted(targets, "regression target") if targets else counted(classes, "class")
 
 
 def _batches(

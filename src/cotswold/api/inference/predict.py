@@ -1,6 +1,6 @@
-"""Classes of other pictures, from a supervised run.
+"""Predictions of a supervised run for new samples.
 
-Knows: how a run and a source come together. Does not know: networks.
+Knows: the combination of a run and a source. Does not know: networks.
 """
 
 from __future__ import annotations
@@ -27,16 +27,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a network takes samples for, a row a sample."""
+    """Predictions of a network, one row per sample.
+
+    Args:
+        names: Names of the samples, Python strings (sample,).
+        classes: Names of the classes; empty for regression.
+        probabilities: float32 (sample, class). With loss `squared` these are the raw outputs; for regression
+            they are the predicted targets (sample, target).
+        left_out: Unreadable samples, each with the reason.
+    """
 
     names: NDArray[np.object_]
-    """Texts of Python (sample,)."""
+    """Python strings (sample,)."""
     classes: tuple[str, ...]
     probabilities: NDArray[np.float32]
-    """(sample, class). With loss `squared` these are the outputs themselves, no probabilities; where a run
-    learnt numbers instead of classes, these numbers (sample, number)."""
+    """(sample, class): probabilities, raw outputs with loss `squared`, or predicted targets (sample,
+    target).
+    """
     left_out: tuple[str, ...]
-    """Samples that could not be read, each with the reason."""
+    """Unreadable samples, each with the reason."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -59,7 +68,7 @@ class Predictions:
 
     @property
     def best(self) -> list[str]:
-        """The likeliest class of every sample; empty for a run that learnt numbers."""
+        """The most likely class of every sample; empty for regression."""
         return [self.classes[number] for number in self.probabilities.argmax(1)] if self.classes else []
 
 
@@ -77,11 +86,20 @@ def predict(
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Predictions:
-    """The probability of every class for every sample of a source, by a supervised run.
+    """Compute the probability of every class for every sample of a source, with a supervised run.
 
-    Samples (pictures, vectors or frames: a folder, a zip, an array file, or one picture) are prepared as the
-    run's own were.
-    Raises RunError, SourceError, MemoryLimitError.
+    The samples are prepared like the run's own.
+
+    Args:
+        run: The run, or its directory.
+        source: Images, vectors or frames: a folder, a zip, an array file, or one image.
+        threads: Number of threads. [as in the recipe, else all cores]
+        progress: Show progress. [if on a terminal or in a notebook]
+
+    Raises:
+        RunError: if the run cannot be used.
+        SourceError: if the source cannot be read.
+        MemoryLimitError: if the memory does not suffice.
     """
     import numpy as np
 
@@ -99,16 +117,16 @@ def predict(
 
 @dataclass(frozen=True, kw_only=True)
 class Answering(AskedSamples):
-    """A network that names classes, and the samples that it is asked about."""
+    """A network that predicts classes or targets, and its samples."""
 
     network: nn.Module
     classes: tuple[str, ...]
     loss: str
     predicted: Callable[[Tensor], Tensor]
-    """Turns outputs of a network that learnt numbers into these numbers."""
+    """Converts standardised outputs to regression targets."""
 
     def batches(self) -> Iterator[tuple[list[str], Tensor]]:
-        """Names of samples, and the probability of each class (sample, class)."""
+        """Yield names of samples, and the probability of each class (sample, class)."""
         import torch
 
         likely: dict[str, Callable[[Tensor], Tensor]] = {
@@ -131,7 +149,7 @@ def answering(
     threads: int | None,
     progress: bool | None,
 ) -> Iterator[Answering]:
-    """A run's network and a source, opened; answers come batch by batch inside the `with` block."""
+    """Open a run's network and a source in a `with` block; predictions are computed batch by batch."""
     known = Run(run)
     known.refuse_module("predictions")
     check_path("the source", source)

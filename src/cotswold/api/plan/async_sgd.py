@@ -1,7 +1,8 @@
-"""What a run with replicas would take: processes, shards and where they lie, memory, bytes, time, cost.
+"""Plan of a run with replicas: processes, shards and their servers, memory, bytes, time, cost.
 
-Knows: what each kind of process holds and sends. Does not know: how anything is trained, what runs of other
-strategies take (`plan`). Nothing is trained; a few batches are measured on random numbers for the time.
+Knows: memory and messages of each kind of process. Does not know: training, other strategies (`plan`).
+Nothing
+is trained; the time is measured on a few batches of random numbers.
 """
 
 from __future__ import annotations
@@ -21,19 +22,27 @@ if TYPE_CHECKING:
     from cotswold.wire import Shard
 
 REPLICA_VECTORS = 4
-"""The parameters, those that it was made with, what is added up, and what is being pushed."""
+"""Vectors of a replica: the current and previous parameters, the accumulated gradient, and the push in
+progress.
+"""
 APART_VECTORS, DEVICE_VECTORS = 3, 3
-"""Of a replica on a device. In memory: those that it was made with, and two pushes; on the device: the
-parameters, what is added up, and what was before."""
+"""Vectors of a replica on a device.
+
+In memory: the previous parameters and two pushes. On the device: the parameters, the accumulated gradient and
+the
+previous state.
+"""
 MAIN_VECTORS = 3
-"""Of the process of `cotswold train`: the network that is saved, the first parameters, what was judged best;
-besides it has a checkpoint's vectors until they are written."""
+"""Vectors of the process of `cotswold train`: saved network, initial parameters, best parameters.
+
+A checkpoint's vectors are added until they are written.
+"""
 EVALUATOR_VECTORS = 2
-"""The network, and what is pulled."""
+"""Vectors of an evaluator: the network, and the pulled parameters."""
 
 
 def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
-    """The counts of a recipe whose input is known, by name; raises MachineError without its device."""
+    """Return the plan of a recipe whose input is known. Raises MachineError if its device is missing."""
     from cotswold.replicas.startup import QUEUE_VECTORS
     from cotswold.shards.runtime.layout import shards_of
     from cotswold.training.async_sgd.strategy import pace_of, rule_of, settings_of
@@ -62,7 +71,7 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     processes, evaluators = settings.processes.ranks, int(bool(recipe.data.validation))
     endpoints = cluster.workers * (1 if recipe.gang is None else processes)
     started, kept_most = sum(map(bool, own.values())) if stands is None else 0, max(own.values())
-    # a checkpoint is a copy, until it is taken
+    # a checkpoint copies the vectors until it is written
     serving: plan.Row = {
         "server_bytes": {name: count for name, count in own.items() if count},
         "server_memory_bytes": plan.PROCESS_BYTES + (2 * kept + 1) * kept_most,
@@ -79,7 +88,7 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
         "ports": plan.ports(recipe, started + endpoints),
         "parameters": size,
         "samples": samples,
-        **({} if exact else {"samples_are": "about, before the data are prepared"}),
+        **({} if exact else {"samples_are": "approximate, before the data are prepared"}),
         "steps_an_epoch": -(-samples // training.batch_size),
         "shards": len(shards),
         "routing": [
@@ -124,7 +133,7 @@ def _at_once(recipe: Recipe) -> int:
 
 
 def _called(tensor: str, names: Mapping[str, str]) -> str:
-    """`layer 2 weight`, for a tensor of a layer."""
+    """Return `layer 2 weight` for a tensor of a layer."""
     module, _, name = tensor.rpartition(".")
     return f"{names.get(module, module)} {name}".strip()
 
@@ -134,7 +143,7 @@ def _bytes(shard: Shard) -> int:
 
 
 def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningWork:
-    """What a replica computes, on random numbers."""
+    """Return a replica's work on random numbers."""
     import torch
 
     from cotswold.training.async_sgd.push_format import ways_of
@@ -165,7 +174,7 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningW
 def _pushed(
     recipe: Recipe, training: DownpourTraining, work: LearningWork, shards: Sequence[Shard]
 ) -> dict[str, float]:
-    """Bytes that a step of a replica pushes to all servers, by kind."""
+    """Return the bytes that a step of a replica pushes to all servers, by kind."""
     import torch
 
     from cotswold.training.async_sgd.strategy import own_of, pace_of
@@ -187,11 +196,11 @@ def _pushed(
 
 
 def _seconds(work: LearningWork, batch: int) -> float:
-    """Seconds that a sample takes here, of a step."""
+    """Measure the seconds that a sample takes in a step."""
     import torch
 
     gradient = torch.zeros_like(work.parameters)
-    work.compute(range(batch), gradient)  # kernels are made
+    work.compute(range(batch), gradient)  # compiles kernels
     steps, began = 0, time.perf_counter()
     while steps == 0 or time.perf_counter() - began < plan.MEASURED_SECONDS:
         work.compute(range(batch), gradient)

@@ -1,7 +1,7 @@
-"""What a run over the whole training set would take: processes, ports, bytes, memory, time, cost.
+"""Plan of a full-batch run: processes, ports, bytes, memory, time, cost.
 
-Knows: counts of a recipe, what each kind of process holds and sends. Does not know: how anything is trained,
-the terminal. Nothing is trained; a few portions are measured on random numbers for the time.
+Knows: counts of a recipe, memory and messages of each kind of process. Does not know: training, the terminal.
+Nothing is trained; the time is measured on a few portions of random numbers.
 """
 
 from __future__ import annotations
@@ -24,19 +24,27 @@ if TYPE_CHECKING:
 Row = dict[str, object]
 FLOAT_BYTES = 4
 PROCESS_BYTES = 200 << 20
-"""A process that has imported torch, beside what it holds; most of it is shared with the fork server."""
+"""Memory of a process that has imported torch, without its data; the fork server shares most of it."""
 EVALUATIONS_AN_ITERATION = {"lbfgs": 1.2, "cg": 2.0}
-"""About so many on smooth problems, for the time and cost of a run; its events say how many there were."""
+"""Typical evaluations per iteration on smooth problems, for the expected time and cost of a run."""
 MEASURED_SECONDS = 1.0
 START_SECONDS = 3.5
-"""From the command to the first evaluation in one process: Python, torch, the recipe. Measured, as what
-follows, on the two cores of an AMD EPYC that nothing else used: a network 20-30-3, 1080 patterns."""
+"""Seconds from the command to the first evaluation in one process: Python, torch, the recipe.
+
+This and the following times were measured on two otherwise idle cores of an AMD EPYC, with a network 20-30-3
+and 1080 samples.
+"""
 CLUSTER_START_SECONDS = 2.7
-"""More of it with workers of this machine: 2.4 to 2.6 s with 2 and 4 of them. Machines that are joined take
-longer, by what Ray takes to start a process there."""
+"""Additional seconds with workers on this machine: 2.4 to 2.6 s with 2 and 4 workers.
+
+Other machines take longer, by the time that Ray needs to start a process there.
+"""
 MESSAGES_SECONDS = 0.014
-"""An evaluation's messages, and those of the validation after it: 15.3 ms a pair with 2 workers, 18.2 ms with
-4, of which 2 ms are computing. Between machines the network's latency comes on top."""
+"""Seconds for the messages of an evaluation and of the following validation.
+
+A pair takes 15.3 ms with 2 workers and 18.2 ms with 4, of which 2 ms are computation. Network latency between
+machines is added.
+"""
 
 
 def plan(
@@ -46,10 +54,11 @@ def plan(
     overrides: Mapping[str, object] | Sequence[str] = (),
     threads: int | None = None,
 ) -> Row:
-    """Processes, ports, bytes, memory, time and cost of a recipe of strategy `batch` or `downpour`.
+    """Return processes, ports, bytes, memory, time and cost of a recipe of strategy `batch` or `downpour`.
 
-    Without a recipe, of the run in ``directory``. What depends on a price that the recipe does not give is
-    not there. Raises UserError for other strategies (`cotswold info` and `simulate` count theirs).
+    Without a recipe, the run in ``directory`` is planned. Costs are missing if the recipe has no price.
+    Raises
+    UserError for other strategies (use `cotswold info` and `simulate`).
     """
     from cotswold import recipe as recipes
     from cotswold.api.plan import async_sgd as plan_replicas
@@ -58,7 +67,7 @@ def plan(
 
     if recipe is None:
         if directory is None:
-            raise UserError("name a recipe, or a run's directory, to say what it would take")
+            raise UserError("give a recipe, or a run's directory, to plan")
         recipe = Path(directory) / "recipe.toml"
     with recipe_name(recipe) as name:
         assert name is not None, "there is a recipe"
@@ -66,8 +75,8 @@ def plan(
     training = found.training
     if not isinstance(training, BatchTraining | DownpourTraining) or found.network.module is not None:
         raise UserError(
-            f"{found.name} is trained by {training.strategy}; dry runs are for strategies batch and "
-            "downpour, and cotswold info and cotswold simulate count the others"
+            f"{found.name} has strategy {training.strategy}; dry runs support batch and "
+            "downpour; use cotswold info and cotswold simulate for other strategies"
         )
     is_alone = isinstance(training, BatchTraining) and found.alone
     with computing(threads if is_alone else 1, found):
@@ -108,7 +117,7 @@ def _counted(recipe: Recipe, training: BatchTraining) -> Row:
         "ports": ports(recipe, servers + workers),
         "parameters": size,
         "patterns": patterns,
-        **({} if exact else {"patterns_are": "about, before the data are prepared"}),
+        **({} if exact else {"patterns_are": "approximate, before the data are prepared"}),
         "portions": -(-patterns // training.portion),
         "vectors": vectors,
         "vectors_bytes": vectors * vector,
@@ -129,7 +138,7 @@ def _counted(recipe: Recipe, training: BatchTraining) -> Row:
 
 
 def at_once(recipe: Recipe) -> int:
-    """Processes that compute at the same time: on this machine not more than it has cores."""
+    """Return the number of processes that compute at once; on this machine at most its cores."""
     from cotswold.api.ranks import cores
 
     computing = recipe.cluster.workers * _ranks(recipe)
@@ -137,23 +146,23 @@ def at_once(recipe: Recipe) -> int:
 
 
 def crowded(recipe: Recipe) -> Row:
-    """A remark where this machine has fewer cores than processes that compute."""
+    """Return a remark if more processes compute than this machine has cores."""
     from cotswold.api.ranks import cores
 
     computing, has = recipe.cluster.workers * _ranks(recipe), cores()
     if recipe.cluster.address is not None or computing <= has:
         return {}
-    said = f"{computing} processes would share {has} cores, and are no faster than {has}"
+    said = f"{computing} processes would share {has} cores and be no faster than {has}"
     return {"workers_are": f"more than cores: {said}"}
 
 
 def _ranks(recipe: Recipe) -> int:
-    """Processes of a worker, or a replica."""
+    """Return the number of processes of a worker or replica."""
     return recipe.cluster.processes if recipe.gang is None else Grid.parse(recipe.gang).size
 
 
 def cost(recipe: Recipe, seconds: float) -> Row:
-    """Dollars, and the limits; nothing without a price."""
+    """Return the cost in dollars and the limits; empty without a price."""
     price, row = recipe.price, Row()
     limit = price.seconds_max
     if limit is not None:
@@ -165,7 +174,7 @@ def cost(recipe: Recipe, seconds: float) -> Row:
 
 
 def patterns_in(recipe: Recipe) -> tuple[int, bool]:
-    """Patterns for training, and whether that is exact."""
+    """Return the number of training samples, and whether it is exact."""
     from cotswold.data import Store
     from cotswold.recipe import expand
     from cotswold.training.data.stores import source_of
@@ -183,37 +192,39 @@ def _item_bytes(recipe: Recipe) -> int:
 
 
 def _vectors(training: BatchTraining) -> int:
-    """Vectors that the method has at once: point, gradient, direction, trial and its gradient, history."""
+    """Return the number of vectors in the method: point, gradient, direction, trial point and gradient,
+    history.
+    """
     from cotswold.training.full_batch.strategy import MEMORY
 
     return 5 + (2 * ((training.memory or MEMORY) + 1) if training.method == "lbfgs" else 1)
 
 
 def _kept(training: BatchTraining) -> int:
-    """Those that a checkpoint holds."""
+    """Return the number of vectors in a checkpoint."""
     from cotswold.training.full_batch.strategy import MEMORY
 
     return 2 + (2 * (training.memory or MEMORY) if training.method == "lbfgs" else 1)
 
 
 def _worker_vectors(recipe: Recipe) -> int:
-    """Point and sum; with `bunyip` the direction, too."""
+    """Return the number of vectors in a worker: point and sum, and the direction with `bunyip`."""
     return 3 if recipe.cluster.travel == "bunyip" else 2
 
 
 def ports(recipe: Recipe, processes: int) -> str:
-    """At which ports so many processes, and this one, listen, in words."""
+    """Describe the ports at which ``processes`` processes and this one listen."""
     if recipe.alone and recipe.training.strategy == "batch":
         return "none"
     if recipe.cluster.address is None:
         return "none: sockets of this machine's file system"
     which = f"of {recipe.cluster.ports}" if recipe.cluster.ports else "any that are free"
     how = "encrypted" if recipe.cluster.encrypt else "not encrypted"
-    return f"{processes + 1} TCP ports, one a process, {which} of its machine, {how}; beside Ray's own"
+    return f"{processes + 1} TCP ports, one per process, {which} of its machine, {how}; in addition to Ray's"
 
 
 def _evaluations(training: BatchTraining, flops: int) -> float:
-    """About how many until the run ends, where each takes so many FLOPs."""
+    """Return the expected number of evaluations of a run, each of ``flops`` FLOPs."""
     limits = [EVALUATIONS_AN_ITERATION[training.method] * training.iterations]
     limits += [] if training.evaluations is None else [training.evaluations]
     limits += [] if training.flops is None else [training.flops / flops]
@@ -226,7 +237,7 @@ def _flops(layers: Sequence[object]) -> int:
 
 
 def _seconds(recipe: Recipe, training: BatchTraining, outputs: int) -> float:
-    """Seconds that value and gradient of a pattern take here, measured on random numbers."""
+    """Measure the seconds for value and gradient of a sample, on random numbers."""
     import torch
 
     from cotswold.training.full_batch.objective import work_of
@@ -245,7 +256,7 @@ def _seconds(recipe: Recipe, training: BatchTraining, outputs: int) -> float:
     drawn = random_batch(recipe, outputs, training.portion)
     work = work_of(recipe, supervised_network(recipe, outputs), outputs, loss_of(recipe), Random(), None)
     gradient = torch.zeros_like(work.parameters)
-    work.add(range(training.portion), gradient)  # kernels are made
+    work.add(range(training.portion), gradient)  # compiles kernels
     taken, began = 0, time.perf_counter()
     while taken == 0 or time.perf_counter() - began < MEASURED_SECONDS:
         work.add(range(training.portion), gradient)
@@ -254,7 +265,7 @@ def _seconds(recipe: Recipe, training: BatchTraining, outputs: int) -> float:
 
 
 def random_batch(recipe: Recipe, outputs: int, samples: int) -> Batch:
-    """So many samples of random numbers, as the recipe's network takes them, with targets by chance."""
+    """Return samples of random numbers in the shape of the recipe's network, with random targets."""
     import torch
 
     from cotswold.training.strategies.base import Batch

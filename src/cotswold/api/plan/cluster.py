@@ -1,6 +1,7 @@
-"""What a run would find of a cluster of parameter servers that stands, and would need there.
+"""Plan of a run on an existing cluster of parameter servers.
 
-Knows: who is asked, what is said where nobody answers. Does not know: what a run holds (`plan_replicas`).
+Knows: requests to the controllers, the message if none answers. Does not know: the run's memory
+(`plan_replicas`).
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ _LIVING = "living"
 
 
 def found(controllers: str, parts: int, copy_bytes: int) -> plan.Row:
-    """Of the cluster with these controllers, for a run with so many parts of its parameters, of which one
-    copy takes so many bytes of memory with the servers, all together."""
+    """Return the state of the cluster and the needs of a run with ``parts`` parts of its parameters.
+
+    ``copy_bytes`` is the memory of one copy of the parameters on all servers together.
+    """
     from cotswold.api.servers.cluster_admin import operator
 
     needed: plan.Row = {"parts_of_parameters": parts, "copy_memory_bytes": copy_bytes}
@@ -21,21 +24,21 @@ def found(controllers: str, parts: int, copy_bytes: int) -> plan.Row:
         with operator(controllers) as asked:
             looked = asked.look()
     except CotswoldError as error:
-        return {**needed, "parameter_servers": f"nobody says what is there: {error}"}
+        return {**needed, "parameter_servers": f"the cluster does not answer: {error}"}
     living = [each for each in looked.servers if each.state == _LIVING]
     copies = min(looked.copies, len(living))
     runs = (
         "no other run" if not looked.runs else f"{len(looked.runs)} other run{'s' * (len(looked.runs) > 1)}"
     )
     if not living:
-        said = f"{looked.controller} answers, and no server is there: cotswold cluster start, or add"
+        said = f"{looked.controller} answers, but the cluster has no servers: cotswold cluster start, or add"
     else:
         hosts, short = len({each.host for each in living}), looked.copies - copies
         said = (
             f"{len(living)} server{'s' * (len(living) > 1)} on {hosts} host{'s' * (hosts > 1)}, "
             f"{copies} {'copy' if copies == 1 else 'copies'} of each part, {runs}"
         )
-        said += f"; {looked.copies} copies are wanted, which need as many servers" if short else ""
+        said += f"; {looked.copies} copies are configured, each on its own server" if short else ""
         if copies < looked.least:
             said += f", and pushes wait with fewer than {looked.least}"
     return {

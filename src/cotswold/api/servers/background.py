@@ -1,6 +1,6 @@
-"""What is served by a thread of the program's own, until somebody has it end.
+"""A service in a background thread that runs until it is closed.
 
-Knows: the thread, its errors, a ``with`` statement. Does not know: what is served.
+Knows: the thread, its errors, the ``with`` statement. Does not know: the service.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Self
 
 
 class InThread(ABC):
-    """A service that a thread carries; use in a ``with`` statement, or `close`."""
+    """A service in a background thread; use it in a ``with`` statement, or call `close`."""
 
     def __init__(self, name: str) -> None:
         self._error: BaseException | None = None
@@ -21,10 +21,20 @@ class InThread(ABC):
 
     @abstractmethod
     def _serve(self) -> None:
-        """Serve, in the thread, until `_stop` is set; `_ready` is set once others may know of it."""
+        """Serve in the thread until `_stop` is set; set `_ready` when clients may connect."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait, and say whether it is over already; raises MachineError where a server is gone."""
+        """Wait for the end of the service.
+
+        Args:
+            seconds: Timeout in seconds.
+
+        Returns:
+            True if the service has ended.
+
+        Raises:
+            MachineError: if a server is lost.
+        """
         over = self._done.wait(seconds)
         self._raise_error()
         return over
@@ -48,7 +58,7 @@ class InThread(ABC):
         self._thread.join()
 
     def _begin(self) -> None:
-        """Start the thread, and wait until it is ready; raises what it could not do."""
+        """Start the thread and wait until it is ready. Raises its error if it fails to start."""
         self._thread.start()
         try:
             self._ready.wait()

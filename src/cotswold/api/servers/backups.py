@@ -1,8 +1,8 @@
-"""Backups of a cluster of parameter servers: written while it serves, put where a new one finds them.
+"""Backups of a cluster of parameter servers: written while it serves, restored into a new cluster.
 
-Knows: what is in the folder of a backup. Does not know: how a cluster is asked, how buckets are put on disk.
+Knows: the contents of a backup folder. Does not know: requests to a cluster, the storage of buckets.
 
-    FOLDER/backup.json     format, time, the runs with what servers know of them, all groups
+    FOLDER/backup.json     format, time, the runs with their descriptions, all groups
     FOLDER/buckets/        each bucket with its numbers, versions and sessions, as on a server's disk
     FOLDER/checkpoints/    RUN/0: the parameters of each run by the names of its tensors, as a checkpoint
 """
@@ -37,10 +37,10 @@ Progress = Callable[[str, int], None]
 
 
 def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress) -> str:
-    """Write a backup of one run or all into a new folder; what it has, and what is done with it, in words.
+    """Write a backup of one run or all into a new folder; return a description and the next commands.
 
-    Raises UserError where there is something already or no such run, MachineError where no primary answers,
-    or a run has not all of its buckets; then nothing of the folder is left.
+    Raises UserError if the folder exists or the run does not, and MachineError if a primary does not answer
+    or buckets are missing. After an error the folder is deleted.
     """
     from cotswold.api.servers.cluster_admin import run_meant
     from cotswold.files import replace_file
@@ -49,14 +49,14 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
     from cotswold.words import counted
 
     if folder.exists():
-        raise UserError(f"{folder} is there already; name a new folder for the backup")
+        raise UserError(f"{folder} already exists; give a new folder for the backup")
     groups = of.groups()
     runs = sorted({run_of(each) for each in groups}) if run is None else [run_meant(of, run)]
     if not runs:
-        raise UserError("the cluster has no run, and so there is nothing to back up")
+        raise UserError("the cluster has no runs to back up")
     if strange := [each for each in runs if not is_run(each)]:
         raise UserError(
-            f"a run is called {strange[0]!r:.80}, which is no name of a folder; name another by --run, or "
+            f"the name {strange[0]!r:.80} of a run is not valid for a folder; select another with --run, or "
             "remove it: cotswold cluster remove"
         )
     descriptions = {each: of.description(each) for each in runs}
@@ -65,7 +65,7 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
         if lacking := len(set(whole.buckets) - groups.keys()):
             raise MachineError(
                 f"{lacking} of {counted(len(whole.buckets), 'bucket')} of run {each} "
-                f"{'is' if lacking == 1 else 'are'} not there: the run begins or ends just now; try again"
+                f"{'is' if lacking == 1 else 'are'} missing: the run is starting or ending; try again"
             )
     names = [each for whole in vectors.values() for each in whole.buckets]
     terms: dict[str, tuple[int, int]] = {}
@@ -89,19 +89,19 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
             "buckets": {name: list(term) for name, term in terms.items()},
         }
         replace_file(folder / FILE, json.dumps(told).encode())
-    except BaseException:  # the next attempt may have the same name
+    except BaseException:  # so that the next attempt can use the same name
         shutil.rmtree(folder, ignore_errors=True)
         raise
     place = shlex.quote(str(folder))
     return (
         f"{folder} has {counted(len(names), 'bucket')} of {counted(len(runs), 'run')}, and the parameters of "
         f"each run in {_CHECKPOINTS}/RUN; cotswold verify {place} checks it, and cotswold "
-        f"cluster restore {place} --folder NEW-FOLDER has a new cluster begin with it"
+        f"cluster restore {place} --folder NEW-FOLDER starts a new cluster from it"
     )
 
 
 class _Vectors:
-    """Those of one run, whole."""
+    """The complete vectors of one run."""
 
     def __init__(self, description: str) -> None:
         from cotswold.replication.run_description import Description
@@ -112,11 +112,11 @@ class _Vectors:
 
     @property
     def buckets(self) -> tuple[str, ...]:
-        """All that the run has, by name."""
+        """Names of all buckets of the run."""
         return self._description.buckets
 
     def add(self, saved: Saved) -> None:
-        """What one bucket has."""
+        """Add the contents of one bucket."""
         import numpy as np
 
         size = max(each.stop for each in self._shards.values())
@@ -126,7 +126,7 @@ class _Vectors:
             whole[shard.start : shard.stop] = np.frombuffer(buffer, self._description.dtype)  # type: ignore[call-overload]  # a buffer
 
     def save(self, folder: Path) -> None:
-        """As an ordinary checkpoint."""
+        """Write the vectors as an ordinary checkpoint."""
         import torch
 
         from cotswold.batch.runtime.startup import POINT
@@ -149,11 +149,11 @@ class _Vectors:
 def restore_backup(
     backup: Path, folder: Path, at: str, name: str, place: Place | None, controllers: str | None = None
 ) -> str:
-    """Put a backup where the first host of a new cluster finds it; what was put, in words, and the command
-    that starts that host.
+    """Restore a backup into the folder of the first host of a new cluster.
 
-    Raises UserError where there is no backup or the folder has a cluster, FormatError where it is another's,
-    StoreError for damage; then nothing of it is left.
+    Returns a description and the command that starts the host. Raises UserError if there is no backup or the
+    folder contains a cluster, FormatError for another format, and StoreError for damage. After an error
+    nothing remains.
     """
     from cotswold.files import replace_file
     from cotswold.replication.disk.bucket_format import write_saved
@@ -169,7 +169,7 @@ def restore_backup(
     disk, disks, names = f"{settings.prefix}-0", folder / DISKS, folder / NAMES
     own = folder / STATE
     if own.exists() or disks.exists():
-        raise UserError(f"{folder} has a cluster; restore into a new folder")
+        raise UserError(f"{folder} contains a cluster; restore into a new folder")
     owner = restored_on(disk)
     groups = [Group(each, term, owner, life=life) for each, (term, life) in told["buckets"].items()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -177,7 +177,7 @@ def restore_backup(
         with closing((place or Place(sqlite=str(own.absolute()))).opened()) as state:
             if state.read(""):
                 raise UserError(
-                    "the controllers' state has a cluster already; give an etcd or a prefix without one"
+                    "the controllers' state already contains a cluster; give another etcd or prefix"
                 )
             disks.mkdir()
             write_saved(disks / disk, _saved_in(backup / _BUCKETS, backup))
@@ -185,7 +185,7 @@ def restore_backup(
             _put_state(state, told["runs"], groups)
     except BaseException:
         shutil.rmtree(disks, ignore_errors=True)
-        for each in (names, *folder.glob(f"{STATE}*")):  # with what SQLite has beside it
+        for each in (names, *folder.glob(f"{STATE}*")):  # including SQLite's extra files
             each.unlink(missing_ok=True)
         raise
     has = f"{folder} has {counted(len(groups), 'bucket')} of {counted(len(told['runs']), 'run')}"
@@ -194,7 +194,7 @@ def restore_backup(
 
 
 def _put_state(state: State, runs: Mapping[str, str], groups: Sequence[Group]) -> None:
-    """Write down who has what, all or none."""
+    """Write the groups and runs to the controllers' state, atomically."""
     from cotswold.replication.controller.bucket_map import items_of
 
     done: list[Sequence[Item]] = []
@@ -202,7 +202,9 @@ def _put_state(state: State, runs: Mapping[str, str], groups: Sequence[Group]) -
         for items in items_of(runs, groups):
             done.append(items)
             if not state.transact([(key, None) for key, _ in items], items):
-                raise UserError("somebody else writes into the controllers' state; end the cluster first")
+                raise UserError(
+                    "another process is writing to the controllers' state; stop the cluster first"
+                )
     except BaseException:
         with suppress(CotswoldError):
             for put in done:
@@ -211,7 +213,7 @@ def _put_state(state: State, runs: Mapping[str, str], groups: Sequence[Group]) -
 
 
 def _start_command(folder: Path, at: str, name: str, place: Place | None, controllers: str | None) -> str:
-    """That which starts the host into whose folder something was restored."""
+    """Return the command that starts the host of a restored folder."""
     from cotswold.replication.metadata import Place
 
     given: dict[str, object] = {"folder": folder, "listen": at, "name": name, "controllers": controllers}
@@ -223,10 +225,10 @@ def _start_command(folder: Path, at: str, name: str, place: Place | None, contro
 
 
 def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, of: None) -> list[str]:
-    """What is damaged in a backup, a sentence each; empty where all is sound.
+    """Return a sentence for each fault of a backup; empty for an intact one.
 
-    Every bucket and every checkpoint is read, and nothing is changed. Raises DiskFullError where there is no
-    room for a copy of the buckets' index.
+    Reads every bucket and checkpoint and changes nothing. Raises DiskFullError if the disk has no room for a
+    copy of the buckets' index.
     """
     from cotswold.checkpoint import Checkpoints
     from cotswold.replication.disk.bucket_format import apart
@@ -242,7 +244,7 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
             for saved in _saved_in(buckets, backup):
                 seen[saved.bucket] = [saved.term, saved.life]
                 tell(len(seen), len(wanted))
-    except DiskFullError:  # it says nothing of the backup
+    except DiskFullError:  # unrelated to the backup
         raise
     except (StoreError, FormatError) as error:
         findings.append(str(error))
@@ -261,7 +263,7 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
 
 
 def _saved_in(buckets: Path, backup: Path) -> Iterator[Saved]:
-    """As `read_saved` of a backup's buckets, or of a copy of them; damage is told as that of the backup."""
+    """Yield the buckets of a backup or its copy as `read_saved` does; errors name the backup."""
     from cotswold.replication.disk.bucket_format import read_saved
     from cotswold.replication.disk.corruption import REMEDIES
 
@@ -271,7 +273,7 @@ def _saved_in(buckets: Path, backup: Path) -> Iterator[Saved]:
         yield from read_saved(buckets)
     except StoreError as error:
         said = str(error)
-        for remedy in REMEDIES:  # a server has others beside it, and a backup has none
+        for remedy in REMEDIES:  # these need other servers, which a backup does not have
             said = said.replace(f"; {remedy}", "")
         said = said.replace(str(buckets), str(backup / _BUCKETS))
         raise StoreError(f"{said}; take another backup") from error
@@ -287,9 +289,7 @@ def _read(backup: Path) -> Mapping[str, Any]:
     try:
         told = read_object(backup / FILE, bytes_max=1 << 30)
     except FileNotFoundError as error:
-        raise UserError(
-            f"{backup} is no backup: it has no {FILE}; one that was broken off has none"
-        ) from error
+        raise UserError(f"{backup} is not a backup, or an interrupted one (no {FILE})") from error
     except MalformedError as error:
         raise FormatError(f"{backup / FILE} {error}; take another backup") from error
     if (found := told.get("format")) != FORMAT:
@@ -299,6 +299,6 @@ def _read(backup: Path) -> Mapping[str, Any]:
         raise FormatError(f"{backup / FILE} names no runs; take another backup")
     if strange := [each for each in runs if not is_run(each)]:
         raise FormatError(
-            f"{backup / FILE} has a run {strange[0]!r:.80}, which is no name of one; take another backup"
+            f"{backup / FILE} has an invalid name {strange[0]!r:.80} of a run; take another backup"
         )
     return told

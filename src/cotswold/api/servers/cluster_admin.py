@@ -1,6 +1,6 @@
-"""A cluster of parameter servers looked at: by its controllers, and by each of its servers.
+"""Views of a cluster of parameter servers, from its controllers and its servers.
 
-Knows: how what both say is put together. Does not know: how it is shown, how a cluster is asked.
+Knows: how the answers of both are combined. Does not know: display, requests to a cluster.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Overview:
-    """A cluster, at a moment."""
+    """The state of a cluster at one moment."""
 
     looked: Looked
-    """As the leader of the controllers sees it."""
+    """The cluster as seen by the leader of the controllers."""
     reports: dict[str, Reported]
-    """What servers say of themselves, by name; without those that do not answer."""
+    """Reports of servers, by name; servers that do not answer are missing."""
 
     @property
     def window_seconds(self) -> float:
-        """How old the oldest change is that is on no disk of its server, of those that have one."""
+        """Age in seconds of the oldest change not yet on disk, over servers with a disk."""
         return max((each.window_seconds for each in self.reports.values()), default=0.0)
 
 
 @dataclass(frozen=True)
 class Explained:
-    """One bucket, at a moment."""
+    """The state of one bucket at one moment."""
 
     bucket: str
     term: int
@@ -45,39 +45,42 @@ class Explained:
     secondaries: tuple[str, ...]
     learners: tuple[str, ...]
     copies: dict[str, CopySeen]
-    """By server; without those that do not answer."""
+    """Copies by server; servers that do not answer are missing."""
     servers: dict[str, ServerSeen]
-    """What controllers know of them."""
+    """The controllers' view of the servers of this bucket."""
     wanted: int
-    """Copies that it is to have."""
+    """Number of copies that the bucket should have."""
     least: int
     why: str
-    """What it waits for; empty for nothing."""
+    """Reason why the bucket waits; empty if it does not wait."""
     events: tuple[EventSeen, ...]
-    """What has happened to it, the oldest first, as far as the leader of the controllers has seen it."""
+    """Events of the bucket, oldest first, as seen by the leader of the controllers."""
 
 
 def operator(controllers: str | Sequence[str], token: Path | None = None) -> Operator:
-    """Whoever operates the cluster with these controllers, which are named with commas, or one by one."""
+    """Return an operator client for the cluster with these controllers, a list or comma-separated text."""
     from cotswold.replication.client.admin import Operator
     from cotswold.ui.progress import say
 
     named = controllers.split(",") if isinstance(controllers, str) else controllers
     places = [each.strip() for each in named if each.strip()]
     if not places:
-        raise UserError("no controller is named; give HOST:PORT of each, with commas")
+        raise UserError("controllers is empty; give HOST:PORT of each, separated by commas")
     return Operator(places, cluster_tokens(token), say=say)
 
 
 def overview(of: Operator) -> Overview:
-    """The cluster as it is now; raises MachineError where no controller answers."""
+    """Return the current state of the cluster. Raises MachineError if no controller answers."""
     looked = of.look()
     living = {each.name: each.address for each in looked.servers if each.state in ("living", "draining")}
     return Overview(looked, of.reports(living))
 
 
 def explained(of: Operator, bucket: str) -> Explained:
-    """A bucket as it is now; raises UserError for no such, MachineError where no controller answers."""
+    """Return the current state of a bucket.
+
+    Raises UserError for an unknown bucket and MachineError if no controller answers.
+    """
     found = of.bucket(bucket)
     group = found.group
     looked = of.look(group.bucket)
@@ -93,7 +96,7 @@ def explained(of: Operator, bucket: str) -> Explained:
 
 
 def in_json(found: Overview | Explained) -> dict[str, object]:
-    """All of it, as plain values: an address is HOST:PORT, or the path of a socket."""
+    """Return the state as plain values; an address is HOST:PORT, or the path of a socket."""
 
     def plain(value: object) -> object:
         if isinstance(value, dict):
@@ -113,9 +116,11 @@ def _place(address: str) -> str:
 
 
 def run_meant(of: Operator, run: str) -> str:
-    """The run whose name begins so; raises UserError where none does, or several do."""
+    """Return the run whose name begins with ``run``. Raises UserError unless exactly one does."""
     names = [each.run for each in of.look().runs]
     fitting = [each for each in names if each.startswith(run)]
     if len(fitting) != 1 or not run:
-        raise UserError(f"{run!r} names no run of the cluster; it has {', '.join(names) or 'none'}")
+        raise UserError(
+            f"{run!r} does not select one run of the cluster; it has {', '.join(names) or 'none'}"
+        )
     return fitting[0]

@@ -1,6 +1,6 @@
-"""A host of a cluster of parameter servers that outlives runs: started, and served until it is asked to end.
+"""A host of a persistent cluster of parameter servers, from its start to its end.
 
-Knows: where the secret is, words for what happens, the file that has it. Does not know: how servers work.
+Knows: the secret, messages about events, the event file. Does not know: the servers' work.
 """
 
 from __future__ import annotations
@@ -30,18 +30,23 @@ EVENTS = "events.jsonl"
 DRAIN_SECONDS = 25.0
 _LOOK_SECONDS = 0.2
 _SERVER_BYTES = 300_000_000
-"""Of its disk, which an empty server wants (docs/operations.md)."""
+"""Bytes of disk that an empty server needs (docs/operations.md)."""
 _ROOM_BYTES = 1_000_000_000
-"""With fewer that are free whoever starts a host is warned."""
+"""Free bytes below which the start of a host shows a warning."""
 _QUIET = ("serving", *OF_BUCKETS)
-"""Events that are written down and not said: of buckets it is said what has become of all with one cause, and
-that a server is there by the host's controller, where it has one."""
+"""Events that are written to the file but not shown.
+
+Events of buckets are summarised by their cause. A controller of this host reports its servers itself.
+"""
 
 
 def cluster_tokens(token: Path | None) -> Token | KeyringFile:
-    """The secret of a cluster: in a file, which may be changed while it is in use; without one in that which
-    COTSWOLD_CLUSTER_TOKEN_FILE names, in COTSWOLD_CLUSTER_TOKEN, or in COTSWOLD_TOKEN. Raises UserError for a
-    file that is not there: one that was made would have no cluster's secret."""
+    """Return the secret of a cluster.
+
+    It is read from ``token``, a file that may change during use, else from the file named by
+    COTSWOLD_CLUSTER_TOKEN_FILE, from COTSWOLD_CLUSTER_TOKEN, or from COTSWOLD_TOKEN. Raises UserError for a
+    missing file: a new secret would not match the cluster's.
+    """
     from cotswold.host.keyring import KeyringFile
     from cotswold.transport.token_rotation import tokens_of_cluster
 
@@ -50,14 +55,14 @@ def cluster_tokens(token: Path | None) -> Token | KeyringFile:
     found = tokens_of_cluster(os.environ)
     if found is None:
         raise UserError(
-            "the cluster needs a secret of its own: give --token-file FILE, or set COTSWOLD_CLUSTER_TOKEN or "
+            "the cluster needs a secret: give --token-file FILE, or set COTSWOLD_CLUSTER_TOKEN or "
             "COTSWOLD_CLUSTER_TOKEN_FILE"
         )
     return found
 
 
 def made_tokens(token: Path | None) -> Token | KeyringFile:
-    """As `cluster_tokens`, for whoever starts a cluster: the file is made where it is not there."""
+    """Return the secret as `cluster_tokens` does, creating a missing file; for the start of a cluster."""
     from cotswold.host.keyring import KeyringFile
 
     return cluster_tokens(None) if token is None else KeyringFile.made(token)
@@ -69,7 +74,7 @@ def serve_host(
     stop: Stop,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> None:
-    """Have this host serve until ``stop``; what happens is said, and written into the host's folder."""
+    """Serve on this host until ``stop``; report events by ``say`` and in the host's folder."""
     from cotswold.replication.runtime.host_supervisor import Station
 
     settings.folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +88,7 @@ def serve_host(
 
         controller = "" if settings.own_controller is None else ", and a controller"
         servers = counted(settings.servers, "server")
-        say(f"starting {servers}{controller} on {settings.at}; what happens is in {settings.folder / EVENTS}")
+        say(f"starting {servers}{controller} on {settings.at}; events are in {settings.folder / EVENTS}")
         if little := little_room(settings, shutil.disk_usage(settings.folder).free):
             say(f"warning: {little}")
         if few := few_servers(settings):
@@ -92,42 +97,44 @@ def serve_host(
             if processes := ", ".join(station.processes):
                 say(f"serving on {settings.at}: {processes}")
             else:
-                say(f"serving on {settings.at}; a controller is asked what its servers are to be called")
+                say(f"serving on {settings.at}; requesting names of its servers from a controller")
             say(next_commands(settings, token))
             while stop.signal is None:
                 station.step(_LOOK_SECONDS)
-            if stop.signal == signal.SIGTERM:  # a spot machine's notice
+            if stop.signal == signal.SIGTERM:  # notice of a spot machine
                 say(_drained(station.drain(DRAIN_SECONDS), has_disks=settings.flush_seconds is not None))
 
 
 def little_room(settings: StationSettings, free: int) -> str:
-    """That the disk with the folder of a host has so few bytes free that its servers may soon find it full;
-    empty where it has more. How much runs will need nobody knows."""
+    """Return a warning if the host's disk has few bytes free for its servers, else an empty string.
+
+    The disk space that runs will need is unknown.
+    """
     wanted = max(_ROOM_BYTES, settings.servers * _SERVER_BYTES)
     if settings.flush_seconds is None or free >= wanted:
         return ""
     servers = counted(settings.servers, "server")
     each = f" ({bytes_in_words(_SERVER_BYTES)} each)" if wanted > _ROOM_BYTES else ""
     return (
-        f"{bytes_in_words(free)} are free on the disk of {settings.folder.absolute()}, and {servers} should "
-        f"have {bytes_in_words(wanted)}{each}, more with large runs: free some, or name a --folder on "
+        f"{bytes_in_words(free)} are free on the disk of {settings.folder.absolute()}, but {servers} should "
+        f"have {bytes_in_words(wanted)}{each}, more with large runs: free some, or use a --folder on "
         "another disk"
     )
 
 
 def few_servers(settings: StationSettings) -> str:
-    """That the one host of a cluster has fewer servers than there are to be copies; empty where not."""
+    """Return a note if a cluster's only host has fewer servers than copies, else an empty string."""
     copies, servers = settings.control.copies, counted(settings.servers, "server")
     if len(settings.controllers) > 1 or settings.own_controller is None or settings.servers >= copies:
         return ""
     return (
-        f"with {servers} each part of the parameters has {counted(settings.servers, 'copy')}, and {copies} "
-        "once there are more: give --servers, or `cotswold cluster add` on this or another host"
+        f"with {servers} each part of the parameters has {counted(settings.servers, 'copy')} instead "
+        f"of {copies}; add servers with --servers, or `cotswold cluster add` on this or another host"
     )
 
 
 def next_commands(settings: StationSettings, token: Token | KeyringFile) -> str:
-    """What is typed next, to look at the cluster and to train on it."""
+    """Return the commands to inspect the cluster and to train on it."""
     from cotswold.host.keyring import KeyringFile
     from cotswold.replication.client.standalone_cluster import places_by_name
 
@@ -138,18 +145,18 @@ def next_commands(settings: StationSettings, token: Token | KeyringFile) -> str:
         path = shlex.quote(str(token.path.absolute()))
         file, environ = f" --token-file {path}", f"COTSWOLD_CLUSTER_TOKEN_FILE={path} "
     return (
-        f"look at the cluster: cotswold cluster status --controllers {places}{file}; train on it, by a "
+        f"inspect the cluster: cotswold cluster status --controllers {places}{file}; train on it with a "
         f"recipe of strategy downpour: {environ}cotswold train RECIPE --set {setting}"
     )
 
 
 def _drained(found: Drained, *, has_disks: bool) -> str:
-    """What is left on a host that ends."""
+    """Describe the data left on a host that ends."""
     if not found.is_more:
-        return "nothing is left here"
-    kept = "what servers have is written to their disks" if has_disks else "it ends with these servers"
+        return "all data were handed over"
+    kept = "the servers' state is on their disks" if has_disks else "their state is lost"
     if found.unknown:
         whose = ", ".join(found.unknown)
-        return f"no controller has said what others took over of {whose}, so some may be left; {kept}"
+        return f"no controller confirmed the handover of {whose}, so it may be incomplete; {kept}"
     were = "was" if found.left == 1 else "were"
-    return f"{counted(found.left, 'copy')} {were} not taken over by others; {kept}"
+    return f"{counted(found.left, 'copy')} {were} not handed over; {kept}"

@@ -1,6 +1,6 @@
-"""Batches of data servers for anybody's own loop: `connect_data`, which is `cotswold.data.connect` as well.
+"""Client of data servers for user-defined training loops: `connect_data`, also `cotswold.data.connect`.
 
-Knows: what may be asked for. Does not know: messages, who makes batches. Torch is loaded by whoever connects.
+Knows: the arguments. Does not know: messages, the making of batches. Torch is imported on connecting.
 """
 
 from __future__ import annotations
@@ -33,22 +33,42 @@ def connect_data(
     ports: tuple[int, int] | None = None,
     wait_seconds: float = 30.0,
 ) -> ServedDataset:
-    """Batches ``(x, y)`` of the data servers at ``address`` (``HOST:PORT``), for a plain loop or a
-    ``DataLoader(dataset, batch_size=None)``.
+    """Connect to data servers, for batches ``(x, y)`` in a plain loop or a DataLoader with
+    ``batch_size=None``.
 
-    A pass is an epoch, the next one each time, in an order of this loop's own, whoever else reads there:
-    that of ``StoreDataset(batch_size=..., seed=..., rank=..., world_size=...)``. All loops that draw the same
-    ``stream``, a name, share each epoch instead: no sample is handed out twice, and none is lost but those
-    that a loop had when it died, and those that an early end leaves out; both are counted. With
-    ``at_least_once`` what a dead loop was working at is handed out again, and an epoch is over only once
-    every loop has come back for more: two such loops of one thread would wait for each other. Loops share
-    ``split``, ``seed`` and ``shuffle``, too.
+    A pass is an epoch; each pass is the next one. Without ``stream``, this loop has its own order,
+    independent of other loops: that of ``StoreDataset(batch_size=..., seed=..., rank=..., world_size=...)``.
 
-    ``token`` is the pool's secret, or a path to the file that holds it; the variable COTSWOLD_TOKEN by
-    default. ``encrypt`` as the pool has it. ``ports``: the first and the last port at which the pool and its
-    servers reach this process; any by default. ``wait_seconds``: for so long a loop waits where no server
-    answers, or, in a stream, the pool; then MachineError. Raises UserError for no such address, token or
-    batch.
+    Loops with the same ``stream`` share each epoch: each sample goes to one of them. Samples are lost only if
+    a
+    loop dies while it has them or an epoch ends early; both are counted. With ``at_least_once``, the samples
+    of
+    a dead loop are handed out again, and an epoch ends only after every loop has asked for more. Two such
+    loops in one thread would therefore deadlock.
+
+    Args:
+        address: ``HOST:PORT`` of the pool of data servers.
+        token: The pool's secret, or the path of a file with it. [variable COTSWOLD_TOKEN]
+        batch_size: Samples in a batch.
+        split: Name of the split; the same in all loops of a stream.
+        stream: Name of the stream of loops that share each epoch. [none]
+        at_least_once: Hand out the samples of a dead loop again; only with ``stream``.
+        seed: Seed of shuffling and augmentation; the same in all loops of a stream.
+        shuffle: Shuffle each epoch; the same in all loops of a stream.
+        rank: Number of this process, for parts of each epoch without ``stream``.
+        world_size: Number of processes.
+        encrypt: Encrypt messages between hosts; must be the same as in the pool.
+        ports: First and last port at which the pool and its servers reach this process. [any]
+        wait_seconds: Timeout for an answer of any server (in a stream: of the pool), after which a loop
+            raises
+            MachineError.
+
+    Returns:
+        A dataset of batches: ``x`` float32 (sample, channel, y, x), ``y`` int64 (sample,) or float32
+        (sample, target).
+
+    Raises:
+        UserError: if an argument is invalid.
     """
     from cotswold.api.servers.served_dataset import ServedDataset
     from cotswold.data.service.store import View
@@ -61,20 +81,22 @@ def connect_data(
     check_text("split", split)
     check_text("stream", stream)
     if batch_size < 1:
-        raise UserError(f"a batch of {batch_size} samples is none; give 1 or more")
+        raise UserError(f"batch_size must be at least 1, got {batch_size}")
     if not 0 <= rank < world_size:
-        raise UserError(f"rank {rank} of {world_size} is none; give 0 <= rank < world_size")
+        raise UserError(f"rank must satisfy 0 <= rank < world_size, got rank {rank} of {world_size}")
     if stream is not None and world_size > 1:
         raise UserError(
-            "whoever shares a stream has no rank: each loop draws what is next; give no stream for parts "
-            "of each epoch that ranks have"
+            "loops of a stream have no ranks, because each draws the next samples; omit stream to give "
+            "each rank a part of each epoch"
         )
     if stream is None and at_least_once:
-        raise UserError("an order of its own delivers what its loop asks for; at_least_once is of a stream")
+        raise UserError(
+            "at_least_once needs a stream; without one, each loop receives every sample it asks for"
+        )
     if not wait_seconds > 0:
-        raise UserError(f"a wait of {wait_seconds} s is none; give more than 0")
+        raise UserError(f"wait_seconds must be above 0, got {wait_seconds}")
     if stream == "":
-        raise UserError("a stream without a name; give one, or None for an order of this loop's own")
+        raise UserError("stream must not be empty; give a name, or None for an order of this loop alone")
     between = ports_between(ports)
     place = (*split_address(address), secret_of(token), encrypt, between, wait_seconds)
     drawn = None if stream is None else (stream, at_least_once)

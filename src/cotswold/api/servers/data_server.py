@@ -1,6 +1,6 @@
-"""Data servers for runs and for anybody's own loops, from Python: `serve_data`.
+"""Data servers for runs and user-defined training loops, from Python: `serve_data`.
 
-Knows: stores, recipes, a thread that serves, how fast it goes. Does not know: commands, messages, who trains.
+Knows: stores, recipes, a serving thread, rates. Does not know: commands, messages, trainers.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ if TYPE_CHECKING:
 OnEvent = Callable[[str, Mapping[str, object]], None]
 _LISTEN = "127.0.0.1:0"
 _CACHE = "1 GB"
-"""Where no recipe says it."""
+"""Cache size without a recipe."""
 _PROCEED_SECONDS = 0.1
 _RATE_SECONDS = 5.0
-"""Over which samples a second are counted."""
+"""Seconds over which samples per second are averaged."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """What servers have done so far, those that are gone included."""
+    """Totals of the servers' work, including ended servers."""
 
     samples: int
     batches: int
     sent_bytes: int
-    """Of these batches."""
+    """Bytes of these batches."""
     seconds: float
-    """In which their threads made them."""
+    """Seconds in which the servers' threads made them."""
     hits: int
     misses: int
 
     @classmethod
     def by(cls, lines: Iterable[ServerLine]) -> Made:
-        """The sums."""
+        """Sum the reports of servers."""
         each = [
             (one.supplied, one.batches, one.sent_bytes, one.seconds, one.hits, one.misses) for one in lines
         ]
@@ -62,39 +62,39 @@ class Made:
 
 @dataclass(frozen=True)
 class ServedDataStatus:
-    """Where things are."""
+    """Status of data servers."""
 
     trainers: tuple[TrainerLine, ...]
-    """Who takes batches; none where servers are lent, for the pool's head alone knows."""
+    """Connected trainers; empty if the servers joined another pool, whose head alone knows them."""
     servers: tuple[ServerLine, ...]
-    """The data servers that are there; those that other machines lend have no ``pid``."""
+    """Running data servers; those of other machines have no ``pid``."""
     made: Made
     samples_per_second: float
-    """Over the last seconds."""
+    """Mean over the last seconds."""
     ended: Mapping[str, str]
-    """Servers of this machine that ended, and why."""
+    """Servers of this machine that ended, with the reasons."""
     replaced: int
-    """Servers that were started in the place of those."""
+    """Number of servers started as replacements."""
     refused: Mapping[str, int]
-    """Callers without the token (`strangers`) and bytes that are no message, by reason."""
+    """Clients without the token (`strangers`) and malformed messages, by reason."""
     drawn: tuple[Drawn, ...]
-    """The account of each epoch that loops share."""
+    """Statistics of each shared epoch."""
     streams: tuple[StreamTotals, ...]
-    """The sums over all epochs of each stream."""
+    """Totals over all epochs of each stream."""
 
     @property
     def samples(self) -> int:
-        """Made so far, also by servers that are gone."""
+        """Samples made so far, including those of ended servers."""
         return self.made.samples
 
     @property
     def waiting(self) -> int:
-        """Batches that were asked for, and wait until somebody begins with them."""
+        """Requested batches that no server has started."""
         return sum(each.waiting for each in self.servers)
 
     @property
     def hit_rate(self) -> float | None:
-        """The part of the samples that were found in memory; None where none was wanted yet."""
+        """Fraction of samples found in the caches; None before the first request."""
         hits = sum(each.hits for each in self.servers)
         wanted = hits + sum(each.misses for each in self.servers)
         return hits / wanted if wanted else None
@@ -117,23 +117,43 @@ def serve_data(
     progress: bool | None = None,
     on_event: OnEvent = lambda kind, more: None,
 ) -> ServedData:
-    """Serve batches of a store's samples to runs whose recipe says ``[data] servers = "HOST:PORT"``, and to
-    loops that `cotswold.data.connect` connects; use it in a ``with`` statement.
+    """Serve batches of a store's samples to runs and loops.
 
-    ``source`` is a store, its folder, or a recipe (with ``overrides``), whose samples are prepared under
-    ``stores`` unless they have been, and which says how training samples are varied. ``servers`` processes,
-    each with so many ``threads``, read and vary samples; each keeps shards of at most ``cache`` in memory
-    (the recipe's ``data.cache``, or 1 GB). ``listen`` is an address of this machine at which trainers reach
-    it, port 0 for any (127.0.0.1:0); ``token`` a secret, or a file for it; without, COTSWOLD_TOKEN or a new
-    one. ``ports``: the first and the last of those of the servers. ``metrics``: a port of 127.0.0.1, or
-    another ``ADDRESS:PORT``, at which Prometheus reads what servers do (`ServedData.metrics_url`).
+    Runs connect by ``[data] servers = "HOST:PORT"`` in their recipe, loops by `cotswold.data.connect`. Use
+    the
+    result in a ``with`` statement.
 
-    With ``join`` (``HOST:PORT``) the servers are lent to the pool that serves there already, of the same
-    samples: trainers connect there, and it is over when that pool ends.
+    With ``join``, the servers join an existing pool with the same samples. Trainers connect to that pool, and
+    the
+    service ends with it.
 
-    Raises UserError for what cannot be, another token or other samples than the pool's, StoreError,
-    SourceError and RecipeError for samples that are not there, MachineError where processes cannot be
-    started, the port is taken, or nobody serves at ``join``.
+    Args:
+        source: A store, its folder, or a recipe, which is prepared if necessary and determines the
+            augmentation.
+        overrides: Changed fields of the recipe.
+        servers: Number of server processes.
+        threads: Threads of each process.
+        listen: Address of this machine at which trainers reach the pool; port 0 selects a free one
+            [127.0.0.1:0].
+        cache: Maximum size of shards in memory, per server. [the recipe's ``data.cache``, or 1 GB]
+        token: A secret, or the path of a file for it. [COTSWOLD_TOKEN, else a new secret]
+        join: ``HOST:PORT`` of an existing pool. [none]
+        ports: First and last port of the servers. [any]
+        encrypt: Encrypt messages between hosts.
+        metrics: Port of 127.0.0.1, or ``ADDRESS:PORT``, with metrics for Prometheus. [none]
+        stores: Folder of prepared stores.
+        progress: Show progress. [if on a terminal or in a notebook]
+        on_event: Called with the kind and fields of each event.
+
+    Returns:
+        The running service.
+
+    Raises:
+        UserError: if an argument is invalid, or the pool has another token or other samples.
+        StoreError: if the store is missing or damaged.
+        SourceError: if the recipe's source cannot be read.
+        RecipeError: if the recipe is invalid.
+        MachineError: if processes cannot be started, the port is in use, or no pool answers at ``join``.
     """
     from cotswold.dataservice.runtime.pool import PoolSettings
     from cotswold.recipe.schema.cluster import metrics_place
@@ -144,7 +164,9 @@ def serve_data(
     except ValueError as error:
         raise UserError(f"metrics: {error}") from error
     if join is not None and listen is not None:
-        raise UserError("trainers reach lent servers by the pool that they join; give listen or join")
+        raise UserError(
+            "listen and join exclude each other: trainers connect to the joined pool; give one of them"
+        )
     if join is not None:
         settings = PoolSettings(servers=servers, threads=threads, ports=ports, encrypt=encrypt)
         head = split_address(join)
@@ -159,7 +181,9 @@ def serve_data(
         )
     host, port = split_address(listen or _LISTEN)
     if host in ("0.0.0.0", "::", "*"):
-        raise UserError(f"listen={listen!r}: write one address of this machine, at which trainers reach it")
+        raise UserError(
+            f"listen={listen!r}: give a single address of this machine at which trainers reach it"
+        )
     settings = PoolSettings(
         servers=servers, threads=threads, host=own_address_of(host), port=port, ports=ports, encrypt=encrypt
     )
@@ -169,16 +193,16 @@ def serve_data(
 
 @dataclass(frozen=True)
 class _Supply:
-    """What is served."""
+    """The served samples."""
 
     store: Store
     varying: str | None
-    """How samples are varied; None where nobody has said it."""
+    """The augmentation; None if unspecified."""
     cache_bytes: int
 
     @property
     def arguments(self) -> dict[str, object]:
-        """For the work of a data server."""
+        """Arguments of the work of a data server."""
         return {
             "store": str(self.store.path.absolute()),
             "cache_bytes": self.cache_bytes,
@@ -186,25 +210,28 @@ class _Supply:
         }
 
     def arguments_for(self, terms: str) -> dict[str, object]:
-        """The same for the pool that serves ``terms``, by whose transforms a bare store is varied; raises
-        UserError where they are not those of this recipe."""
+        """Return the arguments for an existing pool that serves ``terms``, whose augmentation a bare store
+        uses.
+
+        Raises UserError if the augmentation differs from that of this recipe.
+        """
         from cotswold.data.service.store import Terms, View
 
         theirs = Terms.parsed(terms).varying
         if self.varying is None and theirs and View("train", varying=theirs).names_own:
             raise UserError(
-                "the pool varies samples by a function of somebody's own; give the recipe that names it "
+                "the pool augments samples with a user-defined function; give the recipe that names it "
                 "instead of the store"
             )
         if self.varying not in (None, theirs):
             raise UserError(
-                "the pool varies samples by other transforms than this recipe; give the pool's recipe"
+                "the pool has other augmentation transforms than this recipe; give the pool's recipe"
             )
         return {**self.arguments, "varying": theirs}
 
 
 class ServedData(InThread):
-    """Samples that are served by a thread and processes of its own."""
+    """Samples served by a thread and its processes."""
 
     def __init__(
         self,
@@ -215,8 +242,10 @@ class ServedData(InThread):
         scraped: tuple[str, int] | None = None,
         head: tuple[str, int] | None = None,
     ) -> None:
-        """``scraped``: host and port at which Prometheus reads; ``head``: those of the pool to which servers
-        are lent, None for a pool of its own."""
+        """Start serving.
+
+        ``scraped`` is the host and port for Prometheus; ``head`` is the pool to join, None for a new pool.
+        """
         self._head, self._scraped, self._metrics_url = head, scraped, ""
         self._settings, self._supply, self._token, self._on_event = settings, supply, token, on_event
         self._address = ""
@@ -231,7 +260,7 @@ class ServedData(InThread):
 
     @property
     def metrics_url(self) -> str:
-        """Where Prometheus reads metrics; empty where that was not asked for."""
+        """URL of the metrics for Prometheus; empty without metrics."""
         return self._metrics_url
 
     @property
@@ -241,14 +270,14 @@ class ServedData(InThread):
 
     @property
     def store(self) -> Store:
-        """Whose samples are served."""
+        """The served store."""
         return self._supply.store
 
     @property
     def status(self) -> ServedDataStatus:
-        """Where things were some moments ago; raises MachineError where every server is dead."""
+        """The status of the last fraction of a second. Raises MachineError if all servers are lost."""
         self._raise_error()
-        assert self._status is not None, "it is taken before anybody is told"
+        assert self._status is not None, "set before the service is ready"
         return self._status
 
     # --- the thread that serves ---
@@ -294,7 +323,7 @@ class ServedData(InThread):
                 self._proceed(pool, lambda: False)
 
     def _families(self) -> Iterable[Family]:
-        """What Prometheus reads."""
+        """Return the metrics for Prometheus."""
         from cotswold.run.prometheus.data_server import families
 
         status = self._status
@@ -310,15 +339,15 @@ class ServedData(InThread):
 
 
 class _Rate:
-    """What servers have made, those that are gone included, and how fast."""
+    """Totals and rates of the servers' work, including ended servers."""
 
     def __init__(self) -> None:
         self._made: dict[str, ServerLine] = {}
-        """What each server has said last."""
+        """The last report of each server."""
         self._marks: list[tuple[float, int]] = []
 
     def of(self, status: PoolStatus) -> ServedDataStatus:
-        """The status, with it."""
+        """Return the status, including totals and rate."""
         self._made.update({each.name: each for each in status.servers})
         made = Made.by(self._made.values())
         now, samples = time.monotonic(), made.samples
@@ -344,7 +373,7 @@ def _supply_of(
     cache: str | None,
     progress: bool | None,
 ) -> _Supply:
-    """What a store, or a recipe, gives to serve; samples are prepared where they are not yet."""
+    """Return the samples of a store or recipe, preparing them if necessary."""
     from cotswold import recipe as recipes
     from cotswold.data import Store
     from cotswold.data.service.store import said
@@ -355,10 +384,10 @@ def _supply_of(
     changed = override_list(overrides)
     if isinstance(source, Store) or (isinstance(source, str | Path) and is_store(source)):
         if changed:
-            raise UserError("a store has no fields to override; give the recipe instead")
+            raise UserError("overrides apply to a recipe, not to a store; give the recipe instead")
         return _Supply(source if isinstance(source, Store) else Store(str(source)), None, bytes_of(cache))
     if isinstance(source, str | Path) and expanded(source).is_dir():
-        raise UserError(f"{source} holds no store; name a folder that cotswold prepare wrote, or a recipe")
+        raise UserError(f"{source} contains no store; give a folder written by cotswold prepare, or a recipe")
     display = display_for(progress)
     with recipe_name(source) as name:
         assert name is not None, "there is a recipe"
@@ -371,7 +400,7 @@ def _supply_of(
 
 
 def bytes_of(cache: str | None) -> int:
-    """The bound of a cache; raises UserError for a text that says none."""
+    """Parse the size of a cache. Raises UserError for invalid text."""
     from cotswold.recipe.schema.fields import byte_count
 
     try:

@@ -1,8 +1,8 @@
-"""Parameter servers from anybody's own loop: `connect`, which is `cotswold.connect` as well.
+"""Client of parameter servers for user-defined training loops: `connect`, also `cotswold.connect`.
 
-Knows: modules, which of their numbers are pulled and pushed. Does not know: messages, who serves.
+Knows: modules, which parameters are pulled and pushed. Does not know: messages, servers.
 
-`cotswold.server` itself is pure and imports nothing from above; it hands this name on without importing it
+`cotswold.server` is pure and imports nothing from higher layers; it exports this name lazily
 (`server/__init__.py`).
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("cotswold")
 _SAMPLES_MOST = 1 << 32
-"""Of a push, so that the account of any number of pushes stays within 64 bits."""
+"""Maximum samples of a push, so that the total of any number of pushes fits into 64 bits."""
 
 
 def connect(
@@ -37,13 +37,20 @@ def connect(
     encrypt: bool = True,
     ports: tuple[int, int] | None = None,
 ) -> Connection:
-    """A connection to the parameter servers at ``address`` (``HOST:PORT``), which `cotswold.serve` or
-    `cotswold serve` has started.
+    """Connect to the parameter servers at ``address``, started by `cotswold.serve` or `cotswold serve`.
 
-    ``token`` is their secret, or a path to the file that holds it; the variable COTSWOLD_TOKEN by default.
-    Between hosts everything is encrypted, unless ``encrypt`` is false here and with the servers. ``ports``:
-    the first and the last port at which the servers reach this process; any by default. Raises UserError for
-    no such address or token, MachineError where nobody answers.
+    Args:
+        address: ``HOST:PORT`` of the servers.
+        token: The servers' secret, or the path of a file with it. [variable COTSWOLD_TOKEN]
+        encrypt: Encrypt messages between hosts; must be the same as on the servers.
+        ports: First and last port at which the servers reach this process. [any]
+
+    Returns:
+        A connection, to be used in a ``with`` statement or closed.
+
+    Raises:
+        UserError: if the address or token is invalid.
+        MachineError: if no server answers.
     """
     from cotswold.replicas.client import Client
 
@@ -54,28 +61,36 @@ def connect(
 
 
 class Connection:
-    """A session with parameter servers; use in a ``with`` statement, or `close`.
+    """A session with parameter servers; use it in a ``with`` statement, or call `close`.
 
-    It belongs to this process and one thread of it; others connect for themselves, and so do forks of this
-    process. A process that was killed connects again as somebody new: what the old one had pushed counts,
-    each push once. A connection that nobody refers to any more ends soon, with its thread and descriptors.
+    A connection belongs to one thread of this process; other threads and forked processes open their own. If
+    a
+    process is killed, its replacement connects as a new client. Each push of the old client is applied
+    exactly
+    once. An unreferenced connection is closed soon, with its thread and descriptors.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
         weakref.finalize(self, client.abandon).atexit = False
         self.dropped = 0
-        """Pushes that were dropped, whose work is lost (`Pushed.dropped`)."""
+        """Number of pushes whose work was lost (`Pushed.dropped`)."""
         self.dropped_samples = 0
-        """From how many samples these were computed, as ``push`` was told."""
+        """Number of samples in these pushes, as passed to ``push``."""
         self._base: Tensor | None = None
-        """The parameters from which the next delta is counted."""
+        """Parameters relative to which the next delta is computed."""
 
     def pull(self, module: nn.Module) -> None:
-        """Put the newest parameters into the module, whatever was there.
+        """Copy the newest parameters into the module, overwriting its own.
 
-        Parameters alone travel: buffers, such as the means of batch-norm, stay the module's own. Raises
-        UserError for a module of other parameters, MachineError where the servers are lost.
+        Buffers, such as the means of batch-norm, are not transferred and stay unchanged.
+
+        Args:
+            module: A module with the parameters that are served.
+
+        Raises:
+            UserError: if the module has other parameters.
+            MachineError: if the servers are lost.
         """
         import torch
 
@@ -89,20 +104,29 @@ class Connection:
         self._base = self._flat([each.detach() for each in module.parameters()]) if self._has_deltas else None
 
     def push(self, module: nn.Module, samples: int = 0) -> Pushed:
-        """Push what the module has learnt since the last pull; returns once every server has it.
+        """Push the result of the module's computation since the last pull; return when every server has it.
 
-        With rule ``deltas`` that is by how much the parameters have changed since the last pull or push; with
-        the other rules it is the gradient in ``.grad``, of which a parameter without any has zeros. A sparse
-        gradient is pushed as the dense one that it stands for.
-        ``samples``: from how many it was computed, for the servers' account.
+        With rule ``deltas`` this is the change of the parameters since the last pull or push. With the other
+        rules it is the gradient in ``.grad``, zeros for a parameter without one. Sparse gradients are
+        converted
+        to dense ones.
 
-        What is returned says whether the push was ``dropped``, and ``why``: then what it held is lost, a
-        delta as well as a gradient, and nobody computes it again; `dropped` counts these, and the logger
-        ``cotswold`` warns of the first. After one that was too stale `pull` before the next push.
+        The result has a flag ``dropped`` and a reason ``why``. A dropped push is lost and not recomputed; it
+        is
+        counted in `dropped`, and the logger ``cotswold`` warns of the first. After a push was dropped as too
+        stale, call `pull` before the next one.
 
-        Raises PushRefusedError where a server refuses it, or that pull is missing, UserError where there is
-        nothing to push, or a number is not finite (then nothing is sent), MachineError where the servers are
-        lost.
+        Args:
+            module: A module with the parameters that are served.
+            samples: Number of samples from which the push was computed, for the servers' statistics.
+
+        Returns:
+            The servers' answer.
+
+        Raises:
+            PushRefusedError: if a server rejects the push or requires a pull.
+            UserError: if there is no gradient, or a number is infinite or NaN; nothing is sent.
+            MachineError: if the servers are lost.
         """
         import torch
 
@@ -110,10 +134,10 @@ class Connection:
         samples = whole("samples", samples)
         if not 0 <= samples <= _SAMPLES_MOST:
             raise UserError(
-                f"samples={samples}; it is how many a push was computed from, 0 to {_SAMPLES_MOST}"
+                f"samples={samples}; the number of samples of a push must be in 0..{_SAMPLES_MOST}"
             )
         if not self._client.has_pulled:
-            raise UserError("nothing was pulled yet; pull(module), compute, then push(module)")
+            raise UserError("no parameters were pulled yet; pull(module), compute, then push(module)")
         if self._has_deltas:
             assert self._base is not None, "it was pulled"
             now = self._flat([each.detach() for each in module.parameters()])
@@ -133,7 +157,7 @@ class Connection:
         return pushed
 
     def close(self) -> None:
-        """Leave the servers."""
+        """Disconnect from the servers."""
         self._client.close()
 
     def __enter__(self) -> Self:
@@ -147,8 +171,8 @@ class Connection:
     def _count_dropped(self, pushed: Pushed, samples: int) -> None:
         if not self.dropped:
             LOG.warning(
-                "push %d was dropped (%s), and what it held is lost; pull more often, or let servers take "
-                "staler ones; any more are counted in `dropped` of the connection, and not told",
+                "push %d was dropped (%s) and its work is lost; pull more often, or let servers accept "
+                "staler pushes; further ones are counted in `dropped` of the connection without a warning",
                 pushed.number,
                 pushed.why,
             )
@@ -160,7 +184,7 @@ class Connection:
         return self._client.terms.kind == "delta"
 
     def _flat(self, tensors: list[Tensor]) -> Tensor:
-        """One vector on the CPU, of the servers' type."""
+        """Return one vector on the CPU, of the servers' dtype."""
         import torch
 
         dtype = getattr(torch, self._client.terms.dtype)
@@ -175,12 +199,12 @@ class Connection:
         for mine, theirs in zip(own, served, strict=False):
             if mine != theirs:
                 raise UserError(
-                    f"the module's parameter {mine[0]} of {mine[1]} x {mine[2]} is not what is served there, "
-                    f"{theirs[0]} of {theirs[1]} x {theirs[2]}; make the same module as the servers have"
+                    f"the module's parameter {mine[0]} of {mine[1]} x {mine[2]} differs from the servers' "
+                    f"{theirs[0]} of {theirs[1]} x {theirs[2]}; use the same module as the servers"
                 )
         raise UserError(
-            f"the module has {len(own)} parameters, and {len(served)} are served; make the same module as "
-            "the servers have"
+            f"the module has {len(own)} parameters, but the servers have {len(served)}; use the same module "
+            "as the servers"
         )
 
     def _check_finite(self, module: nn.Module, found: Tensor) -> None:
@@ -190,14 +214,12 @@ class Connection:
         for name, parameter in module.named_parameters():
             stop = start + parameter.numel()
             if not bool(found[start:stop].isfinite().all()):
-                raise UserError(
-                    f"what would be pushed of {name} has numbers that are not finite; nothing was sent"
-                )
+                raise UserError(f"the push of {name} contains infinite or NaN numbers; nothing was sent")
             start = stop
 
 
 def check_parameters(module: object) -> None:
-    """Raise UserError for a parameter whose numbers cannot be pulled and pushed as real numbers."""
+    """Raise UserError for a parameter that is not a tensor of real numbers in this process."""
     import torch
 
     if not isinstance(module, torch.nn.Module):
@@ -215,13 +237,13 @@ def check_parameters(module: object) -> None:
         if not each.is_floating_point():
             kind = str(each.dtype).removeprefix("torch.")
             raise UserError(
-                f"the parameter {name} is {kind}, and servers hold real numbers; make it a floating-point "
+                f"the parameter {name} is {kind}, but servers store real numbers; make it a floating-point "
                 "parameter, two for a complex one, or a buffer"
             )
 
 
 def layout_of(module: nn.Module) -> tuple[tuple[str, int, int], ...]:
-    """Name, rows and numbers a row of each parameter, in order; those that do not learn as well."""
+    """Return name, rows and columns of each parameter, in order, including frozen ones."""
     from cotswold.shards.runtime.work import Slot
 
     slots = [Slot.of_shape(name, tuple(each.shape)) for name, each in module.named_parameters()]
@@ -229,22 +251,22 @@ def layout_of(module: nn.Module) -> tuple[tuple[str, int, int], ...]:
 
 
 def split_address(address: object) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``; raises UserError for anything else.
+    """Split ``HOST:PORT`` into host and port. Raises UserError for anything else.
 
     >>> split_address("10.0.0.1:7000")
     ('10.0.0.1', 7000)
     """
     if not isinstance(address, str):
-        raise UserError(f"the address is a {type(address).__name__}; give a str, HOST:PORT")
+        raise UserError(f"the address must be a str, HOST:PORT, not a {type(address).__name__}")
     host, colon, port = address.rpartition(":")
     is_port = port.isdecimal() and len(port) <= 5 and int(port) < 1 << 16
     if not (colon and host.isprintable() and host.strip() and is_port):
-        raise UserError(f"{address!r:.80} is no address; write HOST:PORT")
+        raise UserError(f"{address!r:.80} is not an address; write HOST:PORT")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def ports_between(ports: object) -> tuple[int, ...]:
-    """The ports from the first to the last, none for None; raises UserError for anything else.
+    """Return all ports from the first to the last; empty for None. Raises UserError for anything else.
 
     >>> ports_between((7000, 7002))
     (7000, 7001, 7002)
@@ -255,31 +277,34 @@ def ports_between(ports: object) -> tuple[int, ...]:
         raise UserError(f"ports={ports!r:.60}; give the first and the last port, such as (7000, 7010)")
     first, last = (whole("a port", each) for each in ports)
     if not 0 < first <= last < 1 << 16:
-        raise UserError(f"ports {first} to {last}: they lie between 1 and 65535")
+        raise UserError(f"ports {first} to {last} are not an ascending range within 1..65535")
     return tuple(range(first, last + 1))
 
 
 def secret_of(token: object) -> Token:
-    """The secret that is meant; raises UserError where there is none, or the file may be read by others."""
+    """Return the secret in ``token``.
+
+    Raises UserError if it is missing, or if its file is readable by others.
+    """
     from cotswold.host import Token, token_in, token_of
 
     if isinstance(token, Token):
         return token
     if isinstance(token, Path):
         if not token.exists():
-            raise UserError(f"the file with the token, {token}, is not there; copy it from where servers run")
+            raise UserError(f"the token file {token} does not exist; copy it from a host of the servers")
         return token_in(token)
     if token is not None:
         if not isinstance(token, str):
             raise UserError(
-                f"the token is a {type(token).__name__}; give a str, or the pathlib.Path of a file with it"
+                f"the token must be a str or the pathlib.Path of its file, not a {type(token).__name__}"
             )
         try:
             return Token(token.strip())
         except UserError as error:
             raise UserError(
-                f"the token that was given has {len(token.strip())} characters, not 32 or more, or others "
-                "than a token's; a file that holds it is given as a pathlib.Path"
+                f"the token has {len(token.strip())} characters; it must have at least 32, all valid for a "
+                "token; give the file of a token as a pathlib.Path"
             ) from error
     found = token_of(os.environ)
     if found is None:

@@ -1,7 +1,7 @@
-"""Parameter servers for anybody's own loops, from Python: `serve`.
+"""Parameter servers for user-defined training loops, from Python: `serve`.
 
-Knows: a thread that serves, checkpoints of what is served. Does not know: commands, messages, what clients
-compute.
+Knows: a serving thread, checkpoints of served parameters. Does not know: commands, messages, clients'
+computations.
 """
 
 from __future__ import annotations
@@ -33,24 +33,26 @@ _PROCEED_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class ServedStatus:
-    """Where things are."""
+    """Status of parameter servers."""
 
     clients: tuple[str, ...]
-    """Who is connected, by name."""
+    """Names of connected clients."""
     pushes: int
-    """Applied since this folder was begun."""
+    """Pushes applied since the start of this folder."""
     pushes_per_second: float
-    """Over the last seconds."""
+    """Mean over the last seconds."""
     samples: int
-    """Counted: clients said that pushes which all servers have were computed from so many, as servers
-    said when they were asked last, some times a second: this may lag behind `pushes`."""
+    """Samples of pushes that all servers have, as reported by clients.
+
+    The number is updated a few times per second and may lag behind `pushes`.
+    """
     torn: int
-    """Of pushes that some servers have, and others do not."""
+    """Samples of pushes that only some servers have."""
     staleness: float
-    """Mean over updates: how many of others came between a pull and its push."""
+    """Mean staleness of updates: other updates between a pull and its push."""
     staleness_most: int
     refused: Mapping[str, int]
-    """Pushes, callers without the token (`strangers`) and bytes that are no message, by reason."""
+    """Rejected pushes, clients without the token (`strangers`) and malformed messages, by reason."""
 
 
 def serve(
@@ -72,16 +74,37 @@ def serve(
     shard_bytes: int = 1 << 20,
     on_event: OnEvent = lambda kind, more: None,
 ) -> Served:
-    """Serve the parameters of a module to loops that `cotswold.connect` connects; use it in a ``with``
-    statement, at whose end the module has what was learnt.
+    """Serve the parameters of a module to loops that use `cotswold.connect`.
 
-    ``servers`` processes keep the parameters and do with each push what ``rule`` says: steps along gradients
-    (``sgd``, ``momentum``, ``adagrad``) at this ``rate``, or the sum of ``deltas``. ``listen`` is an address
-    of this machine at which clients reach it, port 0 for any; ``token`` a secret, or a file for it; without,
-    COTSWOLD_TOKEN or a new one. Checkpoints go to ``save``, every so many minutes and at the end, and
-    ``resume`` goes on from the newest there. A push with more than ``staleness`` pushes between its pull and
-    itself is dropped, or scaled down (``stale``). ``ports``: the first and the last of those of the servers.
-    Raises UserError for what cannot be, MachineError where processes cannot be started.
+    Use the result in a ``with`` statement; at its end the module contains the trained parameters.
+
+    Args:
+        model: The module, with parameters of one floating-point dtype.
+        servers: Number of server processes.
+        rule: Update rule: steps along gradients (``"sgd"``, ``"momentum"``, ``"adagrad"``), or the sum of
+            ``"deltas"``.
+        rate: Learning rate of the gradient rules.
+        momentum: Momentum of rule ``"momentum"``.
+        listen: Address of this machine at which clients reach the servers; port 0 selects a free one.
+        token: A secret, or the path of a file for it. [COTSWOLD_TOKEN, else a new secret]
+        save: Folder for checkpoints. [none]
+        resume: Resume from the newest checkpoint in ``save``.
+        checkpoint_minutes: Minutes between checkpoints; one more is written at the end.
+        staleness: Maximum number of pushes between a pull and its push. [no limit]
+        stale: "drop" drops pushes beyond ``staleness``; "scale" scales them down.
+        ports: First and last port of the servers. [any]
+        encrypt: Encrypt messages between hosts.
+        shard_bytes: Maximum size of a shard, bytes.
+        on_event: Called with the kind and fields of each event.
+
+    Returns:
+        The running service.
+
+    Raises:
+        UserError: if an argument is invalid.
+        RunError: if ``save`` has checkpoints without ``resume``, or none with ``resume``.
+        CheckpointError: if the checkpoint is damaged or of another module.
+        MachineError: if processes cannot be started.
     """
     from cotswold.api.servers.parameter_server_checkpoint import Saved
     from cotswold.replicas.service import ServingSettings
@@ -89,7 +112,7 @@ def serve(
 
     host, port = split_address(listen)
     if host in ("0.0.0.0", "::", "*"):
-        raise UserError(f"listen={listen!r}: write one address of this machine, at which clients reach it")
+        raise UserError(f"listen={listen!r}: give a single address of this machine at which clients reach it")
     chosen = rule_of(rule, momentum)
     settings = ServingSettings(
         own_address_of(host),
@@ -108,8 +131,10 @@ def serve(
 
 
 class Served(InThread):
-    """Parameters that are served by a thread and processes of its own; at their end the last checkpoint, and
-    the module, have what was learnt."""
+    """Parameters served by a thread and its processes.
+
+    At the end, the last checkpoint and the module contain the trained parameters.
+    """
 
     def __init__(
         self,
@@ -140,14 +165,14 @@ class Served(InThread):
 
     @property
     def processes(self) -> Mapping[str, int]:
-        """The servers by name, and the numbers of their processes."""
+        """Process ids of the servers, by name."""
         return self._processes
 
     @property
     def status(self) -> ServedStatus:
-        """Where things were some moments ago; raises MachineError where a server is gone."""
+        """The status of the last fraction of a second. Raises MachineError if a server is lost."""
         self._raise_error()
-        assert self._status is not None, "it is taken before anybody is told"
+        assert self._status is not None, "set before the service is ready"
         return self._status
 
     # --- the thread that serves ---
@@ -189,14 +214,14 @@ class Served(InThread):
 
 
 class _Watch:
-    """What servers have done, and how fast."""
+    """Counts and rates of the servers."""
 
     def __init__(self, serving: Serving, before: int) -> None:
         self._serving, self._before = serving, before
         self._marks: list[tuple[float, int]] = []
 
     def look(self) -> ServedStatus:
-        """Ask the servers."""
+        """Request the status from the servers."""
         self._serving.count()
         now, status = time.monotonic(), self._serving.status()
         updates = sum(each.updates for each in status.servers)
@@ -220,7 +245,7 @@ class _Watch:
 
 
 def rule_of(name: RuleName, momentum: float) -> Rule:
-    """What servers do with pushes; raises UserError for no such."""
+    """Return the update rule ``name``. Raises UserError for an unknown rule or invalid momentum."""
     from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Sgd
 
     rules: dict[str, Callable[[], Rule]] = {
@@ -230,7 +255,7 @@ def rule_of(name: RuleName, momentum: float) -> Rule:
         "deltas": Deltas,
     }
     if name not in rules:
-        raise UserError(f"there is no rule {name!r:.40}; there are {', '.join(rules)}")
+        raise UserError(f"unknown rule {name!r:.40}; choose from {', '.join(rules)}")
     try:
         return rules[name]()
     except ValueError as error:
@@ -238,7 +263,7 @@ def rule_of(name: RuleName, momentum: float) -> Rule:
 
 
 def staleness_of(bound: int | None, policy: Literal["drop", "scale"]) -> Staleness:
-    """The bound, and what is done beyond it; raises UserError for what cannot be."""
+    """Return the bound of staleness and its policy. Raises UserError for invalid values."""
     from cotswold.paramserver.core.staleness import Staleness
 
     try:
@@ -248,7 +273,7 @@ def staleness_of(bound: int | None, policy: Literal["drop", "scale"]) -> Stalene
 
 
 def own_secret(token: str | Path | Token | None) -> Token:
-    """The secret that is given, or of the environment, or a new one; a file that is not there is made."""
+    """Return the given secret, else that of the environment, else a new one; a missing file is created."""
     from cotswold.host import Token, token_in, token_of
 
     if isinstance(token, Path):
@@ -259,7 +284,9 @@ def own_secret(token: str | Path | Token | None) -> Token:
 
 
 def made_by(factory: str) -> nn.Module:
-    """The module that the function ``package.module:function`` makes; raises UserError for anything else."""
+    """Return the module made by the function ``package.module:function``. Raises UserError for other
+    results.
+    """
     from torch import nn
 
     from cotswold.training.jobs.factories import imported
@@ -267,6 +294,6 @@ def made_by(factory: str) -> nn.Module:
     made = imported(factory)()
     if not isinstance(made, nn.Module):
         raise UserError(
-            f"{factory} makes a {type(made).__name__}; name a function that returns a torch.nn.Module"
+            f"{factory} returns a {type(made).__name__}; give a function that returns a torch.nn.Module"
         )
     return made

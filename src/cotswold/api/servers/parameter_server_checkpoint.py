@@ -1,9 +1,9 @@
-"""What is served, on the disk: checkpoints of a folder, and what a server goes on from.
+"""Checkpoints of served parameters, and the state from which a server resumes.
 
-Knows: which tensors a checkpoint of served parameters has, what it says besides. Does not know: processes,
-clients, when one is due.
+Knows: the tensors and state in a checkpoint of served parameters. Does not know: processes, clients, the
+schedule.
 
-A checkpoint has each parameter by its name, and each vector that the rule keeps as ``vector.NAME``.
+A checkpoint contains each parameter by its name, and each vector of the rule as ``vector.NAME``.
 """
 
 from __future__ import annotations
@@ -26,46 +26,45 @@ _IDENTITY = "cotswold serve"
 
 
 class Saved:
-    """Where served parameters are saved, if anywhere, and what they are when a server begins."""
+    """The folder of checkpoints of served parameters, if any, and the state at the start of a server."""
 
     def __init__(self, folder: Path | None, model: nn.Module, rule: Rule) -> None:
         self._folder, self._rule = folder, rule
         self._names = [name for name, _ in model.named_parameters()]
         self._shapes = [tuple(each.shape) for each in model.parameters()]
         self.vectors: dict[str, Tensor] = {POINT: _flat(model)}
-        """By name: the parameters, and of a run that goes on what its rule keeps."""
+        """Vectors by name: the parameters, and those of the rule for a resumed server."""
         self.account = Account()
-        """Of samples, before."""
+        """Statistics of samples before this start."""
         self.pushes = 0
-        """Before."""
+        """Number of pushes before this start."""
 
     @classmethod
     def opened(cls, folder: Path | None, model: nn.Module, rule: Rule, *, resume: bool) -> Saved:
-        """The state of a folder, which goes on from its newest checkpoint with ``resume``.
+        """Open the state of a folder; with ``resume``, load its newest checkpoint.
 
-        Raises UserError for a module that cannot be served, RunError for a folder that has checkpoints and is
-        not resumed, or has none and is, CheckpointError for one that is damaged or of another module.
+        Raises UserError for a module that cannot be served. Raises RunError if the folder has checkpoints
+        without
+        ``resume``, or none with ``resume``; CheckpointError if a checkpoint is damaged or of another module.
         """
         found = cls(folder, model, rule)
         if folder is None:
             if resume:
-                raise UserError("there is nothing to go on from; give save, the folder with the checkpoints")
+                raise UserError("resume needs save, the folder with the checkpoints")
             return found
         with disk_errors(folder, RunError):
             real_folder(folder)
         checkpoints = found._checkpoints(folder)
         if resume:
             if checkpoints.latest(found._load).checkpoint is None:
-                raise RunError(f"{folder} has no checkpoint to go on from; serve without resume")
+                raise RunError(f"{folder} has no checkpoint to resume from; serve without resume")
         elif checkpoints.paths():
-            raise RunError(
-                f"{folder} has checkpoints already; resume goes on from them, or save to another folder"
-            )
+            raise RunError(f"{folder} already has checkpoints; resume from them, or save to another folder")
         return found
 
     @property
     def logs(self) -> Path | None:
-        """The folder to which server processes print; None: where this process prints."""
+        """Folder for the output of server processes; None to use that of this process."""
         if self._folder is None:
             return None
         logs = self._folder / "logs"
@@ -74,7 +73,7 @@ class Saved:
         return logs
 
     def save(self, vectors: Mapping[str, Tensor], pushes: int, account: Account) -> Path | None:
-        """Write a checkpoint, numbered by pushes; None where nothing is to be saved."""
+        """Write a checkpoint numbered by pushes; return None without a folder."""
         if self._folder is None:
             return None
         state: dict[str, object] = {
@@ -85,7 +84,7 @@ class Saved:
         return self._checkpoints(self._folder).save(pushes, self._pieces(vectors), state)
 
     def fill(self, model: nn.Module, point: Tensor) -> None:
-        """Put parameters into the module."""
+        """Copy parameters into the module."""
         with torch.no_grad():
             for parameter, part in zip(model.parameters(), self._cut(point), strict=True):
                 parameter.copy_(part)
@@ -105,12 +104,12 @@ class Saved:
         names, account = state.get("vectors"), state.get("account")
         if not isinstance(names, list) or not isinstance(account, dict):
             raise CheckpointError(
-                f"{checkpoint.path} says nothing of what was served; it is of another version"
+                f"{checkpoint.path} does not describe served parameters; it has another version"
             )
         if state.get("rule") != self._rule.name:
             raise UserError(
-                f"{checkpoint.path} was served with rule {state.get('rule')}, and this is {self._rule.name}; "
-                "go on with the same, or begin in another folder"
+                f"{checkpoint.path} has rule {state.get('rule')}, but the server has {self._rule.name}; "
+                "resume with the same rule, or start in another folder"
             )
         vectors = {POINT: torch.empty_like(self.vectors[POINT])}
         for name, part in zip(self._names, self._cut(vectors[POINT]), strict=True):
@@ -129,13 +128,13 @@ class Saved:
 
 
 def _flat(model: nn.Module) -> Tensor:
-    """A copy of the parameters in one vector on the CPU; raises UserError where they are of several types."""
+    """Return a copy of the parameters in one vector on the CPU. Raises UserError for mixed dtypes."""
     found = list(model.parameters())
     kinds = {each.dtype for each in found}
     if kinds not in ({torch.float32}, {torch.float64}):
         named = ", ".join(sorted(str(kind) for kind in kinds)) or "none"
         raise UserError(
-            f"the parameters of {type(model).__name__} are {named}; servers keep them in one vector: give "
-            "all of them as float32, or as float64 (clients may have others)"
+            f"the parameters of {type(model).__name__} are {named}; servers store them in one vector: "
+            "convert all of them to float32, or to float64 (clients may have others)"
         )
     return torch.cat([each.detach().cpu().reshape(-1) for each in found])

@@ -1,6 +1,6 @@
-"""Batches of data servers as a PyTorch data set.
+"""Batches of data servers as a PyTorch dataset.
 
-Knows: a pool's address, orders of samples, DataLoaders. Does not know: messages, who makes batches.
+Knows: a pool's address, orders of samples, DataLoaders. Does not know: messages, the making of batches.
 """
 
 from __future__ import annotations
@@ -30,21 +30,25 @@ from cotswold.host import Token
 
 LOG = logging.getLogger("cotswold")
 _WINDOW = 8
-"""Batches that are asked ahead."""
+"""Number of batches requested ahead."""
 
 
 class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
-    """Batches that data servers make; `connect_data` makes it. Use in a ``with`` statement, or `close`.
+    """Batches from data servers; made by `connect_data`. Use it in a ``with`` statement, or call `close`.
 
-    ``x``: float32 (image, channel, y, x), images last in memory; ``y``: int64 (image,), or float32
-    (image, target). Where something was dealt again, a batch of a shared epoch may be smaller.
+    ``x`` is float32 (image, channel, y, x), images last in memory; ``y`` is int64 (image,), or float32
+    (image, target). A batch of a shared epoch may be smaller if samples are handed out again.
 
-    A pass is an epoch. Where it is shared, the first is the one that is on, or the next one if that is over,
-    and each later pass is the next epoch; a loop that comes late to an epoch gets what is left of it, and is
-    warned where `set_epoch` has named one of which nothing is. In an order of its own, passes are epochs 0, 1
-    and so on, or go on from that of `set_epoch`. With workers of a DataLoader call it before each pass in any
-    case; each worker draws for itself, or has its part. One pass at a time: the next one ends that which is
-    on.
+    A pass is an epoch. For a shared stream, the first pass reads the rest of the current epoch, or the next
+    epoch
+    if the current one has finished; each later pass is the next epoch. A loop that joins an epoch late
+    receives
+    its remaining samples. If `set_epoch` names an epoch without remaining samples, a warning is logged.
+    Without a
+    stream, passes are epochs 0, 1 and so on, or continue from that of `set_epoch`.
+
+    With workers of a DataLoader, call `set_epoch` before each pass; each worker draws for itself, or has its
+    part. Only one pass can be active: a new one ends the previous one.
     """
 
     def __init__(
@@ -59,27 +63,38 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         self._place, self._view, self._part, self._drawn = place, view, part, drawn
         self._batch_size, self._shuffle = batch_size, shuffle
         self._epoch = torch.full((), -1, dtype=torch.int64)
-        self._epoch.share_memory_()  # type: ignore[no-untyped-call]  # workers that persist hear of it
+        self._epoch.share_memory_()  # type: ignore[no-untyped-call]  # persistent workers see changes
         self._client: DataClient | None = None
         self._process = 0
         self._is_closed = self._has_told = self._is_named = False
         self._next = 0
-        """The epoch of the next pass in an order of its own, unless `set_epoch` names one."""
+        """Epoch of the next pass without a stream, unless `set_epoch` names one."""
 
     def __repr__(self) -> str:
         host, port = self._place[:2]
         return f"<batches of {self._batch_size} samples of the data servers at {host}:{port}>"
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next pass be that of ``epoch``."""
+        """Set the epoch of the next pass.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        Raises:
+            UserError: if ``epoch`` is negative.
+        """
         epoch = whole("epoch", epoch)
         if epoch < 0:
-            raise UserError(f"epoch {epoch} is none; give 0 or more")
+            raise UserError(f"epoch must be at least 0, got {epoch}")
         self._epoch.fill_(epoch)
         self._is_named = True
 
     def terms(self) -> Terms:
-        """What is served. Raises MachineError where nobody serves."""
+        """Return a description of the served data.
+
+        Raises:
+            MachineError: if no data server answers.
+        """
         return self._connected().terms()
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -91,7 +106,9 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         terms = client.terms()
         name = self._view.split
         if name not in terms.splits:
-            raise UserError(f"no split {name!r} is served, but {', '.join(sorted(terms.splits))}")
+            raise UserError(
+                f"the split {name!r} is not served; choose from {', '.join(sorted(terms.splits))}"
+            )
         varying = terms.varying if name == "train" else ""
         view = View(name, self._view.seed, None, varying, terms.store)
         if self._drawn is None:
@@ -101,11 +118,11 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         return self._held_by(batches)
 
     def _held_by(self, batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
-        """The same batches: whoever takes them keeps this object, which otherwise closes its connection."""
+        """Yield the same batches while keeping a reference to this object, which prevents its closing."""
         yield from batches
 
     def close(self) -> None:
-        """Leave, for good."""
+        """Disconnect permanently."""
         self._is_closed = True
         if self._client is not None and self._process == os.getpid():
             self._client.close()
@@ -123,7 +140,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         return {**self.__dict__, "_client": None}
 
     def _connected(self) -> DataClient:
-        """The connection of this process; raises UserError once it is closed."""
+        """Return the connection of this process. Raises UserError after `close`."""
         if self._is_closed:
             raise UserError("this connection to data servers is closed; connect again")
         if self._client is None or self._process != os.getpid():
@@ -140,7 +157,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
                 again="connect again",
             )
             self._process = os.getpid()
-            # a worker of a DataLoader ends without close(), and runs nothing but these
+            # a worker of a DataLoader ends without close() and runs only finalizers
             Finalize(self, self._client.close, exitpriority=10)
         return self._client
 
@@ -152,7 +169,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         self, client: DataClient, view: View, terms: Terms, split: SplitTerms
     ) -> Iterator[tuple[Tensor, Tensor]]:
         epoch = int(self._epoch)
-        if get_worker_info() is None:  # workers do not hear of passes, and need `set_epoch`
+        if get_worker_info() is None:  # workers do not count passes and need `set_epoch`
             epoch = epoch if self._is_named else self._next
             self._next, self._is_named = epoch + 1, False
         rows = part_of_rank(self._order(split).rows(epoch), *self._part, is_even=self._shuffle)
@@ -193,8 +210,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
     def _told_if_empty(
         self, batches: Iterator[tuple[Tensor, Tensor]], stream: str, wanted: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """The same batches; an epoch that was asked for by its number, and has none, is told once, and by the
-        first worker of a DataLoader alone."""
+        """Yield the same batches; warn once, in the first worker, if a named epoch is empty."""
         is_empty = True
         for batch in batches:
             is_empty = False
@@ -202,9 +218,9 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         if is_empty and not self._has_told and worker_of_loader()[0] == 0:
             self._has_told = True
             LOG.warning(
-                "epoch %d of the stream %r has nothing left for this loop: all of it went to loops that were "
-                "there before; set_epoch a later one, or connect to a stream of another name; any more such "
-                "epochs are not told",
+                "epoch %d of the stream %r has no samples left for this loop: earlier loops received all of "
+                "them; use set_epoch with a later epoch, or connect to another stream; further empty "
+                "epochs are not reported",
                 wanted,
                 stream,
             )

@@ -1,6 +1,6 @@
-"""This machine lent to the runs of a cluster.
+"""This machine as a worker host for the runs of a cluster.
 
-Knows: where the secret is, signals, how long it lasts. Does not know: how machines are joined, what runs.
+Knows: the secret, signals, the duration. Does not know: how machines join, what runs on them.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def lend(
     token_file: Path | None,
     say: Callable[[str], None],
 ) -> int:
-    """Join the machines at an address, or be their head, until SIGINT or SIGTERM; the exit code.
+    """Join the machines at an address, or become their head, until SIGINT or SIGTERM; return the exit code.
 
-    Raises UserError where the words do not fit together, there is no secret, or nobody answers at the
-    address; MissingExtraError without Ray.
+    Raises UserError if the arguments contradict each other, the secret is missing, or the head does not
+    answer; MissingExtraError without Ray.
     """
     from cotswold.host import address_for_peers
     from cotswold.processes.ray.node import join_head, start_head
@@ -47,13 +47,15 @@ def lend(
     from cotswold.recipe.schema.cluster import port_range
 
     if head == (address is not None):
-        raise UserError("give either --head, for the first machine, or --address HOST:PORT of that one")
+        raise UserError(
+            "give either --head, on the first machine, or --address HOST:PORT of the first machine"
+        )
     if port is not None and address is not None:
-        raise UserError("the port is the head's; write it into --address HOST:PORT")
+        raise UserError("--port applies to the head; write its port into --address HOST:PORT")
     if cores is not None:
         check_whole("cores", cores)
         if cores < 1:
-            raise UserError(f"cores={cores} lends nothing; give 1 or more")
+            raise UserError(f"cores must be at least 1, got {cores}")
     try:
         between = port_range(ports)
     except ValueError as error:
@@ -74,7 +76,7 @@ def lend(
             f"the head of a cluster; others join with: cotswold worker --address {own}:{port or DEFAULT_PORT}"
         )
     else:
-        ready = f"lent to the cluster at {address}; Ctrl-C takes it back"
+        ready = f"joined the cluster at {address}; Ctrl-C leaves it"
     with closing(Notice()) as notice, _signals() as woken, tempfile.TemporaryFile() as printed:
         for attempt in range(_ATTEMPTS):
             child = start(printed.fileno(), {**os.environ, **notice.environ()})
@@ -87,7 +89,7 @@ def lend(
                 child.end()
             if _EARLY not in _text(printed) or attempt == _ATTEMPTS - 1:
                 break
-            say("the head is not ready; once more")
+            say("the head is not ready; retrying")
             printed.truncate(0)
         for line in _text(printed).splitlines()[-_LINES:]:
             say(f"Ray: {line}")
@@ -98,7 +100,7 @@ def lend(
 def _wait(
     child: Child, woken: socket.socket, is_ready: Callable[[], bool], tell: Callable[[], object]
 ) -> bool:
-    """Wait until this process is asked to end (True), or the child has ended; ``tell`` once when it is up."""
+    """Wait until this process is asked to end (True) or the child has ended; call ``tell`` when it is up."""
     is_up = False
     with selectors.DefaultSelector() as selector:
         selector.register(child, selectors.EVENT_READ, "child")
@@ -113,9 +115,9 @@ def _wait(
 
 
 def _leave(child: Child, woken: socket.socket, notice: Notice, say: Callable[[str], None]) -> None:
-    """Hand over what runs here, then end Ray; a second signal ends all at once."""
+    """Hand over running work, then end Ray; a second signal ends it at once."""
     woken.recv(1)
-    say("leaving: what runs here hands over what it has")
+    say("leaving: running processes hand over their work")
     notice.give(_NOTICE_SECONDS, woken)
     child.send(signal.SIGTERM)
     with selectors.DefaultSelector() as selector:
@@ -126,7 +128,7 @@ def _leave(child: Child, woken: socket.socket, notice: Notice, say: Callable[[st
 
 @contextmanager
 def _signals() -> Iterator[socket.socket]:
-    """Can be read once for each signal that asks this process to end."""
+    """Yield a socket that receives a byte for each signal asking this process to end."""
     wake, woken = socket.socketpair()
     before = {number: signal.signal(number, lambda *_: wake.send(b".")) for number in _SIGNALS}
     try:
@@ -139,18 +141,18 @@ def _signals() -> Iterator[socket.socket]:
 
 
 def _text(printed: IO[bytes]) -> str:
-    """What Ray has printed."""
+    """Return Ray's output."""
     return os.pread(printed.fileno(), _PRINTED_MOST, 0).decode(errors="replace")
 
 
 _UP, _EARLY = "Ray runtime started", "No node info found for head node"
-"""What Ray prints when it is up, and when the head answers and is not up."""
+"""Ray's output when it is up, and when the head answers before it is up."""
 _ATTEMPTS = 6
 _LOOK_SECONDS = 0.3
 _LINES = 5
 _PRINTED_MOST = 1 << 16
 _NOTICE_SECONDS = 25.0
-"""A spot machine has 30 s at the least."""
+"""Seconds for the handover; a spot machine has at least 30 s."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _END_SECONDS = 20.0
 
@@ -159,10 +161,10 @@ def _secret(file: Path | None) -> Token:
     from cotswold.host import token_in, token_of
 
     if file is not None:
-        if not os.path.lexists(file):  # a new secret would be none of the other machines'
+        if not os.path.lexists(file):  # a new secret would differ from the other machines'
             path = shlex.quote(str(file))
             raise UserError(
-                f"there is no file {file}; make the secret once, openssl rand -hex 32 > {path}; chmod 600 "
+                f"{file} does not exist; make the secret once, openssl rand -hex 32 > {path}; chmod 600 "
                 f"{path}, and copy it to every machine of the cluster"
             )
         return token_in(file)

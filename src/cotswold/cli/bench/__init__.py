@@ -16,7 +16,7 @@ Examples:
 
   cotswold bench kernels --quick                  small shapes, few rounds
 
-  cotswold bench kernels --threads 1,2 --out .    and a picture
+  cotswold bench kernels --threads 1,2 --out .    write figures too
 
   cotswold bench machine --out mine.toml          for cotswold simulate
 
@@ -27,7 +27,7 @@ What measures Cotswold's own scaling, disk and training loop: benchmarks/*.py in
 
 app = App(
     name="bench",
-    help="Measure this machine; leave it alone meanwhile.",
+    help="Measure this machine; keep it idle otherwise.",
     help_epilogue=EPILOGUE,
     help_format="plaintext",
 )

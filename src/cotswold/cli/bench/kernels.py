@@ -1,6 +1,6 @@
-"""`cotswold bench kernels`: every operation beside its ceiling, its baselines and its bar.
+"""`cotswold bench kernels`: every operation compared with its peak, baselines and target.
 
-Knows: the words of the command, its table, where results go. Does not know: how anything is measured.
+Knows: the arguments of the command, its table, where results go. Does not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def kernels(
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
-    """Every operation beside its ceiling and beside what one would write today.
+    """Compare every operation with the machine's peak and with common alternatives.
 
-    The ceiling of products is the fastest dense float32 product of this run
-    (torch.mm, oneDNN, NumPy); that of passes over memory is y += x of as many
-    bytes. Baselines: unfold + einsum, PyTorch's autograd, JAX where it is installed.
-    Each row has its bar, and says whether it is met. Some minutes for each number
-    of threads; what is measured so far is in the file.
+    The peak for products is the fastest dense float32 product of this run (torch.mm,
+    oneDNN, NumPy); for memory-bound operations it is y += x of the same number of
+    bytes. Baselines: unfold + einsum, PyTorch's autograd, JAX if it is installed.
+    Each row shows its target and whether it is met. It takes some minutes per number
+    of threads; the output file always has the results so far.
 
     Examples:
 
@@ -59,20 +59,20 @@ def kernels(
     Parameters
     ----------
     threads
-        Numbers of threads, one run each, as in 1,2; all cores by default.
+        Numbers of threads, one run each, as in 1,2. Default: all cores.
     only
         A group: paper, recipe, untied, few, dense, curve, smoothing, bfloat16,
         memory, start; may be given again.
     match
-        Only what has this text in its name.
+        Only names that contain this text.
     quick
-        Small shapes, few rounds: to try the command, not to quote.
+        Small shapes, few rounds: to try the command, not for results.
     explain
-        Which kernel runs for each shape, and why; measures no baselines.
+        Show which kernel runs for each shape, and why; measures no baselines.
     layer
         With --explain, one shape: C,H,W,FIELD,STRIDE,ROWS,COLUMNS,DEPTH.
     images
-        The batch of that shape; 96 if not given.
+        The batch size of that shape. Default: 96.
     out
         A directory for kernels.json (every sample), kernels.svg and
         kernels-curve.svg.
@@ -83,9 +83,9 @@ def kernels(
 
     counts = thread_counts(threads)
     if layer is None and images is not None:
-        raise UserError("--images goes with --layer; the other shapes have batches of their own")
+        raise UserError("--images needs --layer; the other shapes have fixed batch sizes")
     if (explain or layer is not None) and out is not None:
-        raise UserError("--explain prints what runs and leaves no files; take --out away, or use --json")
+        raise UserError("--explain writes no files; remove --out, or use --json")
     if explain or layer is not None:
         _explain(
             counts[-1],
@@ -135,7 +135,7 @@ def _shapes(only: Sequence[str], match: str, layer: str | None, images: int) -> 
     if not found:
         kept = ", ".join(dict.fromkeys(one.group for one in every))
         raise UserError(
-            f"nothing is left to explain; groups with shapes are {kept}, a name is {every[0].name}"
+            f"no shape matches; groups with shapes are {kept}, an example of a name is {every[0].name}"
         )
     return found
 
@@ -159,8 +159,8 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
         return
     print(f"backend: {about.name}, because {about.why}")
     print(f"processor: {about.processor}; vectors: {about.vector}")
-    print(f"choices and code are kept in: {about.cache}")
-    heading = "candidates when its class was measured, ms"
+    print(f"kernel choices and code are cached in: {about.cache}")
+    heading = "measured candidates of its class, ms"
     rows = [
         {
             "shape": f"{one.shape}, {one.images}",
@@ -172,18 +172,18 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
         }
         for one in found
     ]
-    table("a tile is rows x vectors of results that are summed at a time", rows)
+    table("a tile is rows x vectors of results that a kernel sums at a time", rows)
 
 
 def print_rows(found: Document) -> None:
-    """Print what was measured: a line for each verdict, then how many bars are met."""
+    """Print the results: one line per verdict, then how many targets are met."""
     every: Any = found["rows"]
     rows = [_line(row, verdict) for row in every for verdict in row["verdicts"]]
     if rows:
-        table("medians; ratios are taken round by round; on: so many threads", rows, sections="group")
+        table("medians; ratios per round; on: number of threads", rows, sections="group")
     barred = [verdict for row in every for verdict in row["verdicts"] if verdict["met"] is not None]
     met = sum(verdict["met"] for verdict in barred)
-    print(f"{met} of {len(barred)} bars met, in {found['whole_seconds']} s")
+    print(f"{met} of {len(barred)} targets met, in {found['whole_seconds']} s")
     for note in dict.fromkeys(
         f"{row['shape']}, {row['operation']}: {row['note']}" for row in every if row["note"]
     ):
@@ -191,7 +191,7 @@ def print_rows(found: Document) -> None:
 
 
 def _line(row: Any, verdict: Any) -> Document:
-    """A line of the table: ours, what stands beside it, and whether the bar is met."""
+    """Return a line of the table: our figure, the compared one, and whether the target is met."""
     from cotswold.bench.row import OURS
 
     figures = row["figures"]

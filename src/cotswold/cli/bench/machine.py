@@ -1,6 +1,6 @@
-"""`cotswold bench machine`: this machine as a cluster.
+"""`cotswold bench machine`: describe this machine as a cluster.
 
-Knows: the words of the command. Does not know: how anything is measured.
+Knows: the arguments of the command. Does not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def machine(
 ) -> None:
     """Describe this machine as a cluster for `cotswold simulate`, from measured rates.
 
-    One device a core. Rates are those of a step's operations on the recipe's shapes; latency and bandwidth
-    those of an exchange between two processes. Prints the file.
+    One device per core. Rates are measured with a step's operations on the recipe's shapes; latency and
+    bandwidth with messages between two processes. Prints the file.
 
     Examples:
 
@@ -39,19 +39,19 @@ def machine(
     recipe
         A recipe file or the name of a shipped recipe, with stacks.
     set
-        Overrides a field, as in training.batch_size=50; may be given again.
+        Override a field, as in training.batch_size=50; may be given again.
     name
-        What the cluster is called.
+        Name of the cluster.
     rounds
-        How many times each.
+        Number of repetitions of each measurement.
     out
-        A file instead of the terminal.
+        Write a file instead of printing.
     """
     from cotswold.bench import describe_machine
     from cotswold.errors import UserError
 
     if out is not None and out.exists():
-        raise UserError(f"--out {out} is there already; name another file, or remove it")
+        raise UserError(f"--out {out} exists already; give another file, or remove it")
     text = describe_machine(recipe, overrides=set or [], name=name, rounds=rounds)
     if out is None:
         print(text, end="")

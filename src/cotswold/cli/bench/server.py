@@ -1,6 +1,6 @@
-"""`cotswold bench server`: what a parameter server does, beside its limits and bars.
+"""`cotswold bench server`: performance of a parameter server, compared with limits and targets.
 
-Knows: the words of the command, where results go. Does not know: how anything is measured.
+Knows: the arguments of the command, where results go. Does not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def server(
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
-    """What a parameter server does, beside what memory and products allow.
+    """Measure a parameter server, compared with the limits of memory and products.
 
-    Applying 1, 4 and 16 queued pushes to shards of 16 KB, 1 MB and 64 MB, by every rule,
-    beside y += x and beside what memory allows for just these reads and writes; gradients
-    that come as factors of 1 to 512 examples beside the lesser of the fastest dense product
-    and memory; shards a second through the whole queue of a server; pushes to and pulls
-    from a server's process beside raw ZeroMQ frames over the same kind of socket, and
-    beside memcpy; how many replicas of adam-mnist one server process serves; what a push
-    costs servers that keep 1 to 5 copies; how many they take, and answer pulls, on links of
-    200 Mb/s, by star and by chain, beside one copy (hosts are network namespaces: root and
-    iproute2 are needed, and a row says so where they lack); how long a push waits where a
-    server dies. Each row with a bar says whether it is met.
+    Groups: apply: 1, 4 and 16 queued pushes to shards of 16 KB, 1 MB and 64 MB, by every
+    rule, compared with y += x and with the memory bandwidth for these reads and writes.
+    factors: gradients sent as factors of 1 to 512 samples, compared with the fastest dense
+    product and memory. drain: shards per second through a server's whole queue. push, pull:
+    requests to a server process, compared with raw ZeroMQ frames over the same kind of
+    socket and with memcpy. replicas: replicas of adam-mnist that one server process
+    sustains. copies: cost of a push to servers with 1 to 5 copies. links: updates and pulls
+    per second on links of 200 Mb/s, by star and by chain, compared with one copy (hosts are
+    network namespaces, which need root and iproute2; a row says if they are missing).
+    failover: delay of a push when a server dies. Rows with a target say whether it is met.
 
     Examples:
 
@@ -63,25 +63,24 @@ def server(
     Parameters
     ----------
     threads
-        Numbers of threads, one run each, as in 1,2; all cores by default.
+        Numbers of threads, one run each, as in 1,2. Default: all cores.
     only
         A group: apply, drain, factors, push, pull, replicas, copies, links,
-        failover; several with commas between, or given again.
+        failover; several separated by commas, or given again.
     match
-        Only what has this text in its name.
+        Only names that contain this text.
     quick
-        Small shards, few rounds: to try the command, not to quote.
+        Small shards, few rounds: to try the command, not for results.
     trace
-        A run with training.record_traffic: what its replicas sent is replayed against
-        real servers, at its own speed and as fast as can be; updates of weights a second
+        A run with training.record_traffic: replay the requests of its replicas against real
+        servers, at the original speed and as fast as possible. Shows weight updates per second
         by deltas and by factors on 1 and 2 servers, and simulated on more.
     copies
-        How many copies servers keep, as in 1..5 or 1,3: groups copies and links; nothing
-        else is measured then but what --only names.
+        Numbers of copies, as in 1..5 or 1,3: measures groups copies and links, and any
+        group that --only names.
     out
-        A directory for server.json (every sample; of a trace server-trace.json, with
-        --copies server-copies.json) and
-        pictures (server*.svg).
+        A directory for server.json (every sample; with --trace server-trace.json, with
+        --copies server-copies.json) and figures (server*.svg).
     json_
         Print JSON.
     """
@@ -113,7 +112,7 @@ def server(
 
 
 def numbers_of(words: str | None) -> list[int]:
-    """Numbers from words such as 1..5 or 1,3; raises UserError for others.
+    """Parse numbers such as 1..5 or 1,3; raises UserError for other texts.
 
     >>> numbers_of("1..3"), numbers_of("1,4"), numbers_of(None)
     ([1, 2, 3], [1, 4], [])
@@ -125,5 +124,5 @@ def numbers_of(words: str | None) -> list[int]:
     first, dots, last = words.partition("..")
     numbers = (first, last) if dots else tuple(words.split(","))
     if not all(number.strip().isdecimal() for number in numbers) or (dots and int(first) > int(last)):
-        raise UserError(f"--copies {words} names no numbers; write them as in 1..5 or 1,3")
+        raise UserError(f"--copies must be numbers, as in 1..5 or 1,3; got {words}")
     return list(range(int(first), int(last) + 1)) if dots else [int(number) for number in numbers]

@@ -1,6 +1,6 @@
-"""`cotswold cluster`: parameter servers that outlive runs, on one host or several.
+"""`cotswold cluster`: long-running parameter servers, on one host or several.
 
-Knows: the words of the commands. Does not know: how anything is done.
+Knows: the commands. Does not know: their implementation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cotswold.cli.cluster.recover import recover
 
 app = App(
     name="cluster",
-    help="Parameter servers that outlive runs, on one host or several: docs/operations.md.",
+    help="Long-running parameter servers, on one host or several: docs/operations.md.",
     help_format="plaintext",
 )
 for each in (start, add, status, explain, drain, remove, backup, restore, recover):

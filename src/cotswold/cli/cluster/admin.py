@@ -1,6 +1,6 @@
-"""`cotswold cluster status`, `explain`, `drain` and `remove`: a cluster as whoever operates it sees it.
+"""`cotswold cluster status`, `explain`, `drain` and `remove`: commands for the operator of a cluster.
 
-Knows: the words of the commands, tables of text. Does not know: how a cluster is asked.
+Knows: the arguments of the commands, text tables. Does not know: how a cluster is queried.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Json = Annotated[bool, Parameter(name="--json", negative=())]
 Flag = Annotated[bool, Parameter(negative=())]
 CONTROLLERS = "127.0.0.1:7400"
 EVENTS = 20
-"""The last so many are shown, where nothing is said."""
+"""Events that are shown by default."""
 
 
 def status(
@@ -29,7 +29,7 @@ def status(
     watch: Flag = False,
     json_: Json = False,
 ) -> None:
-    """Show the servers of a cluster, what each leads and has on disk, its runs, and what happened last.
+    """Show the servers of a cluster, their buckets and disks, the runs, and the latest events.
 
     Examples:
 
@@ -40,15 +40,15 @@ def status(
     Parameters
     ----------
     controllers
-        HOST or HOST:PORT of the controllers, with commas; port 7400 where none is said.
+        HOST or HOST:PORT of the controllers, separated by commas; default port 7400.
     token_file
-        The file with the cluster's secret; that in COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
-        COTSWOLD_TOKEN by default.
+        The file with the cluster's secret. Default: COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
+        COTSWOLD_TOKEN.
     events
-        How many of the last events are shown, of the 200 that controllers keep; events.jsonl in the folder of
-        a host has all.
+        Number of latest events to show, of the 200 that controllers keep; events.jsonl in the folder of a
+        host has all.
     watch
-        Show it anew every second, until Ctrl-C, with as many of the last events as there is room for.
+        Refresh every second, until Ctrl-C, with as many of the latest events as fit on the screen.
     json_
         Print JSON.
     """
@@ -59,7 +59,7 @@ def status(
 
     _check_events(events)
     if watch and json_:
-        raise UserError("--watch shows tables; for JSON ask with --json alone, as often as you like")
+        raise UserError("--watch shows tables; for JSON repeat the command with --json alone")
     with operator_of(controllers, token_file) as operator:
         if watch:
             watching(lambda screen: lines_of(overview(operator), events, screen))
@@ -79,7 +79,7 @@ def explain(
     events: int = EVENTS,
     json_: Json = False,
 ) -> None:
-    """Say who has copies of a bucket, what each has, and what it waits for; without one, name all buckets.
+    """Show the copies of a bucket, their state, and what the bucket waits for; by default list all buckets.
 
     Examples:
 
@@ -90,15 +90,15 @@ def explain(
     Parameters
     ----------
     bucket
-        RUN/NUMBER, of which the run may be left out or cut short where no other is meant. Numbers need not
-        begin at 0: buckets without parameters are left out.
+        RUN/NUMBER; the run may be omitted or abbreviated if unambiguous. Numbers may start above 0: buckets
+        without parameters are left out.
     controllers
-        HOST or HOST:PORT of the controllers, with commas.
+        HOST or HOST:PORT of the controllers, separated by commas.
     token_file
-        The file with the cluster's secret; that in COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
-        COTSWOLD_TOKEN by default.
+        The file with the cluster's secret. Default: COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
+        COTSWOLD_TOKEN.
     events
-        How many of the last events of the bucket are shown.
+        Number of latest events of the bucket to show.
     json_
         Print JSON.
     """
@@ -127,13 +127,13 @@ def drain(
     controllers: str = CONTROLLERS,
     token_file: Path | None = None,
 ) -> int:
-    """Take a server away: other servers take over its copies, then its process ends.
+    """Drain a server: other servers take over its copies, then its process ends.
 
-    The supervisor of its host starts no other process in its place, also after a restart
-    of the host, until --back takes the server back. If the time is over and something is
-    left, the drain goes on. SIGTERM to `cotswold cluster start` and `add` drains all
-    servers of the host, for 25 s at most; these come back with the host. Exit code 0:
-    nothing is left; 1: something was left when the time was over.
+    The host's supervisor does not restart the process, not even after a restart of the
+    host, until --back returns the server to service. If copies remain after the time
+    limit, the drain continues. SIGTERM to `cotswold cluster start` and `add` drains all
+    servers of the host, for at most 25 s; these return with the host. Exit code 0: no
+    copy remains; 1: some copies remained at the time limit.
 
     Examples:
 
@@ -144,34 +144,34 @@ def drain(
     Parameters
     ----------
     server
-        The server's name, as `cotswold cluster status` has it; the number behind its point may be left out.
+        The server's name in `cotswold cluster status`; the number after the dot may be omitted.
     within
-        Seconds that it may take; towards their end buckets may have a copy less for a while.
+        Time limit in seconds; near its end, buckets may have one copy less for a while.
     back
-        Take the server back: its host starts it, and it gets copies again.
+        Return the server to service: its host starts it, and it receives copies again.
     lost
-        Say of a server that is silent that it never comes back, nor does its disk: buckets that
-        wait for it go on with what others have, and what it alone had is lost.
+        Declare a silent server and its disk permanently lost: buckets that wait for it
+        continue with the other copies, and data that only it had are lost.
     controllers
-        HOST or HOST:PORT of the controllers, with commas.
+        HOST or HOST:PORT of the controllers, separated by commas.
     token_file
-        The file with the cluster's secret; that in COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
-        COTSWOLD_TOKEN by default.
+        The file with the cluster's secret. Default: COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
+        COTSWOLD_TOKEN.
     """
     from cotswold.errors import UserError
     from cotswold.ui.progress import say, stages
     from cotswold.words import counted
 
     if within <= 0:
-        raise UserError(f"--within {within:g}: give seconds, more than 0")
+        raise UserError(f"--within must be above 0 seconds, got {within:g}")
     if lost and back:
-        raise UserError("--lost and --back: a server that is given up does not come back")
+        raise UserError("--lost and --back exclude each other: a lost server does not return")
     with operator_of(controllers, token_file) as operator:
         if lost:
-            say(f"{operator.give_up(server)} is given up")
+            say(f"{operator.give_up(server)} is declared lost")
             return 0
         if back:
-            say(f"{operator.undrain(server)} is taken back: it gets copies again, once its process is there")
+            say(f"{operator.undrain(server)} is back in service: it receives copies once its process runs")
             return 0
         left, why = 0, ""
         with stages() as show:
@@ -182,7 +182,7 @@ def drain(
         say(f"{server} still has {counted(left, 'copy')} after {within:g} s: {why}")
         return 1
     say(
-        f"{server} has no copies any more: its host ends its process, and starts none in its place until "
+        f"{server} has no copies left: its host ends its process, and does not restart it until "
         f"`cotswold cluster drain {server} --back`"
     )
     return 0
@@ -194,10 +194,10 @@ def remove(
     controllers: str = CONTROLLERS,
     token_file: Path | None = None,
 ) -> None:
-    """Have a cluster forget what it has of a run that is over, and could not say so.
+    """Delete a run from a cluster after the run ended without doing so.
 
-    A run that ends has its parameters forgotten by itself; one that was killed has not,
-    until it is resumed. One that still trains ends by this, unsaved.
+    A run that finishes deletes its parameters from the cluster; a killed run does not,
+    unless it is resumed. A run that still trains ends by this command, without saving.
 
     Examples:
 
@@ -206,12 +206,12 @@ def remove(
     Parameters
     ----------
     run
-        As `cotswold cluster status` names it; the first letters are enough where no other has them.
+        The run's name in `cotswold cluster status`; an unambiguous prefix is enough.
     controllers
-        HOST or HOST:PORT of the controllers, with commas.
+        HOST or HOST:PORT of the controllers, separated by commas.
     token_file
-        The file with the cluster's secret; that in COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
-        COTSWOLD_TOKEN by default.
+        The file with the cluster's secret. Default: COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
+        COTSWOLD_TOKEN.
     """
     from cotswold.api.servers.cluster_admin import run_meant
     from cotswold.ui.progress import say
@@ -219,18 +219,18 @@ def remove(
     with operator_of(controllers, token_file) as operator:
         meant = run_meant(operator, run)
         operator.remove(meant)
-    say(f"the cluster has nothing of {meant} any more")
+    say(f"deleted {meant} from the cluster")
 
 
 def _check_events(events: int) -> None:
     from cotswold.errors import UserError
 
     if events < 0:
-        raise UserError(f"--events {events}: give how many of the last events are to be shown, 0 or more")
+        raise UserError(f"--events must be 0 or more, got {events}")
 
 
 def operator_of(controllers: str, token_file: Path | None) -> Operator:
-    """Whoever gives these commands."""
+    """Return a client for operators."""
     from cotswold.api.servers.cluster_admin import operator
 
     return operator(controllers, token_file)

@@ -1,6 +1,6 @@
 """`cotswold cluster backup` and `restore`.
 
-Knows: the words of the commands. Does not know: what is in a backup.
+Knows: the arguments of the commands. Does not know: the content of a backup.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ def backup(
     controllers: str = CONTROLLERS,
     token_file: Path | None = None,
 ) -> None:
-    """Write all that a cluster has of its runs into a new folder, while they go on.
+    """Back up all runs of a cluster into a new folder, while they continue.
 
-    Each part of the parameters is as it was at one moment; the parts are not of the same
-    moment. Beside them, in `checkpoints/RUN`, are the parameters of each run by the names
-    of its tensors: safetensors files with a manifest of checksums. `cotswold verify FOLDER`
-    reads every byte of a backup; `cotswold cluster restore` has a new cluster begin with
-    it. A run needs none: it goes on from its own checkpoints by `cotswold train --resume`.
+    Each bucket of the parameters is consistent in itself; different buckets may be from
+    different moments. In addition, `checkpoints/RUN` has the parameters of each run by
+    tensor name: safetensors files with a manifest of checksums. `cotswold verify FOLDER`
+    reads every byte of a backup; `cotswold cluster restore` starts a new cluster from it.
+    A run does not need a backup: `cotswold train --resume` uses its own checkpoints.
 
     Examples:
 
@@ -33,15 +33,15 @@ def backup(
     Parameters
     ----------
     folder
-        A new folder, which is not there yet.
+        A new folder, which must not exist.
     run
-        This run alone, as `cotswold cluster status` names it; the first letters are enough where no other has
-        them. All runs by default.
+        Back up this run only, by its name in `cotswold cluster status`; an unambiguous prefix is enough.
+        Default: all runs.
     controllers
-        HOST or HOST:PORT of the controllers, with commas.
+        HOST or HOST:PORT of the controllers, separated by commas.
     token_file
-        The file with the cluster's secret; that in COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
-        COTSWOLD_TOKEN by default.
+        The file with the cluster's secret. Default: COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
+        COTSWOLD_TOKEN.
     """
     from cotswold.api.servers.backups import write_backup
     from cotswold.ui.progress import say, stages
@@ -64,15 +64,15 @@ def restore(
     etcd_key: Path | None = None,
     etcd_prefix: str = "cotswold/",
 ) -> None:
-    """Put a backup into the folder of a host that is not started yet: a new cluster begins with it.
+    """Put a backup into the folder of a host before its first start: a new cluster starts from it.
 
-    (1) This, on the host that is to be the first, with the --listen, --name, --controllers
-    and --etcd that it will have. (2) On the same host the `cotswold cluster start` that is
-    printed, with --token-file and --servers: one of its servers begins with the backup,
-    and others get copies. (3) The other hosts. What came after the backup is lost; where
-    this fails nothing is left of it. Runs do not go on by it: `cotswold train --resume`
-    begins with the run's own checkpoint, and `cotswold cluster remove RUN` forgets what
-    was restored and nobody needs.
+    (1) Run this command on the first host, with the --listen, --name, --controllers and
+    --etcd that it will have. (2) On the same host run the `cotswold cluster start` that
+    is printed, with --token-file and --servers: one of its servers loads the backup, and
+    others receive copies. (3) Start the other hosts. Changes after the backup are lost. If
+    the command fails, it leaves nothing behind. Runs do not continue from a backup:
+    `cotswold train --resume` starts from the run's own checkpoint, and `cotswold cluster
+    remove RUN` deletes restored parameters that are no longer needed.
 
     Examples:
 
@@ -83,27 +83,26 @@ def restore(
     Parameters
     ----------
     backup
-        What `cotswold cluster backup` wrote.
+        The folder that `cotswold cluster backup` wrote.
     folder
-        The --folder of the host that is started first; nothing of a cluster is in it.
+        The --folder of the first host; it must not contain a cluster.
     listen
-        The --listen of that host: its servers are called by it.
+        The --listen of that host: its servers are named after it.
     name
-        The --name of that host, where it will have one.
+        The --name of that host, if it will have one.
     controllers
-        The --controllers of that host, where it will have others than itself: for the command that is
-        printed.
+        The --controllers of that host, if not only itself: for the printed command.
     etcd
-        HOST:PORT of the members of an etcd, where controllers keep their state there, in which there is
-        nothing with these keys.
+        HOST:PORT of the members of an etcd, if controllers keep their state there; it must not contain these
+        keys.
     etcd_ca
-        The file with the certificate of etcd's authority.
+        The certificate file of etcd's authority.
     etcd_cert
-        The file with a certificate of this client, where etcd asks for one.
+        The certificate file of this client, if etcd requires one.
     etcd_key
-        The file with the key to that.
+        The key file of that certificate.
     etcd_prefix
-        Before all keys; 128 bytes at most.
+        Prefix of all keys; 128 bytes at most.
     """
     from cotswold.api.servers.backups import restore_backup
     from cotswold.cli.cluster.host import state_place

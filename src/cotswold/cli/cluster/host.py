@@ -1,6 +1,6 @@
-"""`cotswold cluster start` and `add`: this host's part of a cluster of parameter servers.
+"""`cotswold cluster start` and `add`: run this host's part of a parameter-server cluster.
 
-Knows: the words of the commands. Does not know: which processes there are.
+Knows: the arguments of the commands. Does not know: the processes of a host.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from cotswold.replication.runtime.host_supervisor import StationSettings
 
 _STOPPING = (
-    "stopping: the processes of this host end; on SIGTERM other servers take over first, for 25 s at most; "
-    "once more to leave at once"
+    "stopping the processes of this host; on SIGTERM other servers take over first, for at most 25 s; "
+    "press again to stop at once"
 )
-_LEFT = "left at once; what servers had is on their disks, and on other hosts"
+_LEFT = "stopped at once; the servers' data are on their disks and on other hosts"
 
 
 def start(
@@ -44,15 +44,16 @@ def start(
     ports: str | None = None,
     encrypt: bool = True,
 ) -> int:
-    """Be a host of a cluster of parameter servers, until Ctrl-C or SIGTERM.
+    """Run this host's part of a parameter-server cluster, until Ctrl-C or SIGTERM.
 
-    The cluster outlives runs, which name its controllers: each of the parameters of a
-    run has copies on several servers, and what was acknowledged outlives a server, a
-    host, or, but for the last seconds, all of them. Start it on each host with the same
-    --controllers, of which those run whose host is this one. One controller keeps its
-    state in a file of its host; several need an etcd that all reach. This process
-    starts again whatever of its host ends. Exit code 0: ended as asked; 1: something of
-    this host cannot be used; 2: a mistake of the caller's. docs/operations.md
+    The cluster outlives runs, which connect to its controllers. Each bucket of a run's
+    parameters has copies on several servers. Acknowledged updates survive the loss of a
+    server or a host; if all copies die at once, only the last seconds are lost. Start the
+    command on each host with the same --controllers; a controller runs on each host that
+    is in this list. One controller keeps its state in a file of its host; several need an
+    etcd that all can reach. This process restarts any process of its host that ends.
+    Exit code 0: ended by a signal; 1: this host cannot run its part; 2: a user error.
+    More: docs/operations.md
 
     Examples:
 
@@ -65,48 +66,48 @@ def start(
     Parameters
     ----------
     listen
-        The address of this host by which others reach it.
+        The address of this host for other hosts.
     controllers
-        HOST or HOST:PORT of all controllers of the cluster, with commas; port 7400 where none is said. The
-        one of this host alone by default.
+        HOST or HOST:PORT of all controllers of the cluster, separated by commas; default port 7400. Default:
+        this host only.
     servers
-        Parameter servers of this host.
+        Number of parameter servers on this host.
     folder
-        A folder of this host's own, for what servers have on disk, logs and events.jsonl.
+        A local folder for the servers' data, logs and events.jsonl.
     token_file
-        A file with the cluster's secret, which this user alone can read; made where it is not there. That
-        in COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
+        A file with the cluster's secret, readable by this user only; created if missing. Default:
+        COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN.
     copies
-        Of each part of the parameters, 1 to 5, on different servers, and on different hosts where there are.
+        Copies of each bucket, 1 to 5, on different servers, and on different hosts if possible.
     copies_min
-        With fewer copies than that pushes wait.
+        With fewer copies than this, pushes wait.
     way
-        How what changes comes to the copies: in a `star` the server that leads sends it to each, in a `chain`
-        to one, which hands it on to the next. The same on all hosts.
+        Replication topology: in a `star` the primary sends each change to all copies, in a `chain` to one,
+        which forwards it to the next. The same on all hosts.
     flush_seconds
-        What changes is on disk after so long: what may be lost where all copies die at once.
+        Seconds until a change is on disk: the updates at risk if all copies die at once.
     disks
-        Whether servers keep on disk what they know.
+        Keep the servers' data on disk.
     etcd
         HOST:PORT of the members of an etcd, in which several controllers keep their state.
     etcd_ca
-        The file with the certificate of etcd's authority: connections are encrypted then.
+        The certificate file of etcd's authority; connections are then encrypted.
     etcd_cert
-        The file with a certificate of this client, where etcd asks for one.
+        The certificate file of this client, if etcd requires one.
     etcd_key
-        The file with the key to that.
+        The key file of that certificate.
     etcd_prefix
-        Before all keys, so that several clusters may share an etcd; 128 bytes at most.
+        Prefix of all keys, so that several clusters can share an etcd; 128 bytes at most.
     updates
-        The address of this host at which clients push and pull, where it is another one.
+        The address of this host for pushes and pulls of clients, if different.
     replication
-        The address of this host at which servers send each other copies, where it is another one.
+        The address of this host for copies between servers, if different.
     name
-        What servers of this host are called by; its address by default.
+        Name prefix of this host's servers. Default: its address.
     ports
-        The ports at which servers listen, FIRST-LAST; any by default.
+        The ports on which servers listen, FIRST-LAST. Default: any.
     encrypt
-        Whether everything between hosts is encrypted.
+        Encrypt all traffic between hosts.
     """
     from cotswold.api.servers.cluster_host import made_tokens
     from cotswold.errors import UserError
@@ -153,11 +154,11 @@ def add(
     ports: str | None = None,
     encrypt: bool = True,
 ) -> int:
-    """Add servers of this host to a cluster that runs, until Ctrl-C or SIGTERM.
+    """Add servers of this host to a running cluster, until Ctrl-C or SIGTERM.
 
-    They are given copies while runs go on. Before they are taken away again, `cotswold
-    cluster drain` has others take over what they have; without that the other copies go
-    on, and new ones are made.
+    The servers receive copies while runs continue. Before you remove them, `cotswold
+    cluster drain` moves their copies to other servers; without it the other copies take
+    over, and new ones are made.
 
     Examples:
 
@@ -166,34 +167,34 @@ def add(
     Parameters
     ----------
     controllers
-        HOST or HOST:PORT of the controllers of the cluster, with commas.
+        HOST or HOST:PORT of the controllers of the cluster, separated by commas.
     listen
-        The address of this host by which others reach it.
+        The address of this host for other hosts.
     servers
-        Parameter servers of this host.
+        Number of parameter servers on this host.
     folder
-        A folder of this host's own, for what servers have on disk, logs and events.jsonl.
+        A local folder for the servers' data, logs and events.jsonl.
     token_file
-        A file with the cluster's secret, which this user alone can read; that in
-        COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
+        A file with the cluster's secret, readable by this user only. Default: COTSWOLD_CLUSTER_TOKEN_FILE,
+        COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN.
     copies_min
-        As for the other hosts.
+        Same as on the other hosts.
     way
-        As for the other hosts.
+        Same as on the other hosts.
     flush_seconds
-        What changes is on disk after so long.
+        Seconds until a change is on disk.
     disks
-        Whether servers keep on disk what they know.
+        Keep the servers' data on disk.
     updates
-        The address of this host at which clients push and pull, where it is another one.
+        The address of this host for pushes and pulls of clients, if different.
     replication
-        The address of this host at which servers send each other copies, where it is another one.
+        The address of this host for copies between servers, if different.
     name
-        What servers of this host are called by; its address by default.
+        Name prefix of this host's servers. Default: its address.
     ports
-        The ports at which servers listen, FIRST-LAST; any by default.
+        The ports on which servers listen, FIRST-LAST. Default: any.
     encrypt
-        Whether everything between hosts is encrypted.
+        Encrypt all traffic between hosts.
     """
     from cotswold.api.servers.cluster_host import cluster_tokens
     from cotswold.replication.replica.settings import Copying
@@ -231,13 +232,13 @@ def _serve(settings: StationSettings, tokens: Token | KeyringFile) -> int:
 def state_place(
     etcd: str | None, ca: Path | None, certificate: Path | None, key: Path | None, prefix: str
 ) -> Place | None:
-    """The etcd in which controllers keep their state; None where none is named."""
+    """Return the etcd in which controllers keep their state; None if none is given."""
     from cotswold.errors import UserError
     from cotswold.replication.metadata import Place
 
     if etcd is None:
         if ca or certificate or key:
-            raise UserError("certificates are for an etcd; name it: --etcd HOST:PORT,HOST:PORT,HOST:PORT")
+            raise UserError("certificates need an etcd; give --etcd HOST:PORT,HOST:PORT,HOST:PORT")
         return None
     files = [None if each is None else str(each.absolute()) for each in (ca, certificate, key)]
     return Place(None, _named(etcd), files[0], files[1], files[2], prefix)

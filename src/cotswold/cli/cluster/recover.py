@@ -1,6 +1,6 @@
-"""`cotswold cluster recover`: the controllers' state, made again from the disks of servers.
+"""`cotswold cluster recover`: rebuild the controllers' state from the disks of servers.
 
-Knows: the words of the command. Does not know: what is on a disk.
+Knows: the arguments of the command. Does not know: the content of a disk.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ def recover(
     etcd_key: Path | None = None,
     etcd_prefix: str = "cotswold/",
 ) -> None:
-    """Make the controllers' state again, where it is lost or damaged, from what servers have on disk.
+    """Rebuild lost or damaged state of the controllers from the disks of servers.
 
-    (1) End `cotswold cluster start` and `add` on all hosts. (2) This, on the host of the
-    controller, with the folders of other hosts, as copies or over a network file system,
-    if this host has not a copy of everything. (3) Start the hosts as before: runs go on.
-    For each part of the parameters controllers then choose the server that lost the
-    least; they wait up to a minute for servers that may have more than those that are
-    there. A damaged state.sqlite is renamed. A cluster whose controller and servers are
-    on one host does this by itself when it starts. What was drained is drained no more.
+    (1) Stop `cotswold cluster start` and `add` on all hosts. (2) Run this command on the
+    host of the controller, with the folders of other hosts, as copies or over a network
+    file system, unless this host has a copy of everything. (3) Start the hosts as before;
+    the runs continue. For each bucket of the parameters, controllers then choose the server
+    that lost the least; they wait up to a minute for absent servers that may have more.
+    A damaged state.sqlite is renamed. A cluster whose controller and servers are on one
+    host recovers automatically when it starts. Drained servers are no longer drained.
 
     Examples:
 
@@ -41,17 +41,17 @@ def recover(
     folder
         The --folder of this host.
     without
-        Runs that are left out, with commas: servers then forget them.
+        Runs to leave out, separated by commas: servers then delete them.
     etcd
-        HOST:PORT of the members of an etcd, where controllers keep their state there.
+        HOST:PORT of the members of an etcd, if controllers keep their state there.
     etcd_ca
-        The file with the certificate of etcd's authority.
+        The certificate file of etcd's authority.
     etcd_cert
-        The file with a certificate of this client, where etcd asks for one.
+        The certificate file of this client, if etcd requires one.
     etcd_key
-        The file with the key to that.
+        The key file of that certificate.
     etcd_prefix
-        Before all keys; 128 bytes at most.
+        Prefix of all keys; 128 bytes at most.
     """
     from cotswold.cli.cluster.host import state_place
     from cotswold.errors import UserError
@@ -62,7 +62,7 @@ def recover(
 
     place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)
     if lacking := [each for each in (folder, *others) if not (each / DISKS).is_dir()]:
-        raise UserError(f"{lacking[0]} has no disks of servers; name the --folder of a host")
+        raise UserError(f"{lacking[0]} has no server disks; give the --folder of a host")
     with DirectoryLock(folder, "cluster host"):
         disks = [disk for each in (folder, *others) for disk in sorted((each / DISKS).iterdir())]
         left_out = [each.strip() for each in without.split(",") if each.strip()]

@@ -1,6 +1,6 @@
-"""What is known of a cluster, in lines of text.
+"""State of a cluster as lines of text.
 
-Knows: tables, words. Does not know: how a cluster is asked.
+Knows: tables, words. Does not know: how a cluster is queried.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 _SHORT = 5
 _NAMED = 3
-"""So many servers that are no more are named."""
+"""Number of missing servers that are named."""
 _REFUSED = {
-    "strangers": "from callers without the token, or without the key of the server that they name",
-    "malformed": "that cannot be read",
+    "strangers": "from callers without the token, or without the key of the named server",
+    "malformed": "that are malformed",
     "oversized": "that are too long",
     "version": "of another version of the protocol",
-    "early": "about servers that it did not know yet",
+    "early": "about servers that are not registered yet",
 }
-"""Messages that a controller refused, by reason."""
+"""Refused messages of a controller, by reason."""
 _AWAY = "ended", "gone", "drained"
-"""States of servers that have no process, or say nothing."""
+"""States of servers that have no process, or are silent."""
 
 
 def lines_of(found: Overview, events: int = EVENTS, screen: Screen | None = None) -> list[str]:
-    """A cluster, with its last ``events``, or with those for which there is room on a ``screen``."""
+    """Return a cluster's lines, with the last ``events``, or with those that fit on a ``screen``."""
     lines = list(_lines(found))
     said = list(_events(found.looked.events, events))
     if screen is not None:
@@ -50,7 +50,7 @@ def _lines(found: Overview) -> Iterator[str]:
     process = f" (process {looked.process})" if looked.process else ""
     yield f"{looked.controller} leads the controllers{process}; {copies}"
     if refused := ", ".join(f"{count} {_REFUSED.get(why, why)}" for why, count in looked.refused if count):
-        yield f"messages that it has refused: {refused}"
+        yield f"refused messages: {refused}"
     yield ""
     idle = [each for each in looked.servers if each.state in _AWAY and not each.copies]
     shown = [each for each in looked.servers if each not in idle]
@@ -73,9 +73,9 @@ def _lines(found: Overview) -> Iterator[str]:
         )
         yield from table(heads, rows)
     else:
-        yield "no server is there" + ("" if idle else " yet")
+        yield "no server is running" + ("" if idle else " yet")
     if ended := [each.name for each in idle if each.state == "ended"]:
-        yield _idle(ended, "not there any more")
+        yield _idle(ended, "not running any more")
     if silent := [each.name for each in idle if each.state == "gone"]:
         yield _idle(silent, "silent")
     if drained := [each.name for each in idle if each.state == "drained"]:
@@ -94,17 +94,17 @@ def _lines(found: Overview) -> Iterator[str]:
         ]
         yield from table(("run", "recipe", "buckets", "with too few copies", "whose pushes wait"), rows)
     else:
-        yield "no run is here"
+        yield "the cluster has no run"
     yield from _short(looked.short, sum(each.short for each in looked.runs))
     if looked.moving:
-        are = "is on its way" if looked.moving == 1 else "are on their way"
+        are = "is moving" if looked.moving == 1 else "are moving"
         yield f"{counted(looked.moving, 'bucket')} {are}"
 
 
 def _short(buckets: Sequence[BucketSeen], count: int) -> Iterator[str]:
-    """Buckets that have too few copies, ``count`` in all: a line for each reason, so that none hides another.
+    """Yield a line for each reason of too few copies, so that none hides another.
 
-    A controller names 100 buckets at most.
+    A controller lists at most 100 buckets.
     """
     least = "at least " if count > len(buckets) else ""
     alike: dict[tuple[str, str], list[BucketSeen]] = {}
@@ -121,7 +121,7 @@ def _short(buckets: Sequence[BucketSeen], count: int) -> Iterator[str]:
 
 
 def _idle(names: Sequence[str], what: str) -> str:
-    """Servers that are ``what``, and need not be there."""
+    """Return a line about servers that are ``what``, and not needed."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     are, have = ("is", "has no copy") if len(names) == 1 else ("are", "have no copies")
     return f"{', '.join(names[:_NAMED])}{more} {are} {what}, and {have}"
@@ -142,7 +142,7 @@ def _server(seen: ServerSeen, report: Reported | None) -> Sequence[str]:
 
 
 def explaining(found: Explained, events: int = EVENTS) -> list[str]:
-    """One bucket, with its last ``events``."""
+    """Return the lines of a bucket, with its last ``events``."""
     lines = [f"{found.bucket}, term {found.term}" + (f", life {found.life}" if found.life else "")]
     members = (found.primary, *found.secondaries, *found.learners)
     rows = []
@@ -151,7 +151,7 @@ def explaining(found: Explained, events: int = EVENTS) -> list[str]:
         seen, copy = found.servers.get(name), found.copies.get(name)
         state = "unknown" if seen is None else seen.state
         rows.append((name, role, state, *_copy(copy)))
-    heads = ("server", "is to be", "server is", "acts as", "has index", "committed", "on disk")
+    heads = ("server", "should be", "server is", "acts as", "has index", "committed", "on disk")
     lines += table(heads, rows)
     primary = found.copies.get(found.primary)
     if primary is not None:
@@ -161,10 +161,11 @@ def explaining(found: Explained, events: int = EVENTS) -> list[str]:
             lines.append(f"{_bytes(primary.queued_bytes)} of updates wait for {whom}")
     count = 1 + len(found.secondaries)
     if count < found.least:
-        lines.append(f"its pushes wait: it has {count} of at least {counted(found.least, 'copy')}")
+        lines.append(f"pushes wait: the bucket has {count} of at least {counted(found.least, 'copy')}")
     if count < found.wanted:
         lines.append(
-            f"it has {count} of {counted(found.wanted, 'copy')}" + (f": {found.why}" if found.why else "")
+            f"the bucket has {count} of {counted(found.wanted, 'copy')}"
+            + (f": {found.why}" if found.why else "")
         )
     said = list(_events(found.events, events))
     return [*lines, "", *said] if said else lines
@@ -183,7 +184,7 @@ def _copy(copy: CopySeen | None) -> Sequence[str]:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows below their heads, each column as wide as it must be."""
+    """Align rows below their heads; each column is as wide as its content."""
     whole = [heads, *rows]
     widths = [max(len(row[place]) for row in whole) for place in range(len(heads))]
     wide = [[each.ljust(width) for each, width in zip(row, widths, strict=True)] for row in whole]

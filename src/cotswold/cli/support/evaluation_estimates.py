@@ -1,6 +1,6 @@
 """Predicted evaluations of strategy `batch` as tables and JSON.
 
-Knows: how a prediction is laid out. Does not know: how one is made, the words of a command.
+Knows: the layout of a prediction. Does not know: how it is computed, the arguments of a command.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _PARTS = ("point", "portions", "sum", "push", "shards", "rounds")
 
 
 def show(predicted: PredictedEvaluations, json_: bool) -> None:
-    """Print them."""
+    """Print predicted evaluations."""
     cluster, recipe, found = predicted.cluster, predicted.recipe, predicted.evaluations
     if json_:
         said = {"recipe": recipe.name, "patterns": predicted.patterns, "outputs": predicted.outputs}
         print(json.dumps({**said, "evaluations": [each.as_dict() for each in found]}, indent=1))
         return
-    words = f"{recipe.name}, batch, {predicted.patterns:,} patterns, {predicted.outputs:,} outputs"
-    table(f"{words}, on {cluster.name}: an evaluation", [_row(each) for each in found])
-    table("milliseconds of an evaluation by part", [_parts(each) for each in found])
+    words = f"{recipe.name}, batch, {predicted.patterns:,} samples, {predicted.outputs:,} outputs"
+    table(f"{words}, on {cluster.name}: one evaluation", [_row(each) for each in found])
+    table("milliseconds per evaluation, by part", [_parts(each) for each in found])
     if not all(each.fits for each in found):
         print("* more than the memory of a device, or of a host for its devices")
 
@@ -39,16 +39,16 @@ def _row(found: EvaluationPrediction) -> dict[str, object]:
         "seconds": f"{found.seconds:,.4g}",
         "again": f"{found.again_seconds:,.4g}",
         "computing": f"{100 * found.computing:.1f} %",
-        "patterns/s": f"{found.patterns_per_second:,.0f}",
+        "samples/s": f"{found.patterns_per_second:,.0f}",
         "GFLOP": f"{found.flops / 1e9:,.1f}",
         "GFLOP/s": f"{found.flops_per_second / 1e9:,.2f}",
         "of peak": f"{100 * found.efficiency:.1f} %",
         "MB on the wire": f"{found.wire_bytes / 1e6:,.1f}",
         "between hosts": f"{found.network_bytes / 1e6:,.1f}",
-        "GB a worker": f"{found.worker_bytes / 1e9:,.3f}{'' if found.fits else ' *'}",
+        "GB per worker": f"{found.worker_bytes / 1e9:,.3f}{'' if found.fits else ' *'}",
     }
     if dollars is not None:
-        row["$ a 1000 evaluations"] = f"{dollars:,.3f}"
+        row["$ per 1000 evaluations"] = f"{dollars:,.3f}"
     if cents is not None:
         row["cents per MFLOP/s"] = f"{cents:,.3f}"
     return row

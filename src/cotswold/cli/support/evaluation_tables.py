@@ -1,6 +1,6 @@
-"""What `cotswold evaluate` prints.
+"""Output of `cotswold evaluate`.
 
-Knows: the tables of selectivity and of confusion. Does not know: how figures are found.
+Knows: the tables of selectivity and of confusion. Does not know: how figures are computed.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from cotswold.analysis.selectivity.scores import LayerSelectivity
 
 _NAMED = 12
-"""Classes up to which the whole confusion is a table; beyond, the worst mistakes are listed."""
+"""Largest number of classes for a full confusion table; with more, the most frequent mistakes are listed."""
 _MISTAKES = 10
 
 
 def print_selectivity(evaluation: Evaluation) -> None:
-    """The shape of the paper's Table 2, with the accuracies on held-out halves, and who was best."""
+    """Print a table like the paper's Table 2, with held-out accuracies, and the best of each object."""
     from rich.table import Table
 
-    table = Table(title="best neuron: accuracy on all pictures / on held-out halves", title_justify="left")
+    table = Table(title="best neuron: accuracy on all images / on held-out halves", title_justify="left")
     for heading in ("object", "layer", "guess", "random filters", "k-means", "control", "this network", "±"):
         table.add_column(heading, justify="left" if heading in ("object", "layer") else "right")
     for row in evaluation.objects:
@@ -40,9 +40,9 @@ def print_selectivity(evaluation: Evaluation) -> None:
 
 
 def _said(row: ObjectSelectivity) -> str:
-    """Who was best, what guessing is, and how the dictionary was found, of one object."""
+    """Return a sentence about an object: the best neurons, the accuracy of guessing, the clustering."""
     best = row.compared[row.winner]
-    beaten = "" if best.held_out > row.guess else "nobody does better than guessing, and "
+    beaten = "" if best.held_out > row.guess else "no neuron is better than guessing, and "
     said = (
         f"{row.name}: {beaten}best held out is {row.winner}, {best.held_out:.3f} (layer {best.layer}); "
         f"classes weighted {row.weights.positives:.3f} with to {row.weights.negatives:.3f} without, "
@@ -50,20 +50,20 @@ def _said(row: ObjectSelectivity) -> str:
     )
     made = row.clustering
     if made is not None:
-        settled = "settled" if made.converged else "not settled"
-        said += f"; k-means {settled} after {made.passes} passes over {made.pictures} pictures"
+        settled = "converged" if made.converged else "not converged"
+        said += f"; k-means {settled} after {made.passes} passes over {made.pictures} images"
     return said
 
 
 def print_confusion(found: Classification) -> None:
-    """Accuracy, and which class was taken for which."""
+    """Print the accuracy and the confusion of classes."""
     from rich.table import Table
 
     print(f"{found.split}: {found.accuracy:.2%} of {found.pictures} samples")
     if len(found.classes) > _NAMED:
         _print(_mistakes(found), [])
         return
-    print("confusion: rows are true classes, columns the answers")  # longer than a narrow table
+    print("confusion: rows are true classes, columns are predictions")  # longer than a narrow table
     table = Table()
     table.add_column("")
     classes = [*map(printable, found.classes)]
@@ -76,12 +76,12 @@ def print_confusion(found: Classification) -> None:
 
 
 def print_errors(found: Regression) -> None:
-    """Squared error, its root and explained variance of each number that is predicted."""
+    """Print the mean squared error, its root and the explained variance of each regression target."""
     from rich.table import Table
 
     print(f"{found.split}: squared loss {found.loss:.5g} over {found.samples} samples")
     table = Table()
-    for heading in ("number", "mean squared error", "RMSE", "explained"):
+    for heading in ("target", "mean squared error", "RMSE", "explained"):
         table.add_column(heading, justify="right")
     figures = zip(found.squared_error, found.rmse, found.explained, strict=True)
     for number, (error, root, part) in enumerate(figures):
@@ -93,7 +93,7 @@ def _mistakes(found: Classification) -> Table:
     from rich.table import Table
 
     table = Table(title="the most frequent mistakes (all of them: --json)", title_justify="left")
-    for heading in ("true class", "answer", "samples"):
+    for heading in ("true class", "predicted", "samples"):
         table.add_column(heading, justify="right" if heading == "samples" else "left")
     for count, truth, answer in found.mistakes[:_MISTAKES]:
         table.add_row(printable(truth), printable(answer), str(count))
@@ -103,7 +103,7 @@ def _mistakes(found: Classification) -> Table:
 def _print(table: Table, sentences: Iterable[str]) -> None:
     from rich.console import Console
 
-    console: Console = Console(markup=False, emoji=False)  # names of classes are not ours
+    console: Console = Console(markup=False, emoji=False)  # class names may contain markup
     (console if console.is_terminal else Console(width=120, markup=False, emoji=False)).print(table)
     for sentence in sentences:
         print(printable(sentence))

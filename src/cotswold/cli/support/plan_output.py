@@ -1,4 +1,4 @@
-"""What `cotswold train --dry-run` prints.
+"""Output of `cotswold train --dry-run`.
 
 Knows: units and names of counts, in words. Does not know: how anything is counted.
 """
@@ -13,11 +13,11 @@ Row = Mapping[str, object]
 
 _NAMES = {
     "samples_are": "samples are",
-    "patterns_are": "patterns are",
+    "patterns_are": "samples are",
     "workers_are": "processes are",
     "evaluations_expected": "evaluations expected",
     "server_bytes": "parameters on servers",
-    "step_bytes": "a step pushes and pulls",
+    "step_bytes": "pushed and pulled per step",
     "step_flops": "FLOPs of a step",
     "run_flops": "FLOPs of the run",
     "evaluation_flops": "FLOPs of an evaluation",
@@ -34,19 +34,19 @@ _NAMES = {
     "worker_memory_bytes": "memory of a worker",
     "main_memory_bytes": "memory of this process",
     "queue_most_bytes": "queue of a server",
-    "parts_of_parameters": "parts of the parameters",
+    "parts_of_parameters": "buckets of parameters",
     "parameter_servers": "parameter servers",
-    "copy_memory_bytes": "memory of one copy of all",
+    "copy_memory_bytes": "memory of one copy of everything",
     "cluster_memory_bytes": "memory with the cluster",
     "cluster_server_memory_bytes": "memory with each server",
     "checkpoint_bytes": "checkpoint",
 }
 _BLOCKS_MOST = 40
-"""Of the table of blocks; the rest is counted."""
+"""Rows of the table of blocks; further blocks are only counted."""
 
 
 def lines(row: Row) -> Iterator[str]:
-    """A line a count, then a line a block of parameters."""
+    """Yield one line per count, then one line per block of parameters."""
     told = {_NAMES.get(name, name.replace("_", " ")): _figure(name, value) for name, value in row.items()}
     told.pop("routing", None)
     width = max(map(len, told))
@@ -59,7 +59,7 @@ def lines(row: Row) -> Iterator[str]:
 
 def _blocks(routing: Sequence[Row]) -> Iterator[str]:
     yield ""
-    yield "where each block of parameters lies:"
+    yield "placement of each block of parameters:"
     shown = [(str(each.get("called")), str(each["block"]), str(each["server"])) for each in routing]
     sizes = [bytes_in_words(float(str(each["bytes"]))) for each in routing]
     heads = ("tensor", "block", "server")
@@ -68,11 +68,11 @@ def _blocks(routing: Sequence[Row]) -> Iterator[str]:
         named = "  ".join(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))
         yield f"  {named}  {size:>8}"
     if len(shown) > _BLOCKS_MOST:
-        yield f"  and {len(shown) - _BLOCKS_MOST:,} more, which --json lists"
+        yield f"  and {len(shown) - _BLOCKS_MOST:,} more; --json lists all"
 
 
 def _figure(name: str, value: object) -> str:
-    """A count or quantity with its unit."""
+    """Return a count or quantity with its unit."""
     if isinstance(value, Mapping):
         if name == "step_bytes":
             return _step(value)
@@ -91,7 +91,7 @@ def _figure(name: str, value: object) -> str:
 
 
 def _step(value: Row) -> str:
-    """What a replica pushes in a step, by kind, and pulls."""
+    """Return the bytes that a replica pushes per step, by kind, and pulls."""
     push = value["push"]
     kinds = push if isinstance(push, Mapping) else {}
     told = [f"{bytes_in_words(float(str(each)))} as {kinds_of(kind)}" for kind, each in kinds.items()]

@@ -1,6 +1,6 @@
-"""What `cotswold info` says of a store.
+"""Output of `cotswold info` for a store.
 
-Knows: the words. Does not know: how a store is read.
+Knows: the wording. Does not know: how a store is read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from cotswold.ui.progress import printable
 
 
 def show_store(path: str, as_json: bool) -> None:
-    """Print what a store holds and how it was prepared."""
+    """Print the contents of a store and its preprocessing."""
     from cotswold.data import Store
 
     said = Store(path).describe()
@@ -27,7 +27,7 @@ def show_store(path: str, as_json: bool) -> None:
 
 
 def _shown(value: object) -> str:
-    """A value in one line."""
+    """Return a value as one line."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_shown(each)}" for name, each in value.items())
     if isinstance(value, bool):

@@ -1,6 +1,6 @@
-"""What the commands of `bench` share: tables, files of results, their words.
+"""Helpers of the `bench` commands: tables, result files, arguments.
 
-Knows: rich, JSON, where results go. Does not know: what was measured.
+Knows: rich, JSON, where results go. Does not know: the measurements.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from cotswold.bench.measure import Document
 
 WIDE = 180
-"""Columns of a table that no terminal shows."""
+"""Width of a table that is not printed on a terminal, in columns."""
 
 
 def command() -> str:
-    """The command as it was typed, without the place of the programme."""
+    """Return the command as typed, without the path of the program."""
     return shlex.join(["cotswold", *sys.argv[1:]])
 
 
 def leave(found: Document, name: str, out: Path | None, json_: bool) -> None:
-    """Write the result to a directory and print it as JSON, where either is wanted."""
+    """Write the result to a directory, and print it as JSON if requested."""
     write(found, name, out)
     if json_:
         print(json.dumps(found))
 
 
 def write(found: Document, name: str, out: Path | None) -> None:
-    """Replace the file of a result at once, so that whoever reads it meanwhile reads a whole one."""
+    """Replace the result file atomically, so that a concurrent reader sees a whole one."""
     if out is None:
         return
     from cotswold.errors import MachineError
@@ -46,7 +46,7 @@ def write(found: Document, name: str, out: Path | None) -> None:
 
 
 def ready(out: Path | None) -> None:
-    """Make the directory of a result, before anything is measured; raises UserError where that cannot be."""
+    """Create the directory of a result before the measurement; raises UserError if that fails."""
     from cotswold.errors import UserError
 
     if out is None:
@@ -54,13 +54,15 @@ def ready(out: Path | None) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--out {out} cannot be made ({error.strerror}); name another directory") from error
+        raise UserError(
+            f"--out {out} cannot be created ({error.strerror}); give another directory"
+        ) from error
 
 
 def table(title: str, rows: Sequence[Mapping[str, object]], *, sections: str | None = None) -> None:
-    """Print rows under the names of their cells; a line is drawn where the cell ``sections`` changes.
+    """Print rows under the names of their cells; a line separates rows where the cell ``sections`` changes.
 
-    Where a terminal is too narrow for that, rows stand side by side, as many as there is room for.
+    If a terminal is too narrow, rows become columns, as many at a time as fit.
     """
     from rich.console import Console
     from rich.table import Table
@@ -88,7 +90,7 @@ def table(title: str, rows: Sequence[Mapping[str, object]], *, sections: str | N
 
 
 def _on_its_side(title: str, headings: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
-    """A table of which every column is a row, beside the names of its cells."""
+    """Return a transposed table: every row becomes a column, after a column of names."""
     from rich.table import Table
 
     drawn = Table(title=title, title_justify="left", show_header=False)
@@ -101,35 +103,35 @@ def _on_its_side(title: str, headings: Sequence[str], cells: Sequence[Sequence[s
 
 
 def _width(drawn: Table) -> int:
-    """Columns of a terminal that a table takes if nothing is cut."""
+    """Return the width that a table needs uncut, in terminal columns."""
     from rich.console import Console
 
     return Console(width=10_000).measure(drawn).maximum
 
 
 def thread_counts(words: str | None) -> list[int]:
-    """Numbers of threads from words such as 1,2; raises UserError for others."""
+    """Parse numbers of threads such as 1,2; raises UserError for other texts."""
     from cotswold.errors import UserError
 
     if words is None:
         return [cores()]
     numbers = [word.strip() for word in words.split(",")]
     if not all(number.isdigit() and int(number) >= 1 for number in numbers):
-        raise UserError(f"--threads {words} names no numbers of threads; write them as in 1,2")
+        raise UserError(f"--threads must be numbers, as in 1,2; got {words}")
     return [int(number) for number in numbers]
 
 
 def at_least_one(number: int, option: str) -> int:
-    """The number of an option; raises UserError below 1."""
+    """Return the number of an option; raises UserError below 1."""
     from cotswold.errors import UserError
 
     if number < 1:
-        raise UserError(f"{option} {number} measures nothing; give 1 or more")
+        raise UserError(f"{option} must be at least 1, got {number}")
     return number
 
 
 def cores() -> int:
-    """Cores that this process and those that it starts are granted together."""
+    """Return the cores that this process and its child processes may use together."""
     from cotswold.host import granted_cores
 
     return granted_cores(environ={})

@@ -1,4 +1,4 @@
-"""What is said of words that make no command.
+"""Error messages for invalid arguments.
 
 Knows: the errors of the parser, recipes' fields. Does not know: what any command does.
 """
@@ -14,21 +14,21 @@ _LONG = 160
 
 
 def sentence(error: CycloptsError) -> str:
-    """The mistake, its remedy, and whose help says more."""
+    """Return the mistake, its remedy, and the command whose help says more."""
     chain = " ".join(error.command_chain or ())
     return f"{_mistake(error, chain or 'cotswold')} See {f'cotswold {chain}'.strip()} --help."
 
 
 def shortened(text: str) -> str:
-    """A sentence whose longest words are cut in the middle."""
+    """Shorten the longest words of a sentence in the middle."""
     return re.sub(rf"\S{{{_LONG},}}", lambda word: f"{word[0][: _LONG // 2]}...{word[0][-40:]}", text)
 
 
 def flowing(doc: str) -> str:
-    """A docstring whose paragraphs are one line each, to be folded as wide as a terminal is.
+    """Join the lines of each paragraph of a docstring, so that help can wrap at the terminal's width.
 
-    Lines of examples, which stand by themselves, stay: those that are indented further than the text by two.
-    Python 3.13 and later keep docstrings without the indentation that all of their lines have.
+    Lines of examples, which are indented by two more than the text, stay separate. Python 3.13 and later
+    remove the common indentation of docstrings.
     """
     lines = doc.splitlines()
     base = min((_indent(line) for line in lines[1:] if line.strip()), default=0)
@@ -54,14 +54,14 @@ def _mistake(error: CycloptsError, command: str) -> str:
             option = error.argument.name
             return f"{command} needs {option.lstrip('-').upper()}, alone or as {option} VALUE."
         case UnusedCliTokensError() if error.unused_tokens:
-            return f"{command} has no use for {' '.join(error.unused_tokens)!r}; take it out."
+            return f"{command} does not take {' '.join(error.unused_tokens)!r}; remove it."
         case UnknownOptionError():
             return _unknown(error, command)
     return str(error)
 
 
 def _unknown(error: UnknownOptionError, command: str) -> str:
-    """For an option that is a recipe's field, the way to set it; otherwise the option that is most alike."""
+    """Explain an unknown option: how to set a recipe's field of that name, or the most similar option."""
     option = (error.token.keyword or error.token.value or "").partition("=")[0]
     if any("--set" in argument.names for argument in error.argument_collection):
         from cotswold.recipe.error_messages import MEANT
@@ -73,5 +73,5 @@ def _unknown(error: UnknownOptionError, command: str) -> str:
         places = places_of(MEANT.get(word, word))
         if places:
             ways = " or ".join(f"--set {place}=VALUE" for place in places)
-            return f"{command} has no option {option}; a recipe's field is set by {ways}."
+            return f"{command} has no option {option}; set the recipe's field by {ways}."
     return str(error)

@@ -1,6 +1,6 @@
 """The directory in which a command runs.
 
-Knows: that it may be gone. Does not know: what the command reads there.
+Knows: it may have been removed. Does not know: what the command reads there.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from cotswold.errors import UserError
 
 
 def check_working_directory() -> None:
-    """Raise UserError if the working directory is gone: libraries would end the process with a message of
-    their own."""
+    """Raise UserError if the working directory was removed, before a library fails obscurely."""
     try:
         Path.cwd()
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Augmentation: variants of pictures by named transforms, each by the key of its sample alone."""
+"""Augmentation: variants of images by named transforms, each determined by the key of its sample."""
 
 from __future__ import annotations
 

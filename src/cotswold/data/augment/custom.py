@@ -1,6 +1,6 @@
-"""A transform that somebody else wrote, by its name.
+"""A user-defined transform, by name.
 
-Knows: how a function is found, what it must give. Does not know: what it does.
+Knows: the import of a function, checks of its result. Does not know: its effect.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ from cotswold.errors import UserError, told
 
 @dataclass(frozen=True)
 class Own:
-    """``function``, named ``module:function``, called with values (image, channel, y, x), keys (image,) and
-    ``parameters`` by their names; it returns float32 values of the same shape."""
+    """A user-defined ``function``, named ``module:function``.
+
+    The function receives values (image, channel, y, x), keys (image,) and ``parameters`` by name. It returns
+    float32
+    values of the same shape.
+    """
 
     function: str
     parameters: Mapping[str, object] = field(default_factory=dict)
@@ -29,26 +33,28 @@ class Own:
         _found(self.function)
 
     def changed(self, values: Float32, keys: Keys, stream: int) -> Float32:
-        """What the function gives; raises UserError where that is nothing to learn from."""
+        """Return the result of the function. Raises UserError if the result is not usable."""
         try:
             found = _found(self.function)(values.copy(), derived(keys, stream), **self.parameters)
         except Exception as error:
             raise UserError(f"the transform {self.function} failed: {told(error, __name__)}") from error
         if not isinstance(found, np.ndarray) or found.shape != values.shape:
             got = f"an array {found.shape}" if isinstance(found, np.ndarray) else f"a {type(found).__name__}"
-            raise UserError(f"the transform {self.function} gave {got}; it must give one {values.shape}")
+            raise UserError(
+                f"the transform {self.function} returned {got}; it must return an array {values.shape}"
+            )
         if not np.issubdtype(found.dtype, np.floating):
-            raise UserError(f"the transform {self.function} gave {found.dtype}; it must give float32")
+            raise UserError(f"the transform {self.function} returned {found.dtype}; it must return float32")
         if not np.isfinite(found).all():
-            raise UserError(f"the transform {self.function} gave values that are no numbers (nan or inf)")
+            raise UserError(f"the transform {self.function} returned infinite or NaN values")
         return found.astype(np.float32)
 
 
 def _found(name: str) -> Callable[..., object]:
     module, _, function = name.partition(":")
     if not module or not function:
-        raise UserError(f"the transform {name!r} is not named; write module:function")
-    if (here := str(Path.cwd())) not in sys.path:  # that of a command is not, of its own accord
+        raise UserError(f"the transform {name!r} has no valid name; write module:function")
+    if (here := str(Path.cwd())) not in sys.path:  # commands do not include it by default
         sys.path.append(here)
     try:
         found = getattr(import_module(module), function)
@@ -58,7 +64,7 @@ def _found(name: str) -> Callable[..., object]:
             "command, install it, or set PYTHONPATH to its folder"
         ) from error
     except AttributeError as error:
-        raise UserError(f"the transform {name} is not there: {module} has no {function}") from error
+        raise UserError(f"the transform {name} does not exist: {module} has no {function}") from error
     if not callable(found):
         raise UserError(f"the transform {name} is a {type(found).__name__}; it must be a function")
     return found  # type: ignore[no-any-return]  # callable

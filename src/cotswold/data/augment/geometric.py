@@ -1,9 +1,10 @@
-"""Transforms that move pixels: where in a picture each pixel of its variant comes from.
+"""Geometric transforms: the origin in an image of each pixel of its variant.
 
 Knows: maps of the plane, random numbers by key. Does not know: pixels, recipes.
 
-A place is (y, x) in pixels from the middle of the picture. `Move.before` gives, for each sample, the affine
-map from a place in the variant to the place in the picture; moves one after the other are one map.
+A position is (y, x) in pixels from the centre of the image. `Move.before` returns, for each sample, the
+affine
+map from positions in the variant to positions in the image; consecutive transforms combine to one map.
 """
 
 from __future__ import annotations
@@ -22,23 +23,25 @@ from cotswold.errors import UserError
 from cotswold.kernels.warp import FILLS, Fill
 
 Maps = NDArray[np.float64]
-"""(sample, 2, 3): the place (y, x) is multiplied by the square part, and the last column added."""
+"""Affine maps (sample, 2, 3): a square matrix that multiplies (y, x), and a last column that is added."""
 
 
 class Move(Protocol):
-    """What a move says of itself."""
+    """Interface of a geometric transform."""
 
     @property
     def fill(self) -> Fill:
-        """What comes from outside."""
+        """The rule for pixels from outside the image."""
 
     def before(self, keys: Keys, stream: int, height: int, width: int) -> Maps:
-        """From places of the variant to places of the picture."""
+        """Return the maps from positions in the variant to positions in the image."""
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A shift by whole pixels, up to ``pixels`` each way, or up to a ``fraction`` of height and width."""
+    """A shift by whole pixels, up to ``pixels`` in each direction, or up to a ``fraction`` of height and
+    width.
+    """
 
     pixels: int | None = None
     fraction: float | None = None
@@ -47,11 +50,11 @@ class Translation:
 
     def __post_init__(self) -> None:
         _check(self, (self.pixels is None) != (self.fraction is None), "give either pixels or fraction")
-        _check(self, (self.pixels or 0) >= 0, f"pixels = {self.pixels}: 0 or more")
-        _check(self, 0 <= (self.fraction or 0) <= 1, f"fraction = {self.fraction}: 0 to 1")
+        _check(self, (self.pixels or 0) >= 0, f"pixels must be at least 0, got {self.pixels}")
+        _check(self, 0 <= (self.fraction or 0) <= 1, f"fraction must be in 0..1, got {self.fraction}")
 
     def before(self, keys: Keys, stream: int, height: int, width: int) -> Maps:
-        """As `Move.before`."""
+        """See `Move.before`."""
         if self.fraction is None:
             most = [self.pixels or 0] * 2
         else:
@@ -62,7 +65,7 @@ class Translation:
 
 @dataclass(frozen=True)
 class Reflection:
-    """Left and right exchanged, up and down exchanged, each with its probability."""
+    """Horizontal and vertical flips, each with its probability."""
 
     horizontal: float = 0.5
     vertical: float = 0.0
@@ -72,10 +75,10 @@ class Reflection:
         _check_fill(self)
         for name, value in (("horizontal", self.horizontal), ("vertical", self.vertical)):
             if not 0 <= value <= 1:
-                raise UserError(f"reflection: {name} = {value:g}: a probability, 0 to 1")
+                raise UserError(f"reflection: the probability {name} must be in 0..1, got {value:g}")
 
     def before(self, keys: Keys, stream: int, height: int, width: int) -> Maps:
-        """As `Move.before`."""
+        """See `Move.before`."""
         drawn = uniform(keys, stream, 2)
         found = unmoved(len(keys))
         found[:, 0, 0] = np.where(drawn[:, 0] < self.vertical, -1, 1)
@@ -85,17 +88,17 @@ class Reflection:
 
 @dataclass(frozen=True)
 class Rotation:
-    """A turn about the middle, up to ``degrees`` each way."""
+    """A rotation about the centre, up to ``degrees`` in each direction."""
 
     degrees: float
     probability: float = 1.0
     fill: Fill = "edge"
 
     def __post_init__(self) -> None:
-        _check(self, 0 <= self.degrees <= 180, f"degrees = {self.degrees:g}: 0 to 180")
+        _check(self, 0 <= self.degrees <= 180, f"degrees must be in 0..180, got {self.degrees:g}")
 
     def before(self, keys: Keys, stream: int, height: int, width: int) -> Maps:
-        """As `Move.before`."""
+        """See `Move.before`."""
         drawn = uniform(keys, stream, 2).astype(np.float64)
         angle = math.radians(self.degrees) * (2 * drawn[:, 0] - 1)
         return _perhaps(_turned(angle), drawn[:, 1], self.probability)
@@ -103,8 +106,11 @@ class Rotation:
 
 @dataclass(frozen=True)
 class Affine:
-    """Larger or smaller by a factor of ``scale`` (least, greatest), stretched by up to ``aspect`` (1 or more)
-    in one direction against the other, sheared by up to ``shear`` degrees."""
+    """Scaling, stretching and shearing.
+
+    ``scale`` is the range (least, greatest) of the factor of enlargement, ``aspect`` (at least 1) the maximum
+    stretch of one axis relative to the other, and ``shear`` the maximum shear in degrees.
+    """
 
     scale: tuple[float, float] = (1.0, 1.0)
     aspect: float = 1.0
@@ -114,12 +120,18 @@ class Affine:
 
     def __post_init__(self) -> None:
         least, greatest = self.scale
-        _check(self, 0 < least <= greatest, f"scale = [{least:g}, {greatest:g}]: least, greatest, above 0")
-        _check(self, self.aspect >= 1, f"aspect = {self.aspect:g}: 1 or more")
-        _check(self, 0 <= self.shear < 90, f"shear = {self.shear:g}: degrees, 0 to below 90")
+        _check(
+            self,
+            0 < least <= greatest,
+            f"scale must satisfy 0 < least <= greatest, got [{least:g}, {greatest:g}]",
+        )
+        _check(self, self.aspect >= 1, f"aspect must be at least 1, got {self.aspect:g}")
+        _check(
+            self, 0 <= self.shear < 90, f"shear must be at least 0 and below 90 degrees, got {self.shear:g}"
+        )
 
     def before(self, keys: Keys, stream: int, height: int, width: int) -> Maps:
-        """As `Move.before`."""
+        """See `Move.before`."""
         drawn = uniform(keys, stream, 4).astype(np.float64)
         scale = exact.exp(_between(drawn[:, 0], *map(math.log, self.scale)))
         stretch = _stretch(self.aspect, drawn[:, 1])
@@ -134,9 +146,14 @@ class Affine:
 
 @dataclass(frozen=True)
 class Crop:
-    """A part of the picture with a margin of ``pad`` pixels, as large as the picture; or a part, enlarged to
-    its size: of ``area`` (least, greatest, as parts of the whole), its sides in a ratio up to ``aspect``
-    beside those of the whole; it lies inside wherever it fits."""
+    """A random crop, of the size of the image or enlarged to it.
+
+    With ``pad``, the image is padded by that many pixels and a crop of its original size is taken. With
+    ``area``
+    (least, greatest, as fractions of the image), a crop inside the image is enlarged; ``aspect`` limits the
+    change
+    of the ratio of its sides.
+    """
 
     pad: int | None = None
     area: tuple[float, float] | None = None
@@ -146,15 +163,17 @@ class Crop:
 
     def __post_init__(self) -> None:
         _check(self, (self.pad is None) != (self.area is None), "give either pad or area")
-        _check(self, (self.pad or 0) >= 0, f"pad = {self.pad}: 0 or more")
+        _check(self, (self.pad or 0) >= 0, f"pad must be at least 0, got {self.pad}")
         least, greatest = self.area or (1.0, 1.0)
         _check(
-            self, 0 < least <= greatest <= 1, f"area = [{least:g}, {greatest:g}]: least, greatest, up to 1"
+            self,
+            0 < least <= greatest <= 1,
+            f"area must satisfy 0 < least <= greatest <= 1, got [{least:g}, {greatest:g}]",
         )
-        _check(self, self.aspect >= 1, f"aspect = {self.aspect:g}: 1 or more")
+        _check(self, self.aspect >= 1, f"aspect must be at least 1, got {self.aspect:g}")
 
     def before(self, keys: Keys, stream: int, height: int, width: int) -> Maps:
-        """As `Move.before`."""
+        """See `Move.before`."""
         drawn = uniform(keys, stream, 5).astype(np.float64)
         if self.area is None:
             return _perhaps(_shifted(drawn, [self.pad or 0] * 2), drawn[:, 4], self.probability)
@@ -170,8 +189,11 @@ class Crop:
 
 @dataclass(frozen=True)
 class Elastic:
-    """Each pixel goes its own way, neighbours nearly the same one (Simard, Steinkraus, Platt 2003): uniform
-    numbers in -1 to 1, smoothed by a Gaussian of ``sigma`` pixels, times ``alpha`` pixels."""
+    """An elastic deformation (Simard, Steinkraus and Platt 2003).
+
+    Displacements are uniform numbers in -1..1, smoothed by a Gaussian of ``sigma`` pixels, times ``alpha``
+    pixels.
+    """
 
     alpha: float
     sigma: float
@@ -179,24 +201,27 @@ class Elastic:
     fill: Fill = "edge"
 
     def __post_init__(self) -> None:
-        _check(self, self.alpha >= 0, f"alpha = {self.alpha:g}: pixels, 0 or more")
-        _check(self, 0 < self.sigma <= 100, f"sigma = {self.sigma:g}: pixels, above 0, up to 100")
+        _check(self, self.alpha >= 0, f"alpha must be at least 0 pixels, got {self.alpha:g}")
+        _check(
+            self, 0 < self.sigma <= 100, f"sigma must be above 0 and at most 100 pixels, got {self.sigma:g}"
+        )
 
     def slopes(self, keys: Keys, stream: int) -> Maps:
-        """What smoothed numbers are multiplied by: ``alpha``, or 0 for samples that are left as they are:
-        (sample, 2, 2)."""
+        """Return the factors of the smoothed numbers, (sample, 2, 2): ``alpha``, or 0 for unchanged
+        samples.
+        """
         drawn = uniform(keys, stream, 1)[:, 0]
         strengths = np.where(drawn < self.probability, self.alpha, 0.0)
         return strengths[:, None, None] * np.eye(2)
 
 
 def unmoved(count: int) -> Maps:
-    """Maps that change nothing."""
+    """Return identity maps."""
     return np.tile(np.eye(2, 3), (count, 1, 1))
 
 
 def then(first: Maps, last: Maps) -> Maps:
-    """The map that does the ``first`` and then the ``last``, of places."""
+    """Return the composition of maps: ``first``, then ``last``."""
     found = np.empty_like(first)
     found[:, :, :2] = times(last[:, :, :2], first[:, :, :2])
     found[:, :, 2] = times(last[:, :, :2], first[:, :, 2:])[:, :, 0] + last[:, :, 2]
@@ -204,7 +229,7 @@ def then(first: Maps, last: Maps) -> Maps:
 
 
 def times(left: Maps, right: Maps) -> Maps:
-    """Products of small matrices, element by element: the same bits for one sample and for many."""
+    """Multiply small matrices element by element, with the same bits for one sample and for many."""
     return np.stack(
         [
             left[:, row, 0, None] * right[:, 0] + left[:, row, 1, None] * right[:, 1]
@@ -215,7 +240,7 @@ def times(left: Maps, right: Maps) -> Maps:
 
 
 def _shifted(drawn: NDArray[np.float64], most: Sequence[int]) -> Maps:
-    """Shifts by whole pixels, at most so many each way, down and right."""
+    """Return shifts by whole pixels down and right, at most ``most`` pixels in each direction."""
     found = unmoved(len(drawn))
     for axis, pixels in enumerate(most):
         found[:, axis, 2] = np.floor(drawn[:, axis] * (2 * pixels + 1)) - pixels
@@ -223,7 +248,7 @@ def _shifted(drawn: NDArray[np.float64], most: Sequence[int]) -> Maps:
 
 
 def _stretch(aspect: float, drawn: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Factors whose squares are between 1 / ``aspect`` and ``aspect``, either way equally likely."""
+    """Return factors whose squares lie between 1 / ``aspect`` and ``aspect``, symmetric on a log scale."""
     return exact.exp(0.5 * exact.log(np.array(aspect)) * (2 * drawn - 1))
 
 
@@ -241,20 +266,22 @@ def _between(drawn: NDArray[np.float64], low: float, high: float) -> NDArray[np.
 
 
 def _perhaps(maps: Maps, drawn: NDArray[np.float64], probability: float) -> Maps:
-    """The maps of those that are drawn; others stay."""
+    """Return the maps of drawn samples and the identity for others."""
     return np.where((drawn < probability)[:, None, None], maps, unmoved(len(maps)))
 
 
 def _check(step: Translation | Rotation | Affine | Crop | Elastic, is_right: bool, why: str) -> None:
-    """Raise UserError where a parameter is out of its range."""
+    """Raise UserError if a parameter is out of range."""
     name = type(step).__name__.lower()
     if not is_right:
         raise UserError(f"{name}: {why}")
     if not 0 <= step.probability <= 1:
-        raise UserError(f"{name}: probability = {step.probability:g}: 0 to 1")
+        raise UserError(f"{name}: probability must be in 0..1, got {step.probability:g}")
     _check_fill(step)
 
 
 def _check_fill(step: Move | Elastic) -> None:
     if step.fill not in FILLS:
-        raise UserError(f'{type(step).__name__.lower()}: fill = "{step.fill}": one of {", ".join(FILLS)}')
+        raise UserError(
+            f'{type(step).__name__.lower()}: fill "{step.fill}" is unknown; choose from {", ".join(FILLS)}'
+        )

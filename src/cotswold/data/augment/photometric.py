@@ -1,4 +1,4 @@
-"""Transforms that change the values of pixels where they are.
+"""Photometric transforms: changes of values without movement of pixels.
 
 Knows: float32 arrays (image, channel, y, x), random numbers by key. Does not know: recipes.
 """
@@ -18,17 +18,21 @@ from cotswold.errors import UserError
 
 
 class Change(Protocol):
-    """What changes values."""
+    """Interface of a photometric transform."""
 
     def changed(self, values: Float32, keys: Keys, stream: int) -> Float32:
-        """Of pictures (image, channel, y, x), by the key of each."""
+        """Return changed images (image, channel, y, x), each determined by its key."""
 
 
 @dataclass(frozen=True)
 class Colour:
-    """Brightness shifted by up to that part (0 to 10) of the picture's standard deviation; contrast and
-    saturation changed by a factor of up to 1 more or less; colours turned about the grey axis by up to
-    ``hue`` degrees."""
+    """Random changes of brightness, contrast, saturation and hue.
+
+    ``brightness`` is the maximum shift (0 to 10) in units of the image's standard deviation. ``contrast`` and
+    ``saturation`` are the maximum relative changes (0 to 1). ``hue`` is the maximum rotation of colours about
+    the grey
+    axis in degrees.
+    """
 
     brightness: float = 0.0
     contrast: float = 0.0
@@ -40,13 +44,13 @@ class Colour:
         for name in ("brightness", "contrast", "saturation"):
             most = 10.0 if name == "brightness" else 1.0
             if not 0 <= getattr(self, name) <= most:
-                raise UserError(f"colour: {name} = {getattr(self, name):g}: 0 to {most:g}")
+                raise UserError(f"colour: {name} = {getattr(self, name):g} is not in 0..{most:g}")
         if not 0 <= self.hue <= 180:
-            raise UserError(f"colour: hue = {self.hue:g}: degrees, 0 to 180")
+            raise UserError(f"colour: hue must be in 0..180 degrees, got {self.hue:g}")
         _check_probability("colour", self.probability)
 
     def changed(self, values: Float32, keys: Keys, stream: int) -> Float32:
-        """As `Change.changed`."""
+        """See `Change.changed`."""
         drawn = uniform(keys, stream, 5)
         chosen = (drawn[:, 4] < self.probability)[:, None, None, None]
         drawn = 2 * drawn - 1
@@ -67,19 +71,18 @@ class Colour:
 
 @dataclass(frozen=True)
 class Erase:
-    """A square of ``pixels`` a side, somewhere in the picture, set to the picture's mean (DeVries, Taylor
-    2017)."""
+    """Set a random square of ``pixels`` per side to the mean of the image (DeVries and Taylor 2017)."""
 
     pixels: int
     probability: float = 1.0
 
     def __post_init__(self) -> None:
         if self.pixels < 1:
-            raise UserError(f"erase: pixels = {self.pixels}: 1 or more")
+            raise UserError(f"erase: pixels must be at least 1, got {self.pixels}")
         _check_probability("erase", self.probability)
 
     def changed(self, values: Float32, keys: Keys, stream: int) -> Float32:
-        """As `Change.changed`."""
+        """See `Change.changed`."""
         drawn = uniform(keys, stream, 3)
         covered = drawn[:, 2] < self.probability
         covers = []
@@ -95,18 +98,18 @@ class Erase:
 
 @dataclass(frozen=True)
 class Noise:
-    """Normal noise of ``deviation`` times the picture's standard deviation, each value its own."""
+    """Independent normal noise of ``deviation`` times the image's standard deviation."""
 
     deviation: float
     probability: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.deviation <= 10:
-            raise UserError(f"noise: deviation = {self.deviation:g}: 0 to 10")
+            raise UserError(f"noise: deviation must be in 0..10, got {self.deviation:g}")
         _check_probability("noise", self.probability)
 
     def changed(self, values: Float32, keys: Keys, stream: int) -> Float32:
-        """As `Change.changed`."""
+        """See `Change.changed`."""
         covered = uniform(keys, stream + 1, 1)[:, 0] < self.probability
         spread = np.where(covered, _moments(values)[1], np.float32(0)) * np.float32(self.deviation)
         noise = normal(keys, stream, values.shape[1:])
@@ -115,7 +118,7 @@ class Noise:
 
 
 def _moments(values: Float32) -> tuple[Float32, Float32]:
-    """Mean and standard deviation of each picture, summed in float64."""
+    """Return mean and standard deviation of each image, summed in float64."""
     flat = values.reshape(len(values), -1).astype(np.float64)
     mean = flat.mean(axis=1)
     spread = np.sqrt(((flat - mean[:, None]) ** 2).mean(axis=1))
@@ -123,7 +126,7 @@ def _moments(values: Float32) -> tuple[Float32, Float32]:
 
 
 def _turned(values: Float32, angles: NDArray[np.float64]) -> Float32:
-    """Colours (image, 3, y, x) turned about the axis of greys (Rodrigues 1840)."""
+    """Rotate colours (image, 3, y, x) about the grey axis (Rodrigues 1840)."""
     sine, cosine = exact.sine_cosine(angles)
     same, other, lean = (1 + 2 * cosine) / 3, (1 - cosine) / 3, sine / np.sqrt(3.0)
     factors = [each.astype(np.float32)[:, None, None] for each in (same, other - lean, other + lean)]
@@ -136,4 +139,4 @@ def _turned(values: Float32, angles: NDArray[np.float64]) -> Float32:
 
 def _check_probability(name: str, probability: float) -> None:
     if not 0 <= probability <= 1:
-        raise UserError(f"{name}: probability = {probability:g}: 0 to 1")
+        raise UserError(f"{name}: probability must be in 0..1, got {probability:g}")

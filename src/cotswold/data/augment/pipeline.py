@@ -1,7 +1,7 @@
-"""Named transforms, one after the other, as one function of pictures and keys.
+"""A sequence of named transforms as one function of images and keys.
 
-Knows: the names, what follows what, that moves which follow each other are one. Does not know: recipes,
-stores, who asks.
+Knows: the names, the order, the merging of consecutive geometric transforms. Does not know: recipes,
+stores, callers.
 """
 
 from __future__ import annotations
@@ -36,35 +36,55 @@ Step = Moving | Changing
 STEPS: Mapping[str, type[Step]] = {
     each.__name__.lower(): each for each in (*_MOVES, Colour, Erase, Noise, Own)
 }
-"""By the name that recipes call them."""
+"""Transforms by their names in recipes."""
 OWN = Own.__name__.lower()
-"""The name of a function of somebody's own, which is imported where an augmentation is made of it."""
+"""Name of a user-defined function, which is imported when the augmentation is constructed."""
 _STREAMS = 8
-"""Streams of random numbers that a step may use."""
+"""Number of random streams reserved for each step."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Transforms of pictures, in their order.
+    """Transforms of images, applied in order.
 
-    ``augmentation(values, keys)``: a variant of each picture of float32 (image, channel, y, x), by its values
-    and its key alone; the same bits in whatever batch, thread, process and machine. Moves that follow each
-    other with the same fill are taken in one, so that pixels are interpolated once. Cheap to pickle.
+    ``augmentation(values, keys)`` returns one variant of each image of float32 (image, channel, y, x). A
+    variant
+    depends only on the image and its key: its bits are the same in any batch, thread, process and machine.
+    Consecutive geometric transforms with the same fill are merged, so that pixels are interpolated once.
+    Instances are cheap to pickle.
+
+    Args:
+        steps: The transforms.
     """
 
     steps: tuple[Step, ...]
 
     @classmethod
     def of(cls, steps: Sequence[Mapping[str, object]]) -> Augmentation:
-        """Of tables as recipes have them, each with its ``name`` and parameters. Raises UserError."""
+        """Construct an augmentation from the tables of a recipe.
+
+        Args:
+            steps: Tables with a ``name`` and the parameters of that transform.
+
+        Raises:
+            UserError: for an unknown name or an invalid parameter.
+        """
         return cls(tuple(map(_step, steps)))
 
     def state(self) -> list[dict[str, object]]:
-        """Plain values, of which `of` makes the same."""
+        """Return plain values that `of` accepts."""
         return [_plain(each) for each in self.steps]
 
     def __call__(self, values: Float32, keys: Keys) -> Float32:
-        """Variants."""
+        """Return one variant of each image.
+
+        Args:
+            values: float32 (image, channel, y, x).
+            keys: uint64 (image,), from `cotswold.data.keys`.
+
+        Returns:
+            float32 (image, channel, y, x).
+        """
         found = np.ascontiguousarray(values, np.float32)
         if len(values) == 0:
             return found
@@ -73,7 +93,7 @@ class Augmentation:
         return found
 
     def _groups(self) -> Iterator[_Moved | _Changed]:
-        """What is done in one pass over the pixels each."""
+        """Yield groups of steps that are applied in one pass over the pixels."""
         moves: list[tuple[int, Moving]] = []
         for number, step in enumerate(self.steps):
             if not isinstance(step, _MOVES):
@@ -91,7 +111,7 @@ class Augmentation:
 
 
 def _fits(moves: Sequence[tuple[int, Moving]], step: Moving) -> bool:
-    """Whether a move can be taken in one with those before it."""
+    """True if a geometric transform can be merged with those before it."""
     fields_ = sum(isinstance(each, Elastic) for _, each in (*moves, (0, step)))
     return step.fill == moves[0][1].fill and fields_ <= 1
 
@@ -105,9 +125,12 @@ class _Changed:
 
 
 class _Moved:
-    """Moves in one. The place in the picture is found from that in the variant, so the last move comes first;
-    the field of displacements is drawn for the variant's pixels, wherever it stands among the moves: it is as
-    smooth and as likely there as anywhere."""
+    """Merged geometric transforms.
+
+    Positions in the image are computed from those in the variant, so the last transform is applied first. The
+    displacement field is drawn for the pixels of the variant regardless of its place in the sequence; its
+    distribution is the same everywhere.
+    """
 
     def __init__(self, moves: Sequence[tuple[int, Moving]]) -> None:
         self._moves = tuple(moves)
@@ -132,12 +155,12 @@ def _step(table: Mapping[str, object]) -> Step:
     given: dict[str, Any] = dict(table)
     name = given.pop("name", None)
     if name not in STEPS:
-        raise UserError(f"there is no transform {name!r}; there are {', '.join(STEPS)}")
+        raise UserError(f"unknown transform {name!r}; choose from {', '.join(STEPS)}")
     kind = STEPS[str(name)]
     if kind is Own:
         function = given.pop("function", None)
         if not isinstance(function, str):
-            raise UserError('own: give function = "module:function"')
+            raise UserError('own: function is missing; set function = "module:function"')
         return Own(function, given)
     known = {each.name for each in fields(kind)}
     if unknown := sorted(set(given) - known):

@@ -1,9 +1,9 @@
-"""Elementary functions with the same bits on every processor.
+"""Elementary functions with identical bits on every processor.
 
-Knows: formulas in float64. Does not know: what they are for.
+Knows: formulas in float64. Does not know: their use.
 
-Those of NumPy and of the C library have other last bits with other vectors. Here everything is additions,
-products, quotients and whole powers of 2, each rounded by itself: Taylor's series on a short range.
+NumPy and the C library round differently with different vector instructions. The functions here use only
+additions, products, quotients and whole powers of 2, each rounded separately: Taylor series on a short range.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 Float64 = NDArray[np.float64]
 
 _LOG2_HIGH, _LOG2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-"""Together ln 2; the first has few bits, so that whole multiples are exact."""
+"""High and low part of ln 2; the high part has few bits, so that its integer multiples are exact."""
 _QUARTER_HIGH, _QUARTER_LOW = 1.57079632673412561417e00, 6.07710050650619224932e-11
-"""Together π / 2."""
+"""High and low part of π / 2."""
 
 
 def exp(values: Float64) -> Float64:
-    """e to the power of values between -700 and 700."""
+    """Return e to the power of values between -700 and 700."""
     whole = np.rint(values / math.log(2))
     rest = (values - whole * _LOG2_HIGH) - whole * _LOG2_LOW
     series = _series(rest, [1 / math.factorial(n) for n in range(15)])
@@ -31,7 +31,7 @@ def exp(values: Float64) -> Float64:
 
 
 def log(values: Float64) -> Float64:
-    """The natural logarithm of positive values."""
+    """Return the natural logarithm of positive values."""
     part, power = np.frexp(values)
     small = part < math.sqrt(0.5)
     part, power = np.where(small, 2 * part, part), power - small
@@ -42,7 +42,7 @@ def log(values: Float64) -> Float64:
 
 
 def sine_cosine(angles: Float64) -> tuple[Float64, Float64]:
-    """Sine and cosine of angles between -100 and 100, radians."""
+    """Return sine and cosine of angles between -100 and 100 radians."""
     quarters = np.rint(angles / (math.pi / 2))
     rest = (angles - quarters * _QUARTER_HIGH) - quarters * _QUARTER_LOW
     square = rest * rest
@@ -55,7 +55,7 @@ def sine_cosine(angles: Float64) -> tuple[Float64, Float64]:
 
 
 def _series(values: Float64, factors: list[float]) -> Float64:
-    """A polynomial, by Horner's scheme; the factor of the power 0 first."""
+    """Evaluate a polynomial by Horner's scheme; ``factors`` begin with the constant."""
     found = np.full_like(values, factors[-1])
     for factor in reversed(factors[:-1]):
         found = found * values + factor

@@ -1,9 +1,9 @@
-"""Random numbers of samples, each by its key: no sample's depend on another's.
+"""Random numbers determined by the key of each sample.
 
-Knows: keys, integers that are mixed. Does not know: what is drawn.
+Knows: keys, an integer hash. Does not know: the use of the numbers.
 
-A key is 64 bits (`cotswold.data.keys`): another one for each seed, epoch and sample. Who draws names a
-*stream*, so that two that draw for the same sample do not get the same numbers.
+A key is 64 bits (`cotswold.data.keys`), different for each seed, epoch and sample. Each caller uses its own
+*stream*, so that two callers receive different numbers for the same sample.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ _UNIT = np.float32(2.0**-24)
 
 
 def words(keys: Keys, stream: int, count: int) -> Words:
-    """``count`` numbers of 32 bits for each key: (sample, count).
+    """Return ``count`` 32-bit numbers for each key: (sample, count).
 
-    Two rounds of an integer hash whose bits depend on all bits that enter, with the two halves of the key
-    before each.
+    Two rounds of an integer hash, in which each output bit depends on all input bits; half of the key is
+    mixed
+    in before each round.
     """
     low, high = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
     places = np.arange(count, dtype=np.uint32)
@@ -40,7 +41,7 @@ def words(keys: Keys, stream: int, count: int) -> Words:
 
 
 def uniform(keys: Keys, stream: int, shape: Shape, low: float = 0.0, high: float = 1.0) -> Float32:
-    """Uniform in ``low`` to below ``high``: float32 (sample, *shape)."""
+    """Return uniform numbers in ``low`` (inclusive) to ``high`` (exclusive): float32 (sample, *shape)."""
     counts = _counts(shape)
     unit = (words(keys, stream, prod(counts)) >> np.uint32(8)).astype(np.float32) * _UNIT
     if (low, high) != (0.0, 1.0):
@@ -50,7 +51,7 @@ def uniform(keys: Keys, stream: int, shape: Shape, low: float = 0.0, high: float
 
 
 def normal(keys: Keys, stream: int, shape: Shape) -> Float32:
-    """Of mean 0 and deviation 1 (Box and Muller 1958): float32 (sample, *shape)."""
+    """Return normal numbers of mean 0 and deviation 1 (Box and Muller 1958): float32 (sample, *shape)."""
     counts = _counts(shape)
     count = prod(counts)
     pairs = -(-count // 2)
@@ -63,7 +64,7 @@ def normal(keys: Keys, stream: int, shape: Shape) -> Float32:
 
 
 def derived(keys: Keys, stream: int) -> Keys:
-    """Other keys, one of each: whoever draws by them meets none of the streams of these."""
+    """Return other keys, one for each, whose streams are independent of all streams of these."""
     both = words(keys, stream, 2).astype(np.uint64)
     found: Keys = both[:, 0] << np.uint64(32) | both[:, 1]
     return found

@@ -1,10 +1,10 @@
-"""Pictures whose pixels are moved: a map of places, a smooth field of displacements, values between pixels.
+"""Warping of images: affine maps, a smooth displacement field, bilinear interpolation.
 
-Knows: float32 arrays (image, channel, y, x). Does not know: which moves there are, how they are drawn.
+Knows: float32 arrays (image, channel, y, x). Does not know: the transforms and their random numbers.
 
-Every number comes about by the same operations in the same order, whatever else is in the batch, and without
-fused multiply-adds: the same bits on every processor. What is here in NumPy is what the kernels of
-`cotswold.kernels.warp` must give to the bit, and what runs where they cannot be compiled.
+Every number is computed by the same operations in the same order, regardless of the rest of the batch, and
+without fused multiply-adds, so the bits are the same on every processor. The NumPy code here is the reference
+that the kernels of `cotswold.kernels.warp` match bit by bit, and the fallback where they cannot be compiled.
 """
 
 from __future__ import annotations
@@ -22,14 +22,18 @@ from cotswold.kernels.available import chosen, or_torch
 from cotswold.kernels.warp import FAR, Field, Fill, Pictures
 
 _REACH = 4.0
-"""Deviations after which a Gaussian is taken for 0."""
+"""Deviations beyond which a Gaussian counts as 0."""
 _LONGEST = 1 << 15
-"""Sides of pictures that kernels number in 32 bits."""
+"""Sides of images whose pixels kernels number in 32 bits."""
 
 
 def field(keys: Keys, stream: int, sigma: float, slopes: Maps) -> Field:
-    """Uniform numbers in -1 to 1, two a pixel, smoothed by a Gaussian of ``sigma`` pixels; ``slopes``
-    (image, 2, 2) make displacements (y, x) of them, in pixels."""
+    """Return a displacement field: uniform numbers in -1..1, two per pixel, smoothed by a Gaussian.
+
+    ``sigma`` is the deviation of the Gaussian in pixels; ``slopes`` (image, 2, 2) convert the smoothed
+    numbers to
+    displacements (y, x) in pixels.
+    """
     return Field(
         np.ascontiguousarray(keys, np.uint64),
         stream,
@@ -39,10 +43,11 @@ def field(keys: Keys, stream: int, sigma: float, slopes: Maps) -> Field:
 
 
 def warped(values: Float32, maps: Maps, displacement: Field | None, fill: Fill) -> Float32:
-    """Pictures (image, channel, y, x) at other places, bilinear between pixels.
+    """Return images (image, channel, y, x) sampled at other positions, by bilinear interpolation.
 
-    ``maps``: for each picture from a place of the result, (y, x) from the middle, to one of the picture;
-    ``displacement`` is added to that. What is farther away than `FAR` pixels counts as if it were there.
+    ``maps`` lead from positions of the result, (y, x) from the centre, to those of the image;
+    ``displacement``
+    is added. Positions farther away than `FAR` pixels count as at that distance.
     """
     asked = Pictures(
         np.ascontiguousarray(values, np.float32), np.ascontiguousarray(maps, np.float32), displacement, fill
@@ -59,7 +64,7 @@ def _done(pictures: Pictures) -> Float32:
 
 
 def plain(pictures: Pictures) -> Float32:
-    """The same in NumPy."""
+    """Reference implementation in NumPy."""
     values, fill = pictures.values, pictures.fill
     height, width = values.shape[2:]
     places = _places(pictures.maps, height, width)
@@ -86,7 +91,7 @@ def plain(pictures: Pictures) -> Float32:
 
 
 def _displacements(field: Field, height: int, width: int) -> Float32:
-    """What is added to places, (y, x): (image, 2, y, x)."""
+    """Return the displacements (y, x) of positions: (image, 2, y, x)."""
     drawn = uniform(field.keys, field.stream, (2, height, width), -1.0, 1.0)
     smooth = smoothed(smoothed(drawn, field.taps, 3), field.taps, 2)
     slopes = field.slopes[:, :, :, None, None]
@@ -95,7 +100,7 @@ def _displacements(field: Field, height: int, width: int) -> Float32:
 
 
 def _places(maps: Float32, height: int, width: int) -> Float32:
-    """Where in the picture each pixel comes from, (y, x) from its corner: (image, 2, y, x)."""
+    """Return the origin (y, x) of each pixel, from the corner of the image: (image, 2, y, x)."""
     middle = np.array([(height - 1) / 2, (width - 1) / 2], np.float32)
     y = (np.arange(height, dtype=np.float32) - middle[0])[None, None, :, None]
     x = (np.arange(width, dtype=np.float32) - middle[1])[None, None, None, :]
@@ -110,7 +115,7 @@ def _share(part: Float32, step: int) -> Float32:
 
 
 def _inside(at: np.ndarray, size: int, fill: str) -> tuple[np.ndarray, np.ndarray]:
-    """Indices that are there, and whether they were before."""
+    """Return valid indices, and whether each was inside before."""
     there = (at >= 0) & (at < size)
     if fill == "reflect" and size > 1:
         turned = np.abs(at) % (2 * size - 2)
@@ -119,7 +124,7 @@ def _inside(at: np.ndarray, size: int, fill: str) -> tuple[np.ndarray, np.ndarra
 
 
 def smoothed(values: Float32, taps: Float32, axis: int) -> Float32:
-    """Neighbours along an axis times taps; beyond the edge they are 0."""
+    """Convolve with ``taps`` along an axis; values beyond the edge count as 0."""
     reach, size = len(taps) // 2, values.shape[axis]
     found = np.zeros_like(values)
     for step in range(-min(reach, size - 1), min(reach, size - 1) + 1):
@@ -133,7 +138,7 @@ def smoothed(values: Float32, taps: Float32, axis: int) -> Float32:
 
 @lru_cache(maxsize=64)
 def gaussian(sigma: float) -> Float32:
-    """A Gaussian whose sum is 1."""
+    """Return a Gaussian whose sum is 1."""
     reach = max(1, math.ceil(_REACH * sigma))
     weights = exact.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
     found: Float32 = (weights / math.fsum(weights)).astype(np.float32)

@@ -1,6 +1,6 @@
-"""CIFAR-10's binary format, plain or gzipped: records of one byte of label and 3,072 of picture.
+"""CIFAR-10's binary format, plain or gzipped: records of 1 label byte and 3,072 image bytes.
 
-Knows: records, the names of the ten classes. Does not know: anything of the pictures.
+Knows: records, the names of the ten classes. Does not know: what the images show.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _BATCH = re.compile(r"^.*(data|train|test|val|valid|validation)[-_].*\.bin(\.gz)
 
 
 def is_batch(name: str) -> bool:
-    """Whether a file is called like a batch of CIFAR-10: `data_batch_1.bin`, `cifar10_test_300.bin.gz`."""
+    """True for the name of a CIFAR-10 batch: `data_batch_1.bin`, `cifar10_test_300.bin.gz`."""
     return _BATCH.match(name) is not None
 
 
 def open_cifar(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
-    """One batch, or the folder that holds several."""
+    """Open one batch file, or a folder with several."""
     files = [where] if where.is_file() else sorted(path for path in where.iterdir() if is_batch(path.name))
     parts = []
     for path in files:
         records = _records(path)
         marks = records[:, 0].astype(np.int64)
         if marks.max(initial=0) >= len(CLASSES):
-            raise SourceError(f"{path} has labels up to {marks.max()}; CIFAR-10's go from 0 to 9")
+            raise SourceError(f"{path} has labels up to {marks.max()}; labels of CIFAR-10 are 0 to 9")
         parts.append(
             PictureArray(path.name, len(records), _split(path.name), partial(_pictures, path), marks)
         )
@@ -55,7 +55,9 @@ def _split(name: str) -> str:
 def _records(path: Path) -> NDArray[np.uint8]:
     size = size_of(path)
     if not size or size % _RECORD:
-        raise SourceError(f"{path} is no whole number of CIFAR-10 records of {_RECORD} bytes; fetch it anew")
+        raise SourceError(
+            f"{path} does not consist of whole CIFAR-10 records of {_RECORD} bytes; download it again"
+        )
     return bytes_in(path, size).reshape(-1, _RECORD)
 
 

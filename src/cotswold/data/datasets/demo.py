@@ -1,10 +1,10 @@
-"""Built-in sets, cut from photographs that ship inside scikit-image and scikit-learn.
+"""Built-in datasets, cropped from photographs that are shipped with scikit-image and scikit-learn.
 
-Knows: which photographs there are, how crops are drawn. Does not know: stores. Never downloads: files are
-read by their paths inside the installed packages.
+Knows: the photographs, the drawing of crops. Does not know: stores. Nothing is downloaded: files are read by
+their paths inside the installed packages.
 
 ``builtin:demo`` is unlabelled: crops of photographs at several scales, some mirrored, and, about one in
-eight, faces (25 x 25 pixels, enlarged and cut a little differently each time). ``builtin:demo-faces`` and
+eight, faces (25 x 25 pixels, enlarged and cropped slightly differently each time). ``builtin:demo-faces`` and
 ``builtin:demo-distractors`` are tests: faces of other people, and patches of the same size and kind without
 faces, half of them from photographs that the demo does not contain.
 """
@@ -39,7 +39,7 @@ _PHOTOGRAPHS = (
     ("skimage", "data/ihc.png"),
     ("sklearn", "datasets/images/china.jpg"),
 )
-"""What the demo is cut from."""
+"""Photographs of the demo."""
 _DISTRACTORS = (
     ("sklearn", "datasets/images/flower.jpg"),
     ("skimage", "data/camera.png"),
@@ -49,27 +49,27 @@ _DISTRACTORS = (
     ("skimage", "data/gravel.png"),
     ("skimage", "data/moon.png"),
 )
-"""What the distractors are cut from."""
+"""Photographs of the distractors."""
 _PATCHES = ("skimage", "data/lfw_subset.npy")
 """200 grey patches of 25 x 25 pixels: 100 faces, then 100 others."""
 _FACES, _HALF, _PATCH = 100, 50, 25
 _CROPS, _FACE_CROPS, _OTHER_CROPS, _DISTRACTOR_CROPS = 4200, 600, 200, 100
 _SHORTEST, _LONGEST = 64, 400
-"""Sides of the square crops, pixels of the photograph."""
+"""Range of sides of the square crops, in pixels of the photograph."""
 _ENLARGED = 96
 """Side to which patches are enlarged."""
 
 
 @dataclass(frozen=True)
 class _Crop:
-    """A square of a photograph or of a patch, perhaps mirrored."""
+    """A square of a photograph or patch, possibly mirrored."""
 
     name: str
     file: tuple[str, str]
     patch: int | None
     box: tuple[float, float, float, float]
     side: int | None
-    """Pixels to which the square is scaled; None to leave it."""
+    """Side in pixels to which the square is scaled; None to keep its size."""
     mirrored: bool
     grey: bool = False
 
@@ -90,11 +90,11 @@ class CropSource(Source):
         return len(self._crops)
 
     def name(self, index: int) -> str:
-        """Which photograph and which crop."""
+        """Return the name of the photograph and the number of the crop."""
         return self._crops[index].name
 
     def read(self, index: int) -> Image.Image:
-        """Cut it out."""
+        """Return the crop."""
         crop = self._crops[index]
         picture = self._photograph(crop.file) if crop.patch is None else self._patch(crop.patch)
         if crop.grey:
@@ -106,16 +106,16 @@ class CropSource(Source):
         return cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if crop.mirrored else cut
 
     def label(self, index: int) -> int:
-        """None has one."""
+        """Return -1: crops are unlabelled."""
         return UNLABELLED
 
     def split_of(self, index: int) -> str | None:
-        """None has one."""
+        """Return None: crops belong to no split."""
         return None
 
     @cached_property
     def identity(self) -> str:
-        """A hash over all crops and the photographs from which they are cut."""
+        """A hash of all crops and of their photographs."""
         places = [_installed(*file) for file in sorted({crop.file for crop in self._crops})]
         read = [digests(place, place.parent, [place.name]) for place in places]
         return hashed([self._name, *self._crops, *read])
@@ -133,22 +133,34 @@ class CropSource(Source):
 
 
 def open_builtin(name: str, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
-    """A built-in set by its name. Raises SourceError for an unknown one, MissingExtraError without the
-    packages."""
+    """Open a built-in dataset.
+
+    Raises SourceError for an unknown name and MissingExtraError without the packages.
+    """
     if name not in BUILTIN:
-        raise SourceError(f"{name} is not built in; there are {', '.join(BUILTIN)}")
+        raise SourceError(f"{name} is not a built-in data set; choose from {', '.join(BUILTIN)}")
     if labels != "none":
-        raise UnlabelledError(f"{name} carries no labels", "name a source that does,")
+        raise UnlabelledError(f"{name} contains no labels", "give a source that does,")
     crops = sorted(BUILTIN[name](), key=lambda crop: crop.name)
     kept = chosen([crop.name for crop in crops], include, exclude, name)
     return CropSource(name, [crops[index] for index in kept])
 
 
 def write_demo(out: str | Path, progress: Callable[[int, int], None] | None = None) -> dict[str, int]:
-    """Write the built-in sets as PNG files into folders of ``out``; how many pictures each has.
+    """Write the built-in datasets as PNG files into folders of ``out``.
 
-    What a killed call left in ``out`` is completed. ``progress`` hears how many pictures of how many are
-    written. Raises UserError where ``out`` is complete or holds anything else.
+    A killed call is completed by the next one.
+
+    Args:
+        out: A new or empty directory, or one of an interrupted call.
+        progress: Called with the number of images written and the total.
+
+    Returns:
+        The number of images in each dataset.
+
+    Raises:
+        UserError: if ``out`` is complete or contains other files.
+        MachineError: if the disk is full or cannot be written.
     """
     root = expanded(out)
     sources = {name.removeprefix("builtin:"): open_builtin(name, (), (), "none") for name in BUILTIN}
@@ -160,7 +172,7 @@ def write_demo(out: str | Path, progress: Callable[[int, int], None] | None = No
     there = {path for path in (root, *root.rglob("*")) if path.exists() and not path.is_dir()}
     begun = {path for path in there if path.name.endswith(PARTIAL) and _whole(path) in wanted}
     if there and (there >= set(wanted) or not there - begun <= set(wanted)):
-        raise UserError(f"{root} is there already; give a new or empty directory")
+        raise UserError(f"{root} already exists; give a new or empty directory")
     for done, (path, (source, index)) in enumerate(wanted.items(), 1):
         if path not in there:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -207,11 +219,11 @@ BUILTIN: dict[str, Callable[[], list[_Crop]]] = {
     "builtin:demo-faces": _demo_faces,
     "builtin:demo-distractors": _demo_distractors,
 }
-"""The built-in sets."""
+"""The built-in datasets."""
 
 
 def _photograph_crop(random: np.random.Generator, file: tuple[str, str], number: int) -> _Crop:
-    """A square of any size, sizes spread evenly on a logarithmic scale."""
+    """Draw a square; sides are uniform on a logarithmic scale."""
     width, height = _size(file)
     longest = min(width, height, _LONGEST)
     side = int(_SHORTEST * (longest / _SHORTEST) ** random.random())
@@ -222,13 +234,13 @@ def _photograph_crop(random: np.random.Generator, file: tuple[str, str], number:
 
 @lru_cache
 def _size(file: tuple[str, str]) -> tuple[int, int]:
-    """Width and height of a photograph."""
+    """Return width and height of a photograph."""
     with open_picture(file[1], _installed(*file)) as picture:
         return picture.size
 
 
 def _patch_crop(random: np.random.Generator, kind: str, index: int, number: int) -> _Crop:
-    """Most of a patch, a little shifted and scaled."""
+    """Draw most of a patch, slightly shifted and scaled."""
     side = _PATCH * random.uniform(0.86, 1)
     left, top = random.uniform(0, _PATCH - side, 2).tolist()
     box = (left, top, left + side, top + side)
@@ -242,12 +254,14 @@ def _whole_patch(kind: str, index: int) -> _Crop:
 
 
 def _installed(package: str, file: str) -> Path:
-    """A file inside an installed package, which is not imported. Raises MissingExtraError."""
+    """Return the path of a file inside an installed package without importing it. Raises
+    MissingExtraError.
+    """
     found = importlib.util.find_spec(package)
     for place in (found.submodule_search_locations or []) if found else []:
         if (Path(place) / file).exists():
             return Path(place) / file
     raise MissingExtraError(
-        f"the built-in pictures need {package}/{file}, which ships inside scikit-image and scikit-learn; "
+        f"the built-in images need {package}/{file}, which ships inside scikit-image and scikit-learn; "
         f"run {install('demo')}"
     )

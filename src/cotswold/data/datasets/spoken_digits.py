@@ -1,11 +1,10 @@
-"""Spoken digits as frames: recordings called `<digit>_<speaker>_<number>.flac`, in a folder or zip.
+"""Spoken digits as frames: recordings named `<digit>_<speaker>_<number>.flac`, in a folder or zip.
 
-Knows: names of recordings, states, which speakers are held out; FLAC through soundfile. Does not know: mel
-bands (`log_mel`), stores, networks.
+Knows: names of recordings, states, held-out speakers; FLAC through soundfile. Does not know: mel bands
+(`log_mel`), stores, networks.
 
-The labels are states: the first, second and last third of a digit's frames, as the states of a hidden Markov
-model that is not trained. Of the speakers, in the order of their names, the last is for testing, the one
-before for validation.
+The labels are states: the first, second and last third of a digit's frames, as in an untrained hidden Markov
+model. In the sorted order of names, the last speaker is the test split and the one before is validation.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ _SPEAKERS_LEAST = 3
 
 
 def is_recording(name: str) -> bool:
-    """Whether a path is called as a recording of a digit."""
+    """True if a path is named like a recording of a digit."""
     return _NAME.match(PurePosixPath(name).name) is not None
 
 
 def open_recordings(
     where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels
 ) -> VectorSource:
-    """Every recording is a sequence of frames (frame, 40); ``labels = "file"`` takes digits from the names.
+    """Open recordings as sequences of frames (frame, 40); ``labels = "file"`` reads digits from the names.
 
-    Raises SourceError for a recording that cannot be read, MissingExtraError without soundfile.
+    Raises SourceError for an unreadable recording and MissingExtraError without soundfile.
     """
     if labels == "folders":
-        raise SourceError(f'{where} has its labels in the names of files; use labels = "file" or "none"')
+        raise SourceError(f'{where} has its labels in the names of files; set labels = "file" or "none"')
     files = _Recordings(where)
     names = [files.names[index] for index in chosen(files.names, include, exclude, str(where))]
     splits = _splits([_fields(name)["speaker"] for name in names])
@@ -65,7 +64,7 @@ def open_recordings(
 
 
 class _Recordings:
-    """Recordings by their paths; every process opens a zip for itself."""
+    """Recordings by path; each process opens its own handle of a zip."""
 
     def __init__(self, where: Path) -> None:
         self._where, self._zipped = where, where.is_file()
@@ -81,7 +80,7 @@ class _Recordings:
         return {**self.__dict__, "_archive": None}
 
     def frames(self, name: str) -> int:
-        """Frames of a recording, by its header."""
+        """Return the number of frames of a recording, from its header."""
         soundfile = _soundfile()
         try:
             about = soundfile.info(io.BytesIO(self._bytes(name)))
@@ -90,7 +89,7 @@ class _Recordings:
         return log_mel.frames_of(int(about.frames), int(about.samplerate))
 
     def load(self, name: str) -> NDArray[np.float32]:
-        """The frames of a recording (frame, 40)."""
+        """Return the frames of a recording (frame, 40)."""
         soundfile = _soundfile()
         try:
             samples, rate = soundfile.read(io.BytesIO(self._bytes(name)), dtype="float64", always_2d=True)
@@ -99,7 +98,7 @@ class _Recordings:
         return log_mel.log_mel(samples.mean(1), int(rate))
 
     def identity(self, name: str) -> tuple[object, ...]:
-        """What changes when a recording does."""
+        """Return values that change with the recording."""
         if self._zipped:
             member = self._opened().getinfo(name)
             return member.file_size, member.CRC
@@ -116,7 +115,7 @@ class _Recordings:
             content: bytes = archive.read(name)
         except SourceError:
             raise
-        except Exception as error:  # zip, zlib and the file system fail in ways of their own
+        except Exception as error:  # zip, zlib and the file system raise many kinds of errors
             raise self._unreadable(name, error) from error
         return content
 
@@ -136,14 +135,14 @@ def _fields(name: str) -> dict[str, str]:
 
 
 def _splits(speakers: Sequence[str]) -> list[str]:
-    """The split of each recording, by its speaker; all train where there are fewer than three."""
+    """Return the split of each recording by its speaker; with fewer than three speakers, all are train."""
     names = sorted(set(speakers))
     held = dict(zip(names[-2:], ("validation", "test"), strict=True)) if len(names) >= _SPEAKERS_LEAST else {}
     return [held.get(speaker, "train") for speaker in speakers]
 
 
 def _states(digit: int, frames: int) -> NDArray[np.int64]:
-    """The state of each frame: thirds of the digit."""
+    """Return the state of each frame: thirds of the digit."""
     return STATES * digit + np.arange(frames) * STATES // frames
 
 

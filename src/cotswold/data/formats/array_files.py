@@ -1,9 +1,9 @@
-"""Files of numbers that may be compressed, read without being trusted.
+"""Files of numbers, possibly compressed, from untrusted sources.
 
-Knows: gzip, members of .npz, how much may come out of them. Does not know: what the numbers mean.
+Knows: gzip, members of .npz, limits on unpacked sizes. Does not know: the meaning of the numbers.
 
-A file of a few kilobytes can unpack to more than there is memory. So sizes are read first, compared with
-`UNPACKED_BYTES_MAX`, and only then is memory taken; what a file unpacks to is counted a piece at a time.
+A file of a few kilobytes can unpack to more than the memory. So sizes are read and compared with
+`UNPACKED_BYTES_MAX` before memory is allocated, and unpacked data is counted block by block.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from cotswold.errors import SourceError
 from cotswold.files import open_reading
 
 UNPACKED_BYTES_MAX = 4 << 30
-"""What one compressed array may unpack to; more lies in memory once for each process, and is better kept
-unpacked."""
+"""Maximum unpacked size of a compressed array. Every process holds such an array in memory, so larger ones
+are better stored uncompressed.
+"""
 _PIECE_BYTES = 1 << 20
 
 
 @contextmanager
-def opened(path: Path, remedy: str = "fetch it anew") -> Iterator[BinaryIO]:
-    """A file as it is, or as it unpacks if it ends with .gz; links are followed, pipes are not waited for.
+def opened(path: Path, remedy: str = "download it again") -> Iterator[BinaryIO]:
+    """Open a file, unpacking .gz; links are followed, and pipes raise an error instead of blocking.
 
-    Raises SourceError, with the remedy, for whatever goes wrong while it is open.
+    Errors while the file is open raise SourceError with the remedy.
     """
     try:
         with open_reading(os.path.realpath(path)) as file:
@@ -48,7 +49,7 @@ def opened(path: Path, remedy: str = "fetch it anew") -> Iterator[BinaryIO]:
 
 
 def size_of(path: Path) -> int:
-    """Bytes in a file, unpacked. Raises SourceError where they are more than may be."""
+    """Return the unpacked size of a file. Raises SourceError above the limit."""
     with opened(path) as file:
         if path.suffix != ".gz":
             return os.fstat(file.fileno()).st_size
@@ -61,19 +62,21 @@ def size_of(path: Path) -> int:
 
 
 def bytes_in(path: Path, count: int, offset: int = 0) -> NDArray[np.uint8]:
-    """``count`` bytes of a file from ``offset`` on, which `size_of` has found there: mapped, or unpacked."""
+    """Return ``count`` bytes of a file from ``offset`` on, mapped or unpacked; `size_of` must have found
+    them.
+    """
     if path.suffix != ".gz":
         return np.memmap(path, np.uint8, "r", offset, (count,)) if count else np.empty(0, np.uint8)
     found = np.empty(count, np.uint8)
     with opened(path) as file:
         file.seek(offset)
         if file.readinto(found) != count:  # type: ignore[attr-defined]  # a buffered reader has it
-            raise SourceError(f"{path} has become shorter; fetch it anew")
+            raise SourceError(f"{path} has become shorter; download it again")
     return found
 
 
 def too_much(what: Path | str, count: int) -> SourceError:
-    """That something unpacks to too many bytes."""
+    """Return the error for data that unpacks to too many bytes."""
     return SourceError(
         f"{what} unpacks to {count:,} bytes or more (a decompression bomb?); if you trust it, unpack it "
         "first, an array to .npy, which is read in place"
@@ -81,7 +84,7 @@ def too_much(what: Path | str, count: int) -> SourceError:
 
 
 class Npz:
-    """The arrays of an .npz: names, shapes and types at once, numbers when they are asked for."""
+    """The arrays of an .npz: names, shapes and dtypes are read at once, values on access."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -93,13 +96,15 @@ class Npz:
                     body = member.file_size - file.tell()
                 needed = math.prod(shape) * dtype.itemsize
                 if dtype.hasobject:
-                    raise ValueError(f"{member.filename} holds objects of Python; texts need .astype(str)")
+                    raise ValueError(
+                        f"{member.filename} contains Python objects; convert texts with .astype(str)"
+                    )
                 if needed != body:
-                    raise ValueError(f"{member.filename} is no array of {shape} {dtype}")
+                    raise ValueError(f"{member.filename} is not an array of {shape} {dtype}")
                 self.shapes[member.filename.removesuffix(".npy")] = shape, dtype
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """An array, unpacked. Raises SourceError where that is more than may be."""
+        """Return an array, unpacked. Raises SourceError above the limit."""
         shape, dtype = self.shapes[name]
         needed = math.prod(shape) * dtype.itemsize
         if needed > UNPACKED_BYTES_MAX:
@@ -117,12 +122,12 @@ class Npz:
             raise
         except Exception as error:  # zip, zlib and format errors of every kind
             raise SourceError(
-                f"{self._path} cannot be read as .npz ({_said(error)}); save it anew with numpy.savez"
+                f"{self._path} cannot be read as .npz ({_said(error)}); save it again with numpy.savez"
             ) from error
 
 
 def header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of an array in .npy format, from its beginning."""
+    """Return shape and dtype of an array in .npy format, from its header."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)

@@ -1,6 +1,6 @@
 """Sequences of frames: a folder or zip of .npy files, or one .npz with their lengths.
 
-Knows: which file is a sequence, which labels belong to it. Does not know: what a frame shows.
+Knows: the files of sequences and their labels. Does not know: the contents of a frame.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ from cotswold.errors import SourceError, UnlabelledError
 T = TypeVar("T")
 
 _FRAMES, _LENGTHS, _LABELS = "frames", "lengths", "labels"
-"""The arrays of an .npz of sequences."""
+"""Names of the arrays in an .npz of sequences."""
 
 
 def is_array(name: str) -> bool:
-    """Whether a path is that of an .npy file, labels included; hidden files are not."""
+    """True for the path of an .npy file, including label files; False for hidden files."""
     path = PurePosixPath(name)
     hidden = any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
     return path.suffix.lower() == ".npy" and not hidden
 
 
 def has_lengths(path: Path) -> bool:
-    """Whether an .npz is one of sequences."""
+    """True if an .npz contains sequences."""
     return {_FRAMES, _LENGTHS} <= Npz(path).shapes.keys()
 
 
 def open_folder(
     root: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels
 ) -> VectorSource:
-    """Every .npy in a folder and its sub-folders, ordered by path, is a sequence."""
+    """Open a folder in which every .npy, ordered by path, is a sequence."""
     return _opened(_Folder(root), include, exclude, labels)
 
 
 def open_zip(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> VectorSource:
-    """As `open_folder`, without unpacking the zip."""
+    """Open a zip as `open_folder` opens a folder, without unpacking it."""
     return _opened(_Zip(path), include, exclude, labels)
 
 
 def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> VectorSource:
-    """`frames` (N, feature), `lengths` (sequence,) and, if asked for, `labels` (N,) or (sequence,)."""
+    """Open an .npz: `frames` (N, feature), `lengths` (sequence,), optional `labels` (N,) or (sequence,)."""
     if include or exclude:
-        raise SourceError(f"{path} holds sequences without names; include and exclude do not apply to it")
+        raise SourceError(f"{path} contains unnamed sequences; include and exclude do not apply to it")
     if labels == "folders":
-        raise SourceError(f'{path} has no folders to take labels from; use labels = "file" or "none"')
+        raise SourceError(f'{path} has no folders to take labels from; set labels = "file" or "none"')
     archive = Npz(path)
     if not {_FRAMES, _LENGTHS} <= archive.shapes.keys():
         raise SourceError(
@@ -71,8 +71,8 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
     lengths = archive[_LENGTHS]
     if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not len(lengths) or int(lengths.min()) < 1:
         raise SourceError(
-            f"{path}:{_LENGTHS} is {lengths.dtype} of shape {lengths.shape}; give one whole number of 1 or "
-            "more for "
+            f"{path}:{_LENGTHS} has dtype {lengths.dtype} and shape {lengths.shape}; give one integer of at "
+            "least 1 for "
             "each sequence"
         )
     if int(lengths.sum()) != shape[0]:
@@ -94,19 +94,19 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
 
 
 class _Files(Protocol):
-    """Arrays by their paths inside something."""
+    """Arrays, addressed by relative paths."""
 
     where: str
     names: list[str]
 
     def header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Shape and type of an array."""
+        """Return shape and dtype of an array."""
 
     def load(self, name: str) -> NDArray[Any]:
-        """An array."""
+        """Return an array."""
 
     def contents(self, names: Sequence[str]) -> Sequence[object]:
-        """A digest of each file."""
+        """Return a digest of each file."""
 
 
 class _Folder:
@@ -125,7 +125,7 @@ class _Folder:
 
 
 class _Zip:
-    """Every process opens the zip for itself."""
+    """A zip file; each process opens its own handle."""
 
     def __init__(self, path: Path) -> None:
         self.where, self._path = str(path), path
@@ -157,7 +157,7 @@ class _Zip:
             raise
         except Exception as error:  # zip, zlib and format errors of every kind
             raise SourceError(
-                f"{self.where}/{name} cannot be read ({error}); save it anew with numpy.save"
+                f"{self.where}/{name} cannot be read ({error}); save it again with numpy.save"
             ) from error
 
     def _opened(self) -> zipfile.ZipFile:
@@ -178,7 +178,7 @@ def _opened(
     beside = {name for name in names if name.endswith(BESIDE)}
     names = [name for name in names if name not in beside]
     if not names:
-        raise SourceError(f"{where} holds no sequences of frames (no .npy); give one that does")
+        raise SourceError(f"{where} contains no sequences of frames (no .npy); give one that does")
     names = [names[index] for index in chosen(names, include, exclude, where)]
     paths = Paths(where, names, labels)
     shapes = [checked_shape(f"{where}/{name}", *files.header(name), "frames") for name in names]
@@ -205,10 +205,10 @@ def _identity(files: _Files, read: Sequence[str], others: Sequence[object]) -> s
 
 
 def _labels_of(files: _Files, name: str, rows: int, beside: set[str]) -> NDArray[Any]:
-    """One label a frame, or one for the whole sequence, in the file beside it."""
+    """Return one label per frame; the label file has one per frame or one for the whole sequence."""
     file = name[:-4] + BESIDE
     if file not in beside:
-        raise UnlabelledError(f"{files.where}/{name} has no labels beside it ({file})", "add the file")
+        raise UnlabelledError(f"{files.where}/{name} has no label file {file} next to it", "add the file")
     marks = files.load(file)
     if marks.ndim == 0:
         marks = marks[None]

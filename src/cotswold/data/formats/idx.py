@@ -1,6 +1,6 @@
 """MNIST's idx format, plain or gzipped.
 
-Knows: the header, which label file belongs to which pictures. Does not know: what the pictures show.
+Knows: the header, the label file of an image file. Does not know: what the images show.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _UBYTE = 0x08
 
 
 def is_pictures(name: str) -> bool:
-    """Whether a file is called as MNIST calls its pictures, such as `train-images-idx3-ubyte.gz`."""
+    """True for the name of an MNIST image file, such as `train-images-idx3-ubyte.gz`."""
     return _PICTURES.match(name) is not None
 
 
 def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
-    """One file of pictures, or a folder with those of several splits; labels lie beside."""
+    """Open one file of images, or a folder with several splits; label files are in the same folder."""
     files = [where] if where.is_file() else sorted(path for path in where.iterdir() if is_pictures(path.name))
     parts = []
     for path in files:
@@ -55,39 +55,41 @@ def _labels_beside(pictures: Path, count: int) -> NDArray[np.int64]:
     path = _label_file(pictures)
     labels = _read(path, 1)
     if len(labels) != count:
-        raise SourceError(f"{path} has {len(labels)} labels for {count} pictures; fetch both again")
+        raise SourceError(f"{path} has {len(labels)} labels for {count} images; download both again")
     return labels.astype(np.int64)
 
 
 def _label_file(pictures: Path) -> Path:
-    """The file of labels of a file of pictures; raises UnlabelledError if there is none."""
+    """Return the label file of an image file. Raises UnlabelledError if it is missing."""
     stem = pictures.name.removesuffix(".gz").replace("images", "labels").replace("image", "label")
     stem = stem.replace("idx3", "idx1")
     for name in (stem, stem + ".gz"):
         if pictures.with_name(name).exists():
             return pictures.with_name(name)
-    raise UnlabelledError(f"{pictures} has no labels beside it ({stem})", "add the file")
+    raise UnlabelledError(f"{pictures} has no label file {stem} next to it", "add the file")
 
 
 def _read(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """The array of an idx file of unsigned bytes."""
+    """Return the array of an idx file of unsigned bytes."""
     shape = _shape(path, dimensions)
     return bytes_in(path, math.prod(shape), _header_bytes(dimensions)).reshape(shape)
 
 
 def _shape(path: Path, dimensions: int) -> tuple[int, ...]:
-    """What the header says, if the file has as many bytes."""
+    """Return the shape in the header, if the size of the file agrees."""
     with opened(path) as file:
         head = file.read(_header_bytes(dimensions))
     if head[:4] != bytes([0, 0, _UBYTE, dimensions]) or len(head) < _header_bytes(dimensions):
-        raise SourceError(f"{path} is not an idx file of bytes with {dimensions} dimensions; fetch it anew")
+        raise SourceError(
+            f"{path} is not an idx file of bytes with {dimensions} dimensions; download it again"
+        )
     shape: tuple[int, ...] = struct.unpack_from(f">{dimensions}I", head, 4)
     if 0 in shape[1:]:
-        raise SourceError(f"{path} has a header that says {shape}: pictures without pixels; fetch it anew")
+        raise SourceError(f"{path} has shape {shape}: images without pixels; download it again")
     body = size_of(path) - len(head)
     if body != math.prod(shape):
         raise SourceError(
-            f"{path} holds {body:,} bytes of values where its header says {shape}; fetch it anew"
+            f"{path} contains {body:,} bytes of values but its header says {shape}; download it again"
         )
     return shape
 

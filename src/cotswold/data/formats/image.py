@@ -1,7 +1,7 @@
-"""One picture: from a file of any kind to 8-bit pixels of one size.
+"""Decoding of one image file to 8-bit pixels of one size.
 
-Knows: decoding, EXIF rotation, colour modes, bombs and truncation, scaling and cutting. Does not know: where
-files come from, what is done to the numbers afterwards.
+Knows: decoding, EXIF rotation, colour modes, bombs and truncation, scaling and cropping. Does not know:
+file locations, later transforms.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ Colour = Literal["rgb", "grey"]
 Pixels = NDArray[np.uint8]
 
 PIXELS_MAX = 89_478_485
-"""Larger pictures are taken for decompression bombs (Pillow's own limit: a quarter of a GiB of RGB)."""
+"""Larger images are rejected as decompression bombs (Pillow's own limit: a quarter of a GiB of RGB)."""
 _FORMATS = (
-    *("BMP", "GIF", "JPEG", "PPM", "PNG"),  # these first: for the others Pillow imports all of its decoders
+    *("BMP", "GIF", "JPEG", "PPM", "PNG"),  # first, because for the others Pillow imports all decoders
     *("DIB", "AVIF", "DDS", "ICNS", "ICO", "IM", "JPEG2000", "MSP", "PCX", "PSD", "SGI", "TGA", "TIFF"),
     *("WEBP", "XBM", "XPM"),
 )
-"""What is decoded, whatever a file is called. EPS would be handed to Ghostscript, a program."""
+"""Accepted formats, regardless of file names. EPS is excluded: Pillow would run Ghostscript."""
 _ADDED = "HEIF"
-"""A format that another package may add to Pillow."""
+"""A format that another package may register with Pillow."""
 _ORIENTATION = 0x0112
 _SIDEWAYS = (5, 6, 7, 8)
 
 
 class BrokenPictureError(SourceError):
-    """One picture that cannot be read; `prepare` counts and names it and goes on."""
+    """Raised for an image that cannot be read; `prepare` reports the image and continues."""
 
 
 def open_picture(name: str, file: Path | bytes) -> Image.Image:
-    """Read the header; pixels are decoded by `cut`. Raises BrokenPictureError."""
+    """Open an image and read its header; `cut` decodes the pixels. Raises BrokenPictureError."""
     try:
         if isinstance(file, Path) and not stat.S_ISREG(file.stat().st_mode):
-            raise BrokenPictureError(f"{name}: is no regular file")  # a pipe would be waited for
+            raise BrokenPictureError(f"{name}: not a regular file")  # a pipe would block
         formats = (*_FORMATS, _ADDED) if _ADDED in Image.OPEN else _FORMATS
         picture: Image.Image = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, "r", formats)
     except BrokenPictureError:
@@ -52,7 +52,7 @@ def open_picture(name: str, file: Path | bytes) -> Image.Image:
         raise BrokenPictureError(
             f"{name}: more than {PIXELS_MAX:,} pixels (a decompression bomb?)"
         ) from error
-    except Exception as error:  # decoders meet damaged files with every kind of exception
+    except Exception as error:  # decoders raise exceptions of every kind for damaged files
         raise BrokenPictureError(f"{name}: {_reason(error)}") from error
     width, height = picture.size
     if width * height > PIXELS_MAX:
@@ -66,11 +66,11 @@ def open_picture(name: str, file: Path | bytes) -> Image.Image:
 def cut(
     name: str, picture: Image.Image, size: tuple[int, int], colour: Colour, ranges: Ranges | None = None
 ) -> Pixels:
-    """Decode, turn upright, scale to cover ``size`` (height, width) and cut the centre: (y, x, channel).
+    """Decode, rotate upright, scale to cover ``size`` (height, width) and crop the centre: (y, x, channel).
 
-    JPEGs are decoded at a half, a quarter or an eighth where that still covers the size. Transparent pixels
-    become white. Pictures of more than 8 bits, if `shallow` has not given them the levels of a source, have
-    those of ``ranges``, or of their own range. Raises BrokenPictureError.
+    JPEGs are decoded at a half, a quarter or an eighth if that still covers the size. Transparent pixels
+    become white. Images with more than 8 bits are mapped by ``ranges``, or by their own range. Raises
+    BrokenPictureError.
     """
     height, width = size
     mode = "L" if colour == "grey" else "RGB"
@@ -91,7 +91,7 @@ def cut(
 
 
 def _central(source: tuple[int, int], size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """The largest central box of a (width, height) picture that has the shape of ``size`` (height, width)."""
+    """Return the largest central box of a (width, height) image with the proportions of ``size``."""
     width, height = source
     scale = max(size[0] / height, size[1] / width)
     half_y, half_x = min(height, size[0] / scale) / 2, min(width, size[1] / scale) / 2
@@ -99,8 +99,10 @@ def _central(source: tuple[int, int], size: tuple[int, int]) -> tuple[float, flo
 
 
 def numbers(name: str, picture: Image.Image) -> NDArray[Any] | None:
-    """The numbers (y, x) of a picture of more than 8 bits, upright; None for all others. Raises
-    BrokenPictureError."""
+    """Return the values (y, x) of an upright image with more than 8 bits; None for other images.
+
+    Raises BrokenPictureError.
+    """
     if not picture.mode.startswith("I") and picture.mode != "F":
         return None
     try:
@@ -112,20 +114,22 @@ def numbers(name: str, picture: Image.Image) -> NDArray[Any] | None:
 
 
 def shallow(name: str, picture: Image.Image, ranges: Ranges) -> Image.Image:
-    """The picture, of 8 bits if it had more, by the ranges of a source. Raises BrokenPictureError for numbers
-    that are not finite."""
+    """Return the image with 8 bits per channel, mapped by ``ranges`` if it had more.
+
+    Raises BrokenPictureError if a value is infinite or NaN.
+    """
     deep = numbers(name, picture)
     if deep is None:
         return picture
     picture.close()
     levels = ranges.applied(deep)
     if levels is None:
-        raise BrokenPictureError(f"{name}: holds numbers that are infinite or none (NaN)")
+        raise BrokenPictureError(f"{name}: contains infinite or NaN values")
     return Image.fromarray(levels)
 
 
 def _opaque(picture: Image.Image) -> Image.Image:
-    """A picture of 8 bits a channel without transparency."""
+    """Return an image of 8 bits per channel without transparency."""
     if picture.mode in ("RGB", "L", "1", "CMYK", "YCbCr", "HSV") and "transparency" not in picture.info:
         return picture
     clear = picture.convert("RGBA")
@@ -134,7 +138,7 @@ def _opaque(picture: Image.Image) -> Image.Image:
 
 
 def _reason(error: Exception) -> str:
-    """What a decoder said, in one line and without memory addresses."""
+    """Return a decoder's message in one line, without memory addresses."""
     if isinstance(error, UnidentifiedImageError):
-        return "not a picture of a known kind"
+        return "not an image of a known format"
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,9 +1,9 @@
-"""Numbers of more than 8 bits as grey levels: what is black and what is white, decided once for a source.
+"""Conversion of values with more than 8 bits to grey levels, by one range for the whole source.
 
-Knows: types, ranges, bits. Does not know: files, pictures as such.
+Knows: dtypes, ranges, bits. Does not know: files, images as such.
 
-Judged picture by picture, a dark one would become as bright as a light one; judged by some of the pictures,
-the others would be clipped. So the range is that of all, from a pass over all of them.
+With a range per image, a dark image would become as bright as a light one. With a range from a subset, the
+other images would be clipped. So one pass over all images determines the range.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from numpy.typing import NDArray
 _BLOCK_BYTES = 16 << 20
 _BITS_MAX = 16
 _BRIGHT = 16
-"""Floats of 0..255 reach it, or there would be fewer than 16 grey levels."""
+"""Floats in 0..255 must reach this value; otherwise fewer than 16 grey levels would result."""
 
 
 @dataclass(frozen=True)
 class Levels:
-    """``low`` becomes 0, ``high`` 255, with what lies between in proportion and what lies beyond clipped; or,
-    of integers, the lowest ``shift`` bits are left out."""
+    """A linear map of ``low`` to 0 and ``high`` to 255 with clipping, or a right shift of integers
+    by ``shift`` bits.
+    """
 
     low: float
     high: float
     shift: int | None = None
 
     def applied(self, values: NDArray[Any]) -> NDArray[np.uint8]:
-        """The grey levels of numbers, all finite."""
+        """Return the grey levels of finite values."""
         if self.shift is not None:
             scaled = values >> self.shift
         else:
@@ -43,7 +44,7 @@ class Levels:
 
 @dataclass(frozen=True)
 class Range:
-    """The least and the greatest of some numbers, all integers or all floats."""
+    """Minimum and maximum of values that are all integers or all floats."""
 
     low: float
     high: float
@@ -54,9 +55,13 @@ class Range:
 
     @property
     def levels(self) -> Levels:
-        """Integers from 0: as many bits as the greatest takes, 8 to 16, or black and white for 0 and 1.
-        Floats: 0..1 or 0..255 where they lie in it; of 0..255 at least up to 16, for what ends a little above
-        1 was 0..1 before it was scaled. All others are stretched from the least to the greatest."""
+        """The map to grey levels for this range.
+
+        Integers from 0 keep their 8 most significant bits, counted from the 8 to 16 bits of the maximum; 0
+        and 1 become black and white. Floats in 0..1 or 0..255 keep that range, but 0..255 only if the maximum
+        is at least 16: a maximum slightly above 1 means that values in 0..1 were rescaled. All others are
+        stretched from the minimum to the maximum.
+        """
         if self.low < 0 or self.high >= 1 << _BITS_MAX or (not self.integers and self.high > 255):
             return Levels(self.low, self.high)
         if self.high <= 1:
@@ -70,26 +75,28 @@ class Range:
         return max(8, int(self.high).bit_length())
 
     def __str__(self) -> str:
-        """The range and what is made of it, as a part of a sentence."""
+        """Return the range and its grey levels as part of a sentence."""
         kind = "integers" if self.integers else "floats"
         levels = self.levels
         taken = f"{levels.low:g}..{levels.high:g}" if levels.shift is None else f"{self._bits} bits"
-        return f"{kind} from {self.low:g} to {self.high:g} are taken as {taken}"
+        return f"{kind} from {self.low:g} to {self.high:g} are read as {taken}"
 
 
 def is_deep(values: NDArray[Any]) -> bool:
-    """Whether numbers have more than 8 bits, so that they need levels."""
+    """True if values have more than 8 bits and need a map to grey levels."""
     return values.dtype not in (np.uint8, np.bool_)
 
 
 def is_finite(values: NDArray[Any]) -> bool:
-    """Whether numbers are neither infinite nor NaN; no copy of them is made."""
+    """True if no value is infinite or NaN; makes no copy."""
     return values.dtype.kind in "iu" or bool(np.isfinite(values.min()) and np.isfinite(values.max()))
 
 
 def range_of(values: NDArray[Any]) -> Range | None:
-    """The range of the numbers of pictures (image, ...), a few at a time; pictures that are not finite do not
-    count. None where there is no other."""
+    """Return the range of images (image, ...), computed in blocks.
+
+    Images with infinite or NaN values are ignored; the result is None if no others exist.
+    """
     each = max(1, _BLOCK_BYTES // max(1, values[0].nbytes)) if len(values) else 1
     found: Range | None = None
     for start in range(0, len(values), each):
@@ -101,7 +108,7 @@ def range_of(values: NDArray[Any]) -> Range | None:
 
 
 class Ranges:
-    """The ranges of a source's integers and floats, each for itself; false where there are none."""
+    """The value ranges of a source's integers and floats, kept separately; false if empty."""
 
     def __init__(self, of: Mapping[str, Range] | None = None) -> None:
         self._of: dict[str, Range] = dict(of or {})
@@ -110,21 +117,21 @@ class Ranges:
         return bool(self._of)
 
     def __or__(self, other: Ranges) -> Ranges:
-        """Those of the pictures of both."""
+        """Return the ranges of the images of both."""
         both = self._of.keys() & other._of.keys()
         return Ranges({**self._of, **other._of, **{kind: self._of[kind] | other._of[kind] for kind in both}})
 
     def before(self, others: Ranges) -> Ranges:
-        """These, and the others' for kinds of numbers of which there is none here."""
+        """Return these ranges, with those of ``others`` for kinds of numbers that are missing here."""
         return Ranges({**others._of, **self._of})
 
     def state(self) -> dict[str, list[float]]:
-        """The least and the greatest of each kind, as JSON keeps them."""
+        """Return minimum and maximum of each kind, as JSON values."""
         return {kind: [found.low, found.high] for kind, found in self._of.items()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Ranges:
-        """The inverse of `state`; raises ValueError or TypeError for anything else."""
+        """Restore ranges from `state`. Raises ValueError or TypeError for malformed input."""
         ranges = {
             kind: Range(float(low), float(high), kind == "integers") for kind, (low, high) in state.items()
         }
@@ -132,11 +139,11 @@ class Ranges:
             np.isfinite(each.low) and np.isfinite(each.high) and each.low <= each.high
             for each in ranges.values()
         ):
-            raise ValueError(f"{state} are no ranges of numbers")
+            raise ValueError(f"{state} is not a valid state of ranges")
         return cls(ranges)
 
     def add(self, pictures: NDArray[Any]) -> Range | None:
-        """Count pictures (image, ...) in; their own range."""
+        """Include images (image, ...) in the ranges; return their own range."""
         found = range_of(pictures)
         if found is not None:
             kind = _kind(pictures)
@@ -144,15 +151,17 @@ class Ranges:
         return found
 
     def applied(self, picture: NDArray[Any]) -> NDArray[np.uint8] | None:
-        """The grey levels of a picture by the range of all, or by its own where none was counted in; None
-        where it is not finite."""
+        """Return the grey levels of an image by the range of its kind, or by its own if the kind has none.
+
+        The result is None if a value is infinite or NaN.
+        """
         if not is_finite(picture):
             return None
         found = self._of.get(_kind(picture)) or _range(picture)
         return found.levels.applied(picture)
 
     def __str__(self) -> str:
-        """A sentence; empty where all pictures have 8 bits."""
+        """Return a sentence; empty if all images have 8 bits."""
         return f"grey levels: {' and '.join(map(str, self._of.values()))}" if self._of else ""
 
 

@@ -1,6 +1,6 @@
-"""Vectors that come as .npy, .npz or idx of two dimensions.
+"""Vectors stored as .npy, .npz or two-dimensional idx files.
 
-Knows: which array is which, which labels belong to it. Does not know: what the numbers mean.
+Knows: the arrays and their labels. Does not know: the meaning of the numbers.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from cotswold.data.sources.vectors import VectorArray, VectorSource, checked_sha
 from cotswold.errors import SourceError, UnlabelledError
 
 BESIDE = ".labels.npy"
-"""How the file of labels beside `name.npy` ends."""
+"""Suffix of the label file next to `name.npy`."""
 _DATA = {"x", "data", "vectors", "vector", "features", "inputs", "samples"}
 _LABELS = {"y", "labels", "label", "targets", "target", "classes"}
-"""Words in the names of arrays of an .npz that say what they are."""
+"""Words in the name of an .npz array that mark its contents."""
 _IDX = re.compile(
     r"^(?P<split>.+?)[-_](?P<what>images?|vectors?|features|data)[-_.]idx2[-_.]"
     r"(ubyte|byte|short|int|float|double)(\.gz)?$"
@@ -36,19 +36,19 @@ _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0
 
 
 def is_idx(name: str) -> bool:
-    """Whether a file is called like an idx file of vectors, such as `train-vectors-idx2-float.gz`."""
+    """True for the name of an idx file of vectors, such as `train-vectors-idx2-float.gz`."""
     return _IDX.match(name) is not None
 
 
 def words(name: str) -> list[str]:
-    """The words in the name of an array."""
+    """Return the words in the name of an array."""
     return PurePath(name).stem.replace("-", "_").lower().split("_")
 
 
 def open_npy(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> VectorSource:
-    """One array (n, feature); labels lie beside, as `name.labels.npy`."""
+    """Open an array (n, feature), with labels in `name.labels.npy` next to it."""
     if include or exclude:
-        raise SourceError(f"{path} holds one array without names; include and exclude do not apply to it")
+        raise SourceError(f"{path} is one unnamed array; include and exclude do not apply to it")
     shape = checked_shape(str(path), *npy_header(path), "vectors")
     part = VectorArray(path.name, shape, split_named(path.stem), partial(load_npy, path), str(path))
     _refuse_folders(path, labels)
@@ -62,12 +62,14 @@ def open_npy(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
 
 
 def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> VectorSource:
-    """The arrays (n, feature) of an .npz with the labels that belong to them."""
+    """Open the arrays (n, feature) of an .npz with their labels."""
     _refuse_folders(path, labels)
     archive = Npz(path)
     found = [name for name in sorted(archive.shapes) if _is_vectors(name, *archive.shapes[name])]
     if not found:
-        raise SourceError(f"{path} holds no array of vectors (n, features); it has {sorted(archive.shapes)}")
+        raise SourceError(
+            f"{path} contains no array of vectors (n, features); it has {sorted(archive.shapes)}"
+        )
     if not include and len(found) > 1:
         found = _meant(path, found)
     found = [found[index] for index in chosen(found, include, exclude, str(path))]
@@ -89,7 +91,9 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
 
 
 def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> VectorSource:
-    """One idx file of two dimensions, or a folder with those of several splits; labels lie beside."""
+    """Open a two-dimensional idx file, or a folder with several splits; label files are in the same
+    folder.
+    """
     _refuse_folders(where, labels)
     files = [where] if where.is_file() else sorted(path for path in where.iterdir() if is_idx(path.name))
     files = [files[index] for index in chosen([path.name for path in files], include, exclude, str(where))]
@@ -118,50 +122,52 @@ def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], la
 
 
 def split_in(name: str) -> str | None:
-    """The split that a word in the name of an array says."""
+    """Return the split in the name of an array, or None."""
     return next((split for word in words(name) if (split := split_named(word))), None)
 
 
 def npy_header(path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of the array in an .npy file. Raises SourceError for what is none."""
-    with opened(path, "save it anew with numpy.save") as file:
+    """Return shape and dtype of the array in an .npy file. Raises SourceError for other files."""
+    with opened(path, "save it again with numpy.save") as file:
         try:
             return header(file)
-        except (ValueError, SyntaxError, TypeError, EOFError, KeyError) as error:  # of a damaged header
+        except (ValueError, SyntaxError, TypeError, EOFError, KeyError) as error:  # from a damaged header
             raise SourceError(
-                f"{path} cannot be read as .npy ({error}); save it anew with numpy.save"
+                f"{path} cannot be read as .npy ({error}); save it again with numpy.save"
             ) from error
 
 
 def load_npy(path: Path) -> NDArray[Any]:
-    """The array in an .npy file, mapped; nothing in it is unpickled. Raises SourceError."""
+    """Memory-map the array in an .npy file without unpickling. Raises SourceError."""
     return _loaded(path, "r")
 
 
 def read_npy(path: Path) -> NDArray[Any]:
-    """The array in an .npy file, read; for labels, which may be none or one alone. Raises SourceError."""
+    """Read the array in an .npy file; suits empty and scalar labels. Raises SourceError."""
     return _loaded(path, None)
 
 
 def _loaded(path: Path, mode: Literal["r"] | None) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
-    except Exception as error:  # a file cut short, objects in it, and others
-        raise SourceError(f"{path} cannot be read as .npy ({error}); save it anew with numpy.save") from error
+    except Exception as error:  # truncated files, Python objects, and others
+        raise SourceError(
+            f"{path} cannot be read as .npy ({error}); save it again with numpy.save"
+        ) from error
     return array
 
 
 def labels_beside(path: Path) -> Path:
-    """The file of labels of an .npy. Raises SourceError where there is none."""
+    """Return the label file of an .npy. Raises UnlabelledError if it is missing."""
     beside = path.with_name(path.name.removesuffix(".npy") + BESIDE)
     if not beside.is_file():
-        raise UnlabelledError(f"{path} has no labels beside it ({beside.name})", "add the file")
+        raise UnlabelledError(f"{path} has no label file {beside.name} next to it", "add the file")
     return beside
 
 
 def _refuse_folders(where: Path, labels: Labels) -> None:
     if labels == "folders":
-        raise SourceError(f'{where} has no folders to take labels from; use labels = "file" or "none"')
+        raise SourceError(f'{where} has no folders to take labels from; set labels = "file" or "none"')
 
 
 def _is_vectors(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
@@ -169,20 +175,24 @@ def _is_vectors(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool
 
 
 def _meant(path: Path, names: Sequence[str]) -> list[str]:
-    """Those whose names say that they are vectors, or of which split."""
+    """Return the arrays whose names mark them as vectors or name a split."""
     meant = [name for name in names if split_in(name) or _DATA & set(words(name))]
     if not meant:
         raise SourceError(
-            f"{path} holds {len(names)} arrays that may be vectors ({', '.join(names)}); call those that "
-            "are x, "
-            "data, vectors or features (with train, validation or test, as in train_x), or choose by include"
+            f"{path} contains {len(names)} arrays that may be vectors ({', '.join(names)}); name the right "
+            "ones x, "
+            "data, vectors or features (with train, validation or test, as in train_x), or select them with "
+            "include"
         )
     return meant
 
 
 def _labels_for(path: Path, part: VectorArray, archive: Npz) -> NDArray[Any]:
-    """The array of the same split that is called as labels are; else the only one of integers or texts that
-    is as long."""
+    """Return the array of the same split with a name for labels, else the only such array by dtype and
+    length.
+
+    Labels without a telling name are integers or texts, one for each sample.
+    """
     others = {
         name: (shape, dtype)
         for name, (shape, dtype) in archive.shapes.items()
@@ -198,9 +208,9 @@ def _labels_for(path: Path, part: VectorArray, archive: Npz) -> NDArray[Any]:
         said = (
             f"has {len(found)} arrays that may be its labels ({', '.join(found)})"
             if found
-            else "carries no labels"
+            else "has no labels"
         )
-        raise UnlabelledError(f"{path}:{part.name} {said}", "call one of them y or labels,")
+        raise UnlabelledError(f"{path}:{part.name} {said}", "name one of them y or labels,")
     return checked_labels(f"{path}:{found[0]}", archive[found[0]], part.shape[0], "vectors")
 
 
@@ -213,28 +223,28 @@ def _idx_labels(path: Path, match: re.Match[str]) -> Path:
     for name in (stem, stem + ".gz"):
         if path.with_name(name).exists():
             return path.with_name(name)
-    raise UnlabelledError(f"{path} has no labels beside it ({stem})", "add the file")
+    raise UnlabelledError(f"{path} has no label file {stem} next to it", "add the file")
 
 
 def _idx(path: Path, dimensions: int) -> NDArray[Any]:
-    """The array of an idx file."""
+    """Return the array of an idx file."""
     shape, dtype = _idx_shape(path, dimensions)
     body = bytes_in(path, math.prod(shape) * dtype.itemsize, 4 + 4 * dimensions)
     return body.view(dtype).reshape(shape)
 
 
 def _idx_shape(path: Path, dimensions: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """What the header says, if the file has as many bytes."""
+    """Return the shape and dtype in the header, if the size of the file agrees."""
     begins = 4 + 4 * dimensions
     with opened(path) as file:
         head = file.read(begins)
     if len(head) < begins or head[:2] != b"\0\0" or head[3] != dimensions or head[2] not in _IDX_TYPES:
-        raise SourceError(f"{path} is not an idx file with {dimensions} dimensions; fetch it anew")
+        raise SourceError(f"{path} is not an idx file with {dimensions} dimensions; download it again")
     shape: tuple[int, ...] = struct.unpack_from(f">{dimensions}I", head, 4)
     dtype = np.dtype(_IDX_TYPES[head[2]])
     body = size_of(path) - begins
     if body != math.prod(shape) * dtype.itemsize:
         raise SourceError(
-            f"{path} holds {body:,} bytes of values where its header says {shape} {dtype}; fetch it anew"
+            f"{path} contains {body:,} bytes of values but its header says {shape} {dtype}; download it again"
         )
     return shape, dtype

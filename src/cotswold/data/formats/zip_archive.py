@@ -1,4 +1,4 @@
-"""A zip of pictures, read without unpacking it.
+"""Images in a zip file, read without unpacking the archive.
 
 Knows: zip members. Does not know: decoding.
 """
@@ -20,25 +20,25 @@ from cotswold.data.sources.folder import is_picture
 from cotswold.errors import SourceError
 
 MEMBER_BYTES_MAX = 1 << 29
-"""Members that unpack to more are refused: a decompression bomb."""
+"""Bytes that a member may have after decompression; larger members are rejected as decompression bombs."""
 
 
 def member_names(path: Path) -> list[str]:
-    """The paths inside a zip. Raises SourceError."""
+    """Return the paths of all members of a zip. Raises SourceError."""
     with opened_zip(path) as archive:
         return archive.namelist()
 
 
 def opened_zip(path: Path) -> zipfile.ZipFile:
-    """A zip, its list of members read. Raises SourceError."""
+    """Open a zip and read its directory. Raises SourceError."""
     try:
         return zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError) as error:
-        raise SourceError(f"{path} cannot be read as a zip ({error}); copy it anew") from error
+        raise SourceError(f"{path} cannot be read as a zip ({error}); copy it again") from error
 
 
 class ZipSource(NamedFiles):
-    """The pictures of a zip, ordered by path; every process opens the zip for itself."""
+    """The images in a zip, ordered by path; each process opens its own file handle."""
 
     def __init__(
         self, path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels
@@ -49,7 +49,7 @@ class ZipSource(NamedFiles):
             (i for i in self._opened().infolist() if is_picture(i.filename)), key=lambda i: i.filename
         )
         if not members:
-            raise SourceError(f"{path} holds no pictures (no .jpg, .png, .tif, ...); give a zip that does")
+            raise SourceError(f"{path} contains no images (no .jpg, .png, .tif, ...); give a zip that does")
         kept = [
             members[index] for index in chosen([m.filename for m in members], include, exclude, str(path))
         ]
@@ -60,15 +60,15 @@ class ZipSource(NamedFiles):
         return {**self.__dict__, "_archive": None}
 
     def opened(self, index: int) -> Image.Image:
-        """Unpack one member."""
+        """Decompress and open one member."""
         return open_picture(self.name(index), self._unpacked(index, MEMBER_BYTES_MAX))
 
     def contents(self) -> Sequence[object]:
-        """The size and CRC-32 of each member, from the zip's directory."""
+        """Return the size and CRC-32 of each member, from the zip's directory."""
         return self._checks
 
     def begins(self, index: int) -> bytes:
-        """Unpack the beginning of one member."""
+        """Decompress the first bytes of one member."""
         return self._unpacked(index, PNG_HEADER_BYTES)
 
     def _unpacked(self, index: int, most: int) -> bytes:

@@ -1,7 +1,7 @@
-"""Batches made of samples as a store keeps them: restored, varied, cut, images last.
+"""Batches built from stored samples: restored, augmented, cropped, images last.
 
-Knows: a store's transform, which variant an epoch sees of a sample. Does not know: the order of samples, who
-asks for them, how pictures are varied.
+Knows: a store's transform, the variant of a sample in an epoch. Does not know: the order of samples, the
+caller, the augmentation itself.
 """
 
 from __future__ import annotations
@@ -21,35 +21,38 @@ from cotswold.data.store.store import Store
 from cotswold.geometry import Box
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-"""Samples, float32 (image, channel, y, x) with the image contiguous ("images last"), and labels, int64
-(image,), or regression targets, float32 (image, target)."""
+"""Samples, float32 (image, channel, y, x) with the image axis contiguous ("images last"), and labels, int64
+(image,), or regression targets, float32 (image, target).
+"""
 Keys = NDArray[np.uint64]
 _ROW_BYTES = 16
-"""Of a sample's row and label."""
+"""Bytes of a sample's row number and label."""
 
 
 class Varying(Protocol):
-    """What makes variants of samples."""
+    """An augmentation: makes variants of samples."""
 
     def __call__(self, values: Float32, keys: Keys) -> Float32:
-        """A variant of each of some samples (image, channel, y, x), by its values and its key alone."""
+        """Return one variant of each sample (image, channel, y, x), determined by its values and its key."""
 
     def state(self) -> list[dict[str, object]]:
-        """Plain values that tell it apart from others."""
+        """Return plain values that identify the augmentation."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A batch that somebody wants: samples of an epoch by their rows in the split, in this order."""
+    """A requested batch: samples of an epoch by their rows in the split, in this order."""
 
     epoch: int
     rows: Rows
-    """(image,); or, for several batches of as many samples, (batch, image)."""
+    """(image,), or (batch, image) for several batches of equal size."""
 
 
 def together(wanted: Iterable[Wanted], sample_bytes: int, most_bytes: int, most: int) -> Iterator[Wanted]:
-    """The same batches, in order; neighbours of one epoch and as many samples together, up to so many batches
-    or so many bytes, where one has not more."""
+    """Yield the batches in order, merging consecutive ones of the same epoch and size.
+
+    A merged request has at most ``most`` batches and ``most_bytes`` bytes, unless a single batch is larger.
+    """
     held: list[Wanted] = []
     for each in wanted:
         if held:
@@ -68,10 +71,19 @@ def _joined(wanted: Sequence[Wanted]) -> Wanted:
 
 
 def keys(seed: int, epoch: int | Rows, rows: Rows) -> Keys:
-    """What tells the variants of samples apart: another number for each seed, epoch (of all, or of each
-    of them) and row.
+    """Return the keys of the variants: a different number for each seed, epoch and row.
 
-    From the seed, the finaliser of SplitMix64 (Steele, Lea, Flood 2014) twice: for the epoch and the row.
+    Args:
+        seed: Seed of the augmentation.
+        epoch: Epoch of all samples, or one epoch per sample (image,).
+        rows: Rows of the samples in the split, (image,).
+
+    Returns:
+        uint64 (image,). From the seed, the finaliser of SplitMix64 is applied twice: for the epoch and the
+        row.
+
+    Source:
+        Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
     """
     found = np.full(len(rows), seed & (1 << 64) - 1, np.uint64)
     with np.errstate(over="ignore"):
@@ -82,10 +94,16 @@ def keys(seed: int, epoch: int | Rows, rows: Rows) -> Keys:
 
 @dataclass(frozen=True)
 class Maker:
-    """Makes batches of one split of a store.
+    """Builds batches of one split of a store.
 
-    ``box``: a window (y, x) of the plane; a sample is varied whole and then cut, so that all windows see the
-    same variant. ``varying``: what makes variants, of ``seed``; None for samples as they are.
+    A sample is augmented whole and then cropped, so all windows see the same variant.
+
+    Args:
+        store: The store.
+        split: Name of the split.
+        box: A window (y, x) of the plane; None for whole samples.
+        varying: The augmentation; None leaves samples unchanged.
+        seed: Seed of the augmentation.
     """
 
     store: Store
@@ -100,26 +118,50 @@ class Maker:
 
     @property
     def read_box(self) -> Box | None:
-        """The window that must be read."""
+        """The window that must be read; None for whole samples."""
         return self.box if self.varying is None else None
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Rows as they are stored, what of them is needed: (image, channel, y, x)."""
+        """Return the needed part of stored rows: (image, channel, y, x).
+
+        Args:
+            start: First row.
+            stop: End of the rows, exclusive.
+
+        Raises:
+            StoreError: if a chunk is damaged.
+        """
         return self.store.read_stored(self.split, start, stop, self.read_box)
 
     def batch(self, wanted: Wanted, stored: NDArray[Any]) -> Batch:
-        """The batch, of its rows as `read` gives them."""
+        """Build one batch.
+
+        Args:
+            wanted: The epoch and the rows (image,).
+            stored: These rows as `read` returns them, (image, channel, y, x).
+
+        Returns:
+            Samples, float32 (image, channel, y, x), images last, and labels (image,).
+        """
         samples, labels = self.batches(Wanted(wanted.epoch, wanted.rows[None]), stored)
         return samples[0], labels[0]
 
     def batches(self, wanted: Wanted, stored: NDArray[Any]) -> Batch:
-        """Several batches, of their rows as `read` gives them, one batch after the other: samples (batch,
-        image, channel, y, x), each batch images last and beside the next one, and labels (batch, image)."""
+        """Build several batches of equal size.
+
+        Args:
+            wanted: The epoch and the rows (batch, image).
+            stored: These rows as `read` returns them, batch by batch: (row, channel, y, x).
+
+        Returns:
+            Samples, float32 (batch, image, channel, y, x), each batch images last and contiguous with the
+            next one, and labels (batch, image).
+        """
         last = torch.from_numpy(self._last(wanted, stored))
         return last.permute(0, 4, 3, 1, 2), torch.from_numpy(self.labels[wanted.rows])
 
     def _last(self, wanted: Wanted, stored: NDArray[Any]) -> Float32:
-        """Float32 (batch, y, x, channel, image)."""
+        """Return float32 (batch, y, x, channel, image)."""
         restored, each = self.store.transform.restored, wanted.rows.shape
         if self.varying is not None:
             values = self.varying(restored(stored), keys(self.seed, wanted.epoch, wanted.rows.reshape(-1)))

@@ -1,6 +1,6 @@
-"""A split of a store as a PyTorch data set, for any training loop.
+"""A split of a store as a PyTorch dataset, for any training loop.
 
-Knows: a store, an order, workers of a DataLoader, ranks. Does not know: what the samples are for.
+Knows: a store, an order, DataLoader workers, ranks. Does not know: the use of the samples.
 """
 
 from __future__ import annotations
@@ -24,30 +24,41 @@ from cotswold.errors import StoreError, UserError
 from cotswold.files import MalformedError, take
 
 _READ_TOGETHER = 64
-"""Samples that are taken from the buffer at a time where they are handed out singly."""
+"""Samples taken from the buffer at once when no batch size is set."""
 
 
 class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
     """Samples ``(x, y)`` of one split, or batches of them, for a `torch.utils.data.DataLoader`.
 
-    ``x``: float32 (channel, y, x), contiguous; a vector is (channel, 1, 1). ``y``: int64, the class or -1
-    without labels; or float32 (target,). With ``batch_size`` both have a batch in front; then give the
-    DataLoader ``batch_size=None``.
+    ``x`` is float32 (channel, y, x) and contiguous; a vector is (channel, 1, 1). ``y`` is int64: the class,
+    or -1 without labels; for regression it is float32 (target,). With ``batch_size``, both have a leading
+    batch axis; pass ``batch_size=None`` to the DataLoader in this case.
 
-    One pass hands out every sample once, over all workers of the DataLoader together, in an order that
-    depends on ``(seed, epoch)``, the number of workers and of ranks. The epoch changes by `set_epoch` alone:
-    call it before each pass, as with torch's DistributedSampler, or each pass has the same order. It reaches
-    workers that persist, too.
+    One pass yields every sample once, over all workers of the DataLoader together. The order depends on
+    ``(seed, epoch)`` and on the numbers of workers and ranks. Only `set_epoch` changes the epoch: call it
+    before each pass, as with torch's DistributedSampler; otherwise each pass has the same order. Persistent
+    workers also follow it.
 
-    ``rank`` and ``world_size``: this process has its part of each epoch. Shuffled, all ranks have as many
-    samples, and what cannot be dealt evenly (fewer than ``world_size``) is left out, others each epoch;
-    in order (``shuffle=False``), every sample is handed out and ranks may differ by one. With ``batch_size``,
-    parts are whole batches but for the last.
+    `state_dict` describes the latest pass in this process; `load_state_dict` sets the start of the next pass.
+    Each worker has its own state, as torchdata's StatefulDataLoader expects.
 
-    ``augmentation``: what makes variants, other ones in each epoch, whichever worker or rank hands them out.
+    Args:
+        store: The store or its path.
+        split: "train", "validation" or "test".
+        seed: Seed of the shuffling.
+        shuffle: Shuffle each epoch; False reads in stored order.
+        batch_size: Samples in a batch; None yields single samples.
+        rank: Number of this process. It receives its part of each epoch, in whole batches except the last.
+            With ``shuffle``, all ranks have equally many samples: a remainder of fewer than ``world_size``
+            is left out, a different one each epoch. Without it, every sample is used and the
+            numbers of samples may differ by one.
+        world_size: Number of processes.
+        buffer_bytes: Memory of the shuffle buffer; None chooses by `shuffle_bytes`.
+        augmentation: Makes variants, new ones in each epoch; they do not depend on worker or rank.
 
-    `state_dict` is that of the latest pass in this process; what `load_state_dict` takes decides where the
-    next pass begins. Workers keep states of their own, as torchdata's StatefulDataLoader collects them.
+    Raises:
+        UserError: if ``batch_size`` or ``rank`` is out of range.
+        StoreError: if the store cannot be opened.
     """
 
     def __init__(
@@ -64,11 +75,9 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
         augmentation: Augmentation | None = None,
     ) -> None:
         if batch_size is not None and batch_size < 1:
-            raise UserError(
-                f"a batch of {batch_size} samples is none; give 1 or more, or None for single samples"
-            )
+            raise UserError(f"batch_size must be at least 1, got {batch_size}; use None for single samples")
         if not 0 <= rank < world_size:
-            raise UserError(f"rank {rank} of {world_size} is none; give 0 <= rank < world_size")
+            raise UserError(f"rank must satisfy 0 <= rank < world_size, got rank {rank} of {world_size}")
         opened = store if isinstance(store, Store) else Store(store)
         self._path, self._identity = opened.path.absolute(), opened.identity
         self._split, self._batch_size, self._rank, self._world_size = split, batch_size, rank, world_size
@@ -77,19 +86,19 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
         self._order = Buffered(self._rows, max(1, most // stored_bytes(opened)))
         self._augmentation = augmentation
         self._epoch = torch.zeros((), dtype=torch.int64)
-        self._epoch.share_memory_()  # type: ignore[no-untyped-call]  # workers that persist hear of it
+        self._epoch.share_memory_()  # type: ignore[no-untyped-call]  # persistent workers see changes
         self._passed = 0
         self._position = 0
         self._resumed: dict[str, Any] | None = None
 
     def __len__(self) -> int:
-        """Samples of this rank in one pass, or batches."""
+        """Return the number of samples, or batches, of this rank in one pass."""
         samples = len(self._part_of_rank(np.arange(self._rows.samples)))
         return samples if self._batch_size is None else -(-samples // self._batch_size)
 
     @property
     def batch_size(self) -> int | None:
-        """Samples in a batch; None where it hands out single ones."""
+        """Samples in a batch; None for single samples."""
         return self._batch_size
 
     @property
@@ -98,10 +107,18 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
         return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next pass be that of ``epoch``: from its beginning, or where a state of it that was just
-        loaded stands."""
+        """Set the epoch of the next pass.
+
+        The pass starts at the beginning, or at a state that was just loaded for this epoch.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        Raises:
+            UserError: if ``epoch`` is negative.
+        """
         if epoch < 0:
-            raise UserError(f"epoch {epoch} is none; give 0 or more")
+            raise UserError(f"epoch must be at least 0, got {epoch}")
         if self._resumed is not None and self._resumed["epoch"] == epoch:
             return
         self._epoch.fill_(epoch)
@@ -113,7 +130,7 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
         return self._samples(self._passed, begin)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the latest pass stands in this process, as JSON can keep it."""
+        """Return the position of the latest pass in this process, as JSON values."""
         if self._resumed is not None:
             return dict(self._resumed)
         worker, workers = worker_of_loader()
@@ -127,13 +144,19 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Begin the next pass where another one stood. Raises UserError where that read something else, or
-        otherwise, or if this is no state."""
-        nature = {"augmentation": None, **self._nature()}  # states of versions before have none
+        """Start the next pass at the position in ``state``.
+
+        Args:
+            state: A value of `state_dict`.
+
+        Raises:
+            UserError: if the state is malformed, or belongs to another store or other settings.
+        """
+        nature = {"augmentation": None, **self._nature()}  # absent from older states
         different = [key for key, value in nature.items() if state.get(key) != value]
         if different:
             raise UserError(
-                f"the data set's state belongs to another {' and '.join(different)}; resume with the same"
+                f"the data set's state has another {' and '.join(different)}; resume with the same settings"
             )
         try:
             numbers = {
@@ -143,29 +166,29 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
             raise UserError(f"the data set's state {error}; resume from another checkpoint") from error
         if min(numbers.values()) < 0 or numbers["buffer"] < 1 or numbers["position"] > self._rows.samples:
             raise UserError(
-                f"the data set's state stands at sample {numbers['position']} of epoch {numbers['epoch']}, "
+                f"the data set's state has position {numbers['position']} in epoch {numbers['epoch']}, "
                 "which "
-                "is none; resume from another checkpoint"
+                "does not exist; resume from another checkpoint"
             )
         self._epoch.fill_(numbers["epoch"])
         self._order = Buffered(self._rows, numbers["buffer"])
         self._resumed = {**self._nature(), **numbers}
 
     def _begin(self) -> int:
-        """The position at which a pass begins in this process."""
+        """Return the position at which a pass begins in this process."""
         if self._resumed is None:
             return 0
         state, self._resumed = self._resumed, None
         if (state["worker"], state["workers"]) != worker_of_loader():
             raise UserError(
-                f"the data set's state is that of worker {state['worker']} of {state['workers']}; resume "
-                "with as "
-                "many workers (StatefulDataLoader hands each its own)"
+                f"the data set's state belongs to worker {state['worker']} of {state['workers']}; resume "
+                "with the "
+                "same number of workers (StatefulDataLoader gives each worker its own state)"
             )
         return int(state["position"])
 
     def _nature(self) -> dict[str, Any]:
-        """What a state must agree with."""
+        """Return the settings with which a state must agree."""
         return {
             "store": self._identity,
             "split": self._split,
@@ -178,10 +201,12 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
         }
 
     def _samples(self, epoch: int, begin: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """What one pass hands out in this process, from a position of it."""
-        store = Store(self._path)  # of this process: neither handles nor threads outlive a fork
+        """Yield the samples or batches of one pass in this process, from position ``begin``."""
+        store = Store(self._path)  # opened in this process: handles and threads do not survive a fork
         if store.identity != self._identity:
-            raise StoreError(f"{self._path} is another store than when the data set was made; make it anew")
+            raise StoreError(
+                f"{self._path} has changed since the data set was created; create the data set again"
+            )
         rows = self._part_of_worker(self._part_of_rank(self._order.rows(epoch)))[begin:]
         together = self._batch_size or _READ_TOGETHER
         handed = Epoch(epoch, rows, together)
@@ -204,18 +229,18 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
                 continue
             for one, label in zip(x, y, strict=True):
                 self._position += 1
-                yield one.clone(), label.clone()  # of their own, or keeping one would keep all
+                yield one.clone(), label.clone()  # copies, or keeping one sample would keep the whole batch
 
     def _part_of_rank(self, rows: Rows) -> Rows:
-        """What this rank has of an epoch."""
+        """Return this rank's part of an epoch."""
         return part_of_rank(rows, self._rank, self._world_size, is_even=self._rows.shuffle)
 
     def _part_of_worker(self, rows: Rows) -> Rows:
-        """What this worker has of a rank's part: whole batches, but for the last."""
+        """Return this worker's part of the rank's rows: whole batches, except the last."""
         return part_of_worker(rows, self._batch_size or 1, *worker_of_loader())
 
 
 def worker_of_loader() -> tuple[int, int]:
-    """The number of this worker of a DataLoader, and of all."""
+    """Return the number of this DataLoader worker and the total number of workers."""
     info = get_worker_info()
     return (0, 1) if info is None else (info.id, info.num_workers)

@@ -1,6 +1,6 @@
-"""Where the batches of a reader are made.
+"""The source of a reader's batches.
 
-Knows: batches that are wanted, in order. Does not know: epochs without end, threads, processes.
+Knows: requested batches, in order. Does not know: endless epochs, threads, processes.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from cotswold.data.loading.shuffle_buffer import Buffer, Epoch
 
 
 class Feed(Protocol):
-    """Makes what is wanted, and may do so ahead."""
+    """Produces the requested batches, possibly ahead of time."""
 
     def batches(self, order: Order, epochs: Iterator[Epoch]) -> Generator[Batch, None, None]:
-        """The batches of epoch after epoch, in their order; the iterator may be closed at any time."""
+        """Yield the batches of all epochs in order; the iterator may be closed at any time."""
 
     def stop(self) -> None:
-        """Have an iterator end that waits for others in another thread."""
+        """Interrupt an iterator that waits in another thread."""
 
 
 class StoreFeed:
-    """Makes batches in the thread that asks for them, of shards that pass through a buffer."""
+    """Build batches in the calling thread from shards that pass through a shuffle buffer."""
 
     def __init__(self, maker: Maker, split: Split, batch: int) -> None:
-        """``batch``: samples of one, at most."""
+        """``batch`` is the maximum number of samples in a batch."""
         self._maker, self._split, self._batch = maker, split, batch
 
     def batches(self, order: Order, epochs: Iterator[Epoch]) -> Generator[Batch, None, None]:
-        """As `Feed.batches`. Raises StoreError for a damaged chunk."""
+        """See `Feed.batches`. Raises StoreError for a damaged chunk."""
         handed, read = tee(epochs)
         buffer = Buffer(order, self._split.shard, self._batch, read, self._read)
         for epoch in handed:
@@ -42,7 +42,7 @@ class StoreFeed:
                 yield self._maker.batch(Wanted(epoch.number, rows), buffer.take(epoch.number, rows))
 
     def stop(self) -> None:
-        """As `Feed.stop`: it never waits for others."""
+        """See `Feed.stop`: this feed never waits."""
 
     def _read(self, shard: int) -> NDArray[Any]:
         rows = self._split.rows_of(shard)

@@ -1,16 +1,16 @@
-"""In what order a reader hands out the samples of a split.
+"""The order in which a reader returns the samples of a split.
 
 Knows: integers and seeds. Does not know: stores, threads.
 
-An order says, for each epoch, in what order shards are read and in what order samples are handed out; it is
-a function of (seed, epoch) alone, so that a reader can begin anywhere.
+An order determines, for each epoch, the order in which shards are read and the order in which samples are
+returned. It is a function of (seed, epoch), so a reader can start anywhere.
 
-`Buffered`, what a reader uses: a shuffle buffer. Shards come in random order; whenever more than ``buffer``
-samples wait, those beyond are drawn from all that wait. Two samples of one batch then come from one shard
-with a probability near shard / (2 buffer), and those of one shard meet in a batch with one near
-batch / (2 buffer). So two that met meet again in the next epoch with batch / samples, as after a full
-shuffle, plus batch · shard / (4 buffer²): a quarter more where the buffer is the root of shard · samples,
-twice as much where it is half of that.
+`Buffered`, which readers use, is a shuffle buffer. Shards are read in random order; whenever more than
+``buffer`` samples wait, the excess is drawn at random from all waiting samples. Two samples of one batch come
+from the same shard with probability near shard / (2 buffer); two samples of a shard share a batch with
+probability near batch / (2 buffer). So two samples that shared a batch share one again in the next epoch with
+probability batch / samples, as after a full shuffle, plus batch · shard / (4 buffer²): a quarter more if the
+buffer is the square root of shard · samples, twice as much if it is half of that.
 """
 
 from __future__ import annotations
@@ -25,39 +25,44 @@ from numpy.typing import NDArray
 Rows = NDArray[np.int64]
 
 _LEAST_BYTES, _MOST_BYTES = 16 << 20, 512 << 20
-"""Below the least, a buffer is too small to matter. The most mixes sets of up to 32 GiB as described above
-and keeps below twice a full shuffle up to 128 GiB."""
+"""Bounds of the default shuffle buffer.
+
+A smaller buffer would save no memory that matters. The upper bound mixes sets of up to 32 GiB as described
+above, and stays below twice a full shuffle up to 128 GiB.
+"""
 
 
 def buffer_samples(samples: int, shard: int, sample_bytes: int) -> int:
-    """Samples that wait in a shuffle buffer: the root of shard · samples, within 16 and 512 MiB."""
+    """Return the size of a shuffle buffer in samples: sqrt(shard · samples), within 16 and 512 MiB."""
     root = math.isqrt(shard * samples - 1) + 1
     least, most = _LEAST_BYTES // sample_bytes, max(1, _MOST_BYTES // sample_bytes)
     return min(max(root, least), most, samples)
 
 
 class Order(Protocol):
-    """What a reader needs to know."""
+    """The order of samples and shards, as a reader uses it."""
 
     @property
     def name(self) -> str:
-        """What the reader's state calls it."""
+        """Name of the order in the reader's state."""
 
     @property
     def held(self) -> int:
-        """Samples that wait between two reads of a shard, at most."""
+        """Maximum number of samples that wait between two reads of a shard."""
 
     def shards(self, epoch: int) -> Rows:
-        """The numbers of all shards, as they are read."""
+        """Return the numbers of all shards in reading order."""
 
     def rows(self, epoch: int) -> Rows:
-        """The rows of all samples, as they are handed out."""
+        """Return the rows of all samples in the order in which they are returned."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """``samples`` in shards of ``shard``, of which the last may be short; ``shuffle`` as of the seed, or in
-    the order of the store."""
+    """``samples`` in shards of ``shard`` samples, the last possibly shorter.
+
+    ``shuffle`` selects the order of ``seed`` or the stored order.
+    """
 
     samples: int
     shard: int
@@ -65,14 +70,14 @@ class Split:
     shuffle: bool = True
 
     def order(self, epoch: int) -> Rows:
-        """The numbers of all shards."""
+        """Return the numbers of all shards in the order of an epoch."""
         shards = np.arange(-(-self.samples // self.shard))
         if self.shuffle:
             np.random.default_rng((self.seed, epoch, 0)).shuffle(shards)
         return shards
 
     def rows_of(self, shard: int) -> Rows:
-        """The rows in one shard."""
+        """Return the rows of one shard."""
         return np.arange(shard * self.shard, min((shard + 1) * self.shard, self.samples))
 
 
@@ -86,15 +91,15 @@ class Buffered:
 
     @property
     def held(self) -> int:
-        """The buffer, or all."""
+        """The size of the buffer, or of the split if smaller."""
         return min(self.buffer, self.split.samples)
 
     def shards(self, epoch: int) -> Rows:
-        """All shards, shuffled."""
+        """Return all shards, shuffled."""
         return self.split.order(epoch)
 
     def rows(self, epoch: int) -> Rows:
-        """All rows, through the buffer."""
+        """Return all rows, shuffled by the buffer."""
         if not self.split.shuffle:
             return np.arange(self.split.samples)
         random = np.random.default_rng((self.split.seed, epoch, 2))
@@ -113,8 +118,11 @@ class Buffered:
 
 
 def part_of_rank(rows: Rows, rank: int, world_size: int, *, is_even: bool) -> Rows:
-    """What a rank has of an epoch. ``is_even``: all have as many, and the rest is left out; otherwise they
-    may differ by one."""
+    """Return a rank's part of an epoch.
+
+    If ``is_even``, all parts have equal size and the remainder is left out; otherwise sizes may differ by
+    one.
+    """
     samples = len(rows)
     if is_even and world_size > 1:
         each = samples // world_size
@@ -123,6 +131,6 @@ def part_of_rank(rows: Rows, rank: int, world_size: int, *, is_even: bool) -> Ro
 
 
 def part_of_worker(rows: Rows, unit: int, worker: int, workers: int) -> Rows:
-    """What a worker of a DataLoader has of a rank's part: whole units, but for the last."""
+    """Return a DataLoader worker's part of a rank's rows: whole units, except the last."""
     units = -(-len(rows) // unit)
     return rows[worker * units // workers * unit : (worker + 1) * units // workers * unit]

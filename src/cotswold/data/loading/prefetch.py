@@ -1,6 +1,6 @@
-"""A thread that makes a few things ready before they are wanted.
+"""A thread that prefetches items from a generator.
 
-Knows: an iterator, a bound. Does not know: what is made.
+Knows: an iterator, a bound. Does not know: the type of the items.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ T = TypeVar("T")
 
 
 class Ahead(Iterator[T]):
-    """The same things, made in a thread of its own, with what goes wrong there; one thread takes them.
+    """Iterate over ``made`` in a background thread that keeps up to ``most`` items ready, for one consumer.
 
-    Whoever takes what is ready neither waits for a lock nor wakes the other thread, but where half of what
-    may wait is taken: then it is made again, up to ``most``. A queue of the standard library takes twice as
-    long.
+    Exceptions of the generator are raised again in the consumer. Taking a ready item neither acquires a
+    lock nor wakes the thread, except when the queue is down to half of ``most``: the thread then refills
+    it. `queue.Queue` takes twice as long.
     """
 
     def __init__(
         self, made: Generator[T, None, None], most: int, stop: Callable[[], None] = lambda: None
     ) -> None:
-        """``stop`` ends the waiting of ``made`` in another thread."""
+        """Start the thread; ``stop`` interrupts a wait inside ``made`` from another thread."""
         self._made, self._most, self._stop_waiting = made, most, stop
         self._ready: deque[T | Exception] = deque()
         self._changed = threading.Condition()
-        # each is told of in `_changed` before what it waits for is looked at, so that no change is missed
+        # each flag is set under `_changed` before its owner checks its condition, so no change is missed
         self._is_taker_waiting = self._is_maker_waiting = self._is_over = False
         self._thread = threading.Thread(target=self._run, name="ahead", daemon=True)
         self._thread.start()
 
     def __len__(self) -> int:
-        """How much is ready."""
+        """Return the number of ready items."""
         return len(self._ready)
 
     def __next__(self) -> T:
-        """What comes next; raises what ``made`` raised, after which nothing comes, as after `close`."""
+        """Return the next item, or raise the exception of ``made``, which ends the iteration like `close`."""
         if not self._ready:
             with self._changed:
                 self._is_taker_waiting = True
@@ -55,7 +55,7 @@ class Ahead(Iterator[T]):
         return found
 
     def close(self, *, wait: bool = True) -> None:
-        """Have the thread end; ``wait`` until it has."""
+        """Stop the thread; with ``wait``, join it."""
         self._end()
         self._stop_waiting()
         if wait:
@@ -76,7 +76,7 @@ class Ahead(Iterator[T]):
                 if self._is_over:
                     return
                 self._put(each)
-        except Exception as error:  # raised again where the next one was wanted
+        except Exception as error:  # raised again in the consumer by __next__
             self._put(error)
         finally:
             self._made.close()

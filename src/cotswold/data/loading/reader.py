@@ -1,6 +1,6 @@
-"""Batches for training, read ahead in the background.
+"""Training batches, read ahead in the background.
 
-Knows: a store, an order, a thread. Does not know: what the batches are for.
+Knows: a store, an order, a thread. Does not know: the use of the batches.
 """
 
 from __future__ import annotations
@@ -22,23 +22,35 @@ from cotswold.files import MalformedError, take
 from cotswold.geometry import Box
 
 _AHEAD = 8
-"""Batches that wait at most."""
+"""Maximum number of batches that wait."""
 
 
 class Reader:
-    """Batches of one split, epoch after epoch; the order depends on ``(seed, epoch)`` alone.
+    """Batches of one split, epoch after epoch, in an order that depends only on ``(seed, epoch)``.
 
-    ``for samples, labels in reader`` hands out what is left of the current epoch; the next loop is the next
-    epoch. ``keep_last``: whether an epoch ends with a smaller batch or leaves those samples out (others each
-    epoch). ``box``: a window (y, x) of the plane, maybe an empty one; neither the order of the samples nor
-    the state depends on it. ``buffer_bytes``: the shuffle buffer, counted in whole samples as they are
-    stored; by default what mixes as `cotswold.data.loading.order` tells, 512 MiB at most. Beside it a
-    shard and a few
-    batches are held. ``varying``: what makes variants of samples, another one in each epoch; ``feed``: who
-    makes batches of this order instead of this process.
+    ``for samples, labels in reader`` yields the rest of the current epoch; the next loop is the next epoch.
+    Samples are float32 (image, channel, y, x), labels int64 (image,) or targets float32 (image, target).
 
-    Reading in the background never changes what is handed out: `state_dict` counts what was handed out, and a
-    reader that loads it goes on with the same bits, in the order that the state names.
+    Prefetching never changes the result: `state_dict` counts returned batches, and a reader that loads the
+    state continues with identical bits, in the order named by the state. In addition to the shuffle buffer, a
+    shard and a few batches are in memory.
+
+    Args:
+        store: The store.
+        split: Name of the split.
+        batch: Samples in a batch.
+        seed: Seed of shuffling and augmentation.
+        shuffle: Shuffle each epoch; False reads in stored order.
+        keep_last: End an epoch with a smaller batch; otherwise those samples, different ones in each epoch,
+            are left out.
+        box: A window (y, x) of the plane, possibly empty. Order and state do not depend on it. [whole]
+        buffer_bytes: Size of the shuffle buffer, rounded to whole stored samples. The default mixes as
+            `cotswold.data.loading.order` describes, with at most 512 MiB.
+        varying: Augmentation; it makes new variants in each epoch.
+        feed: Builds the batches in this order in place of this process.
+
+    Raises:
+        UserError: if ``batch`` is below 1.
     """
 
     def __init__(
@@ -56,7 +68,7 @@ class Reader:
         feed: Feed | None = None,
     ) -> None:
         if batch < 1:
-            raise UserError(f"a batch of {batch} samples is none; give 1 or more")
+            raise UserError(f"batch must be at least 1, got {batch}")
         self._store, self._split, self._batch, self._varying = store, split, batch, varying
         samples = store.splits[split]
         self._keep_last = keep_last or samples < batch
@@ -67,21 +79,21 @@ class Reader:
         self._order = Buffered(self._rows, buffer)
         self._feed = feed or StoreFeed(Maker(store, split, box, varying, seed), self._rows, batch)
         self.epoch = 0
-        """The epoch that the next batch belongs to, from 0."""
+        """Epoch of the next batch, from 0."""
         self.position = 0
-        """Batches of that epoch that were handed out."""
+        """Number of batches of this epoch returned so far."""
         self.waited_seconds = 0.0
-        """How long the caller has waited for batches in all."""
+        """Total time for which the caller has waited for batches, seconds."""
         self._ahead: Ahead[Batch] | None = None
 
     def __len__(self) -> int:
-        """Batches in one epoch."""
+        """Return the number of batches in one epoch."""
         samples = self.samples
         return -(-samples // self._batch) if self._keep_last else samples // self._batch
 
     @property
     def samples(self) -> int:
-        """Samples in the split."""
+        """Number of samples in the split."""
         return self._rows.samples
 
     def __iter__(self) -> Iterator[Batch]:
@@ -90,9 +102,9 @@ class Reader:
             yield self.next()
 
     def next(self) -> Batch:
-        """The next batch, whatever epoch it belongs to. Raises StoreError for a damaged chunk."""
+        """Return the next batch, across epochs. Raises StoreError for a damaged chunk."""
         if self._ahead is None:
-            # the order of an epoch takes as long as many batches, and is there before it is wanted
+            # computing the order of an epoch takes as long as many batches, so it is prefetched
             epochs = Ahead(self._epochs(self.epoch, self.position), 1)
 
             def stop() -> None:
@@ -104,7 +116,7 @@ class Reader:
         try:
             batch = next(self._ahead)
         except BaseException:
-            self.close()  # its thread has ended; the next call begins anew at the same place
+            self.close()  # its thread has ended; the next call restarts at the same position
             raise
         self.waited_seconds += time.perf_counter() - begun
         self.position += 1
@@ -113,20 +125,26 @@ class Reader:
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the reader stands, as JSON can keep it."""
+        """Return the position of the reader, as JSON values."""
         order = {"order": self._order.name, "buffer": self._order.buffer}
         return {**self._nature(), **order, "epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where another reader stood, with the shuffle buffer of that reader.
+        """Resume at the position and in the order of another reader, even if its buffer had another size.
 
-        Raises UserError if the other read something else or otherwise, or if that is no state.
+        A state without the name of an order is from an older version and resumes in that version's order.
+
+        Args:
+            state: A value of `state_dict`.
+
+        Raises:
+            UserError: if the state is malformed, or belongs to another store or other settings.
         """
         nature = {"augmentation": None, **self._nature()}
         different = [key for key, value in nature.items() if state.get(key) != value]
         if different:
             raise UserError(
-                f"the reader's state belongs to another {' and '.join(different)}; resume with the same"
+                f"the reader's state has another {' and '.join(different)}; resume with the same settings"
             )
         if (order := state.get("order")) != Buffered.name:
             raise UserError(f"the reader's state names an order {order!r}; resume with a later version")
@@ -136,21 +154,21 @@ class Reader:
             raise UserError(f"the reader's state {error}; resume from another checkpoint") from error
         if epoch < 0 or not 0 <= position < len(self) or buffer < 1:
             raise UserError(
-                f"the reader's state stands at batch {position} of {len(self)} in epoch {epoch}; resume from "
-                "another checkpoint"
+                f"the reader's state has position {position} of {len(self)} batches in epoch {epoch}; resume "
+                "from another checkpoint"
             )
         self.close()
         self._order = Buffered(self._rows, buffer)
         self.epoch, self.position = epoch, position
 
     def close(self) -> None:
-        """Stop reading ahead; the next batch starts it again."""
+        """Stop prefetching; the next batch starts it again."""
         if self._ahead is not None:
             self._ahead.close()
             self._ahead = None
 
     def _nature(self) -> dict[str, Any]:
-        """What a state must agree with."""
+        """Return the settings with which a state must agree."""
         return {
             "store": self._store.identity,
             "split": self._split,
@@ -162,7 +180,7 @@ class Reader:
         }
 
     def _epochs(self, epoch: int, position: int) -> Generator[Epoch, None, None]:
-        """Epochs without end, from a position of one."""
+        """Yield epochs endlessly, from a position in the first."""
         last = self.samples if self._keep_last else len(self) * self._batch
         while True:
             rows = self._order.rows(epoch)[position * self._batch : last]
@@ -171,11 +189,16 @@ class Reader:
 
 
 def shuffle_bytes(store: Store, split: str) -> int:
-    """Bytes of the shuffle buffer in which samples of a split are mixed by default, all windows together."""
+    """Return the default size of the shuffle buffer of a split, in bytes, all windows together.
+
+    Args:
+        store: The store.
+        split: Name of the split.
+    """
     each = stored_bytes(store)
     return each * buffer_samples(store.splits[split], store.shard(split), each)
 
 
 def stored_bytes(store: Store) -> int:
-    """Of a whole sample, so that whoever reads a window of it has the same order."""
+    """Return the bytes of a whole stored sample, so that readers of a window use the same order."""
     return store.shape.size * np.dtype(store.transform.preparation.dtype).itemsize

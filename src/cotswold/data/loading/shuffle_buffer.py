@@ -1,6 +1,6 @@
-"""Samples that were read and not yet handed out, in memory of a fixed size.
+"""A shuffle buffer: loaded samples that are not yet in a batch, in memory of a fixed size.
 
-Knows: an order, which rows are wanted when. Does not know: files, batches of tensors, threads.
+Knows: an order, the batch that needs each row. Does not know: files, tensors, threads.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from numpy.typing import NDArray
 from cotswold.data.loading.order import Order, Rows
 
 Read = Callable[[int], NDArray[Any]]
-"""Reads the shard of a number, whole: (image, channel, y, x)."""
+"""Reads a whole shard by its number: (image, channel, y, x)."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """The rows that one epoch hands out from some place on, cut into batches."""
+    """The rows of one epoch from some position on, cut into batches."""
 
     number: int
     rows: Rows
     batch: int
 
     def batches(self) -> Iterator[Rows]:
-        """The rows of each batch."""
+        """Yield the rows of each batch."""
         return (self.rows[start : start + self.batch] for start in range(0, len(self.rows), self.batch))
 
 
 class Buffer:
-    """Reads the shards of epoch after epoch, each when there is room for it, and hands out rows of them.
+    """Load the shards of each epoch when there is room, and hand out their rows.
 
-    Never more than `capacity` samples are held: those that wait by the order, a shard that is being read and
-    a batch. While the last samples of an epoch are handed out, shards of the next fill their places, so
-    that the disk never rests for a whole buffer. ``begun``: the epochs from the one to go on with; of a shard
-    only the rows that are yet to be handed out are kept, and a shard without any is not read.
+    At most `capacity` samples are in memory: the shuffle buffer, the shard being read and one batch.
+    While the last samples of an epoch are handed out, shards of the next epoch fill their slots, so the
+    disk never pauses for a whole buffer. ``begun`` yields the epochs from the resumed one on. Only rows
+    that are still needed are kept, and a shard without such rows is not read.
     """
 
     def __init__(self, order: Order, shard: int, batch: int, begun: Iterator[Epoch], read: Read) -> None:
@@ -49,7 +49,7 @@ class Buffer:
         self._slots: NDArray[Any] | None = None
 
     def take(self, epoch: int, rows: Rows) -> NDArray[Any]:
-        """The samples of some rows, which then need no place any more: (image, channel, y, x)."""
+        """Return the samples of some rows, (image, channel, y, x), and free their slots."""
         while len(self._free) >= self._shard and self._load():
             pass
         places = [self._places.pop((epoch, int(row))) for row in rows]
@@ -59,7 +59,7 @@ class Buffer:
         return samples
 
     def _load(self) -> bool:
-        """Read one shard and keep the rows of it that are wanted; whether there was one."""
+        """Read one shard and keep its needed rows; return False if no shard is left."""
         coming = next(self._coming, None)
         if coming is None:
             return False
@@ -73,7 +73,7 @@ class Buffer:
         return True
 
     def _reads(self, begun: Iterator[Epoch]) -> Iterator[tuple[int, int, Rows]]:
-        """Epochs, numbers of shards and the rows of them that are wanted, in the order of reading."""
+        """Yield (epoch, shard number, needed rows) in reading order."""
         for epoch in begun:
             sought = np.sort(epoch.rows)
             for shard in self._order.shards(epoch.number).tolist():

@@ -1,7 +1,8 @@
-"""Samples of a source straight to batches, without a store: for labelled test sets.
+"""Streaming of samples from a source to batches, without a store, for labelled test sets.
 
-Knows: threads that decode ahead (Pillow and NumPy release the interpreter while they work). Does not know:
-what the batches are for.
+Knows: threads that decode ahead (Pillow and NumPy release the interpreter lock). Does not know: the use of
+the
+batches.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from cotswold.host import granted_cores
 from cotswold.words import counted
 
 Found = list[Float32 | BrokenPictureError]
-"""Samples as a network wants them, or what is wrong with each."""
+"""Transformed samples, or the error of each."""
 
 _AHEAD = 3
-"""Batches under way at most."""
+"""Maximum number of batches in progress."""
 
 
 def stream(
@@ -42,30 +43,45 @@ def stream(
     only: Sequence[int] | None = None,
     threads: int | None = None,
 ) -> SampleStream:
-    """Decode and transform a source (or the samples ``only`` of it) on all cores, in its order. Raises
-    UserError where it holds other data than those that the transform was made from."""
+    """Decode and transform a source on all cores, in order.
+
+    Args:
+        source: Samples from `open_source`, `open_vectors` or `open_samples`.
+        transform: Transform of the store from which the network learnt.
+        batch: Samples in a batch.
+        only: Indices of the samples to read. [all]
+        threads: Number of threads. [granted cores]
+
+    Returns:
+        An iterable of ``(samples, indices)``.
+
+    Raises:
+        UserError: if ``batch`` is below 1, or the source has another kind of data than the transform.
+    """
     if batch < 1:
-        raise UserError(f"a batch of {batch} samples is none; give 1 or more")
+        raise UserError(f"batch must be at least 1, got {batch}")
     indices = range(len(source)) if only is None else only
     if isinstance(source, VectorSource) and isinstance(transform, VectorTransform):
         return SampleStream(_Vectors(source, transform), batch, indices, threads or granted_cores())
     if isinstance(source, Source) and isinstance(transform, Transform):
         return SampleStream(_Pictures(source, transform), batch, indices, threads or granted_cores())
-    raise UserError(f"the network learnt from {transform.preparation.kind}; the source holds {source.kind}")
+    raise UserError(
+        f"the network learnt from {transform.preparation.kind}, but the source contains {source.kind}"
+    )
 
 
 class SampleStream:
-    """Iterates over ``(samples, indices)``: float32 (image, channel, y, x) with the image contiguous, and
-    where each sample is in the source: int64 (image,).
+    """Iterable over ``(samples, indices)`` of a source.
 
-    Broken pictures are left out, and named in `broken` once the iteration has passed them; SourceError at the
-    end if there was nothing else. The last batch may be smaller. A stream can be iterated again.
+    Samples are float32 (image, channel, y, x) with the image axis contiguous; indices are their positions in
+    the source, int64 (image,). Broken images are left out and listed in `broken`. If no image is readable,
+    SourceError is raised at the end. The last batch may be smaller. A stream can be iterated repeatedly.
     """
 
     def __init__(self, samples: _Transformed, batch: int, indices: Sequence[int], threads: int) -> None:
         self._samples, self._batch, self._indices, self._threads = samples, batch, indices, threads
         self.broken: list[str] = []
-        """Broken pictures met by the last iteration, each with the reason."""
+        """Broken images found in the last iteration, each with the reason."""
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         self.broken = []
@@ -87,10 +103,10 @@ class SampleStream:
             yield _batched(pictures, indices)
         elif not seen:
             first = f" (the first: {self.broken[0]})" if self.broken else ""
-            raise SourceError(f"not one of the {len(self._indices)} pictures can be read{first}")
+            raise SourceError(f"none of the {len(self._indices)} images can be read{first}")
 
     def _decoded(self, pool: ThreadPoolExecutor) -> Iterator[tuple[int, Float32 | BrokenPictureError]]:
-        """Pictures or what is wrong with them, in order, a bounded number under way."""
+        """Yield samples or their errors in order, with a bounded number in progress."""
         waiting: deque[tuple[Sequence[int], Future[Found]]] = deque()
         together = self._samples.together
         for start in range(0, len(self._indices), together):
@@ -108,13 +124,13 @@ class _Transformed(Protocol):
 
     @property
     def source(self) -> SampleSource:
-        """Where they come from."""
+        """The source of the samples."""
 
     together: int
-    """Samples that are worth a task of their own."""
+    """Number of samples per task."""
 
     def some(self, indices: Sequence[int]) -> Found:
-        """Samples as the network wants them, or what is wrong with them."""
+        """Return transformed samples, or their errors."""
 
 
 class _Pictures:
@@ -142,8 +158,8 @@ class _Vectors:
         wanted = transform.preparation
         if (source.kind, source.features) != (wanted.kind, wanted.features):
             raise UserError(
-                f"the network learnt from {wanted.kind} of {counted(wanted.features, 'feature')}; the "
-                f"source holds {source.kind} of {source.features:,}"
+                f"the network learnt from {wanted.kind} of {counted(wanted.features, 'feature')}, but the "
+                f"source contains {source.kind} of {source.features:,}"
             )
         self.source, self._transform = source, transform
 

@@ -1,6 +1,6 @@
-"""Preparations and transforms of every kind.
+"""Preparations and transforms of every kind of data.
 
-Knows: that each kind has its own. Does not know: what they do.
+Knows: the types of each kind. Does not know: their effect.
 """
 
 from __future__ import annotations
@@ -18,18 +18,31 @@ AnyTransform = Transform | VectorTransform
 
 
 def transform_from_state(state: dict[str, Any]) -> AnyTransform:
-    """The transform whose `state` this is, of pictures or of vectors; raises MalformedError for anything
-    else."""
+    """Restore the transform of images or vectors from its `state`.
+
+    Args:
+        state: A value of `Transform.state` or `VectorTransform.state`.
+
+    Raises:
+        MalformedError: for anything else.
+    """
     preparation = state.get("preparation")
     if not isinstance(preparation, dict):
-        raise MalformedError("describes no transform (it has no preparation)")
+        raise MalformedError("does not describe a transform (it has no preparation)")
     return (VectorTransform if "features" in preparation else Transform).from_state(state)
 
 
 def differing(there: AnyPreparation, here: AnyPreparation) -> list[tuple[str, object, object]]:
-    """The fields of `[data]` in which two preparations give a network other values, with both values.
+    """Return the fields of `[data]` in which two preparations differ for a network, with both values.
 
-    As what a store keeps the values does not count, nor what whitening would do where there is none.
+    The dtype of a store does not count, nor do parameters of a disabled whitening.
+
+    Args:
+        there: One preparation.
+        here: The other.
+
+    Returns:
+        (field, value in ``there``, value in ``here``) for each difference.
     """
     if there.kind != here.kind:
         return [("type", there.kind, here.kind)]
@@ -40,10 +53,17 @@ def differing(there: AnyPreparation, here: AnyPreparation) -> list[tuple[str, ob
 
 
 def of_pictures(transform: AnyTransform) -> Transform:
-    """The transform, if it is one of pictures; raises UserError for whoever wants pictures of vectors."""
+    """Return ``transform`` if it is one of images.
+
+    Args:
+        transform: Any transform.
+
+    Raises:
+        UserError: if the transform is one of vectors.
+    """
     if isinstance(transform, Transform):
         return transform
     raise UserError(
-        f"this is made for pictures, and the network learnt from {transform.preparation.kind}; "
-        "cotswold.features gives what it answers to these"
+        f"this function needs images, but the network learnt from {transform.preparation.kind}; "
+        "cotswold.features returns its outputs for these"
     )

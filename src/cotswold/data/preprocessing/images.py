@@ -1,7 +1,7 @@
-"""Preparation: what is done to a picture before a network sees it.
+"""Preparation of images for a network.
 
-Knows: the choices (`Preparation`) and, once the whitening has been estimated from a set, the function that
-carries them out (`Transform`). Does not know: sources, stores.
+Knows: the settings (`Preparation`) and the function that applies them (`Transform`), once the whitening has
+been estimated. Does not know: sources, stores.
 """
 
 from __future__ import annotations
@@ -32,26 +32,42 @@ from cotswold.files import MalformedError
 from cotswold.geometry import MapShape
 
 _BATCH_VALUES = 1 << 17
-"""Values that are worked on at a time, so that they stay in cache."""
+"""Values processed at once, so that they stay in cache."""
 _DEVIATION_LEAST = 1.0
-"""The least standard deviation that contrast normalisation divides by: one of 255 grey levels."""
+"""Minimum standard deviation for contrast normalisation: one of 255 grey levels."""
 _QUANTISATION = 1 / 12 / 255**2
 """Variance of the rounding to 8 bits."""
 _LIMIT = 1.25
-"""The greatest root mean square of a whitened picture, where that of the set is about 1. Without a limit a
-few drawings in pure colours outweigh all photographs: 1 % of Caltech-101 goes beyond 2.5, single values
-beyond 28."""
+"""Maximum root mean square of a whitened image; that of the set is about 1.
+
+Without a limit a few drawings in pure colours outweigh all photographs: 1 % of Caltech-101 exceeds 2.5,
+single
+values exceed 28.
+"""
 _HALF_MAX = 65504
 """The largest float16."""
 _EMPTY = 1e-12
-"""The least power that `unit` divides by."""
+"""Minimum power that `unit` divides by."""
 _ROUNDS = 8
-"""Times that filter and scales are adapted to each other."""
+"""Iterations in which filter and scales are adapted to each other."""
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """Choices, in the order in which they act; the fields mean what `[data]` of a recipe says."""
+    """Settings of the preparation of images, in the order in which they apply.
+
+    Args:
+        size: Height and width, pixels.
+        colour: "rgb" or "grey".
+        contrast: Subtract each image's mean and divide by its standard deviation.
+        whiten: Whiten the images by a filter that is estimated from training images.
+        band: Cutoff of the whitening, as a fraction of the highest frequency.
+        unit: Scale each image to a root mean square of 1.
+        dtype: Type of stored values, "float16" or "uint8".
+
+    Raises:
+        UserError: if a value is out of range.
+    """
 
     size: tuple[int, int] = (200, 200)
     """Height and width, pixels."""
@@ -65,12 +81,10 @@ class Preparation:
 
     def __post_init__(self) -> None:
         if min(self.size) < 1:
-            raise UserError(
-                f"a size of {self.size[0]} x {self.size[1]} pixels leaves nothing; give 1 or more"
-            )
+            raise UserError(f"size must be at least 1 x 1 pixel, got {self.size[0]} x {self.size[1]}")
         if not 0 < self.band <= 1:
             raise UserError(
-                f"band = {self.band} is not a fraction of the highest frequency; give 0 < band <= 1"
+                f"band must satisfy 0 < band <= 1 (a fraction of the highest frequency), got {self.band}"
             )
         for value, allowed in ((self.colour, ("rgb", "grey")), (self.dtype, ("float16", "uint8"))):
             if value not in allowed:
@@ -78,34 +92,44 @@ class Preparation:
 
     @property
     def shape(self) -> MapShape:
-        """The map of one prepared picture."""
+        """Shape of a prepared image: (channel, y, x)."""
         return MapShape(3 if self.colour == "rgb" else 1, *self.size)
 
     @property
     def row(self) -> MapShape:
-        """The map of what the store keeps for one picture: the same."""
+        """Shape of a stored image: equal to `shape`."""
         return self.shape
 
     @property
     def needs_sample(self) -> bool:
-        """Whether something has to be estimated from training pictures."""
+        """True if a parameter must be estimated from training images."""
         return self.whiten or (self.dtype == "uint8" and (self.contrast or self.unit))
 
     def state(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {**asdict(self), "size": list(self.size)}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Preparation:
-        """The inverse of `state`."""
+        """Restore a preparation.
+
+        Args:
+            state: A value of `state`.
+        """
         return cls(**{**state, "size": tuple(state["size"])})
 
 
 @dataclass(frozen=True)
 class Transform:
-    """A preparation with everything that was estimated from the training pictures.
+    """A preparation together with all parameters estimated from training images.
 
-    ``offset`` and ``scale`` turn stored numbers into values: ``value = stored * scale + offset``.
+    Args:
+        preparation: The settings.
+        whitening: The estimated filter; None without whitening.
+        scale: Factor of stored numbers: ``value = stored * scale + offset``.
+        offset: Added to the scaled stored numbers.
+        ranges: Value ranges of training images with more than 8 bits; empty if they had 8, and in older
+            stores.
     """
 
     preparation: Preparation
@@ -113,20 +137,44 @@ class Transform:
     scale: float = 1.0
     offset: float = 0.0
     ranges: Ranges = field(default_factory=Ranges)
-    """What is black and white in pictures of more than 8 bits, as in the training pictures; empty if those
-    had 8."""
+    """Value ranges of training images with more than 8 bits; empty if they had 8."""
 
     def __call__(self, picture: Image.Image) -> Float32:
-        """Any picture, as the network wants it: float32 (channel, y, x). Raises BrokenPictureError."""
-        values: Float32 = self.values(self.pixels("the picture", picture)[None])[0]
+        """Return an image as a network reads it: float32 (channel, y, x).
+
+        Args:
+            picture: Any image; it is decoded, scaled and cropped.
+
+        Raises:
+            BrokenPictureError: if the image cannot be decoded.
+        """
+        values: Float32 = self.values(self.pixels("the image", picture)[None])[0]
         return values
 
     def pixels(self, name: str, picture: Image.Image) -> Pixels:
-        """The decoded, scaled and cut picture, before its numbers are worked on: uint8 (y, x, channel)."""
+        """Decode, scale and crop an image.
+
+        Args:
+            name: Name of the image in messages.
+            picture: The image.
+
+        Returns:
+            uint8 (y, x, channel), before the transform.
+
+        Raises:
+            BrokenPictureError: if the image cannot be decoded.
+        """
         return cut(name, picture, self.preparation.size, self.preparation.colour, self.ranges)
 
     def values(self, pixels: Pixels) -> Float32:
-        """What the network reads, from uint8 (image, y, x, channel): float32 (image, channel, y, x)."""
+        """Transform pixels to what a network reads.
+
+        Args:
+            pixels: uint8 (image, y, x, channel), from `pixels`.
+
+        Returns:
+            float32 (image, channel, y, x).
+        """
         images, height, width, channels = pixels.shape
         values = np.empty((images, channels, height, width), np.float32)
         for part in _parts(pixels):
@@ -134,7 +182,14 @@ class Transform:
         return values
 
     def prepared(self, pixels: Pixels) -> NDArray[Any]:
-        """What the store keeps of uint8 (image, y, x, channel): `stored` of `values`, a few at a time."""
+        """Transform pixels to stored values: `stored` of `values`, computed in blocks.
+
+        Args:
+            pixels: uint8 (image, y, x, channel), from `pixels`.
+
+        Returns:
+            (image, channel, y, x) of the store's dtype.
+        """
         images, height, width, channels = pixels.shape
         prepared = np.empty((images, channels, height, width), self.preparation.dtype)
         for part in _parts(pixels):
@@ -160,7 +215,11 @@ class Transform:
         return None if self.whitening is None else self.whitening.on_grid(*self.preparation.size)
 
     def stored(self, values: Float32) -> NDArray[Any]:
-        """Values as the store keeps them, clipped to what its dtype can hold."""
+        """Convert values to the store's dtype, with clipping.
+
+        Args:
+            values: float32, from `values`.
+        """
         if self.preparation.dtype == "uint8":
             steps: NDArray[np.uint8] = np.rint(np.clip((values - self.offset) / self.scale, 0, 255)).astype(
                 np.uint8
@@ -169,7 +228,14 @@ class Transform:
         return _halves(values)
 
     def restored(self, stored: NDArray[Any]) -> Float32:
-        """The inverse of `stored`, up to rounding."""
+        """Convert stored numbers to values: the inverse of `stored`, up to rounding.
+
+        Args:
+            stored: Numbers of the store's dtype, of any shape.
+
+        Returns:
+            float32 of the same shape.
+        """
         values = stored.astype(np.float32)
         if stored.dtype == np.uint8:
             values *= np.float32(self.scale)
@@ -178,11 +244,11 @@ class Transform:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What people should know of the estimate: nothing, for pictures."""
+        """Sentences on the estimate for users: none for images."""
         return ()
 
     def state(self) -> dict[str, Any]:
-        """Everything, as JSON can keep it without loss; a checkpoint or a run can carry it."""
+        """Return the complete state as JSON values, without loss; checkpoints and runs contain it."""
         return {
             "preparation": self.preparation.state(),
             "whitening": None if self.whitening is None else self.whitening.state(),
@@ -193,27 +259,35 @@ class Transform:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Transform:
-        """The inverse of `state`; raises MalformedError for anything else."""
+        """Restore a transform.
+
+        Args:
+            state: A value of `state`.
+
+        Raises:
+            MalformedError: for anything else.
+        """
         try:
             whitening = None if state["whitening"] is None else Whitening.from_state(state["whitening"])
             preparation = Preparation.from_state(state["preparation"])
             ranges = Ranges.from_state(state.get("ranges", {}))
             return cls(preparation, whitening, float(state["scale"]), float(state["offset"]), ranges)
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError, UserError) as error:
-            raise MalformedError(f"describes no transform ({error})") from error
+            raise MalformedError(f"does not describe a transform ({error})") from error
 
 
 def _parts(pixels: Pixels) -> list[slice]:
-    """Ranges of pictures that are worked on together."""
+    """Return slices of images that are processed together."""
     batch = max(1, _BATCH_VALUES // pixels[0].size) if len(pixels) else 1
     return [slice(start, start + batch) for start in range(0, len(pixels), batch)]
 
 
 def _halves(values: Float32) -> NDArray[np.float16]:
-    """To float16, to the nearest, ties away from zero, too large ones to the largest.
+    """Convert to float16: to nearest, ties away from zero, overflow to the largest value.
 
-    NumPy's own conversion takes four times as long: as long as a cosine transform. Times 2**-112 the exponent
-    is that of float16, and its bits only have to be moved.
+    NumPy's conversion takes four times as long, as long as a cosine transform. After multiplication by
+    2**-112
+    the exponent is that of float16, so the bits only need to be shifted.
     """
     bits = (np.clip(values, -_HALF_MAX, _HALF_MAX) * np.float32(2**-112)).view(np.uint32)
     bits += 0x1000
@@ -224,7 +298,7 @@ def _halves(values: Float32) -> NDArray[np.float16]:
 
 
 def _normalise_contrast(values: Float32) -> None:
-    """Subtract each picture's mean and divide by its standard deviation, in place."""
+    """Subtract each image's mean and divide by its standard deviation, in place."""
     flat = values.reshape(len(values), -1)
     flat -= flat.mean(1, keepdims=True)
     deviation = np.sqrt(np.einsum("nv,nv->n", flat, flat) / flat.shape[1])
@@ -232,23 +306,24 @@ def _normalise_contrast(values: Float32) -> None:
 
 
 def spectra(preparation: Preparation, pixels: Pixels) -> Float32:
-    """What `estimate` needs to know of pictures, from uint8 (image, y, x, channel): (image, ring, channel,
-    channel)."""
+    """Return the statistics for `estimate`, from uint8 (image, y, x, channel).
+
+    The result is (image, ring, channel, channel).
+    """
     plain = Transform(replace(preparation, unit=False))
     found = [cross_spectra(plain.values(pixels[part])) for part in _parts(pixels)]
     return np.concatenate(found) if found else cross_spectra(plain.values(pixels))
 
 
 def plain(preparation: Preparation) -> Transform:
-    """The transform of a preparation that needs no sample."""
+    """Return the transform of a preparation without estimated parameters."""
     assert not preparation.needs_sample
     scale = 1 / 255 if preparation.dtype == "uint8" else 1.0
     return Transform(preparation, scale=scale)
 
 
 def estimate(preparation: Preparation, sample: Float32, some: Pixels) -> Transform:
-    """The transform of a set, from the `spectra` of a sample of its training pictures and the pixels of
-    some."""
+    """Estimate the transform from the `spectra` of training images and the pixels of some of them."""
     transform = Transform(preparation)
     if preparation.whiten:
         contrast = float(some.std()) / 255 if preparation.contrast else 1.0
@@ -260,10 +335,10 @@ def estimate(preparation: Preparation, sample: Float32, some: Pixels) -> Transfo
 
 
 def _whitening(chosen: Preparation, sample: Float32, floor: float) -> Whitening:
-    """The filter that makes the sample white, and of a root mean square near 1.
+    """Return the filter that whitens the sample to a root mean square near 1.
 
-    The scaling after the filter shifts weight from strong pictures to weak ones, so filter and scales are
-    found in turn; a picture's power after a filter follows from its cross-spectra.
+    The scaling after the filter shifts weight from strong images to weak ones, so filter and scales are
+    computed in turn. An image's power after a filter follows from its cross-spectra.
     """
     radii, share = probe(*chosen.size).radii, probe(*chosen.size).share
     band = roll_off(radii, chosen.band * TOP)
@@ -280,13 +355,13 @@ def _whitening(chosen: Preparation, sample: Float32, floor: float) -> Whitening:
 
 
 def _scales(chosen: Preparation, power: NDArray[Any]) -> NDArray[Any]:
-    """What whitened pictures are multiplied by, given their mean squares."""
+    """Return the factors of whitened images, given their mean squares."""
     level = np.sqrt(np.maximum(power, _EMPTY))
     scales: NDArray[Any] = 1 / level if chosen.unit else np.minimum(1, _LIMIT / level)
     return scales
 
 
 def _quantised(transform: Transform, some: Pixels) -> Transform:
-    """With the scale of uint8 that leaves all but one value in ten thousand unclipped."""
+    """Return the transform with a uint8 scale that leaves all but one value in ten thousand unclipped."""
     reach = float(np.quantile(np.abs(transform.values(some)), 0.9999)) or 1.0
     return replace(transform, scale=reach / 127, offset=-reach * 128 / 127)

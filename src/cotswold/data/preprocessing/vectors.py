@@ -1,6 +1,6 @@
-"""Preparation of vectors: what is done to a row of numbers before a network sees it.
+"""Preparation of vectors for a network.
 
-Knows: the choices (`VectorPreparation`), the moments of a training split, and the function that they give
+Knows: the settings (`VectorPreparation`), the moments of a training split, and the resulting function
 (`VectorTransform`). Does not know: sources, stores.
 """
 
@@ -22,65 +22,78 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
 _NAMED = 10
-"""Constant features that are named in a sentence, at most."""
+"""Maximum number of constant features named in a message."""
 
 
 @dataclass(frozen=True)
 class VectorPreparation:
-    """Choices; the fields mean what `[data]` of a recipe says for vectors and frames."""
+    """Settings of the preparation of vectors and frames, as in `[data]` of a recipe.
+
+    Args:
+        features: Numbers in a vector or frame.
+        kind: "vectors" or "frames".
+        context: Frames on each side that are joined with a frame to make one sample.
+        standardise: Subtract each feature's mean and divide by its deviation, both of the training split.
+        dtype: Type of stored values, "float32" or "float16".
+
+    Raises:
+        UserError: if a value is out of range.
+    """
 
     features: int
-    """Numbers in a vector or in one frame."""
+    """Numbers in a vector or frame."""
     kind: Literal["vectors", "frames"] = "vectors"
     context: int = 0
-    """Frames on each side that make one sample with the frame between them."""
+    """Frames on each side that are joined with a frame to make one sample."""
     standardise: bool = True
     """Subtract each feature's mean and divide by its deviation, both of the training split."""
     dtype: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:
         if self.features < 1:
-            raise UserError(f"vectors of {self.features} features hold nothing; give 1 or more")
+            raise UserError(f"features must be at least 1, got {self.features}")
         if self.kind not in ("vectors", "frames"):
-            raise UserError(f"{self.kind!r} is neither 'vectors' nor 'frames'")
+            raise UserError(f"kind must be 'vectors' or 'frames', got {self.kind!r}")
         if self.dtype not in ("float32", "float16"):
-            raise UserError(f"{self.dtype!r} is neither 'float32' nor 'float16'")
+            raise UserError(f"dtype must be 'float32' or 'float16', got {self.dtype!r}")
         if self.context < 0 or (self.context and self.kind == "vectors"):
             raise UserError(
-                f"context = {self.context}: it is a number of frames on each side, 0 or more, for "
-                "sequences of "
+                f"context = {self.context} is not valid: it must be at least 0, and 0 unless the samples are "
                 "frames"
             )
 
     @property
     def shape(self) -> MapShape:
-        """The map of one sample: its numbers are channels, frame after frame."""
+        """Shape of a sample: its numbers are channels, frame after frame."""
         return MapShape((2 * self.context + 1) * self.features, 1, 1)
 
     @property
     def row(self) -> MapShape:
-        """The map of what the store keeps once: a vector, or one frame."""
+        """Shape of a stored row: a vector, or one frame."""
         return MapShape(self.features, 1, 1)
 
     @property
     def needs_sample(self) -> bool:
-        """Whether something has to be estimated from training samples."""
+        """True if parameters must be estimated from training samples."""
         return self.standardise
 
     def state(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> VectorPreparation:
-        """The inverse of `state`."""
+        """Restore a preparation.
+
+        Args:
+            state: A value of `state`.
+        """
         return cls(**state)
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Of some rows: how many, and for each feature the mean, the sum of squared distances from it, the least
-    and the greatest."""
+    """Number of rows, and mean, sum of squared deviations, minimum and maximum of each feature."""
 
     count: int
     mean: Float64
@@ -90,12 +103,12 @@ class Moments:
 
     @classmethod
     def of(cls, rows: Float64) -> Moments:
-        """Of at least one row, in two passes."""
+        """Compute the moments of at least one row, in two passes."""
         mean = rows.mean(0)
         return cls(len(rows), mean, np.square(rows - mean).sum(0), rows.min(0), rows.max(0))
 
     def __or__(self, other: Moments) -> Moments:
-        """Of both (Chan, Golub and LeVeque 1979: no difference of large sums)."""
+        """Merge two sets of moments (Chan, Golub and LeVeque 1979), without differences of large sums."""
         count, apart = self.count + other.count, other.mean - self.mean
         return Moments(
             count,
@@ -107,7 +120,7 @@ class Moments:
 
     @property
     def is_exact(self) -> NDArray[np.bool_]:
-        """Whether the mean and deviation of each feature are neither too large nor too small for float64."""
+        """True for each feature whose mean and deviation are within the range of float64."""
         found: NDArray[np.bool_] = (
             np.isfinite(self.mean)
             & np.isfinite(self.squares)
@@ -117,16 +130,21 @@ class Moments:
 
     @property
     def deviation(self) -> Float64:
-        """The standard deviation of each feature; 0 exactly where it is constant."""
+        """The standard deviation of each feature; exactly 0 for a constant one."""
         found: Float64 = np.where(self.low == self.high, 0.0, np.sqrt(self.squares / self.count))
         return found
 
 
 @dataclass(frozen=True, eq=False)
 class VectorTransform:
-    """A preparation with the mean and deviation of the training split, (feature,), where it standardises.
+    """A preparation with the mean and deviation (feature,) of the training split, if it standardises.
 
-    A feature that is constant there has a deviation of 0; it is not divided by.
+    A constant feature has a deviation of 0 and is not divided.
+
+    Args:
+        preparation: The settings.
+        mean: float64 (feature,), or None without standardisation.
+        deviation: float64 (feature,), or None without standardisation.
     """
 
     preparation: VectorPreparation
@@ -134,14 +152,21 @@ class VectorTransform:
     deviation: Float64 | None = None
 
     def values(self, rows: NDArray[Any]) -> Float32:
-        """What the network reads, from any numbers (row, feature): float32 (row, channel, 1, 1).
+        """Transform rows to what a network reads.
 
-        Rows are vectors or single frames; a sample with context is joined of several.
+        Args:
+            rows: Vectors or single frames of any dtype, (row, feature). Samples with context are joined from
+                several rows afterwards.
+
+        Returns:
+            float32 (row, channel, 1, 1).
+
+        Raises:
+            UserError: if the number of features is wrong.
         """
         if rows.ndim != 2 or rows.shape[1] != self.preparation.features:
             raise UserError(
-                f"rows of shape {rows.shape} are not the (row, {self.preparation.features}) that the network "
-                "learnt from"
+                f"rows have shape {rows.shape}, but the transform needs (row, {self.preparation.features})"
             )
         if self.mean is not None:
             rows = (rows - self.mean) / self._divisor
@@ -150,17 +175,28 @@ class VectorTransform:
         return single[:, :, None, None]
 
     def stored(self, values: Float32) -> NDArray[Any]:
-        """Values as the store keeps them; what its dtype cannot hold becomes infinite."""
+        """Convert values to the store's dtype; values out of its range become infinite.
+
+        Args:
+            values: float32, from `values`.
+        """
         with np.errstate(over="ignore"):
             return values.astype(self.preparation.dtype)
 
     def restored(self, stored: NDArray[Any]) -> Float32:
-        """The inverse of `stored`, up to rounding."""
+        """Convert stored numbers to values: the inverse of `stored`, up to rounding.
+
+        Args:
+            stored: Numbers of the store's dtype, of any shape.
+
+        Returns:
+            float32 of the same shape.
+        """
         return stored.astype(np.float32)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What people should know, a sentence each."""
+        """Sentences for users."""
         if self.deviation is None:
             return ()
         constant = np.flatnonzero(self.deviation == 0).tolist()
@@ -174,7 +210,7 @@ class VectorTransform:
         )
 
     def state(self) -> dict[str, Any]:
-        """Everything, as JSON can keep it without loss; a checkpoint or a run can carry it."""
+        """Return the complete state as JSON values, without loss; checkpoints and runs contain it."""
         return {
             "preparation": self.preparation.state(),
             "mean": None if self.mean is None else self.mean.tolist(),
@@ -183,7 +219,14 @@ class VectorTransform:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> VectorTransform:
-        """The inverse of `state`; raises MalformedError for anything else."""
+        """Restore a transform.
+
+        Args:
+            state: A value of `state`.
+
+        Raises:
+            MalformedError: for anything else.
+        """
         try:
             preparation = VectorPreparation.from_state(state["preparation"])
             mean, deviation = (
@@ -191,13 +234,15 @@ class VectorTransform:
                 for name in ("mean", "deviation")
             )
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError, UserError) as error:
-            raise MalformedError(f"describes no transform ({error})") from error
+            raise MalformedError(f"does not describe a transform ({error})") from error
         if preparation.standardise != (mean is not None) or (mean is None) != (deviation is None):
-            raise MalformedError("describes no transform (its mean and deviation contradict its preparation)")
+            raise MalformedError(
+                "does not describe a transform (mean and deviation contradict the preparation)"
+            )
         for each in (mean, deviation):
             if each is not None and (each.shape != (preparation.features,) or not np.isfinite(each).all()):
                 raise MalformedError(
-                    "describes no transform (a mean or deviation is not one number a feature)"
+                    "does not describe a transform (mean and deviation need one number per feature)"
                 )
         return cls(preparation, mean, deviation)
 
@@ -209,7 +254,9 @@ class VectorTransform:
 
 
 def standardising(preparation: VectorPreparation, moments: Moments) -> VectorTransform:
-    """The transform of a training split; a constant feature becomes 0 exactly, whatever its mean was rounded
-    to."""
+    """Return the transform of a training split.
+
+    A constant feature becomes exactly 0, regardless of the rounding of its mean.
+    """
     constant = moments.low == moments.high
     return VectorTransform(preparation, np.where(constant, moments.low, moments.mean), moments.deviation)

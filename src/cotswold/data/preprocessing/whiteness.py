@@ -1,7 +1,7 @@
-"""How white a set of pictures is.
+"""Measurement of the whiteness of a set of images.
 
-Knows: the radial power spectrum and the correlation of colours, measured independently of how the pictures
-were whitened (Fourier transform under a Hann window). Does not know: filters, files.
+Knows: the radial power spectrum and the correlation of colours, measured by a Fourier transform under a Hann
+window, independently of the whitening filter. Does not know: filters, files.
 """
 
 from __future__ import annotations
@@ -17,33 +17,40 @@ from cotswold.data.preprocessing.whitening import Binning, Float32, Float64, rin
 
 @dataclass(frozen=True)
 class Whiteness:
-    """Measured on ``pictures`` pictures; ``frequencies`` in cycles per pixel, ``radial`` in decibels.
+    """Radial spectrum and colour correlation of a set of images.
 
-    ``radial`` is the mean power of all channels relative to that in ``band``; ``colour_correlation`` the
-    greatest absolute correlation between two channels, over all pixels (0 for grey pictures).
+    Args:
+        frequencies: Radial frequencies, cycles per pixel.
+        radial: Mean power of all channels at each frequency, relative to that in ``band``, decibels.
+        band: Band in which the spectrum should be flat, cycles per pixel.
+        deviation: Maximum distance of ``radial`` from 0 dB inside the band, decibels.
+        colour_correlation: Maximum absolute correlation between two channels over all pixels; 0 for grey.
+        pictures: Number of images measured.
     """
 
     frequencies: list[float]
     radial: list[float]
     band: tuple[float, float]
     deviation: float
-    """The greatest distance of ``radial`` from 0 dB inside the band, decibels."""
+    """Maximum distance of ``radial`` from 0 dB inside the band, decibels."""
     colour_correlation: float
     pictures: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for events and reports."""
+        """Return plain values, for events and reports."""
         return asdict(self)
 
 
 def measured_band(height: int, width: int, band: float) -> tuple[float, float]:
-    """The band that is said to be flat, cycles per pixel: from two cycles per smaller side to ``band`` of
-    0.5."""
+    """Return the nominally flat band, cycles per pixel.
+
+    It extends from two cycles per smaller side to ``band`` times 0.5.
+    """
     return 2 / min(height, width), band / 2
 
 
 def radial_power(pictures: Float32, radii: Float64) -> Float64:
-    """Mean power of all channels in each ring; white noise of power 1 gives 1."""
+    """Return the mean power of all channels in each ring; white noise of power 1 gives 1."""
     height, width = pictures.shape[2:]
     window = np.outer(_hann(height), _hann(width))
     window /= np.sqrt((window**2).sum())
@@ -61,7 +68,7 @@ def radial_power(pictures: Float32, radii: Float64) -> Float64:
 
 
 def measure(pictures: Float32, band: float) -> Whiteness:
-    """Radial spectrum and colour correlation of (image, channel, y, x)."""
+    """Measure the radial spectrum and colour correlation of images (image, channel, y, x)."""
     height, width = pictures.shape[2:]
     radii = rings(height, width)
     power = radial_power(pictures, radii)
@@ -80,7 +87,7 @@ def measure(pictures: Float32, band: float) -> Whiteness:
 
 
 def _hann(extent: int) -> NDArray[np.float64]:
-    """A Hann window without zeros at its ends."""
+    """Return a Hann window without zeros at its ends."""
     return np.sin(np.pi * (np.arange(extent) + 0.5) / extent) ** 2
 
 

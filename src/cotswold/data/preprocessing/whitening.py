@@ -1,13 +1,15 @@
 """Whitening: a linear filter that makes a set's spectrum flat and its colours uncorrelated.
 
-Knows: cosine transforms, cross-spectra of colours, how a filter is estimated from them. Does not know: files,
-pictures as such, what else is done to them.
+Knows: cosine transforms, cross-spectra of colours, the estimation of a filter from them. Does not know:
+files,
+other steps of the preparation.
 
-A full covariance of 120,000 dimensions is out of reach, but that of photographs is nearly stationary and
-isotropic: one C x C matrix of colour covariance at each spatial frequency says almost all of it. The filter
-is applied to the cosine transform (DCT-II) of the picture, which is the same as a convolution of the picture
-mirrored at its edges, so that opposite edges never meet. Frequencies are in cycles per pixel; the highest is
-0.5.
+A full covariance of 120,000 dimensions is infeasible, but that of photographs is nearly stationary and
+isotropic: one C x C matrix of colour covariance at each spatial frequency describes almost all of it. The
+filter
+is applied to the cosine transform (DCT-II) of the image. This equals a convolution of the image mirrored at
+its
+edges, so opposite edges never interact. Frequencies are in cycles per pixel; the highest is 0.5.
 """
 
 from __future__ import annotations
@@ -25,39 +27,48 @@ Float64 = NDArray[np.float64]
 TOP = 0.5
 """The highest frequency along an axis (Nyquist), cycles per pixel."""
 CORNER = TOP * 2**0.5
-"""The highest frequency of all, along the diagonal."""
+"""The highest frequency, along the diagonal."""
 ROLL_OFF = 1.25
-"""The filter falls to zero, as a squared cosine, between the band's upper end and this many times it."""
+"""Ratio of the frequency where the filter reaches zero to the end of the band; a squared cosine in
+between.
+"""
 _FAST_FROM = 64
-"""From this extent on SciPy's fast transform is quicker than a matrix product: 0.34 against 0.92 ms for a
-colour picture of 200 x 200, forth; 0.08 against 0.12 at 96; 0.02 against 0.02 at 48.
-Torch's Fourier transform of it takes 0.23 ms, but its import 1.2 s."""
+"""Minimum extent at which SciPy's fast transform is used instead of a matrix product.
+
+A forward transform of a colour image of 200 x 200 takes 0.34 instead of 0.92 ms; 0.08 and 0.12 ms at 96; 0.02
+and
+0.02 ms at 48. Torch's Fourier transform takes 0.23 ms, but its import 1.2 s.
+"""
 
 
 @dataclass(frozen=True)
 class Whitening:
     """A colour matrix at each radial frequency: linear between `radii`, constant beyond their ends.
 
-    ``radii``: (ring,) cycles per pixel, ascending; ``matrices``: (ring, channel out, channel in).
+    Args:
+        radii: (ring,) cycles per pixel, ascending.
+        matrices: (ring, channel out, channel in).
     """
 
     radii: Float64
     matrices: Float64
 
     def state(self) -> dict[str, Any]:
-        """Everything, as JSON can keep it without loss."""
+        """Return the complete state as JSON values, without loss."""
         return {"radii": self.radii.tolist(), "matrices": self.matrices.tolist()}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Whitening:
-        """The inverse of `state`; raises ValueError for matrices that do not belong to the radii."""
+        """Restore a filter from `state`. Raises ValueError if matrices and radii do not match."""
         radii, matrices = (np.array(state[name], np.float64) for name in ("radii", "matrices"))
         if radii.ndim != 1 or matrices.ndim != 3 or len(radii) != len(matrices) or not radii.size:
-            raise ValueError(f"{radii.shape} radii and {matrices.shape} matrices do not go together")
+            raise ValueError(f"{radii.shape} radii and {matrices.shape} matrices do not match")
         return cls(radii, matrices)
 
     def on_grid(self, height: int, width: int) -> Float32:
-        """The matrices at cosine frequencies up to the last that passes: (channel out, channel in, y, x)."""
+        """Return the matrices at cosine frequencies up to the last nonzero one: (channel out, channel in,
+        y, x).
+        """
         radius = cosine_radii(height, width).reshape(-1)
         flat = self.matrices.reshape(len(self.radii), -1)
         channels = self.matrices.shape[1]
@@ -70,19 +81,18 @@ class Whitening:
 
 
 def rings(height: int, width: int) -> Float64:
-    """Radii of measured spectra: one cycle per smaller side apart, up to the corner."""
+    """Return the radii of measured spectra: one cycle per smaller side apart, up to the corner."""
     step = 1 / min(height, width)
     return np.arange(1, int(np.ceil(CORNER / step)) + 1, dtype=np.float64) * step
 
 
 def knots(height: int, width: int) -> Float64:
-    """Radii of a filter: those of `rings`, and below them the constant and the half cycle, the strongest of
-    all."""
+    """Return the radii of a filter: `rings`, the constant, and the half cycle, which is the strongest."""
     return np.concatenate([[0, 0.5 / min(height, width)], rings(height, width)])
 
 
 def roll_off(radii: Float64, band: float) -> Float64:
-    """1 up to ``band`` (cycles per pixel), then a squared cosine down to 0."""
+    """Return 1 up to ``band`` (cycles per pixel), then a squared cosine down to 0."""
     part = np.clip((radii - band) / (band * (ROLL_OFF - 1)), 0, 1)
     taper: Float64 = np.cos(part * np.pi / 2) ** 2
     return taper
@@ -90,7 +100,7 @@ def roll_off(radii: Float64, band: float) -> Float64:
 
 @lru_cache(maxsize=16)
 def cosines(extent: int) -> Float32:
-    """The orthonormal DCT-II: (frequency, position)."""
+    """Return the orthonormal DCT-II: (frequency, position)."""
     frequency, position = np.arange(extent)[:, None], np.arange(extent)[None, :]
     matrix = np.cos(np.pi * frequency * (position + 0.5) / extent) * np.sqrt(2 / extent)
     matrix[0] /= np.sqrt(2)
@@ -99,12 +109,12 @@ def cosines(extent: int) -> Float32:
 
 
 def cosine_radii(height: int, width: int) -> Float64:
-    """The radial frequency of every cosine coefficient: (y, x), cycles per pixel."""
+    """Return the radial frequency of every cosine coefficient: (y, x), cycles per pixel."""
     return np.hypot(np.arange(height)[:, None] / (2 * height), np.arange(width)[None, :] / (2 * width))
 
 
 def filtered(pictures: Float32, grid: Float32) -> Float32:
-    """Pictures (image, channel, y, x) with a filter from `Whitening.on_grid`."""
+    """Apply a filter from `Whitening.on_grid` to images (image, channel, y, x)."""
     spectrum = _forward(_forward(pictures, 3, grid.shape[3]), 2, grid.shape[2])
     mixed = np.empty_like(spectrum)
     scratch = np.empty_like(spectrum[:, 0])
@@ -117,7 +127,7 @@ def filtered(pictures: Float32, grid: Float32) -> Float32:
 
 
 def _forward(values: Float32, axis: int, last: int) -> Float32:
-    """The lowest ``last`` coefficients of the cosine transform along axis 2 or 3."""
+    """Return the lowest ``last`` coefficients of the cosine transform along axis 2 or 3."""
     extent = values.shape[axis]
     if extent < _FAST_FROM:
         rows = cosines(extent)[:last]
@@ -130,7 +140,7 @@ def _forward(values: Float32, axis: int, last: int) -> Float32:
 
 
 def _backward(values: Float32, axis: int, extent: int) -> Float32:
-    """The inverse of `_forward`, to ``extent`` values."""
+    """Invert `_forward`, to ``extent`` values."""
     if extent < _FAST_FROM:
         rows = cosines(extent)[: values.shape[axis]]
         product: Float32 = np.matmul(values, rows) if axis == 3 else np.matmul(rows.T, values)
@@ -142,7 +152,7 @@ def _backward(values: Float32, axis: int, extent: int) -> Float32:
 
 
 class Binning:
-    """Sums over rings: a coefficient between two of ``radii`` counts for both, by its distance."""
+    """Sums over rings; a coefficient between two of ``radii`` contributes to both, by its distance."""
 
     def __init__(self, radius: Float64, radii: Float64) -> None:
         edges = np.append(radii, radii[-1] + 1)
@@ -155,11 +165,11 @@ class Binning:
         self._part = part[self._order].astype(np.float32)
 
     def ordered(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Values (..., coefficient) as `sums` takes them."""
+        """Return values (..., coefficient) in the order that `sums` expects."""
         return values[..., self._order]
 
     def sums(self, ordered: NDArray[Any]) -> NDArray[Any]:
-        """(..., coefficient), ordered, to (..., ring)."""
+        """Sum ordered values (..., coefficient) to (..., ring)."""
         whole = np.add.reduceat(ordered, self._starts, axis=-1)
         upper = np.add.reduceat(ordered * self._part, self._starts, axis=-1)
         sums = np.zeros((*ordered.shape[:-1], self._rings + 1), ordered.dtype)
@@ -168,38 +178,42 @@ class Binning:
         return sums[..., :-1]
 
     def means(self, ordered: NDArray[Any]) -> NDArray[Any]:
-        """As `sums`, divided by how much counts for each ring; 0 for an empty ring."""
+        """Return weighted means over each ring; 0 for an empty ring."""
         counts = self.counts
         means: NDArray[Any] = self.sums(ordered) / np.where(counts > 0, counts, 1).astype(ordered.dtype)
         return means
 
     @cached_property
     def counts(self) -> Float64:
-        """How much counts for each ring: (ring,)."""
+        """Total weight of each ring: (ring,)."""
         counts: Float64 = self.sums(np.ones(len(self._order)))
         return counts
 
 
 @dataclass(frozen=True)
 class Probe:
-    """The cosine coefficients from which spectra are estimated: all low ones and some of the others, each
-    standing for its neighbours too. At 200 pixels that is one in nine."""
+    """The cosine coefficients from which spectra are estimated.
+
+    They are all low ones and a subset of the others, each of which represents its neighbours. At 200 pixels
+    one in
+    nine is used.
+    """
 
     rows: Float32
     """Cosines along y: (frequency, position)."""
     columns: Float32
     """Cosines along x."""
     radii: Float64
-    """Those of `knots` near which there are coefficients: (ring,)."""
+    """Radii of the `knots` near which coefficients exist: (ring,)."""
     means: Float32
-    """How much each coefficient counts for the mean in each ring: (coefficient, ring)."""
+    """Weight of each coefficient in the mean of each ring: (coefficient, ring)."""
     share: Float64
-    """The part of all coefficients that each ring stands for; sums to 1."""
+    """Fraction of all coefficients that each ring represents; sums to 1."""
 
 
 @lru_cache(maxsize=4)
 def probe(height: int, width: int) -> Probe:
-    """Of pictures of one size."""
+    """Return the probe for images of one size."""
     (ys, tall), (xs, wide) = _thinned(height), _thinned(width)
     radius = cosine_radii(height, width)[np.ix_(ys, xs)].reshape(-1)
     counts = np.outer(tall, wide).reshape(-1)
@@ -218,7 +232,10 @@ def probe(height: int, width: int) -> Probe:
 
 
 def _thinned(extent: int) -> tuple[NDArray[np.int64], Float64]:
-    """Frequencies 0 ... 15, then every second to 31, then every fourth; how many each of them stands for."""
+    """Return selected frequencies and the number of frequencies that each represents.
+
+    Selected are 0 ... 15, then every second to 31, then every fourth.
+    """
     every = np.concatenate([np.arange(16), np.arange(16, 32, 2), np.arange(32, max(extent, 33), 4)])
     chosen = every[every < extent]
     edges = np.concatenate([[-0.5], (chosen[1:] + chosen[:-1]) / 2, [extent - 0.5]])
@@ -226,9 +243,9 @@ def _thinned(extent: int) -> tuple[NDArray[np.int64], Float64]:
 
 
 def cross_spectra(pictures: Float32) -> Float32:
-    """Each picture's mean product of channels in each ring of `probe`: (image, ring, channel, channel).
+    """Return each image's mean product of channels in each ring of `probe`.
 
-    ``pictures``: (image, channel, y, x).
+    ``pictures`` are (image, channel, y, x); the result is (image, ring, channel, channel).
     """
     images, channels, height, width = pictures.shape
     chosen = probe(height, width)
@@ -242,7 +259,7 @@ def cross_spectra(pictures: Float32) -> Float32:
 
 
 def inverse_root(matrices: Float64, floor: float) -> Float64:
-    """The symmetric inverse square root of each matrix, its eigenvalues held above ``floor``."""
+    """Return the symmetric inverse square root of each matrix, with eigenvalues clamped to ``floor``."""
     values, vectors = np.linalg.eigh(matrices)
     roots: Float64 = np.einsum("rae,re,rbe->rab", vectors, 1 / np.sqrt(np.maximum(values, floor)), vectors)
     return roots

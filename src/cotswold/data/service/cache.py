@@ -1,9 +1,9 @@
-"""Shards in memory, within a bound: those that were used last stay.
+"""A least-recently-used cache of shards in memory, of bounded size.
 
-Knows: shards by kind and number, their bytes, threads. Does not know: stores, what is in a sample.
+Knows: shards by kind and number, their bytes, threads. Does not know: stores, the contents of samples.
 
-Shards of one kind lie in one array, each in a slot of whole pages, so that the rows of a batch are gathered
-at once, from whatever shards they are. A slot takes memory from when it is filled until it is let go.
+Shards of one kind share one array, in which each has a slot of whole pages. So the rows of a batch are
+gathered in one step, across shards. A slot takes memory only from its filling to its release.
 """
 
 from __future__ import annotations
@@ -26,66 +26,68 @@ from cotswold.host.memory import NO_RESERVE
 
 Array = NDArray[Any]
 Read = Callable[[int, int], Array]
-"""Rows from start to before stop."""
+"""Returns the rows from start to before stop."""
 
 _NEVER = np.iinfo(np.int64).max
-"""When a slot was used that is vacant or being filled: it is not let go."""
+"""Time of use for a slot that is vacant or being filled; such a slot is not evicted."""
 
 
 @dataclass(frozen=True)
 class Shards:
-    """All shards of one kind: the window ``box`` of samples of a split, ``size`` in a shard."""
+    """All shards of one kind: the window ``box`` of the samples of a split, ``size`` samples per shard."""
 
     split: str
     box: Box | None
     samples: int
     size: int
     shape: tuple[int, ...]
-    """Of what is kept of a sample."""
+    """Shape of a cached sample."""
     dtype: str
 
     @cached_property
     def row_bytes(self) -> int:
-        """Of a sample."""
+        """Bytes of a sample."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def count(self) -> int:
-        """How many shards there are."""
+        """Number of shards."""
         return -(-self.samples // self.size)
 
     @property
     def most(self) -> int:
-        """Samples of a shard, at most."""
+        """Maximum number of samples in a shard."""
         return min(self.size, self.samples)
 
     @property
     def slot_bytes(self) -> int:
-        """What a shard takes in a cache."""
+        """Bytes of a shard in a cache."""
         return -(-self.most * self.row_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 class ShardCache:
-    """At most ``bound_bytes`` of shards; several threads may use it.
+    """At most ``bound_bytes`` of shards; thread-safe.
 
-    Room is made before a shard is read, so the bound holds at every time. What is larger than the bound is
-    read and not kept. A shard that several threads want is read once.
+    Memory is freed before a shard is read, so the bound holds at all times. A shard larger than the bound is
+    read without being cached. If several threads need a shard, it is read once.
     """
 
     def __init__(self, bound_bytes: int) -> None:
         self.bound_bytes = bound_bytes
         self.bytes = self.bytes_most = 0
-        """What is kept, or read to be kept; the most there ever was."""
+        """Bytes that are cached or reserved, and their peak."""
         self.hits = self.misses = 0
-        """Rows that were there, and rows of shards that were read."""
+        """Rows found in the cache, and rows of shards that had to be read."""
         self._arenas: dict[Shards, _Arena] = {}
         self._reading: dict[tuple[Shards, int], threading.Event] = {}
         self._lock = threading.Lock()
         self._clock = 0
 
     def rows(self, shards: Shards, rows: Rows, read: Read) -> Array:
-        """Rows in their order, ``(row, *shape)``; raises what ``read`` raises, MachineError where there is no
-        memory."""
+        """Return rows in the given order, ``(row, *shape)``.
+
+        Exceptions of ``read`` pass through. Raises MachineError if no memory is available.
+        """
         if not shards.row_bytes:
             return np.empty((len(rows), *shards.shape), shards.dtype)
         numbers, places = np.divmod(rows, shards.size)
@@ -99,7 +101,7 @@ class ShardCache:
         return found
 
     def _there(self, shards: Shards, numbers: Rows, places: Rows) -> Array | None:
-        """The rows at some places of some shards, where all are there."""
+        """Return the rows at some places of some shards if all are cached, else None."""
         with self._lock:
             arena = self._arenas.get(shards)
             found = None if arena is None else arena.taken(numbers, places, self._tick())
@@ -108,7 +110,7 @@ class ShardCache:
         return found
 
     def _of_shard(self, shards: Shards, number: int, places: Rows, read: Read) -> Array:
-        """The rows at some places of one shard."""
+        """Return the rows at some places of one shard."""
         numbers = np.full(len(places), number)
         while (found := self._there(shards, numbers, places)) is None:
             with self._lock:
@@ -118,7 +120,7 @@ class ShardCache:
                     place = self._reserved(shards, number)
                     break
             if reading is not None:
-                reading.wait()  # and look again: it may have failed, or be gone already
+                reading.wait()  # then check again: the read may have failed or the shard been evicted
         if found is not None:
             return found
         start = number * shards.size
@@ -149,8 +151,10 @@ class ShardCache:
         return arena is not None and arena.has(number)
 
     def _reserved(self, shards: Shards, number: int) -> tuple[_Arena, int] | None:
-        """A slot for a shard, whose reading others wait for from now on: what was used longest ago is let go
-        until it fits. None where it never would."""
+        """Reserve a slot for a shard and announce its reading to other threads.
+
+        The least recently used shards are evicted until the shard fits. None if it cannot fit.
+        """
         wanted = shards.slot_bytes
         if wanted > self.bound_bytes:
             return None
@@ -168,7 +172,7 @@ class ShardCache:
         return arena, arena.reserve()
 
     def _let_go(self, arena: _Arena, slot: int) -> None:
-        """A slot has nothing; a kind of which nothing is kept is forgotten."""
+        """Free a slot; forget a kind without cached shards."""
         self.bytes -= arena.shards.slot_bytes
         arena.vacate(slot)
         if arena.is_empty:
@@ -192,28 +196,28 @@ class _Arena:
         strides = shards.slot_bytes, shards.row_bytes
         self._rows = np.ndarray((slots, shards.most), self._row, self._memory, strides=strides)
         self._slots = np.full(shards.count, -1)
-        """By number of shard."""
+        """Slot of each shard, -1 if not cached."""
         self._numbers = np.full(slots, -1)
-        """By slot."""
+        """Shard in each slot, -1 if vacant."""
         self._used = np.full(slots, _NEVER)
         self._vacant: list[int] = [*range(slots)]
 
     @property
     def is_empty(self) -> bool:
-        """Whether no slot is filled or being filled."""
+        """True if no slot is filled or reserved."""
         return len(self._vacant) == len(self._used)
 
     @property
     def oldest(self) -> int:
-        """When the shard was used that was used longest ago."""
+        """Time of the last use of the least recently used shard."""
         return int(self._used.min())
 
     def has(self, number: int) -> bool:
-        """Whether a shard is there."""
+        """True if a shard is cached."""
         return bool(self._slots[number] >= 0)
 
     def taken(self, numbers: Rows, places: Rows, now: int) -> Array | None:
-        """The rows at some places of some shards; None where one of these is not there."""
+        """Return the rows at some places of some shards; None if a shard is not cached."""
         slots = self._slots[numbers]
         if slots.min() < 0:
             return None
@@ -222,26 +226,26 @@ class _Arena:
         return rows.reshape(len(places), *self.shards.shape)
 
     def reserve(self) -> int:
-        """A slot to fill."""
+        """Return a vacant slot, now reserved."""
         return self._vacant.pop()
 
     def fill(self, slot: int, samples: Array) -> None:
-        """Put samples into a slot that is reserved."""
+        """Copy samples into a reserved slot."""
         rows = np.ascontiguousarray(samples).reshape(len(samples), -1).view(self._row)
         self._rows[slot, : len(rows)] = rows[:, 0]
 
     def keep(self, slot: int, number: int, now: int) -> None:
-        """A slot has a shard."""
+        """Record that a slot now contains a shard."""
         self._slots[number], self._numbers[slot], self._used[slot] = slot, number, now
 
     def forget(self) -> int:
-        """The slot of the shard that was used longest ago, which is not there any more."""
+        """Forget the least recently used shard and return its slot."""
         slot = int(self._used.argmin())
         self._slots[self._numbers[slot]] = -1
         self._used[slot] = _NEVER
         return slot
 
     def vacate(self, slot: int) -> None:
-        """A slot has nothing, and takes no memory."""
+        """Mark a slot vacant and release its memory."""
         self._vacant.append(slot)
         self._memory.madvise(mmap.MADV_DONTNEED, slot * self.shards.slot_bytes, self.shards.slot_bytes)

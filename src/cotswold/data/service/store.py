@@ -1,8 +1,8 @@
-"""What a data server does: batches of a store's samples, from shards that it keeps in memory.
+"""Batches for data servers: samples of a store, from shards cached in memory.
 
-Knows: a store, views of it, a cache of its shards. Does not know: who asks, processes, the order of samples.
+Knows: a store, views of it, a cache of its shards. Does not know: clients, processes, the order of samples.
 
-Shards are kept as the store has them, read, checked and unpacked, so a hit costs a copy of the rows.
+Shards are cached as stored, after reading, checking and decompressing, so a hit costs a copy of the rows.
 """
 
 from __future__ import annotations
@@ -25,86 +25,88 @@ from cotswold.files import MalformedError, take
 from cotswold.geometry import Box
 
 _VIEWS = 16
-"""Views that are remembered, at most: each has the labels of its split."""
+"""Maximum number of cached views; each holds the labels of its split."""
 BATCH_BYTES = 1000 << 20
-"""Of a batch, at most: it is one message."""
+"""Maximum size of a batch, which is one message."""
 ROWS_MOST = 1 << 20
-"""Samples of a batch, at most."""
+"""Maximum number of samples in a batch."""
 
 
 @dataclass(frozen=True)
 class View:
-    """Which samples are wanted, and how: all that a sample of an epoch depends on besides its row."""
+    """A view of a store: everything except the row that determines a sample of an epoch."""
 
     split: str
     seed: int = 0
     box: Box | None = None
-    """A window (y, x)."""
+    """A window (y, x); None for whole samples."""
     varying: str = ""
-    """JSON of how samples are varied; empty for as they are."""
+    """The augmentation as JSON; empty for none."""
     store: str = ""
-    """The identity of the store; empty for any."""
+    """Identity of the store; empty for any."""
 
     def __str__(self) -> str:
-        """As JSON, by which `parsed` makes it again."""
+        """Return the view as JSON for `parsed`."""
         box = None if self.box is None else [list(self.box.start), list(self.box.stop)]
         return json.dumps([self.split, self.seed, box, self.varying, self.store])
 
     @classmethod
     def parsed(cls, text: str) -> View:
-        """The view that a text is; raises UserError for any other text."""
+        """Parse a view. Raises UserError for malformed text."""
         try:
             split, seed, box, varying, store = json.loads(text)
             window = None if box is None else Box(tuple(map(int, box[0])), tuple(map(int, box[1])))
             return cls(str(split), int(seed), window, str(varying), str(store))
         except (ValueError, TypeError, LookupError) as error:
-            raise UserError(f"{text[:80]!r} names no view of samples ({error})") from error
+            raise UserError(f"{text[:80]!r} is not a view of samples ({error})") from error
 
     @property
     def names_own(self) -> bool:
-        """Whether a function of somebody's own is named, which `augmentation` would import; UserError as
-        there."""
+        """True if the augmentation names a user-defined function, which `augmentation` would import.
+
+        Raises UserError for malformed text.
+        """
         try:
             tables = json.loads(self.varying) if self.varying else []
             if not isinstance(tables, list):
                 raise TypeError("no list")
             return any(each["name"] == OWN for each in tables)
         except (ValueError, TypeError, LookupError) as error:
-            raise UserError(f"{self.varying[:80]!r} names no transforms ({error})") from error
+            raise UserError(f"{self.varying[:80]!r} is not a list of transforms ({error})") from error
 
     @property
     def augmentation(self) -> Augmentation | None:
-        """What varies samples; raises UserError for what is no text of one."""
+        """The augmentation, or None. Raises UserError for malformed text."""
         return Augmentation.of(json.loads(self.varying)) if self.varying else None
 
 
 @dataclass(frozen=True)
 class SplitTerms:
-    """What a reader must know of a split that it does not read itself."""
+    """Sizes of a split for a reader without the store."""
 
     samples: int
     shard: int
     buffer: int
-    """Samples of the shuffle buffer."""
+    """Size of the shuffle buffer, samples."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What is served: enough for a trainer that has no store."""
+    """Description of the served data, sufficient for a trainer without the store."""
 
     store: str
-    """Its identity."""
+    """Identity of the store."""
     shape: tuple[int, int, int]
-    """(channel, y, x) of a sample."""
+    """Shape (channel, y, x) of a sample."""
     outputs: int
-    """Classes, or numbers to predict; 0 without labels."""
+    """Number of classes, or of values in a regression target; 0 without labels."""
     splits: dict[str, SplitTerms]
     varying: str = ""
-    """How training samples are varied, where nothing else is asked for."""
+    """The default augmentation of training samples."""
 
     @classmethod
     def of(cls, store: Store, varying: str = "") -> Terms:
-        """Those of a store."""
+        """Return the description of a store."""
         splits = {
             split: SplitTerms(samples, store.shard(split), shuffle_bytes(store, split) // stored_bytes(store))
             for split, samples in store.splits.items()
@@ -121,7 +123,7 @@ class Terms:
 
     @classmethod
     def parsed(cls, text: str) -> Terms:
-        """The terms that a text is; raises UserError for any other text."""
+        """Parse a description. Raises UserError for malformed text."""
         try:
             said = json.loads(text)
             splits = {str(name): SplitTerms(**each) for name, each in take(said, "splits", dict).items()}
@@ -134,11 +136,13 @@ class Terms:
                 take(said, "varying", str),
             )
         except (ValueError, TypeError, LookupError, MalformedError) as error:
-            raise UserError(f"data servers of another version: they serve {text[:80]!r} ({error})") from error
+            raise UserError(
+                f"the data servers have another version: they serve {text[:80]!r} ({error})"
+            ) from error
 
 
 class ServedStore:
-    """Batches of any view of a store; several threads may ask."""
+    """Batches of any view of a store; thread-safe."""
 
     def __init__(
         self,
@@ -146,8 +150,11 @@ class ServedStore:
         cache_bytes: int,
         varying: str = "",
     ) -> None:
-        """``varying``: how samples are varied, as a `View` says it. Others may be asked for, but no functions
-        of somebody's own, which are called where the server was started with them alone."""
+        """``varying`` is the default augmentation, in the format of `View`.
+
+        Clients may request other augmentations, but no user-defined functions: a server calls only those with
+        which it was started.
+        """
         self.store, self.cache = store, ShardCache(cache_bytes)
         self._by_default = varying
         self._makers: dict[str, tuple[Maker, Shards]] = {}
@@ -155,25 +162,27 @@ class ServedStore:
 
     @cached_property
     def terms(self) -> str:
-        """`Terms`, in JSON."""
+        """`Terms` as JSON."""
         return str(Terms.of(self.store, self._by_default))
 
     def batches(self, view: str, epoch: int, rows: Rows) -> Batch:
-        """Batches of an epoch, by their rows (batch, image), as `Maker.batches` makes them. Raises UserError
-        for what is not there, StoreError for a damaged chunk."""
+        """Build batches of an epoch from their rows (batch, image), as `Maker.batches` does.
+
+        Raises UserError for an invalid request and StoreError for a damaged chunk.
+        """
         maker, shards = self._maker(view)
         count = len(maker.labels)
         if not 0 < rows.size <= ROWS_MOST or int(rows.min()) < 0 or int(rows.max()) >= count or epoch < 0:
             raise UserError(
-                f"a batch of {rows.size} rows of epoch {epoch} is none of {maker.split}, which has {count}"
+                f"a batch of {rows.size} rows of epoch {epoch} is not in {maker.split}, which has {count}"
             )
         shape = self.store.shape
         plane = shape.height * shape.width if maker.box is None else maker.box.size
         each = max(1, 4 * shape.channels * plane)
         if each * rows.size > BATCH_BYTES:
             raise UserError(
-                f"a batch of {rows.size} samples of {each} bytes is too long to send; take "
-                f"{BATCH_BYTES // each} samples at most, or read without data servers"
+                f"a batch of {rows.size} samples of {each} bytes is too large to send; take "
+                f"at most {BATCH_BYTES // each} samples, or read without data servers"
             )
         return maker.batches(Wanted(epoch, rows), self.cache.rows(shards, rows.reshape(-1), maker.read))
 
@@ -185,14 +194,14 @@ class ServedStore:
         view = View.parsed(text)
         if view.store not in ("", self.store.identity):
             raise UserError(
-                f"{self.store.path} is the store {self.store.identity:.12}, and samples of the store "
-                f"{view.store:.12} are wanted"
+                f"{self.store.path} is the store {self.store.identity:.12}, but samples of the store "
+                f"{view.store:.12} were requested"
             )
         if view.split not in self.store.splits:
             raise UserError(f"{self.store.path} has no split {view.split!r}")
         if view.varying != self._by_default and view.names_own:
             raise UserError(
-                "data servers call functions of somebody's own only where they were started with them; start "
+                "data servers call user-defined functions only if they were started with them; start "
                 "them with the run's recipe"
             )
         maker = Maker(self.store, view.split, view.box, view.augmentation, view.seed)
@@ -203,7 +212,7 @@ class ServedStore:
 
 
 def shards_of(store: Store, split: str, box: Box | None) -> Shards:
-    """What is kept of a split where a window is read."""
+    """Return the description of cached shards for a split and window."""
     shape = store.shape
     plane = (shape.height, shape.width) if box is None else box.shape
     dtype = np.dtype(store.transform.preparation.dtype).str
@@ -211,13 +220,15 @@ def shards_of(store: Store, split: str, box: Box | None) -> Shards:
 
 
 def said(augmentation: Augmentation | None) -> str:
-    """What a `View` says of it."""
+    """Return an augmentation in the format of `View`."""
     return "" if augmentation is None else json.dumps(augmentation.state())
 
 
 def needed_cache_bytes(store: Store, split: str = "train") -> int:
-    """A cache with which a data server reads few shards of a shuffled epoch twice: as many as the shuffle
-    buffer has rows of at a time, at most."""
+    """Return the cache size at which a data server rarely reads a shard of a shuffled epoch twice.
+
+    The size is the maximum number of shards that have rows in the shuffle buffer at the same time.
+    """
     size, samples, each = store.shard(split), store.splits[split], stored_bytes(store)
     buffer = max(1, shuffle_bytes(store, split) // each)
     shards = Buffered(Split(samples, size, 0), buffer).rows(0) // size

@@ -1,6 +1,6 @@
-"""Pictures that come as arrays: .npy and .npz, and the base of idx and CIFAR-10.
+"""Images stored as arrays: .npy and .npz files, and the base class for idx and CIFAR-10.
 
-Knows: which axis is which, ranges of values, parts with labels and splits. Does not know: idx, CIFAR-10.
+Knows: axes, value ranges, arrays with labels and splits. Does not know: the idx and CIFAR-10 formats.
 """
 
 from __future__ import annotations
@@ -27,28 +27,29 @@ from cotswold.data.sources.vectors import sequences_remedy
 from cotswold.errors import SourceError, UnlabelledError
 
 _MOST = (1 << 16) - 1
-"""The greatest integer that a picture may have."""
+"""The greatest integer allowed in an image."""
 _WORDS = {"images", "image", "pictures", "picture", "x", "data"}
-"""Words in the names of arrays of an .npz that say that pictures are in it."""
+"""Words in the name of an .npz array that mark it as an array of images."""
 
 
 @dataclass(frozen=True)
 class PictureArray:
-    """Pictures that lie in one array, such as MNIST's training set."""
+    """An array of images, such as MNIST's training set."""
 
     name: str
     count: int
     split: str | None
     load: Callable[[], NDArray[Any]]
-    """Returns (image, y, x) or (image, y, x, channel); called once a process, when the first picture is
-    read."""
+    """Return (image, y, x) or (image, y, x, channel); called once per process, when the first image is
+    read.
+    """
     labels: NDArray[np.int64] | None = None
     where: str = ""
-    """What messages call it, its file first; `name` where nothing is said."""
+    """Name in messages, beginning with the file; `name` if empty."""
 
 
 class ArraySource(Source):
-    """Parts, one after the other; every process loads a part for itself when it needs it."""
+    """Several arrays in sequence; each process loads an array when it first needs it."""
 
     def __init__(
         self,
@@ -59,15 +60,15 @@ class ArraySource(Source):
     ) -> None:
         where = parts[0].name
         if labels == "folders":
-            raise SourceError(f'{where} has no folders to take labels from; use labels = "file" or "none"')
+            raise SourceError(f'{where} has no folders to take labels from; set labels = "file" or "none"')
         if labels == "file" and any(part.labels is None for part in parts):
             missing = next(part.name for part in parts if part.labels is None)
-            raise UnlabelledError(f"{missing} carries no labels", "add them")
+            raise UnlabelledError(f"{missing} contains no labels", "add them")
         self._parts, self._labelled, self._identity = parts, labels == "file", identity
         self._ends = list(accumulate(part.count for part in parts))
         self._loaded: dict[int, NDArray[Any]] = {}
         if self._ends[-1] == 0:
-            raise SourceError(f"{where} holds no pictures; give a file that does")
+            raise SourceError(f"{where} contains no images; give a file that does")
         if self._labelled:
             self.classes = classes
 
@@ -78,12 +79,12 @@ class ArraySource(Source):
         return self._ends[-1]
 
     def name(self, index: int) -> str:
-        """The part and the number inside it."""
+        """Return the name of the array and the index in it."""
         part, offset = self._place(index)
         return f"{self._parts[part].name}[{offset}]"
 
     def read(self, index: int) -> Image.Image:
-        """One picture of the array. Raises BrokenPictureError for numbers that are not finite."""
+        """Return one image of an array. Raises BrokenPictureError if a value is infinite or NaN."""
         number, offset = self._place(index)
         picture = np.asarray(self._array(number)[offset])
         if picture.ndim == 3 and picture.shape[2] == 1:
@@ -92,12 +93,14 @@ class ArraySource(Source):
             picture = picture.astype(np.uint8) * np.uint8(255)
         levels = self.ranges.applied(picture) if is_deep(picture) else np.ascontiguousarray(picture)
         if levels is None:
-            raise BrokenPictureError(f"{self.name(index)}: holds numbers that are infinite or none (NaN)")
+            raise BrokenPictureError(f"{self.name(index)}: contains infinite or NaN values")
         return Image.fromarray(levels)
 
     def _found(self) -> Ranges:
-        """The range of all numbers, if they have more than 8 bits. Raises SourceError where they are neither
-        0..1 nor 0..255 nor integers of 16 bits."""
+        """Find the value range of all images with more than 8 bits.
+
+        Raises SourceError unless the values lie in 0..1, in 0..255 or are integers of at most 16 bits.
+        """
         ranges = Ranges()
         for number, part in enumerate(self._parts):
             array = self._array(number)
@@ -106,7 +109,7 @@ class ArraySource(Source):
                 shape = array.shape
                 raise SourceError(
                     f"{part.where or part.name} has values from {found.low:.4g} to {found.high:.4g}; "
-                    "scale them to 0..1 or 0..255 if they are pictures"
+                    "scale them to 0..1 or 0..255 if they are images"
                     + (f"; {sequences_remedy(shape)}" if len(shape) == 3 else "")
                 )
         return ranges
@@ -117,18 +120,18 @@ class ArraySource(Source):
         return self._loaded[number]
 
     def label(self, index: int) -> int:
-        """What the file says."""
+        """Return the label stored in the file."""
         part, offset = self._place(index)
         labels = self._parts[part].labels
         return int(labels[offset]) if self._labelled and labels is not None else UNLABELLED
 
     def split_of(self, index: int) -> str | None:
-        """What the file or array is called."""
+        """Return the split named by the file or array."""
         return self._parts[self._place(index)[0]].split
 
     @cached_property
     def identity(self) -> str:
-        """A hash over the contents of the files, and over the parts that are read."""
+        """A hash of the contents of the files and of the selected arrays."""
         return self._identity()
 
     def _place(self, index: int) -> tuple[int, int]:
@@ -139,15 +142,15 @@ class ArraySource(Source):
 def kept(
     parts: list[PictureArray], include: tuple[str, ...], exclude: tuple[str, ...], where: Path
 ) -> list[PictureArray]:
-    """The parts whose names the patterns choose."""
+    """Select the arrays whose names match the include and exclude patterns."""
     return [parts[index] for index in chosen([p.name for p in parts], include, exclude, str(where))]
 
 
 def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
-    """A .npy file, or the picture arrays of an .npz with the labels that belong to them."""
+    """Open a .npy file, or the image arrays of an .npz with their labels."""
     if path.suffix.lower() == ".npy":
         if include or exclude:
-            raise SourceError(f"{path} holds one array without names; include and exclude do not apply to it")
+            raise SourceError(f"{path} is one unnamed array; include and exclude do not apply to it")
         array = _load_npy(path)
         _check(str(path), array.shape, array.dtype)
         load, split = partial(_npy_pictures, path), split_named(path.stem)
@@ -157,7 +160,7 @@ def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
     pictures = {name for name, (shape, _) in archive.shapes.items() if len(shape) >= 3}
     if not pictures:
         raise SourceError(
-            f"{path} holds no array of pictures (image, y, x[, channel]); it has {sorted(archive.shapes)}"
+            f"{path} contains no array of images (image, y, x[, channel]); it has {sorted(archive.shapes)}"
         )
     parts = []
     for name in sorted(pictures) if include else _meant(path, sorted(pictures)):
@@ -174,13 +177,13 @@ def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
 
 
 def _meant(path: Path, names: list[str]) -> list[str]:
-    """The only array of pictures, or those whose names say that they are."""
+    """Return the only array of images, or all arrays whose names mark them as images."""
     meant = [name for name in names if _split_in(name) or _WORDS & {word.lower() for word in _words(name)}]
     if len(names) > 1 and not meant:
         raise SourceError(
-            f"{path} holds {len(names)} arrays that may be pictures ({', '.join(names)}); call those that "
-            "are images, pictures, data or x (with train, validation or test, as in train_images), or choose "
-            "by include"
+            f"{path} contains {len(names)} arrays that may be images ({', '.join(names)}); name the right "
+            "ones images, data or x (with train, validation or test, as in train_images), or select them "
+            "with include"
         )
     return names if len(names) == 1 else meant
 
@@ -188,8 +191,10 @@ def _meant(path: Path, names: list[str]) -> list[str]:
 def _load_npy(path: Path) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # a header that makes no sense fails in many ways
-        raise SourceError(f"{path} cannot be read as .npy ({error}); save it anew with numpy.save") from error
+    except Exception as error:  # a malformed header fails in many ways
+        raise SourceError(
+            f"{path} cannot be read as .npy ({error}); save it again with numpy.save"
+        ) from error
     return array
 
 
@@ -202,17 +207,17 @@ def _npz_pictures(path: Path, name: str) -> NDArray[Any]:
 
 
 def _check(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Raise SourceError where an array cannot be pictures."""
+    """Raise SourceError if an array cannot contain images."""
     if len(shape) not in (3, 4) or (len(shape) == 4 and not {shape[1], shape[3]} & {1, 3, 4}):
         raise SourceError(
-            f"{name} has shape {shape}; pictures are (image, y, x), (image, y, x, channel) or "
+            f"{name} has shape {shape}; images are (image, y, x), (image, y, x, channel) or "
             "(image, channel, y, x) with 1, 3 or 4 channels"
             + ("; vectors are (n, features)" if len(shape) < 3 else "")
         )
     if 0 in shape:
-        raise SourceError(f"{name} has shape {shape}: no pictures in it")
+        raise SourceError(f"{name} has shape {shape}, so it contains no images")
     if dtype.kind not in "buif" or dtype.itemsize > 8:
-        raise SourceError(f"{name} is of type {dtype}; pictures are unsigned integers or floats")
+        raise SourceError(f"{name} has dtype {dtype}; images are unsigned integers or floats")
 
 
 def _channels_last(array: NDArray[Any]) -> NDArray[Any]:
@@ -230,7 +235,7 @@ def _split_in(name: str) -> str | None:
 
 
 def _labels_for(path: Path, name: str, count: int, archive: Npz) -> NDArray[np.int64] | None:
-    """The integer array of the same length and split, if there is exactly one."""
+    """Return the integer array of the same length and split, if there is exactly one."""
     found = [
         other
         for other, (shape, dtype) in archive.shapes.items()
@@ -245,7 +250,7 @@ def _labels_for(path: Path, name: str, count: int, archive: Npz) -> NDArray[np.i
     negative = np.flatnonzero(labels < 0)
     if len(negative):
         raise SourceError(
-            f"{path}:{found[0]}[{negative[0]}] is a label of {labels[negative[0]]}, and classes are numbered "
-            f"from 0; {len(negative):,} labels are negative: leave these samples out, or number the classes"
+            f"{path}:{found[0]}[{negative[0]}] has label {labels[negative[0]]}, but classes are numbered "
+            f"from 0; {len(negative):,} labels are negative: remove these samples, or number the classes"
         )
     return labels.astype(np.int64)

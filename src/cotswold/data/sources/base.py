@@ -1,6 +1,6 @@
-"""What every source of samples offers, and every source of pictures.
+"""Interfaces of sources of samples and of images.
 
-Knows: names, labels, classes and splits as a table. Does not know: any file format.
+Knows: names, labels, classes and splits as a table. Does not know: file formats.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from cotswold.words import counted
 
 Labels = Literal["none", "folders", "file"]
 Kind = Literal["pictures", "vectors", "frames"]
-"""What the samples of a source are."""
+"""The kind of samples in a source."""
 
 UNLABELLED = -1
-"""The label of a picture without one."""
+"""Label of a sample without one."""
 
 _SPLITS = {
     "train": "train",
@@ -48,113 +48,158 @@ _SPLITS = {
     "development": "validation",
 }
 _BESIDE = re.compile(r"[-_. ]+|(set|data|images?|pictures?)(?![a-z])|\d+$")
-"""What may stand beside the name of a split in that of a folder: `test_set`, `val2017`."""
+"""Text allowed next to a split's name in the name of a folder: `test_set`, `val2017`."""
 
 
 def composed(text: str) -> str:
-    """A text in Unicode's composed form (NFC): an "é" of two characters becomes one of one."""
+    """Return a text in Unicode's composed form (NFC), in which "é" is one character instead of two."""
     return unicodedata.normalize("NFC", text)
 
 
 def split_named(word: str) -> str | None:
-    """`train`, `validation` or `test`, where a word means one of them."""
+    """Return `train`, `validation` or `test` if a word means one of them, else None."""
     return _SPLITS.get(word.lower())
 
 
 @lru_cache(maxsize=1 << 12)
 def split_of_folder(name: str) -> str | None:
-    """`train`, `validation` or `test`, where a folder is called so: `Train`, `test_set`, `val2017`."""
+    """Return the split after which a folder is named (`Train`, `test_set`, `val2017`), else None."""
     return split_named(name) or split_named(_BESIDE.sub("", name.lower()))
 
 
 class SampleSource(ABC):
-    """Samples by number, in an order that depends on their names alone; cheap to pickle, files open late."""
+    """Samples by number, in an order determined by their names.
+
+    Base class of `Source` and `VectorSource`. Instances must be cheap to pickle and open files late, because
+    every process of a preparation has a copy.
+    """
 
     kind: Kind
     classes: tuple[str, ...] = ()
     """Names of the classes, in the order of their labels; empty without labels."""
     targets: int = 0
-    """Numbers that each sample has as its regression target; 0 where labels are classes or there are none."""
+    """Numbers in each regression target; 0 if labels are classes or missing."""
     lengths: NDArray[np.int64] | None = None
-    """Frames in each sequence, which lie one after another; None where every sample stands alone."""
+    """Frames in each of the consecutive sequences; None if samples are independent."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many samples there are, broken ones included."""
+        """Return the number of samples, including broken ones."""
 
     def __repr__(self) -> str:
         labels = f", {counted(len(self.classes), 'class')}" if self.classes else ""
-        labels = f", {counted(self.targets, 'number to predict')}" if self.targets else labels
+        labels = f", {counted(self.targets, 'regression target')}" if self.targets else labels
         sequences = "" if self.lengths is None else f" in {counted(len(self.lengths), 'sequence')}"
         return f"<{type(self).__name__}: {len(self):,} {self._what}{sequences}{labels}>"
 
     @property
     def _what(self) -> str:
-        """What a sample is, as `repr` says it."""
+        """The noun for samples in `repr`."""
         return self.kind
 
     @abstractmethod
     def name(self, index: int) -> str:
-        """What to call a sample in messages: its path inside the source."""
+        """Return the name of a sample in messages: its path inside the source.
+
+        Args:
+            index: Number of the sample, from 0.
+        """
 
     @abstractmethod
     def label(self, index: int) -> int:
-        """An index into `classes`, or -1 without labels."""
+        """Return an index into `classes`, or -1 without labels.
+
+        Args:
+            index: Number of the sample, from 0.
+        """
 
     def labels(self, indices: NDArray[np.int64]) -> NDArray[Any]:
-        """Labels, int64 (sample,), or regression targets, float32 (sample, target). Raises SourceError for a
-        label that is no whole number."""
+        """Return the labels of several samples.
+
+        Args:
+            indices: Numbers of the samples, int64 (sample,).
+
+        Returns:
+            int64 (sample,), or regression targets, float32 (sample, target).
+
+        Raises:
+            SourceError: if a label is not an integer.
+        """
         labels = [self.label(index) for index in indices.tolist()]
         for index, label in zip(indices.tolist(), labels, strict=True):
             if not isinstance(label, int | np.integer):
                 raise SourceError(
-                    f"{self.name(index)}: its label is {label!r:.80}, and must be a class by number: 0 for "
-                    "the first name in classes"
+                    f"{self.name(index)}: the label must be the number of a class (0 for the first name in "
+                    f"classes), got {label!r:.80}"
                 )
         return np.array(labels, np.int64)
 
     def split_of(self, index: int) -> str | None:
-        """`train`, `validation` or `test`, where folders or files are named so; None elsewhere."""
+        """Return `train`, `validation` or `test` if the folder or file is named so, else None.
+
+        Args:
+            index: Number of the sample, from 0.
+        """
         return None
 
     def splits_of(self, indices: NDArray[np.int64]) -> list[str | None]:
-        """`split_of` of many."""
+        """Return `split_of` for several samples.
+
+        Args:
+            indices: Numbers of the samples, int64 (sample,).
+        """
         return [self.split_of(index) for index in indices.tolist()]
 
     def settle(self) -> tuple[str, ...]:
-        """Decide what holds for all samples, before many threads or processes read them; a sentence for each
-        thing that people should know. Raises SourceError where they cannot be used."""
+        """Make the decisions that apply to all samples, before several threads or processes read them.
+
+        Returns notes for users, one sentence each. Raises SourceError if the samples cannot be used.
+        """
         return ()
 
     @property
     @abstractmethod
     def identity(self) -> str:
-        """A hash that changes when the samples do, not when the source moves."""
+        """A hash that changes with the samples, but not with the location of the source."""
 
 
 class Source(SampleSource):
-    """Pictures by number."""
+    """Images by number. Subclass it for formats that Cotswold does not read.
+
+    A subclass implements ``__len__``, `name`, `label`, `read` and `identity`, and may implement `split_of`.
+    """
 
     kind: Kind = "pictures"
     _given = Ranges()
 
     @abstractmethod
     def read(self, index: int) -> Image.Image:
-        """The picture, any mode and size, decoded as late as may be. Raises BrokenPictureError."""
+        """Return an image of any mode and size, decoded as late as possible.
+
+        Args:
+            index: Number of the sample, from 0.
+
+        Raises:
+            BrokenPictureError: if the image cannot be read; `prepare` leaves it out.
+        """
 
     def settle(self) -> tuple[str, ...]:
-        """As of all samples: what is black and white. Raises SourceError where no picture can be used."""
+        """Determine the value range of all images. Raises SourceError if no image can be used."""
         return (str(self.ranges),) if self.ranges else ()
 
     @cached_property
     def ranges(self) -> Ranges:
-        """What is black and white in pictures of more than 8 bits, from a pass over all of them; raises
-        SourceError where none of their numbers can be a picture's."""
+        """Value ranges of all images with more than 8 bits, from one pass over them.
+
+        Raises SourceError if the values cannot be those of images.
+        """
         return self._given.before(self._found())
 
     def levelled(self, ranges: Ranges) -> Self:
-        """The same pictures, those of more than 8 bits by the ranges of others; by their own for a kind of
-        numbers that the others do not have."""
+        """Return the same images with the value ranges of others.
+
+        Kinds of numbers that are missing in ``ranges`` keep their own.
+        """
         if not ranges:
             return self
         other = copy.copy(self)
@@ -163,15 +208,16 @@ class Source(SampleSource):
         return other
 
     def _found(self) -> Ranges:
-        """The ranges of the pictures themselves; none where all have 8 bits."""
+        """Return the ranges of this source's images; empty if all have 8 bits."""
         return Ranges()
 
 
 def chosen(names: Sequence[str], include: Iterable[str], exclude: Iterable[str], where: str) -> list[int]:
-    """Indices of the names that match a pattern of ``include`` (or all, if empty) and none of ``exclude``.
+    """Return indices of the names that match a pattern of ``include`` (all, if empty) and none of
+    ``exclude``.
 
-    A ``*`` also matches slashes. Raises SourceError for a pattern that matches nothing, since a misspelt one
-    would let pictures slip in or out unseen.
+    A ``*`` also matches slashes. Raises SourceError for a pattern without matches: a misspelt one would
+    silently include or exclude images.
     """
     keep = set(range(len(names))) if not include else set()
     for pattern in include:
@@ -179,7 +225,7 @@ def chosen(names: Sequence[str], include: Iterable[str], exclude: Iterable[str],
     for pattern in exclude:
         keep -= _matching(names, pattern, where)
     if names and not keep:
-        raise SourceError(f"the patterns of include and exclude leave no picture of {where}; relax them")
+        raise SourceError(f"the patterns of include and exclude match no image of {where}; relax them")
     return sorted(keep)
 
 
@@ -194,7 +240,7 @@ def _matching(names: Sequence[str], pattern: str, where: str) -> set[int]:
 
 
 def hashed(parts: Iterable[object]) -> str:
-    """A SHA-256 over the texts of ``parts``."""
+    """Return the SHA-256 of the texts of ``parts``."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(str(part).encode("utf-8", "surrogateescape") + b"\0")
@@ -204,31 +250,32 @@ def hashed(parts: Iterable[object]) -> str:
 _SHALLOW = frozenset(
     [".jpg", ".jpeg", ".jpe", ".jfif", ".gif", ".bmp", ".dib", ".webp", ".ico", ".avif", ".heic", ".heif"]
 )
-"""Files with these endings have 8 bits; there may be millions of them, so they are not even opened."""
+"""Suffixes of formats with 8 bits. There may be millions of such files, so they are not opened."""
 PNG_HEADER_BYTES = 26
-"""How far a PNG must be read to know its depth and colours."""
+"""Bytes of a PNG that contain its depth and colour type."""
 
 
 def _is_shallow_png(begins: bytes) -> bool:
-    """Whether a file is a PNG that Pillow decodes to 8 bits."""
+    """True for a PNG that Pillow decodes to 8 bits."""
     depth, colours = begins[24:25], begins[25:26]
     return begins.startswith(b"\x89PNG") and (depth, colours) != (b"\x10", b"\x00")
 
 
 class Paths:
-    """Samples, or sequences of them, that are files with paths: labels are the parent folders, splits the
-    top folders.
+    """Files with paths, each a sample or a sequence: labels by parent folders, splits by top folders.
 
-    Folders that hold everything else, as a zip often has one, are passed over in the search for the splits'
-    names; where all files have such a name further down, at one depth (`class/train/picture`), that one
-    counts. Where parent folders cannot be the classes, because they lie at different depths or one name lies
-    in several folders (`cat/2019`, `dog/2019`), the upper folders are. Names of classes are compared in
-    Unicode's composed form.
+    Folders that contain all files, as zips often have, are skipped in the search for split names. If all
+    files
+    have such a name further down, at one depth (`class/train/image`), that name counts. Parent folders cannot
+    be
+    the classes if they lie at different depths or one name occurs in several folders (`cat/2019`,
+    `dog/2019`);
+    then the upper folders are. Names of classes are compared in Unicode's composed form.
     """
 
     classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """Which folders are classes, where that is a choice; sentences."""
+    """Sentences on the choice of class folders, if there is one."""
 
     def __init__(self, where: str, names: Sequence[str], labels: Labels) -> None:
         self.names = list(names)
@@ -237,7 +284,7 @@ class Paths:
             parents = [PurePosixPath(name).parent.name for name in names]
             if "" in parents:
                 raise UnlabelledError(
-                    f"{names[parents.index('')]} lies in no folder of {where}, so it has no label",
+                    f"{names[parents.index('')]} is in no folder of {where}, so it has no label",
                     "put it into one, exclude it,",
                 )
             marks = self._class_folders(where, parents)
@@ -246,7 +293,7 @@ class Paths:
             self.labels = [number[mark] for mark in marks]
 
     def split_of(self, index: int) -> str | None:
-        """What its folder is called; None where that is its label."""
+        """Return the split of a file's folder, or None if the folder is its label."""
         folders = self._folders[index]
         depth = self._split_depth
         is_class = self.labels is not None and (self._is_flat or not self._class_path(folders))
@@ -255,14 +302,14 @@ class Paths:
         return split_of_folder(folders[depth])
 
     def _class_folders(self, where: str, parents: Sequence[str]) -> list[str]:
-        """The class of each file, by the names of its folders."""
+        """Return the class of each file, from the names of its folders."""
         paths = [self._class_path(folders) for folders in self._folders]
         if not any(paths) or self._is_flat:
             return [composed(parent) for parent in parents]
         if not all(paths):
             name = self.names[next(index for index, path in enumerate(paths) if not path)]
             raise UnlabelledError(
-                f"{name} lies in no folder of a class in {where}, so it has no label",
+                f"{name} is in no class folder of {where}, so it has no label",
                 "put it into one, exclude it,",
             )
         above: dict[str, tuple[str, ...]] = {}
@@ -274,14 +321,15 @@ class Paths:
             which = "folders right above the files" if is_parent else "upper folders"
             mark = paths[deep][-1 if is_parent else 0]
             self.notes = (
-                f"folders lie inside folders, and the {which} are the classes: {self.names[deep]} is of "
+                f"folders are nested, and the {which} are the classes: {self.names[deep]} is of "
                 f"class {mark!r}",
             )
         return [path[-1] if is_parent else path[0] for path in paths]
 
     def _class_path(self, folders: tuple[str, ...]) -> tuple[str, ...]:
-        """The folders of a file that may name its class: without those that hold everything, and without that
-        of its split."""
+        """Return the folders that may name a file's class: without those that contain all files and the
+        split.
+        """
         depth = self._split_depth
         is_split = depth < len(folders) and split_of_folder(folders[depth]) is not None
         return tuple(
@@ -292,7 +340,7 @@ class Paths:
 
     @cached_property
     def _is_flat(self) -> bool:
-        """Whether files lie in folders of one level, which may be called as splits."""
+        """True if files lie in folders of one level, which may be named after splits."""
         depth = self._split_depth
         return depth <= self._shared and all(len(folders) <= depth + 1 for folders in self._folders)
 
@@ -303,7 +351,7 @@ class Paths:
 
     @cached_property
     def _shared(self) -> int:
-        """How many folders, from the top, hold all files; the parent of a file is never among them."""
+        """Number of folders, from the top, that contain all files; never includes a file's parent."""
         paths = set(self._folders)
         shared = 0
         for level in zip(*(path[:-1] for path in paths), strict=False):
@@ -314,7 +362,7 @@ class Paths:
 
     @cached_property
     def _split_depth(self) -> int:
-        """How many folders lie above those that may be called as splits."""
+        """Number of folders above those that may be named after splits."""
         paths = set(self._folders)
         shared = 0
         for level in zip(*paths, strict=False):
@@ -328,11 +376,11 @@ class Paths:
 
 
 class NamedFiles(Source):
-    """Pictures that are files with paths, as `Paths` tells."""
+    """Images in files, with labels and splits by `Paths`."""
 
     def __init__(self, where: str, names: Sequence[str], labels: Labels) -> None:
         if labels == "file":
-            raise SourceError(f'{where} has no label file; use labels = "folders" or "none"')
+            raise SourceError(f'{where} has no label file; set labels = "folders" or "none"')
         self._names = list(names)
         self._paths = Paths(where, names, labels)
         self.classes = self._paths.classes
@@ -342,23 +390,23 @@ class NamedFiles(Source):
 
     @abstractmethod
     def opened(self, index: int) -> Image.Image:
-        """The picture as its file has it. Raises BrokenPictureError."""
+        """Return the image as stored in its file. Raises BrokenPictureError."""
 
     @abstractmethod
     def begins(self, index: int) -> bytes:
-        """The first bytes of a file. Raises BrokenPictureError."""
+        """Return the first bytes of a file. Raises BrokenPictureError."""
 
     def read(self, index: int) -> Image.Image:
-        """The picture; if it has more than 8 bits, by the range of all that have."""
+        """Return the image; with more than 8 bits, it is mapped by the range of all such images."""
         return shallow(self.name(index), self.opened(index), self.ranges)
 
     def _found(self) -> Ranges:
-        """Look for pictures of more than 8 bits, by the beginnings of files, and decode those."""
+        """Find images with more than 8 bits by the first bytes of files, and decode them."""
         ranges = Ranges()
         for index, name in enumerate(self._names):
             if PurePosixPath(name).suffix.lower() in _SHALLOW:
                 continue
-            with contextlib.suppress(BrokenPictureError):  # `read` names it again
+            with contextlib.suppress(BrokenPictureError):  # `read` reports it again
                 if not _is_shallow_png(self.begins(index)):
                     with self.opened(index) as picture:
                         deep = numbers(name, picture)
@@ -367,26 +415,26 @@ class NamedFiles(Source):
         return ranges
 
     def name(self, index: int) -> str:
-        """The path inside the source, with forward slashes."""
+        """Return the path inside the source, with forward slashes."""
         return self._names[index]
 
     def settle(self) -> tuple[str, ...]:
-        """As of all pictures, and which folders are classes where that is a choice."""
+        """Return the notes on value ranges and on the choice of class folders."""
         return (*super().settle(), *self._paths.notes)
 
     def label(self, index: int) -> int:
-        """The number of the parent folder."""
+        """Return the number of the class folder."""
         return UNLABELLED if self._paths.labels is None else self._paths.labels[index]
 
     def split_of(self, index: int) -> str | None:
-        """What its folder is called; None where that is its label."""
+        """Return the split of the folder, or None if the folder is the label."""
         return self._paths.split_of(index)
 
     @cached_property
     def identity(self) -> str:
-        """A hash over the paths and contents of the files."""
+        """A hash of the paths and contents of the files."""
         return hashed(["files", *self._names, *self.contents()])
 
     @abstractmethod
     def contents(self) -> Sequence[object]:
-        """A digest of each file."""
+        """Return a digest of each file."""

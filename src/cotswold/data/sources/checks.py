@@ -1,6 +1,6 @@
-"""What a source answers, checked: a mistake in it is told with the names of the source and the sample.
+"""Checks of the values that a source returns; errors name the source and the sample.
 
-Knows: what sources promise. Does not know: formats of files, stores.
+Knows: the interface of sources. Does not know: file formats, stores.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from cotswold.errors import CotswoldError, SourceError, told
 
 
 def described(source: SampleSource) -> str:
-    """What to call a source that has no path: its class."""
+    """Return the name of a source without a path: its class."""
     return f"{type(source).__module__}.{type(source).__qualname__}"
 
 
 def name_of(source: SampleSource, index: int) -> str:
-    """What to call a sample, also where its source cannot say it."""
+    """Return the name of a sample, or its index if the source cannot name it."""
     try:
         return f"{source.name(index)} of {described(source)}"
-    except Exception:  # whatever it is, another sentence is on its way
+    except Exception:  # any error: the caller is about to report another one
         return f"sample {index} of {described(source)}"
 
 
 @contextmanager
 def asking(source: SampleSource, fault: str, remedy: str) -> Iterator[None]:
-    """Raise SourceError, ``fault`` with its reason and ``remedy``, for whatever a source of another package
-    raises inside that is none of our errors."""
+    """Convert exceptions of a third-party source into SourceError: ``fault``, the reason and ``remedy``.
+
+    Cotswold's own errors pass through.
+    """
     try:
         yield
     except (CotswoldError, MemoryError):
@@ -45,33 +47,35 @@ def asking(source: SampleSource, fault: str, remedy: str) -> Iterator[None]:
 
 
 def picture_of(source: Source, index: int) -> tuple[str, Image.Image]:
-    """Name and picture of a sample. Raises BrokenPictureError, and SourceError where a source of another
-    package fails or gives no picture."""
+    """Return the name and image of a sample.
+
+    Raises BrokenPictureError, and SourceError if a third-party source fails or returns no image.
+    """
     with asking(
         source,
         f"{name_of(source, index)} cannot be read",
-        "mend the source, or have it raise BrokenPictureError to leave the sample out",
+        "fix the source, or raise BrokenPictureError in it to skip the sample",
     ):
         name = source.name(index)
         picture: object = source.read(index)
     if not isinstance(picture, Image.Image):
         remedy = "; wrap an array in PIL.Image.fromarray" if isinstance(picture, np.ndarray) else ""
         raise SourceError(
-            f"{name_of(source, index)}: read gives {_kind(picture)}, and must give a PIL picture{remedy}"
+            f"{name_of(source, index)}: read must return a PIL image, got {_kind(picture)}{remedy}"
         )
     return name, picture
 
 
 def labels_of(source: SampleSource, indices: NDArray[np.int64]) -> NDArray[Any]:
-    """Labels, as `SampleSource.labels`; raises SourceError for one that is no class of the source."""
-    with asking(source, f"the labels of {described(source)} cannot be read", "mend the source"):
+    """Return labels as `SampleSource.labels` does. Raises SourceError if a label is not a class."""
+    with asking(source, f"the labels of {described(source)} cannot be read", "fix the source"):
         labels = source.labels(indices)
     if source.classes and not source.targets:
         wrong = np.flatnonzero((labels < 0) | (labels >= len(source.classes)))
         if len(wrong):
             raise SourceError(
-                f"{name_of(source, int(indices[wrong[0]]))} has label {labels[wrong[0]]}, and the source has "
-                f"the classes 0 to {len(source.classes) - 1}; give every sample one of them, or leave it out"
+                f"{name_of(source, int(indices[wrong[0]]))} has label {labels[wrong[0]]}, but the source has "
+                f"the classes 0 to {len(source.classes) - 1}; give every sample one of them, or remove it"
             )
     return labels
 

@@ -1,9 +1,9 @@
-"""Digests of the contents of files, remembered between processes by size, times and inode.
+"""Digests of file contents, cached between processes by size, times and inode.
 
-Knows: files, the user's cache directory. Does not know: what is in the files, sources.
+Knows: files, the user's cache directory. Does not know: the meaning of the contents, sources.
 
-The first digest of a file reads all of it. Later ones read it again only if its name, size, modification
-time, change time or inode differ from what was recorded. A file that changed less than `SETTLED_NS` before it
+The first digest of a file reads all of it. Later calls read it again only if its name, size, modification
+time, change time or inode differ from the record. A file that changed less than `SETTLED_NS` before it
 was read is not recorded, because a later change may leave the same times. A record may be deleted at any
 time.
 """
@@ -29,9 +29,9 @@ from cotswold.kernels.compile import code_cache
 SETTLED_NS = 2_000_000_000
 """Resolution of the coarsest time stamps (FAT), nanoseconds."""
 UNREADABLE = "unreadable"
-"""The digest of a file that cannot be read."""
+"""Digest of a file that cannot be read."""
 _DAYS_MAX = 90
-"""Days after which a record that nobody wrote again is deleted."""
+"""Days without an update after which a record is deleted."""
 _KEY_BYTES, _DIGEST_BYTES = 16, 32
 _ROW_BYTES = _KEY_BYTES + _DIGEST_BYTES
 _FORMAT = b"cotswold digests 1\n"
@@ -40,12 +40,15 @@ _BATCH = 1 << 12
 
 _bytes_most: ContextVar[float] = ContextVar("bytes_most", default=inf)
 Record = dict[bytes, bytes]
-"""Digests by the key of a file's name, size, times and inode."""
+"""Digests, keyed by a hash of the file's name, size, times and inode."""
 
 
 class CostlyError(Exception):
-    """More bytes would have to be read than are allowed; ``was_read``: files of the source were read before,
-    and some now have another name, size, time or inode."""
+    """Raised instead of reading more bytes than allowed.
+
+    ``was_read`` is True if the source was read before and the names, sizes, times or inodes of some files
+    have changed since.
+    """
 
     def __init__(self, was_read: bool) -> None:
         super().__init__()
@@ -54,7 +57,7 @@ class CostlyError(Exception):
 
 @contextmanager
 def reading_at_most(count: int) -> Iterator[None]:
-    """Have `digests` in this thread raise CostlyError where it would read more bytes than ``count``."""
+    """Make `digests` in this thread raise CostlyError if it would read more than ``count`` bytes."""
     token = _bytes_most.set(count)
     try:
         yield
@@ -64,10 +67,10 @@ def reading_at_most(count: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ContentIdentity:
-    """Computes the identity of a source from the contents of its files when it is called.
+    """Compute the identity of a source from the contents of its files when called.
 
     ``where`` is the source, under which digests are recorded. ``names`` are the files, relative to
-    ``folder``. ``others`` are further values that decide what the samples are.
+    ``folder``. ``others`` are further values that determine the samples.
     """
 
     where: Path
@@ -76,12 +79,12 @@ class ContentIdentity:
     others: tuple[object, ...] = ()
 
     def __call__(self) -> str:
-        """A SHA-256 over ``others`` and the contents of all files."""
+        """Return a SHA-256 of ``others`` and the contents of all files."""
         return hashed([*self.others, *digests(self.where, self.folder, self.names)])
 
 
 def digests(where: Path, folder: Path, names: Sequence[str]) -> list[str]:
-    """SHA-256 digests of files, `UNREADABLE` for those that cannot be read.
+    """Return SHA-256 digests of files, `UNREADABLE` for unreadable ones.
 
     ``where`` is the source to which the files belong, ``names`` are relative to ``folder``. Raises
     CostlyError within `reading_at_most`.
@@ -111,7 +114,7 @@ def digests(where: Path, folder: Path, names: Sequence[str]) -> list[str]:
 
 
 def _bytes_of(folder: Path, names: Sequence[str]) -> int:
-    """The bytes of those files that are there."""
+    """Return the total size in bytes of the existing files."""
     count = 0
     for name in names:
         with suppress(OSError):
@@ -126,16 +129,16 @@ def forget(where: Path) -> None:
 
 
 def _key(name: str, about: os.stat_result) -> tuple[bytes, int]:
-    """The key of a file, and when it last changed, in nanoseconds."""
+    """Return the key of a file and the time of its last change in nanoseconds."""
     told = f"{name}\0{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}"
     key = hashlib.blake2b(told.encode("utf-8", "surrogateescape"), digest_size=_KEY_BYTES)
     return key.digest(), max(about.st_mtime_ns, about.st_ctime_ns)
 
 
 def _hashed(name: str, path: str) -> tuple[bytes, int, bytes]:
-    """Key, time of the last change and digest of a file.
+    """Return the key, time of the last change and digest of a file.
 
-    The digest is empty if the file cannot be read, and the key is empty if the file changes meanwhile.
+    The digest is empty if the file cannot be read. The key is empty if the file changes during reading.
     """
     try:
         with open_reading(path) as file:
@@ -153,7 +156,7 @@ def _record_file(where: Path) -> Path:
 
 
 def _read(where: Path) -> Record:
-    """The record of a source; empty without one, and if it is damaged or another user's."""
+    """Read the record of a source; empty if it is missing, damaged or owned by another user."""
     try:
         with open_reading(_record_file(where)) as file:
             about = os.fstat(file.fileno())
@@ -170,7 +173,7 @@ def _read(where: Path) -> Record:
 
 
 def _write(where: Path, record: Record) -> None:
-    """Keep a record, and delete those that nobody wrote for a season; do without if there is no room."""
+    """Write a record and delete outdated ones. A full disk is ignored."""
     rows = b"".join(key + digest for key, digest in record.items())
     with suppress(OSError):
         path = _record_file(where)

@@ -1,6 +1,6 @@
-"""A folder of pictures, with folders inside it.
+"""A folder of images, with sub-folders.
 
-Knows: which files are pictures (by suffix), symbolic links. Does not know: decoding.
+Knows: image suffixes, symbolic links. Does not know: decoding.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cotswold.files import open_reading
 from cotswold.words import counted
 
 _NAMED = 5
-"""Folders that are named in a sentence, at most."""
+"""Folders named in a message, at most."""
 
 SUFFIXES = frozenset(
     [
@@ -61,11 +61,11 @@ SUFFIXES = frozenset(
         ".xpm",
     ]
 )
-"""What a file must end with to be taken for a picture."""
+"""Suffixes of image files."""
 
 
 def is_picture(name: str) -> bool:
-    """Whether a path is that of a picture, judged by its suffix; hidden files are not."""
+    """True for a path with an image suffix that is not hidden."""
     path = PurePosixPath(name)
     hidden = any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
     return path.suffix.lower() in SUFFIXES and not hidden
@@ -76,8 +76,10 @@ def walk(
     closed: Callable[[OSError], None] | None = None,
     entered: Callable[[Path], None] | None = None,
 ) -> Iterator[Path]:
-    """Every file below ``root``; links are followed, each folder once. ``closed`` hears of folders that may
-    not be read, ``entered`` of every other."""
+    """Yield every file below ``root``; links are followed, each folder is visited once.
+
+    ``closed`` is called for each unreadable folder, ``entered`` for every other.
+    """
     seen: set[str] = set()
     for folder, below, files in os.walk(root, onerror=closed, followlinks=True):
         real = os.path.realpath(folder)
@@ -92,7 +94,7 @@ def walk(
 
 
 class FolderSource(NamedFiles):
-    """The pictures of a folder and its sub-folders, ordered by path."""
+    """The images in a folder and its sub-folders, ordered by path."""
 
     def __init__(
         self, root: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels
@@ -104,23 +106,23 @@ class FolderSource(NamedFiles):
         names = sorted(name for path in paths if is_picture(name := path.relative_to(root).as_posix()))
         if not names:
             raise SourceError(
-                f"{root} holds no pictures (no .jpg, .png, .tif, ...); give the folder that does"
+                f"{root} contains no images (no .jpg, .png, .tif, ...); give the folder that does"
             )
         self._empty = _empty(root, entered, names) if labels == "folders" else []
         names = [names[index] for index in chosen(names, include, exclude, str(root))]
         super().__init__(str(root), names, labels)
 
     def opened(self, index: int) -> Image.Image:
-        """Open the file."""
+        """Open the image file."""
         name = self.name(index)
         return open_picture(name, self._root / name)
 
     def contents(self) -> Sequence[object]:
-        """Digests of all files; those that have not changed since the last time are not read again."""
+        """Return digests of all files; unchanged files are not read again."""
         return digests(self._root, self._root, self._names)
 
     def begins(self, index: int) -> bytes:
-        """Read the beginning of the file, if it is one; links are followed."""
+        """Return the first bytes of a regular file; links are followed."""
         try:
             with open_reading(os.path.realpath(self._root / self.name(index))) as file:
                 return file.read(PNG_HEADER_BYTES)
@@ -128,20 +130,20 @@ class FolderSource(NamedFiles):
             raise BrokenPictureError(f"{self.name(index)}: {error.strerror}") from error
 
     def settle(self) -> tuple[str, ...]:
-        """As of all files, which folders could not be read, and which give no class."""
+        """Return the notes of `NamedFiles`, and the folders that cannot be read or contain no images."""
         found = [*super().settle()]
         if self._closed:
             found.append(
-                f"{counted(len(self._closed), 'folder')} cannot be read, and nothing in "
-                f"{'it' if len(self._closed) == 1 else 'them'} is used: {_named(self._closed)}"
+                f"{counted(len(self._closed), 'folder')} cannot be read, and "
+                f"{'its' if len(self._closed) == 1 else 'their'} contents are ignored: {_named(self._closed)}"
             )
         if self._empty:
-            found.append(f"folders without a picture: {_named(self._empty)}")
+            found.append(f"folders without images: {_named(self._empty)}")
         return tuple(found)
 
 
 def _empty(root: Path, folders: Iterable[Path], names: Iterable[str]) -> list[str]:
-    """The uppermost folders without a picture below them; hidden ones are not counted."""
+    """Return the uppermost folders without images below them; hidden folders are ignored."""
     full = {folder for name in names for folder in PurePosixPath(name).parents}
     inside = [PurePosixPath(folder.relative_to(root).as_posix()) for folder in folders]
     return sorted(
@@ -158,12 +160,12 @@ def _named(names: Sequence[str]) -> str:
 
 
 class PictureFile(FolderSource):
-    """One picture, called as its file is."""
+    """A single image, named after its file."""
 
     def __init__(self, path: Path, labels: Labels) -> None:
         self._root, self._closed, self._empty = path.parent, [], []
         NamedFiles.__init__(self, str(path), [path.name], labels)
 
     def contents(self) -> Sequence[object]:
-        """The digest of the file."""
+        """Return the digest of the file."""
         return digests(self._root / self._names[0], self._root, self._names)

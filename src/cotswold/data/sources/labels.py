@@ -1,6 +1,6 @@
-"""Labels that come as arrays: classes by number or by name, or numbers to be predicted.
+"""Labels stored as arrays: classes by number or by name, or regression targets.
 
-Knows: types of arrays, what they can mean. Does not know: files, what is labelled.
+Knows: dtypes of arrays and their meaning. Does not know: files, the labelled samples.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ from cotswold.data.sources.base import composed
 from cotswold.errors import SourceError
 
 _NUMBER_MAX = (1 << 16) - 1
-"""Whole numbers up to here are the classes' own numbers; beyond, or below 0, they are names."""
+"""Integers from 0 to this value are class numbers; others are class names."""
 
 
 @dataclass(frozen=True)
 class Labelling:
-    """``labels``: int64 (sample,), indices into ``classes``; or, without these, float32 (sample,
-    target)."""
+    """Labels of samples.
+
+    Args:
+        labels: int64 (sample,), indices into ``classes``; without classes, float32 (sample, target).
+        classes: Names of the classes; empty for regression targets.
+    """
 
     labels: NDArray[Any]
     classes: tuple[str, ...] = ()
@@ -34,7 +38,7 @@ class Labelling:
 
 
 def number_remedy(dtype: np.dtype[Any]) -> str:
-    """How dates, texts and tables become numbers, for the end of an error."""
+    """Return the end of an error message: how to convert dates, texts or tables to numbers."""
     if dtype.kind == "M":
         return "; save dates as numbers, such as (dates - dates.min()) / numpy.timedelta64(1, 'D')"
     if dtype.kind == "m":
@@ -45,11 +49,14 @@ def number_remedy(dtype: np.dtype[Any]) -> str:
 
 
 def checked_labels(name: str, labels: NDArray[Any], samples: int, what: str) -> NDArray[Any]:
-    """Labels of ``samples`` samples, if they can be that; raises SourceError with the remedy."""
+    """Return validated labels of ``samples`` samples; ``what`` names the samples in messages.
+
+    Raises SourceError with a remedy.
+    """
     if labels.dtype.kind not in "biufUS" or labels.dtype.itemsize > 1 << 16:
         raise SourceError(
-            f"{name} holds labels of type {labels.dtype}; labels are whole numbers or texts (classes) or "
-            f"floats (numbers to predict){number_remedy(labels.dtype)}"
+            f"{name} contains labels of dtype {labels.dtype}; labels are integers or texts (classes) or "
+            f"floats (regression targets){number_remedy(labels.dtype)}"
         )
     if labels.dtype.kind == "f" and labels.ndim == 1:
         labels = labels[:, None]
@@ -57,45 +64,44 @@ def checked_labels(name: str, labels: NDArray[Any], samples: int, what: str) -> 
         labels = labels[:, 0]
     if labels.ndim != (2 if labels.dtype.kind == "f" else 1):
         raise SourceError(
-            f"{name} holds labels of shape {labels.shape}; give one for each sample: (n,) for classes, (n, "
-            "k) "
-            "floats for numbers to predict"
+            f"{name} has labels of shape {labels.shape}; give one for each sample: (n,) for classes, (n, k) "
+            "floats for regression targets"
         )
     if len(labels) != samples:
-        raise SourceError(f"{name} has {len(labels):,} labels for {samples:,} {what}; give one for each")
+        raise SourceError(
+            f"{name} has {len(labels):,} labels for {samples:,} {what}; give one label for each"
+        )
     if labels.dtype.kind == "f":
         if not labels.shape[1]:
-            raise SourceError(f"{name} holds labels of shape {labels.shape}: no numbers in them")
+            raise SourceError(f"{name} contains labels of shape {labels.shape}, without any numbers")
         with np.errstate(over="ignore"):
             single = labels.astype(np.float32)
         wrong = np.flatnonzero(~np.isfinite(single).all(1))
         if len(wrong):
-            raise SourceError(
-                f"{name}[{wrong[0]}] is a label that is infinite or none (NaN); remove the sample or mend it"
-            )
+            raise SourceError(f"{name}[{wrong[0]}] is an infinite or NaN label; remove or correct the sample")
         return single
     return labels
 
 
 def joined_labels(parts: Sequence[tuple[str, NDArray[Any]]]) -> Labelling:
-    """The labels of parts, each with its name and `checked_labels`, one after another.
+    """Concatenate the labels of several parts, each with its name and `checked_labels`.
 
-    Floats are regression targets. Whole numbers from 0 to 65,535 are the classes' own numbers; texts and
-    other whole numbers are the names of classes, in their order. Texts are compared in Unicode's composed
-    form. Raises SourceError for parts that differ, and for a single negative number among the numbers of
-    classes.
+    Floats are regression targets. Integers from 0 to 65,535 are class numbers; texts and other integers are
+    class names, in sorted order. Texts are compared in Unicode's composed form. Raises SourceError for parts
+    of
+    different kinds, and for a single negative number among class numbers.
     """
     kinds = {
         "f" if labels.dtype.kind == "f" else "U" if labels.dtype.kind in "US" else "i" for _, labels in parts
     }
     if len(kinds) > 1:
         named = ", ".join(f"{name} ({labels.dtype})" for name, labels in parts[:5])
-        raise SourceError(f"labels are of different kinds: {named}; give all as numbers or all as texts")
+        raise SourceError(f"labels have different kinds: {named}; give all as numbers or all as texts")
     if kinds == {"f"}:
         widths = {labels.shape[1] for _, labels in parts}
         if len(widths) > 1:
             raise SourceError(
-                f"labels have {' and '.join(map(str, sorted(widths)))} numbers; give all as many"
+                f"labels have {' and '.join(map(str, sorted(widths)))} numbers; give each the same count"
             )
         return Labelling(np.concatenate([labels for _, labels in parts]))
     whole = np.concatenate([_plain(name, labels) for name, labels in parts])
@@ -108,8 +114,10 @@ def joined_labels(parts: Sequence[tuple[str, NDArray[Any]]]) -> Labelling:
 
 
 def _refuse_marks(parts: Sequence[tuple[str, NDArray[Any]]]) -> None:
-    """Raise SourceError where one negative number stands among two or more numbers of classes: it usually
-    marks samples without a label, and would become a class."""
+    """Raise SourceError if a single negative number occurs among two or more class numbers.
+
+    It usually marks samples without a label, and would become a class.
+    """
     values = np.unique(np.concatenate([labels.astype(np.int64) for _, labels in parts]))
     negative, classes = values[values < 0], values[values >= 0]
     if len(negative) != 1 or len(classes) < 2:
@@ -117,20 +125,20 @@ def _refuse_marks(parts: Sequence[tuple[str, NDArray[Any]]]) -> None:
     mark = int(negative[0])
     places = [(name, int(at)) for name, labels in parts for at in np.flatnonzero(labels == mark)]
     raise SourceError(
-        f"{places[0][0]}[{places[0][1]}] is a label of {mark}, and others are numbers of classes from "
-        f"{classes[0]} to {classes[-1]}; {len(places):,} samples have {mark}: leave them out if they have no "
+        f"{places[0][0]}[{places[0][1]}] has label {mark}, but the others are class numbers from "
+        f"{classes[0]} to {classes[-1]}; {len(places):,} samples have {mark}: remove them if they have no "
         f"label, or save the labels as texts (labels.astype(str)) if {mark} is a class"
     )
 
 
 def _plain(name: str, labels: NDArray[Any]) -> NDArray[Any]:
-    """Texts as such, whole numbers of 64 bits."""
+    """Return texts as str and integers as int64."""
     if labels.dtype.kind == "S":
         try:
             labels = np.char.decode(labels, "utf-8")
         except UnicodeDecodeError as error:
             raise SourceError(
-                f"{name} holds labels that are no UTF-8 ({error}); save them as texts"
+                f"{name} contains labels that are not UTF-8 ({error}); save them as texts"
             ) from error
     if labels.dtype.kind == "U":
         return np.array([composed(label) for label in labels.tolist()], str)

@@ -1,6 +1,6 @@
-"""From a path to a source.
+"""Opening of data sources by path.
 
-Knows: how to tell the kinds of sources apart. Does not know: how each is read.
+Knows: how to detect the kind of a source. Does not know: how each kind is read.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from cotswold.errors import SourceError
 from cotswold.files import expanded
 
 PICTURES = (
-    "a folder or .zip of pictures, .npy, .npz, MNIST's idx, CIFAR-10's .bin (both also .gz), or builtin:demo"
+    "a folder or .zip of images, .npy, .npz, MNIST's idx, CIFAR-10's .bin (both also .gz), or builtin:demo"
 )
 VECTORS = (
-    "an .npy, .npz or idx file with an array (n, features), or what `cotswold data make japanese-ocr` wrote"
+    "an .npy, .npz or idx file with an array (n, features), or a set from `cotswold data make japanese-ocr`"
 )
 FRAMES = (
     "a folder or .zip of .npy files (frames, features), one for each sequence, or an .npz with `frames` and "
@@ -44,20 +44,27 @@ _TABLES = {
     ".json": "read_json",
     ".jsonl": "read_json",
 }
-"""Endings of tables, and how pandas reads them."""
+"""Suffixes of tables, and the pandas function that reads each."""
 _TAB = ', sep="\\t"'
 _ARCHIVES = frozenset([".h5", ".hdf5", ".mat", ".pkl", ".pickle", ".pt", ".pth", ".arrow", ".tfrecord"])
-"""Endings of files of arrays that are not read."""
+"""Suffixes of array files that are not supported."""
 
 
 def open_source(
     path: str | Path, *, include: Iterable[str] = (), exclude: Iterable[str] = (), labels: Labels = "none"
 ) -> Source:
-    """Open a source of pictures of any supported kind.
+    """Open a source of images.
 
-    ``include`` and ``exclude`` are patterns of paths inside the source (``*`` also matches slashes).
-    ``labels``: ``"folders"`` takes a picture's parent folder, ``"file"`` what npz, idx and CIFAR-10 carry.
-    Raises SourceError for a source that is missing, empty, damaged or of no known kind.
+    Args:
+        path: A folder or zip of images, a .npy, .npz, idx or CIFAR-10 file, ``builtin:demo``, or the
+            ``scheme:...`` of an installed plug-in.
+        include: Patterns of paths inside the source to use; ``*`` also matches slashes. [all]
+        exclude: Patterns of paths to leave out. [none]
+        labels: ``"folders"`` labels an image by its parent folder; ``"file"`` reads the labels of npz, idx
+            and CIFAR-10 files; ``"none"`` reads no labels.
+
+    Raises:
+        SourceError: if the source is missing, empty, damaged or of an unknown kind.
     """
     patterns = _patterns(include, exclude, labels)
     if str(path).startswith("builtin:"):
@@ -83,14 +90,28 @@ def open_vectors(
     exclude: Iterable[str] = (),
     labels: Labels = "none",
 ) -> VectorSource:
-    """Open a source of ``"vectors"`` or of ``"frames"``.
+    """Open a source of vectors or of frames.
 
-    Vectors: an array (n, features) in an .npy, .npz or idx file, labels in `name.labels.npy`, in the same
-    .npz, or in the idx file beside; or a set of Japanese print, ``folder``, ``folder:611200`` (so many
-    training patterns) or one of its held-out parts, ``folder:families``. Frames: .npy files (frames,
-    features) in a folder or zip, one for each sequence, labels in `name.labels.npy` beside (``"file"``) or by
-    the parent folder (``"folders"``); or an
-    .npz with `frames`, `lengths` and `labels`. Raises SourceError as `open_source`.
+    Vectors are an array (n, features) in an .npy, .npz or idx file. Labels are in `name.labels.npy`, in the
+    same
+    .npz, or in the idx file next to it. A set of Japanese print is ``folder``, ``folder:611200`` (the number
+    of
+    training samples) or one of its held-out parts, ``folder:families``.
+
+    Frames are .npy files (frames, features) in a folder or zip, one per sequence, or an .npz with `frames`,
+    `lengths` and `labels`. Labels of .npy files are in `name.labels.npy` next to each (``"file"``), or are
+    the
+    parent folders (``"folders"``).
+
+    Args:
+        path: The file or folder, or the ``scheme:...`` of an installed plug-in.
+        kind: ``"vectors"`` or ``"frames"``.
+        include: Patterns of names inside the source to use; ``*`` also matches slashes. [all]
+        exclude: Patterns of names to leave out. [none]
+        labels: ``"none"``, ``"file"`` or ``"folders"``, as above.
+
+    Raises:
+        SourceError: if the source is missing, empty, damaged or of an unknown kind.
     """
     patterns = _patterns(include, exclude, labels)
     if joined.is_joined(str(path)):
@@ -114,10 +135,20 @@ def open_samples(
     exclude: Iterable[str] = (),
     labels: Labels = "none",
 ) -> Source | VectorSource:
-    """Open a source of any kind, or of the kind that its files and arrays show it to be (None).
+    """Open a source of images, vectors or frames.
 
-    An array (n, features) is vectors, one of three or four dimensions pictures; a folder or zip with .npy
-    files and no picture is sequences of frames. Raises SourceError as `open_source`.
+    If ``kind`` is None, it is detected: an array (n, features) is vectors, one of three or four dimensions is
+    images. A folder or zip with .npy files and no image is sequences of frames.
+
+    Args:
+        path: The file or folder, or the ``scheme:...`` of an installed plug-in.
+        kind: ``"pictures"``, ``"vectors"``, ``"frames"``, or None to detect it.
+        include: Patterns of names inside the source to use; ``*`` also matches slashes. [all]
+        exclude: Patterns of names to leave out. [none]
+        labels: ``"none"``, ``"file"`` or ``"folders"``, as in `open_source` and `open_vectors`.
+
+    Raises:
+        SourceError: if the source is missing, empty, damaged or of an unknown kind.
     """
     kind = kind or kind_of(path)
     if kind == "pictures":
@@ -128,7 +159,16 @@ def open_samples(
 def open_asked(
     path: str | Path, kind: Kind | None = None, *, labels: Labels = "none"
 ) -> Source | VectorSource:
-    """Open samples that a network is asked about: as `open_samples`, and a single picture as well."""
+    """Open samples for evaluation or prediction: as `open_samples`, or a single image file.
+
+    Args:
+        path: The file or folder.
+        kind: ``"pictures"``, ``"vectors"``, ``"frames"``, or None to detect it.
+        labels: ``"none"``, ``"file"`` or ``"folders"``.
+
+    Raises:
+        SourceError: as `open_samples`.
+    """
     from cotswold.data.sources.folder import PictureFile, is_picture
 
     where = expanded(path)
@@ -138,8 +178,10 @@ def open_asked(
 
 
 def kind_of(path: str | Path) -> Kind:
-    """What the samples of a source are, by its files and the shapes of its arrays; "pictures" where nothing
-    tells. Raises SourceError for a source that is missing or cannot be read."""
+    """Detect the kind of a source by its files and the shapes of its arrays ["pictures"].
+
+    Raises SourceError if the source is missing or cannot be read.
+    """
     if str(path).startswith("builtin:"):
         return "pictures"
     if joined.is_joined(str(path)):
@@ -151,7 +193,7 @@ def kind_of(path: str | Path) -> Kind:
 
 
 def _other_kind(path: str | Path, found: Kind, wanted: Kind) -> SourceError:
-    return SourceError(f"{path} holds {found}, not {wanted}; say so by data.type in a recipe")
+    return SourceError(f"{path} contains {found}, not {wanted}; set data.type in the recipe")
 
 
 def _kind_of_folder(where: Path) -> Kind:
@@ -175,7 +217,7 @@ def _kind_of_folder(where: Path) -> Kind:
 
 
 def _has_recordings(where: Path) -> bool:
-    """Whether a folder or zip has recordings of digits, and no arrays."""
+    """True if a folder or zip contains recordings of digits and no arrays."""
     from cotswold.data.datasets.spoken_digits import is_recording
     from cotswold.data.formats.frame_files import is_array
     from cotswold.data.formats.zip_archive import member_names
@@ -215,14 +257,14 @@ def _patterns(
     if isinstance(include, str) or isinstance(exclude, str):
         raise SourceError('include and exclude are lists of patterns; write ["train/*"], not "train/*"')
     if labels not in get_args(Labels):
-        raise SourceError(f'labels are {labels!r}; use "none", "folders" or "file"')
+        raise SourceError(f'labels must be "none", "folders" or "file", got {labels!r}')
     return tuple(include), tuple(exclude)
 
 
 def _existing(path: str | Path, kind: Kind | None) -> Path:
-    """A folder or a regular file."""
+    """Return the path of an existing folder or regular file."""
     if not str(path):
-        raise SourceError(f"the source's name is empty; give {_KINDS[kind]}")
+        raise SourceError(f"the name of the source is empty; give {_KINDS[kind]}")
     where = expanded(path)
     if not where.exists():
         scheme, colon, _ = str(path).partition(":")
@@ -230,32 +272,32 @@ def _existing(path: str | Path, kind: Kind | None) -> Path:
         also = f", or a source of an installed package: {' '.join(known)}" if known else ""
         raise SourceError(f"{where} does not exist; give {_KINDS[kind]}{also}")
     if not where.is_dir() and not where.is_file():
-        raise SourceError(f"{where} is no regular file; give {_KINDS[kind]}")
+        raise SourceError(f"{where} is not a regular file; give {_KINDS[kind]}")
     return where
 
 
 def _way_out(where: Path, kind: Kind) -> str:
-    """What to do with a file that is not read: how a table or an archive of numbers becomes an array."""
+    """Return the remedy for an unsupported file: how to save a table or archive as arrays."""
     suffix = where.suffix.lower()
     if suffix in _TABLES:
         read = f"frame = pandas.{_TABLES[suffix]}({where.name!r}{_TAB if suffix == '.tsv' else ''})"
         return (
-            f"a table is not read; save it as arrays, for instance by pandas: {read}; "
+            f"tables are not supported; save it as arrays, for instance with pandas: {read}; "
             f'numpy.savez("{where.stem}.npz", x=frame[features].to_numpy("float32"), '
             f'labels=frame[label].to_numpy()), and give {where.stem}.npz with labels = "file"'
         )
     if suffix in _ARCHIVES:
         name = f"{where.stem}.npz"
-        return f'save its arrays by numpy.savez("{name}", x=..., labels=...), and give {name}'
+        return f'save its arrays with numpy.savez("{name}", x=..., labels=...), and give {name}'
     return f"give {_KINDS[kind]}"
 
 
 def _names(where: Path, kind: Kind | None) -> list[str]:
-    """What lies directly in a folder."""
+    """Return the names directly in a folder."""
     try:
         names = sorted(entry.name for entry in where.iterdir())
     except PermissionError as error:
-        raise SourceError(f"{where} may not be read; change its permissions") from error
+        raise SourceError(f"{where} is not readable; change its permissions") from error
     if not names:
         raise SourceError(f"{where} is empty; give {_KINDS[kind]}")
     return names
@@ -291,8 +333,8 @@ def _open_file(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
     if name.endswith((".bin", ".bin.gz")):
         return cifar.open_cifar(where, include, exclude, labels)
     if is_picture(where.name):
-        raise SourceError(f"{where} is a single picture; give the folder that it lies in")
-    raise SourceError(f"{where} is of no known kind; {_way_out(where, 'pictures')}")
+        raise SourceError(f"{where} is a single image; give the folder that contains it")
+    raise SourceError(f"{where} is of an unknown kind; {_way_out(where, 'pictures')}")
 
 
 def _open_vectors(
@@ -304,14 +346,14 @@ def _open_vectors(
     if where.is_dir():
         if any(vector_files.is_idx(name) for name in _names(where, "vectors")):
             return vector_files.open_idx(where, include, exclude, labels)
-        raise SourceError(f"{where} holds no idx files of vectors; give {VECTORS} (or use type frames)")
+        raise SourceError(f"{where} contains no idx files of vectors; give {VECTORS} (or set type to frames)")
     if name.endswith(".npy"):
         return vector_files.open_npy(where, include, exclude, labels)
     if name.endswith(".npz"):
         return vector_files.open_npz(where, include, exclude, labels)
     if vector_files.is_idx(where.name):
         return vector_files.open_idx(where, include, exclude, labels)
-    raise SourceError(f"{where} is of no known kind; {_way_out(where, 'vectors')}")
+    raise SourceError(f"{where} is of an unknown kind; {_way_out(where, 'vectors')}")
 
 
 def _open_frames(
@@ -329,4 +371,4 @@ def _open_frames(
         return frame_files.open_zip(where, include, exclude, labels)
     if where.suffix.lower() == ".npz":
         return frame_files.open_npz(where, include, exclude, labels)
-    raise SourceError(f"{where} is of no known kind; {_way_out(where, 'frames')}")
+    raise SourceError(f"{where} is of an unknown kind; {_way_out(where, 'frames')}")

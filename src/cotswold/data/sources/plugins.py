@@ -1,6 +1,6 @@
-"""Sources that other packages bring.
+"""Plug-in sources of other packages.
 
-Knows: entry points. Does not know: what lies behind one.
+Knows: entry points. Does not know: their implementations.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ GROUP = "cotswold.sources"
 
 
 def is_joined(text: str) -> bool:
-    """Whether a source's name begins with a scheme that another package has: `scheme:...`."""
+    """True if a source's name begins with the scheme of an installed plug-in: `scheme:...`."""
     scheme, colon, _ = text.partition(":")
     return bool(colon) and scheme.isidentifier() and bool(entry_points(group=GROUP, name=scheme))
 
 
 def schemes() -> list[str]:
-    """The schemes of installed packages, each with its colon."""
+    """Return the schemes of installed packages, each with its colon."""
     return sorted(f"{name}:" for name in entry_points(group=GROUP).names)
 
 
 def open_joined(
     text: str, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels
 ) -> Source | VectorSource:
-    """The source that the scheme's entry point opens: ``(text, include, exclude, labels) -> source``.
+    """Open the source of a scheme's entry point: ``(text, include, exclude, labels) -> source``.
 
-    Raises SourceError where it cannot be loaded, raises, or gives something else, and where two packages have
-    the scheme.
+    Raises SourceError if the entry point cannot be loaded, fails or returns another type, or if two packages
+    define the scheme.
     """
     from cotswold.data.sources.base import Source
     from cotswold.data.sources.vectors import VectorSource
@@ -44,15 +44,15 @@ def open_joined(
     if len(points) > 1:
         origins = " and ".join(sorted(map(_origin, points.values())))
         raise SourceError(
-            f"{text[:80]} cannot be opened: {origins} bring sources {scheme}:; remove all packages but one"
+            f"{text[:80]} cannot be opened: {origins} define sources {scheme}:; remove all packages but one"
         )
     (point,) = points.values()
     try:
         opened = point.load()
-    except Exception as error:  # whatever it is, it is the package's
+    except Exception as error:  # any error is the package's
         raise SourceError(
             f"{text[:80]} cannot be opened: the entry point {point.value} of {GROUP} cannot be loaded "
-            f"({type(error).__name__}: {error}); mend or remove that package"
+            f"({type(error).__name__}: {error}); fix or remove that package"
         ) from error
     try:
         found = opened(text, include, exclude, labels)
@@ -61,11 +61,11 @@ def open_joined(
     except Exception as error:  # as above
         raise SourceError(
             f"{text[:80]} cannot be opened: {point.value}(text, include, exclude, labels) failed "
-            f"({told(error, point.module)}); mend the package or the name"
+            f"({told(error, point.module)}); fix the package or the name"
         ) from error
     if not isinstance(found, Source | VectorSource):
         raise SourceError(
-            f"the entry point {point.value} of {GROUP} gave a {type(found).__name__}, no Source"
+            f"the entry point {point.value} of {GROUP} must return a Source, got a {type(found).__name__}"
         )
     return found
 

@@ -1,6 +1,6 @@
 """Frames and their neighbours in sequences.
 
-Knows: integers. Does not know: files, what a frame is.
+Knows: integers. Does not know: files, the contents of frames.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ Integers = NDArray[np.int64]
 
 
 def neighbours(frames: Integers, lengths: Integers, context: int) -> Integers:
-    """The frame ``context`` before each of ``frames`` to that ``context`` after it: (frame, 2 · context + 1).
+    """Return the frames from ``context`` before to ``context`` after each frame: (frame, 2 · context + 1).
 
-    ``lengths``: frames in each sequence, which lie one after another. A place beyond the end of a sequence
-    has its first or last frame, so that no sample crosses sequences.
+    ``lengths`` are the frames in each of the concatenated sequences. Positions beyond the end of a sequence
+    repeat its first or last frame, so no sample crosses sequences.
     """
     ends = np.cumsum(lengths)
     sequence = np.searchsorted(ends, frames, side="right")
@@ -27,14 +27,14 @@ def neighbours(frames: Integers, lengths: Integers, context: int) -> Integers:
 
 
 def frames_of(sequences: Integers, lengths: Integers) -> Integers:
-    """The frames of some sequences, one sequence after another."""
+    """Return the frames of some sequences, one sequence after another."""
     starts = np.cumsum(lengths) - lengths
     parts = [np.arange(starts[each], starts[each] + lengths[each]) for each in sequences.tolist()]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
 def lengths_of(frames: Integers, lengths: Integers) -> Integers:
-    """How long each sequence in ``frames`` is, which `frames_of` has listed."""
+    """Return the length of each sequence in ``frames``, a result of `frames_of`."""
     sequence = np.searchsorted(np.cumsum(lengths), frames, side="right")
     begins = np.flatnonzero(np.diff(sequence, prepend=-1))
     return np.diff(begins, append=len(frames))

@@ -1,7 +1,6 @@
-"""Vectors and frames by number, out of arrays that are opened late.
+"""Vectors and frames by number, from arrays that are opened late.
 
-Knows: parts (arrays) one after another, rows, sequences, numbers that are not finite. Does not know: formats
-of files.
+Knows: arrays in sequence, rows, sequences, infinite and NaN values. Does not know: file formats.
 """
 
 from __future__ import annotations
@@ -23,37 +22,51 @@ from cotswold.words import counted
 Rows = NDArray[np.float64]
 
 _KEPT = 16
-"""Arrays that a process keeps open. Each takes a mapping, of which a process may have some 65,000."""
+"""Arrays that a process keeps open. Each uses a memory mapping; a process may have about 65,000 of them."""
 _BLOCK_BYTES = 16 << 20
 _EXACT_BYTES, _EXACT_MAX = 4, 1 << 53
-"""Whole numbers of more bytes, and beyond this, may not be float64 exactly."""
+"""Integers of more bytes and greater than this may not be exact in float64."""
 
 
 class ByNumber(Protocol):
-    """Rows that are had by their numbers: an array, or what makes them when they are asked for."""
+    """Rows by number: an array, or an object that computes rows on access."""
 
     def __getitem__(self, indices: Integers, /) -> NDArray[Any]:
-        """Rows (row, feature)."""
+        """Return rows (row, feature)."""
 
 
 @dataclass(frozen=True)
 class VectorArray:
-    """Rows that lie in one array."""
+    """Rows of one array.
+
+    Args:
+        name: Name of the array.
+        shape: (row, feature).
+        split: Split that the name denotes, or None.
+        load: Returns the rows, (row, feature), of any numeric dtype; called when a row is first read.
+        where: Name in messages, beginning with the file. [name]
+    """
 
     name: str
     shape: tuple[int, int]
     split: str | None
     load: Callable[[], ByNumber]
-    """Returns (row, feature), any numbers; called when a row of it is read."""
+    """Return (row, feature) of any numeric dtype; called when a row is first read."""
     where: str = ""
-    """What messages call it, its file first; `name` where nothing is said."""
+    """Name in messages, beginning with the file; `name` if empty."""
 
 
 class VectorSource(SampleSource):
-    """Parts, one after the other; every process loads a part for itself when it needs it.
+    """Vectors or frames from several arrays in sequence; each process loads an array when it first needs it.
 
-    ``lengths``: frames in each sequence where rows are frames; a part begins with a sequence. ``what`` names
-    the rows in messages.
+    Args:
+        parts: The arrays; all must have equally many features.
+        identity: A hash of the contents, or a function that computes it.
+        labelling: Labels of all rows; None without labels.
+        lengths: Frames in each sequence, if rows are frames; an array begins with a new sequence.
+
+    Raises:
+        SourceError: if the numbers of features differ.
     """
 
     def __init__(
@@ -72,8 +85,8 @@ class VectorSource(SampleSource):
             other = next(part for part in parts if part.shape[1] != first.shape[1])
             raise SourceError(
                 f"{first.where or first.name} has {first.shape[1]:,} features and "
-                f"{other.where or other.name} {other.shape[1]:,}; give arrays with as many columns, or "
-                "choose by include"
+                f"{other.where or other.name} {other.shape[1]:,}; give arrays with equally many columns, or "
+                "select some with include"
             )
         self.features = features.pop()
         """Numbers in one row."""
@@ -94,23 +107,33 @@ class VectorSource(SampleSource):
         return f"{self.kind} of {counted(self.features, 'feature')}"
 
     def name(self, index: int) -> str:
-        """The part and the row inside it."""
+        """Return the name of the array and the row in it."""
         part = int(np.searchsorted(self._ends, index, side="right"))
         return f"{self._parts[part].name}[{index - self._start(part)}]"
 
     def _where(self, index: int) -> str:
-        """The same, with the file."""
+        """Return the name of a row, including the file."""
         part = int(np.searchsorted(self._ends, index, side="right"))
         return f"{self._parts[part].where or self._parts[part].name}[{index - self._start(part)}]"
 
     def rows(self, indices: Integers) -> Rows:
-        """Rows of any numbers as float64 (row, feature). Raises SourceError naming one that is not finite."""
+        """Return several rows.
+
+        Args:
+            indices: Numbers of the rows, int64 (row,).
+
+        Returns:
+            float64 (row, feature).
+
+        Raises:
+            SourceError: if a value is infinite or NaN, or an integer is not exact in float64.
+        """
         found = np.empty((len(indices), self.features))
         parts = np.searchsorted(self._ends, indices, side="right")
         for part in np.unique(parts).tolist():
             places = np.flatnonzero(parts == part)
             offsets = indices[places] - self._start(part)
-            order = np.argsort(offsets)  # a file is read from its beginning to its end
+            order = np.argsort(offsets)  # sequential access to the file
             rows = self._array(part)[offsets[order]]
             found[places[order]] = rows
             if rows.dtype.kind in "iu" and rows.dtype.itemsize > _EXACT_BYTES:
@@ -120,50 +143,55 @@ class VectorSource(SampleSource):
             row, feature = np.argwhere(wrong)[0]
             raise SourceError(
                 f"{self._where(int(indices[row]))}: feature {feature} is {found[row, feature]}; numbers must "
-                "be finite: remove the row or mend it"
+                "be finite: remove or correct the row"
             )
         return found
 
     def _check_exact(self, rows: NDArray[Any], indices: Integers) -> None:
-        """Raise SourceError for a whole number that float64 cannot hold: its last digits would be lost."""
+        """Raise SourceError for an integer that is not exact in float64."""
         with np.errstate(over="ignore", invalid="ignore"):  # 2^64 - 1 rounds to 2^64, beyond its type
             back = rows.astype(np.float64)
             lost = (np.abs(back) > _EXACT_MAX) & (back.astype(rows.dtype) != rows)
         if lost.any():
             row, feature = np.argwhere(lost)[0]
             raise SourceError(
-                f"{self._where(int(indices[row]))}: feature {feature} is {rows[row, feature]}, and whole "
-                "numbers beyond 2^53 lose their last digits in float64: subtract a common offset first, or "
-                "save the array as float64 if these digits mean nothing"
+                f"{self._where(int(indices[row]))}: feature {feature} is {rows[row, feature]}, but integers "
+                "beyond 2^53 lose their last digits in float64: subtract a common offset first, or "
+                "save the array as float64 if these digits do not matter"
             )
 
     def around(self, indices: Integers, context: int) -> Integers:
-        """Which rows make each sample with ``context`` frames on each side: (sample, row)."""
+        """Return the rows of each sample with its context: (sample, row).
+
+        Args:
+            indices: Numbers of the samples, int64 (sample,).
+            context: Frames on each side.
+        """
         return indices[:, None] if self.lengths is None else neighbours(indices, self.lengths, context)
 
     def label(self, index: int) -> int:
-        """The number of its class."""
+        """Return the number of the class, or -1."""
         return int(self._labels[index]) if self._labels is not None and self.classes else UNLABELLED
 
     def labels(self, indices: Integers) -> NDArray[Any]:
-        """As of every source, at once."""
+        """Return the labels of several rows."""
         return np.full(len(indices), UNLABELLED) if self._labels is None else self._labels[indices]
 
     def split_of(self, index: int) -> str | None:
-        """What the file or array is called."""
+        """Return the split named by the file or array."""
         return self._parts[int(np.searchsorted(self._ends, index, side="right"))].split
 
     def splits_of(self, indices: Integers) -> list[str | None]:
-        """As of every source, at once."""
+        """Return `split_of` for several rows."""
         names = [part.split for part in self._parts]
         return [names[part] for part in np.searchsorted(self._ends, indices, side="right").tolist()]
 
     def settle(self) -> tuple[str, ...]:
-        """Look at all numbers, so that nothing is written where one is not finite. Raises SourceError."""
+        """Read all numbers, so that an infinite or NaN value is found before writing. Raises SourceError."""
         for start, stop in self._blocks():
             self.rows(np.arange(start, stop))
         labels = (
-            f"labels are floats: {counted(self.targets, 'number to predict')} for each sample"
+            f"labels are floats: {counted(self.targets, 'regression target')} for each sample"
             if self.targets
             else ""
         )
@@ -171,11 +199,11 @@ class VectorSource(SampleSource):
 
     @cached_property
     def identity(self) -> str:
-        """A hash over the contents of the files, and over the arrays that are read."""
+        """A hash of the contents of the files and of the selected arrays."""
         return self._identity if isinstance(self._identity, str) else self._identity()
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
-        """All rows, a few MiB at a time."""
+        """Yield (start, stop) of blocks of a few MiB."""
         rows = max(1, _BLOCK_BYTES // (8 * self.features))
         return ((start, min(start + rows, len(self))) for start in range(0, len(self), rows))
 
@@ -193,7 +221,7 @@ class VectorSource(SampleSource):
 
 
 def sequences_remedy(shape: tuple[int, ...]) -> str:
-    """How an array (n, time, channels) can be given."""
+    """Return the remedy for an array (n, time, channels)."""
     return (
         "for n sequences (n, time, channels) save frames with their lengths: numpy.savez(path, "
         f"frames=x.reshape(-1, {shape[2]}), lengths=numpy.full({shape[0]}, {shape[1]})); or vectors: "
@@ -204,15 +232,15 @@ def sequences_remedy(shape: tuple[int, ...]) -> str:
 def checked_shape(
     name: str, shape: tuple[int, ...], dtype: np.dtype[Any], what: Literal["vectors", "frames"]
 ) -> tuple[int, int]:
-    """The shape of an array that can be vectors; raises SourceError with the remedy for all others."""
+    """Return the shape of an array of vectors. Raises SourceError with a remedy for other arrays."""
     if dtype.hasobject:
         raise SourceError(
-            f"{name} holds Python objects, which are not read since they may be programs; save it as numbers"
+            f"{name} contains Python objects, which are not read because they may run code; save numbers"
         )
     if dtype.kind not in "buif" or dtype.itemsize > 8:
         raise SourceError(
-            f"{name} is of type {dtype}; {what} are integers or floats of 64 bits at "
-            f"most{number_remedy(dtype)}"
+            f"{name} has dtype {dtype}; {what} are integers or floats of at most 64 "
+            f"bits{number_remedy(dtype)}"
         )
     if len(shape) != 2:
         remedy = "; reshape it to (n, 1)" if len(shape) == 1 else ""
@@ -220,5 +248,5 @@ def checked_shape(
             remedy = f"; {sequences_remedy(shape)}"
         raise SourceError(f"{name} has shape {shape}; {what} are (n, features){remedy}")
     if 0 in shape:
-        raise SourceError(f"{name} has shape {shape}: no {what} in it; give an array that has some")
+        raise SourceError(f"{name} has shape {shape}, so it contains no {what}; give a non-empty array")
     return shape[0], shape[1]

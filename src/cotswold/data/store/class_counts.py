@@ -1,4 +1,4 @@
-"""Sentences about how many samples each class has in each split.
+"""Notes on the number of samples per class and split.
 
 Knows: classes, labels. Does not know: sources, files.
 """
@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from cotswold.words import counted
 
 _NAMED = 10
-"""Classes that are named in a sentence, at most."""
+"""Classes named in a message, at most."""
 _MISSING = ("", "nan", "NaN", "None", "NaT", "<NA>")
-"""What NumPy and pandas make of a missing label when it becomes a text."""
+"""Texts that NumPy and pandas write for a missing label."""
 
 
 def class_notes(classes: Sequence[str], labels: Mapping[str, NDArray[Any]]) -> list[str]:
-    """The samples of each class for training, and classes that cannot be learnt or tested.
+    """Return notes on samples per class, and on classes that cannot be learnt or tested.
 
-    ``labels`` are indices into ``classes``, by split.
+    ``labels`` maps each split to indices into ``classes``.
     """
     counts = {split: np.bincount(each[each >= 0], minlength=len(classes)) for split, each in labels.items()}
     train = counts["train"]
@@ -32,26 +32,26 @@ def class_notes(classes: Sequence[str], labels: Mapping[str, NDArray[Any]]) -> l
         if name in _MISSING:
             found.append(
                 f"{counted(int(total[number]), 'sample')} of the class {name!r}: this is how missing labels "
-                "are written as text; leave these samples out, unless a class has that name"
+                "are written as text; remove these samples unless a class has that name"
             )
     empty = [classes[number] for number in np.flatnonzero(total == 0).tolist()]
     if empty:
-        found.append(f"{_of(empty, classes)} no sample: {_some(empty)}")
+        found.append(f"{_of(empty, classes)} no samples: {_some(empty)}")
     for split, each in counts.items():
         unlearnt = [classes[number] for number in np.flatnonzero((each > 0) & (train == 0)).tolist()]
         if split != "train" and unlearnt:
             found.append(
-                f"{_of(unlearnt, classes)} samples for {split} and none for "
-                f"training, so that no network can learn them: {_some(unlearnt)}"
+                f"{_of(unlearnt, classes)} samples for {split} but none for "
+                f"training, so no network can learn them: {_some(unlearnt)}"
             )
         untested = [classes[number] for number in np.flatnonzero((each == 0) & (train > 0)).tolist()]
         if split == "test" and untested:
-            found.append(f"{_of(untested, classes)} no sample for test: {_some(untested)}")
+            found.append(f"{_of(untested, classes)} no samples for test: {_some(untested)}")
     if 2 * np.count_nonzero(total) > total.sum():
         found.append(
             f"there are {np.count_nonzero(total):,} classes for {counted(int(total.sum()), 'sample')}; "
-            "labels that are "
-            "numbers to predict are floating-point numbers"
+            "regression targets must be "
+            "floating-point numbers"
         )
     return found
 
@@ -69,7 +69,7 @@ def _numbers(classes: Sequence[str], train: NDArray[np.int64]) -> str:
 
 
 def _of(some: Sequence[str], classes: Sequence[str]) -> str:
-    """`1 of 5 classes has`."""
+    """Return `1 of 5 classes has`."""
     return f"{len(some):,} of {counted(len(classes), 'class')} {'has' if len(some) == 1 else 'have'}"
 
 

@@ -1,7 +1,6 @@
-"""The work on shards of pictures: decode, estimate the whitening from some, transform, write.
+"""Work on shards of images: decode, estimate the whitening from a subset, transform, write.
 
-Knows: a source, a preparation, the pixels that wait in the store. Does not know: the other shards, what was
-asked for.
+Knows: a source, a preparation, decoded pixels cached in the store. Does not know: other shards, the request.
 """
 
 from __future__ import annotations
@@ -24,20 +23,24 @@ from cotswold.data.store.shard import Broken, Looking, Shard, nothing_readable
 from cotswold.files import open_file, open_reading
 
 _SAMPLE_PICTURES = 5000
-"""Pictures that whitening is estimated from, at most: with 1,500 of Caltech-101 the colours of validation
-pictures still correlate by 0.068, with 4,000 by 0.050, with 5,000 by 0.046."""
+"""Maximum number of images from which whitening is estimated.
+
+With 1,500 of Caltech-101, the colours of validation images still correlate by 0.068, with 4,000 by 0.050,
+with
+5,000 by 0.046.
+"""
 _SAMPLE_BYTES = 1 << 30
-"""Their decoded pixels wait on disk until they are written; that takes no more than this."""
+"""Maximum size of their decoded pixels, which are cached on disk until they are written."""
 
 
 class PictureWork:
-    """Decodes and writes shards of pictures."""
+    """Decodes and writes shards of images."""
 
     def __init__(self, source: Source, store: Path, preparation: Preparation) -> None:
         self._source, self._store, self._plain = source, store, Transform(preparation)
 
     def look(self, shard: Shard) -> tuple[Float32, Broken]:
-        """The spectra of the readable pictures of a shard; its pixels are kept until it is written."""
+        """Return the spectra of the readable images of a shard; cache its pixels until `write`."""
         pixels, broken = self._decoded(shard)
         with disk_full_named(self._store / shard.key):
             file = open_file(shard.kept(self._store), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -46,7 +49,7 @@ class PictureWork:
         return spectra(self._plain.preparation, np.delete(pixels, list(broken), axis=0)), broken
 
     def write(self, shard: Shard, transform: Transform, broken: Broken | None) -> tuple[Chunk, Broken]:
-        """Write a shard, decoding it unless `look` did (``broken`` is what it found)."""
+        """Write a shard; decode it unless `look` did, in which case ``broken`` is its result."""
         if broken is None:
             pixels, broken = self._decoded(shard)
         else:
@@ -60,7 +63,9 @@ class PictureWork:
         return chunk, broken
 
     def estimated(self, shards: list[Shard], pool: Looking[Float32]) -> tuple[Transform, dict[str, Broken]]:
-        """The transform, from the first training pictures, and what is broken in their shards."""
+        """Estimate the transform from the first training images; also return the broken images of their
+        shards.
+        """
         preparation, ranges = self._plain.preparation, self._source.ranges
         if not preparation.needs_sample:
             return replace(plain(preparation), ranges=ranges), {}
@@ -80,7 +85,7 @@ class PictureWork:
         return replace(estimate(preparation, np.concatenate(sample), some), ranges=ranges), looked
 
     def _decoded(self, shard: Shard) -> tuple[Pixels, Broken]:
-        """Pixels (image, y, x, channel), zeros where a picture is broken."""
+        """Return pixels (image, y, x, channel), zeros for broken images."""
         shape = self._plain.preparation.shape
         pixels = np.zeros((len(shard.samples), shape.height, shape.width, shape.channels), np.uint8)
         broken: Broken = {}
@@ -92,7 +97,7 @@ class PictureWork:
         return pixels, broken
 
     def _kept(self, shard: Shard) -> Pixels:
-        """What `look` decoded: (image, y, x, channel)."""
+        """Return the pixels cached by `look`: (image, y, x, channel)."""
         shape = self._plain.preparation.shape
         with open_reading(shard.kept(self._store)) as kept:
             values = np.frombuffer(kept.read(), np.uint8)

@@ -1,4 +1,4 @@
-"""What an interrupted preparation has done, so that it can go on.
+"""The journal of an interrupted preparation, from which the preparation resumes.
 
 Knows: the files in `.preparing` inside a store. Does not know: how shards are made.
 """
@@ -33,10 +33,9 @@ _LINES_BYTES_MAX = 256 << 20
 
 
 class Journal:
-    """One line for each finished shard; a line cut short by a kill or otherwise none, or one whose file has
-    changed, does not count.
+    """One line for each finished shard; truncated or malformed lines and lines of changed files are ignored.
 
-    Whatever else is damaged raises StoreError.
+    Any other damage raises StoreError.
     """
 
     def __init__(self, store: Path) -> None:
@@ -45,13 +44,13 @@ class Journal:
         self.done: dict[str, tuple[Chunk, Broken]] = {}
 
     def request(self) -> dict[str, Any] | None:
-        """What the interrupted preparation was asked for; None where there is none."""
+        """Return the request of the interrupted preparation, or None if there was none."""
         if self._folder.is_symlink():
-            raise StoreError(f"{self._folder} is a symbolic link, which is not followed; delete it")
+            raise StoreError(f"{self._folder} is a symbolic link, and links are not followed here; delete it")
         return self._read(_REQUEST)
 
     def is_unbegun(self) -> bool:
-        """Whether the store holds nothing, or only what a kill leaves before the request is written."""
+        """True if the store is empty, except for what a kill leaves before the request is written."""
         if any(path != self._folder for path in self.store.iterdir()):
             return False
         if not self._folder.exists():
@@ -60,7 +59,7 @@ class Journal:
         return all(name.startswith(_REQUEST) and name.endswith(PARTIAL) for name in names)
 
     def begin(self, request: dict[str, Any]) -> None:
-        """Start anew."""
+        """Delete an older journal and write the request."""
         with disk_full_named(self._folder):
             real_folder(self._folder)
             for path in self._folder.iterdir():
@@ -68,7 +67,7 @@ class Journal:
         write_json(self._folder / _REQUEST, request)
 
     def transform(self) -> AnyTransform | None:
-        """The transform that the finished shards were made with."""
+        """Return the transform that made the finished shards."""
         state = self._read("transform.json")
         try:
             return None if state is None else transform_from_state(state)
@@ -80,8 +79,10 @@ class Journal:
         write_json(self._folder / "transform.json", transform.state())
 
     def read(self, shards: Mapping[str, int]) -> None:
-        """Find the finished ones of ``shards`` (how many samples each has) and check their files; sweep up
-        what a kill left half written."""
+        """Load the finished shards among ``shards`` (samples by key) and check their files.
+
+        Partial files are deleted.
+        """
         try:
             lines = read_bytes(self._lines, _LINES_BYTES_MAX).splitlines(keepends=True)
         except FileNotFoundError:
@@ -105,7 +106,7 @@ class Journal:
                     Path(folder, name).unlink()
 
     def add(self, key: str, chunk: Chunk, broken: Broken) -> None:
-        """A shard is finished."""
+        """Record a finished shard."""
         entry = {"key": key, "bytes": chunk[0], "crc": chunk[1], "broken": broken}
         with disk_full_named(self._lines):
             file = open_file(self._lines, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -114,7 +115,7 @@ class Journal:
         self.done[key] = chunk, broken
 
     def end(self) -> None:
-        """The manifest is written; nothing of this is needed any more."""
+        """Delete the journal once the manifest is written."""
         with disk_full_named(self._folder):
             if self._folder.exists():
                 shutil.rmtree(self._folder)
@@ -131,12 +132,12 @@ class Journal:
 
     def _damaged(self, name: str, said: str) -> StoreError:
         return StoreError(
-            f"{self._folder / name} {said}; delete {self.store}, which is not finished, and prepare it again"
+            f"{self._folder / name} {said}; delete the unfinished {self.store} and prepare it again"
         )
 
 
 def _entry(line: bytes, shards: Mapping[str, int]) -> tuple[str, Chunk, Broken] | None:
-    """A line's shard, its chunk and what is broken in it; None where it is about none of ``shards``."""
+    """Return a line's shard, chunk and broken samples; None if the shard is not in ``shards``."""
     try:
         entry = parse_object(line)
         key, chunk = take(entry, "key", str), (take(entry, "bytes", int), take(entry, "crc", int))
@@ -149,7 +150,7 @@ def _entry(line: bytes, shards: Mapping[str, int]) -> tuple[str, Chunk, Broken] 
 
 
 def _is(path: Path, chunk: Chunk) -> bool:
-    """Whether a file is the one that was written."""
+    """True if a file is unchanged since it was written."""
     try:
         return path.lstat().st_size == chunk[0] and chunk_of(path) == chunk
     except OSError:
@@ -157,7 +158,7 @@ def _is(path: Path, chunk: Chunk) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Have a file reach the disk."""
+    """Flush a file to disk."""
     descriptor = open_file(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,16 +1,20 @@
-"""How a store lies on disk: shards of samples, chunked in space, as zarr v3 wants them.
+"""The layout of a store on disk: shards of samples, chunked in space, in zarr v3 format.
 
-Knows: names of files, shapes of shards and chunks, the bytes of a shard. Does not know: what the numbers
-mean, manifests, zarr itself.
+Knows: names of files, shapes of shards and chunks, the bytes of a shard. Does not know: the meaning of the
+numbers, manifests, zarr itself.
 
-``arrays/<split>/pictures`` is (image, channel, y, x); one file holds a shard of some pictures, in it one
-chunk for each tile of the plane, with a CRC-32C of its own, so that a window of the plane is read without the
-rest. A vector, or a frame, is a picture of one pixel; a shard of them has several chunks of rows, so that the
-frames before a shard are read without the rest of the one before. Beside it lie ``labels`` and, of frames,
-``lengths``: how many frames each sequence has.
+``arrays/<split>/pictures`` is (image, channel, y, x). One file contains a shard of images, with one chunk for
+each tile of the plane, each with a CRC-32C, so that a window of the plane is read without the rest. A vector
+or
+frame is an image of one pixel. A shard of vectors has several chunks of rows, so that the frames before a
+shard
+are read without the rest of the previous one. Next to it are ``labels`` and, for frames, ``lengths``: the
+number
+of frames in each sequence.
 
-Shards are written here, not by zarr: importing it takes longer than preparing a hundred pictures, and its way
-through queues and copies several times as long as the bytes themselves.
+Shards are written by this module instead of zarr. Importing zarr takes longer than preparing a hundred
+images,
+and its queues and copies take several times as long as writing the bytes.
 """
 
 from __future__ import annotations
@@ -30,11 +34,11 @@ from cotswold.files.checksum import crc32
 from cotswold.geometry import MapShape
 
 Chunk = tuple[int, int]
-"""Bytes and CRC-32 of a chunk's file."""
+"""Size in bytes and CRC-32 of a chunk's file."""
 
 GROUP, PICTURES, LABELS, LENGTHS = "arrays", "pictures", "labels", "lengths"
 ROOT = f"{GROUP}/zarr.json"
-"""The file in which zarr describes the group of all splits."""
+"""The file with zarr's metadata of the group of all splits."""
 LABELS_IN_CHUNK = 1 << 16
 _SHARD_BYTES = 8 << 20
 _SHARD_PICTURES_MAX = 256
@@ -42,40 +46,41 @@ _SHARD_VECTORS_MAX = 1 << 15
 _CHUNKS_OF_VECTORS = 16
 _TILE = 64
 _ABSENT = (1 << 64) - 1
-"""What the index of a shard says of a chunk that nothing is in."""
+"""Entry of an empty chunk in the index of a shard."""
 
 
 @dataclass(frozen=True)
 class ShardSize:
-    """Samples in one shard, and in one chunk of it."""
+    """Samples in a shard, and in each of its chunks."""
 
     samples: int
     chunk: int
 
 
 def shard_pictures(shape: MapShape, dtype: str) -> int:
-    """Pictures in one shard: about 8 MiB, 256 at most."""
+    """Return the images in a shard: about 8 MiB, at most 256."""
     return max(1, min(_SHARD_PICTURES_MAX, _SHARD_BYTES // (shape.size * np.dtype(dtype).itemsize)))
 
 
 def shard_vectors(shape: MapShape, dtype: str) -> ShardSize:
-    """Vectors in one shard: about 8 MiB of them as they are read, with their context, 32,768 at most."""
+    """Return the vectors in a shard: about 8 MiB when read with their context, at most 32,768."""
     most = max(1, min(_SHARD_VECTORS_MAX, _SHARD_BYTES // (shape.size * np.dtype(dtype).itemsize)))
     chunk = -(-most // _CHUNKS_OF_VECTORS)
     return ShardSize(chunk * (most // chunk), chunk)
 
 
 def tiles(height: int, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """How many tiles a plane is cut into along (y, x), and their extents; the last may reach beyond it."""
+    """Return the number of tiles of a plane along (y, x) and their size; the last may exceed the plane."""
     rows, columns = -(-height // _TILE), -(-width // _TILE)
     return (rows, columns), (-(-height // rows), -(-width // columns))
 
 
 def write_shard(path: Path, pictures: NDArray[Any], size: ShardSize) -> Chunk:
-    """Write the file of a shard that has room for some pictures, whole or not at all, and measure it.
+    """Write a shard's file atomically and return its size and checksum.
 
-    Zarr's codec "sharding_indexed": the chunks one after another, each with its CRC-32C, then where each
-    begins and how long it is, then the CRC-32C of that. Chunks without pictures are left out.
+    The format is zarr's codec "sharding_indexed": the chunks in sequence, each with its CRC-32C, then an
+    index
+    of their offsets and lengths, then the CRC-32C of the index. Chunks without images are omitted.
     """
     real_folder(path.parent)
     total, crc, index = 0, 0, b""
@@ -94,8 +99,9 @@ def write_shard(path: Path, pictures: NDArray[Any], size: ShardSize) -> Chunk:
 
 
 def _tiles(pictures: NDArray[Any], size: ShardSize) -> Iterator[bytes | None]:
-    """The chunks (image, channel, y, x) of a shard in their order, zeros where there is no picture; None for
-    one that has none."""
+    """Yield the chunks (image, channel, y, x) of a shard in order, padded with zeros; None for an empty
+    one.
+    """
     channels, height, width = pictures.shape[1:]
     counts, (tall, wide) = tiles(height, width)
     for start in range(0, size.samples, size.chunk):
@@ -113,32 +119,32 @@ def _tiles(pictures: NDArray[Any], size: ShardSize) -> Iterator[bytes | None]:
 
 
 def folder(split: str) -> str:
-    """Where a split lies, relative to the store."""
+    """Return the folder of a split, relative to the store."""
     return f"{GROUP}/{split}"
 
 
 def shard_key(split: str, number: int) -> str:
-    """The file of one shard, relative to the store."""
+    """Return the file of a shard, relative to the store."""
     return f"{folder(split)}/{PICTURES}/c/{number}/0/0/0"
 
 
 def label_keys(split: str, labels: int, targets: int = 0) -> list[str]:
-    """The files of the labels of one split, or of its regression targets of so many numbers."""
+    """Return the files of a split's labels, or of its regression targets if ``targets`` > 0."""
     inner = "/0" if targets else ""
     return [f"{folder(split)}/{LABELS}/c/{number}{inner}" for number in range(-(-labels // LABELS_IN_CHUNK))]
 
 
 def length_keys(split: str, sequences: int) -> list[str]:
-    """The files of the lengths of the sequences of one split; none without sequences."""
+    """Return the files of the sequence lengths of a split; empty without sequences."""
     return [f"{folder(split)}/{LENGTHS}/c/{number}" for number in range(-(-sequences // LABELS_IN_CHUNK))]
 
 
 def shard_keys(split: str, pictures: int, shard: int) -> list[str]:
-    """The files of all shards of one split."""
+    """Return the files of all shards of a split."""
     return [shard_key(split, number) for number in range(-(-pictures // shard))]
 
 
 def descriptions(split: str, sequences: int = 0) -> list[str]:
-    """The files in which zarr describes one split and its arrays."""
+    """Return the files with zarr's metadata of a split and its arrays."""
     arrays = (PICTURES, LABELS, *([LENGTHS] if sequences else []))
     return [f"{folder(split)}/zarr.json", *(f"{folder(split)}/{name}/zarr.json" for name in arrays)]

@@ -1,6 +1,6 @@
-"""The manifest of a store: what is in it, and a checksum of every chunk.
+"""The manifest of a store: its contents and a checksum for every chunk.
 
-Knows: the fields of a manifest, which files a store must have. Does not know: zarr, pictures.
+Knows: the fields of a manifest, the files of a store. Does not know: zarr, images.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cotswold.files.checksum import crc32
 
 MANIFEST = "manifest.json"
 FOLDER = ".preparing"
-"""Inside a store while it is being prepared: what an interrupted run needs to go on."""
+"""Folder inside an unfinished store, with the journal from which preparation resumes."""
 _KIND = "cotswold store "
 FORMAT = f"{_KIND}1"
 SPLITS = ("train", "validation", "test")
@@ -37,46 +37,47 @@ _READ_BYTES = 1 << 20
 
 @contextlib.contextmanager
 def disk_full_named(path: Path) -> Iterator[None]:
-    """Turn what the operating system says of a disk into DiskFullError, which says how to go on, or
-    MachineError."""
-    with disk_errors(path, MachineError, "free some and run the same command again to go on"):
+    """Convert operating system errors of a disk to DiskFullError, with a remedy, or MachineError."""
+    with disk_errors(path, MachineError, "free some and run the same command again to resume"):
         yield
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Have a file hold ``content``, whole or not at all. Raises DiskFullError."""
+    """Write ``content`` to a file atomically. Raises DiskFullError."""
     with disk_full_named(path):
         replace_file(path, json.dumps(content, indent=1).encode())
 
 
 def checksum(content: dict[str, Any]) -> str:
-    """SHA-256 of a manifest: the identity of a store.
+    """Return the SHA-256 of a manifest: the identity of a store.
 
-    The notes do not count: they are for people.
+    Notes are excluded: they are for people.
     """
     rest = {key: value for key, value in content.items() if key not in ("checksum", "notes")}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def is_store(name: str | Path) -> bool:
-    """Whether a name is that of a folder with a store in it."""
+    """True if ``name`` is a folder with a store in it."""
     return (expanded(name) / MANIFEST).is_file()
 
 
 def read_manifest(store: Path) -> dict[str, Any]:
-    """The manifest of a finished store. Raises StoreError where it is missing, damaged or of another
-    version."""
+    """Return the manifest of a finished store.
+
+    Raises StoreError if it is missing, damaged or of another version.
+    """
     path = store / MANIFEST
     try:
         content: dict[str, Any] = read_object(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(
-            f"{store} is not a finished store: it has no {MANIFEST}; run `cotswold prepare`"
+            f"{store} is not a finished store (no {MANIFEST}); run `cotswold prepare`"
         ) from error
     except OSError as error:
-        raise StoreError(f"{path} cannot be read ({error.strerror}); prepare the store anew") from error
+        raise StoreError(f"{path} cannot be read ({error.strerror}); prepare the store again") from error
     except MalformedError as error:
-        raise StoreError(f"{path} cannot be read (it {error}); prepare the store anew") from error
+        raise StoreError(f"{path} cannot be read (it {error}); prepare the store again") from error
     found = content.get("format")
     if isinstance(found, str) and found != FORMAT and found.startswith(_KIND):
         raise StoreError(
@@ -84,20 +85,20 @@ def read_manifest(store: Path) -> dict[str, Any]:
             f"{FORMAT!r}); prepare the store again, or install the newer version"
         )
     if found != FORMAT:
-        raise StoreError(f"{path} is not a manifest of a {FORMAT}; prepare the store anew")
+        raise StoreError(f"{path} is not a manifest of a {FORMAT}; prepare the store again")
     if content.get("checksum") != checksum(content):
-        raise StoreError(f"{path} was altered (its checksum does not match); prepare the store anew")
+        raise StoreError(f"{path} was altered (its checksum does not match); prepare the store again")
     try:
         _check(content)
     except MalformedError as error:
-        raise StoreError(f"{path} {error}; prepare the store anew") from error
+        raise StoreError(f"{path} {error}; prepare the store again") from error
     return content
 
 
 def _check(content: dict[str, Any]) -> None:
-    """Raise MalformedError where a field is missing, of another type, or contradicts another one.
+    """Raise MalformedError if a field is missing, has another type or contradicts another field.
 
-    A checksum is no signature: whoever wrote the manifest may have meant harm.
+    The checksum is not a signature: a manifest may be malicious.
     """
     for field in ("request", "transform"):
         take(content, field, dict)
@@ -105,18 +106,18 @@ def _check(content: dict[str, Any]) -> None:
     take(broken, "count", int)
     for texts in (take(content, "notes", list), take(content, "classes", list), take(broken, "files", list)):
         if not all(isinstance(text, str) for text in texts):
-            raise MalformedError("has something else where texts should be")
+            raise MalformedError("has a value that is not a text where texts are required")
     chunks = take(content, "chunks", dict)
     for key, chunk in chunks.items():
         if not (isinstance(chunk, list) and [type(each) for each in chunk] == [int, int]):
-            raise MalformedError(f"says of the chunk {key!r} neither size nor checksum")
+            raise MalformedError(f"has no valid size and checksum for the chunk {key!r}")
     targets = take(content, "targets", int) if "targets" in content else 0
     if targets < 0:
         raise MalformedError(f"has regression targets of {targets} numbers")
     wanted = {store_layout.ROOT}
     for split, part in take(content, "splits", dict).items():
         if split not in SPLITS or not isinstance(part, dict):
-            raise MalformedError(f"has a split {split!r}, which is none")
+            raise MalformedError(f"has an unknown split {split!r}")
         pictures, shard = take(part, "pictures", int), take(part, "shard", int)
         if pictures < 1 or shard < 1 or -(-pictures // shard) > len(chunks):
             raise MalformedError(f"has {pictures} samples in shards of {shard} in the split {split!r}")
@@ -129,11 +130,11 @@ def _check(content: dict[str, Any]) -> None:
         wanted.update(store_layout.descriptions(split, sequences), store_layout.length_keys(split, sequences))
     if wanted != set(chunks):
         stray = sorted(wanted ^ set(chunks))[0]
-        raise MalformedError(f"lists other chunks than its splits have ({stray!r} is one that differs)")
+        raise MalformedError(f"lists chunks that do not match its splits (first difference: {stray!r})")
 
 
 def chunk_of(path: Path) -> Chunk:
-    """Size and checksum of a file; raises OSError where it cannot be read or is a symbolic link."""
+    """Return the size and checksum of a file. Raises OSError for symbolic links and read errors."""
     total, crc = 0, 0
     with open_reading(path) as file:
         while block := file.read(_READ_BYTES):

@@ -1,11 +1,11 @@
-"""From a source to a store, in many processes, resumable after a kill at any moment.
+"""Preparation of a store from a source, in several processes, resumable after a kill at any time.
 
-Knows: the order of things, what may be overwritten. Does not know: decoding, zarr's codecs, transforms.
+Knows: the sequence of steps, what may be overwritten. Does not know: decoding, zarr's codecs, transforms.
 
-A source is permuted once and cut into shards, each written by one process and then entered in a journal.
-Before that, training shards are looked at, and from them the transform is estimated: of pictures the first
-few, of vectors all. Broken pictures leave gaps, which pictures from the end fill. The manifest
-comes last: without it there is no store.
+A source is permuted once and cut into shards. One process writes each shard, and a journal records it.
+Before that, the transform is estimated from training shards: the first few for images, all for vectors.
+Broken images leave gaps, which are filled with images from the end. The manifest is written last: without
+it the store is unfinished.
 """
 
 from __future__ import annotations
@@ -53,34 +53,34 @@ from cotswold.host import granted_cores
 from cotswold.words import counted
 
 Progress = Callable[[int, int], None]
-"""Called with the samples done and the samples in all."""
+"""Called with the number of samples done and the total."""
 
 _PICTURES_PER_JOB = 64
 _VECTORS_PER_JOB = 1 << 16
-"""Below these, another process costs more than it does."""
+"""Minimum work of a process; for less, starting it costs more than it saves."""
 _BROKEN_NAMED = 1000
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What `prepare` did."""
+    """The result of `prepare`."""
 
     path: Path
     identity: str
     splits: dict[str, int]
-    """Samples in each split."""
+    """Number of samples in each split."""
     classes: tuple[str, ...]
     broken: int
-    """Pictures that could not be read."""
+    """Number of images that could not be read."""
     broken_files: tuple[str, ...]
     """The first thousand of them, each with the reason."""
     found: int
-    """Samples that an earlier, interrupted run had already prepared."""
+    """Number of samples that an interrupted run had already prepared."""
     seconds: float
     was_there: bool
-    """Whether the store was finished before, so that nothing was done."""
+    """True if the store was already finished and nothing was done."""
     notes: tuple[str, ...]
-    """How splits came about, and whatever else was decided for all samples; sentences."""
+    """Sentences on the splits and other decisions about all samples."""
 
 
 def prepare(
@@ -96,13 +96,28 @@ def prepare(
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Summary:
-    """Write the store ``out``; go on where an interrupted run stopped; do nothing if it is there already.
+    """Write the store ``out``, resuming an interrupted run; do nothing if the store is finished.
 
-    ``splits``, ``validation``, ``test``, ``limit`` as in `[data]` of a recipe; ``jobs`` processes, all cores
-    by default. Raises SourceError (no readable picture, a number that is not finite, a label that is no
-    class), UserError (``out``
-    holds something else, the preparation is for other data), BusyError (another process writes it),
-    DiskFullError (free some room and run again).
+    Args:
+        source: Samples from `open_source`, `open_vectors` or `open_samples`.
+        out: Path of the store.
+        preparation: Settings for this kind of data, a `Preparation` or `VectorPreparation`.
+        splits: Rule for the splits, as `splits` in `[data]` of a recipe.
+        validation: Fraction of samples for validation.
+        test: Fraction of samples for test.
+        seed: Seed of the permutation.
+        limit: Maximum number of samples. [all]
+        jobs: Number of processes. [all cores]
+        progress: Called with the number of samples done and the total.
+
+    Returns:
+        The splits, classes, broken images and notes of the store.
+
+    Raises:
+        SourceError: if no image is readable, a value is infinite or NaN, or a label is not a class.
+        UserError: if ``out`` contains something else, or the preparation is for another kind of data.
+        BusyError: if another process is writing ``out``.
+        DiskFullError: if the disk is full; free some space and run again.
     """
     begun = time.monotonic()
     _check_kind(source, preparation)
@@ -120,7 +135,7 @@ def prepare(
         validation_by_name=decided.validation_by_name,
     )
     if jobs is not None and jobs < 1:
-        raise UserError(f"jobs = {jobs} would do nothing; give 1 or more")
+        raise UserError(f"jobs must be at least 1, got {jobs}")
     path = expanded(out)
     settled = () if (path / MANIFEST).exists() else source.settle()
     notes = tuple(filter(None, (decided.why, *settled)))
@@ -140,7 +155,7 @@ def prepare(
         with asking(
             source,
             f"{described(source)} cannot be sent to the processes that prepare its samples",
-            "let it hold no open file, lock or lambda, or use jobs = 1",
+            "remove open files, locks and lambdas from it, or use jobs = 1",
         ):
             workers = WorkerPool(work, jobs)
         try:
@@ -149,7 +164,7 @@ def prepare(
                 _write_all(pool, work, journal, shards, progress)
         except NothingReadableError:
             shutil.rmtree(path / store_layout.GROUP)
-            journal.end()  # last: what a kill leaves here can be gone on with
+            journal.end()  # last, so that a run killed before this can resume
             path.rmdir()
             raise
         manifest = _finished(path, source, request, plan, journal, notes)
@@ -158,31 +173,31 @@ def prepare(
 
 def _there_already(path: Path, request: Request, begun: float) -> Summary:
     manifest = read_manifest(path)
-    Journal(path).end()  # a kill may have come between the manifest and this
+    Journal(path).end()  # a kill may have left it after the manifest was written
     if manifest["request"] != request.state():
         found = differences(manifest["request"], request.state())
         raise UserError(
-            f"{path} already holds a store that differs in {found}; give another directory or delete it"
+            f"{path} already contains a store that differs in {found}; give another directory or delete it"
         )
     found = sum(part["pictures"] for part in manifest["splits"].values())
     return replace(_summary(path, manifest, found, begun), was_there=True)
 
 
 def _check_kind(source: Source | VectorSource, preparation: AnyPreparation) -> None:
-    """Raise UserError where a preparation is for other data than those of a source."""
+    """Raise UserError if the preparation is for other data than the source's."""
     if source.kind != preparation.kind:
-        raise UserError(f"the preparation is for {preparation.kind}, the source holds {source.kind}")
+        raise UserError(f"the preparation is for {preparation.kind}, but the source contains {source.kind}")
     if not isinstance(source, VectorSource) or not isinstance(preparation, VectorPreparation):
         return
     if source.features != preparation.features:
         raise UserError(
-            f"the preparation is for {counted(preparation.features, 'feature')}, the source has "
+            f"the preparation is for {counted(preparation.features, 'feature')}, but the source has "
             f"{source.features:,}"
         )
 
 
 def _work(source: Source | VectorSource, path: Path, preparation: AnyPreparation) -> ShardWork[Any, Any]:
-    """The work on shards of this kind of data."""
+    """Return the work on shards for this kind of data."""
     if isinstance(source, VectorSource):
         assert isinstance(preparation, VectorPreparation), "kinds agree"
         return VectorWork(source, path, preparation)
@@ -198,7 +213,7 @@ def _shard_size(preparation: AnyPreparation) -> ShardSize:
 
 
 def _shards(plan: dict[str, NDArray[np.int64]], preparation: AnyPreparation) -> list[Shard]:
-    """Every split, cut into shards."""
+    """Cut every split into shards."""
     size = _shard_size(preparation)
     return [
         Shard(split, number, start, size, order[start : start + size.samples])
@@ -208,7 +223,10 @@ def _shards(plan: dict[str, NDArray[np.int64]], preparation: AnyPreparation) -> 
 
 
 def _make_arrays(path: Path, plan: dict[str, NDArray[np.int64]], preparation: AnyPreparation) -> None:
-    """Have zarr describe every split. Importing zarr takes as long as the processes take to start."""
+    """Create the zarr metadata of every split.
+
+    Importing zarr takes as long as starting the processes.
+    """
     from cotswold.data.store import zarr_group
 
     size = _shard_size(preparation)
@@ -229,7 +247,7 @@ def _write_all(
     shards: list[Shard],
     progress: Progress | None,
 ) -> None:
-    """Estimate the transform and write every shard that is not there yet."""
+    """Estimate the transform and write every missing shard."""
     transform, looked = journal.transform(), dict[str, Broken]()
     if transform is None:
         transform, looked = work.estimated([shard for shard in shards if shard.split == "train"], pool)
@@ -255,7 +273,7 @@ def _finished(
     journal: Journal,
     notes: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Close the gaps that broken pictures left, write labels and the manifest."""
+    """Fill the gaps of broken images, write labels and the manifest."""
     from cotswold.data.store import zarr_group
 
     shards = _shards(plan, request.preparation)
@@ -316,7 +334,7 @@ def _finished(
 def _target_scale(
     source: Source | VectorSource, preparation: AnyPreparation, labels: dict[str, NDArray[Any]]
 ) -> TargetScale | None:
-    """What standardises numbers to predict; None for classes, and where samples are not standardised."""
+    """Return the standardisation of regression targets; None for classes or unstandardised samples."""
     if not source.targets or (isinstance(preparation, VectorPreparation) and not preparation.standardise):
         return None
     return TargetScale.of(labels["train"])
@@ -325,9 +343,9 @@ def _target_scale(
 def _closed(
     path: Path, split: str, order: NDArray[np.int64], gaps: list[int], chunks: dict[str, Chunk]
 ) -> NDArray[np.int64]:
-    """Move pictures from the end into the gaps and cut the arrays there; the new order of pictures.
+    """Move images from the end into the gaps, truncate the arrays and return the new order.
 
-    Whatever a kill leaves of this no longer agrees with the journal, so that the next run writes it anew.
+    After a kill in this function the files disagree with the journal, and the next run writes them again.
     """
     if not gaps:
         return order

@@ -1,6 +1,6 @@
-"""What one shard of a store is, and the work that each kind of data has on it.
+"""The shards of a store, and the interface of the work on them.
 
-Knows: positions of samples, what pools call. Does not know: pictures, vectors, processes.
+Knows: positions of samples, calls by pools. Does not know: images, vectors, processes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cotswold.data.store.manifest import FOLDER
 from cotswold.errors import SourceError
 
 Broken = dict[int, str]
-"""Why a sample could not be read, by its position in the shard."""
+"""Reasons for unreadable samples, by position in the shard."""
 
 SeenT = TypeVar("SeenT")
 Seen_co = TypeVar("Seen_co", covariant=True)
@@ -28,57 +28,56 @@ TransformT = TypeVar("TransformT")
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """Samples of one split that lie in one file: rows ``start ...`` hold the samples ``samples`` of the
-    source."""
+    """Samples of one split in one file: rows from ``start`` hold the samples ``samples`` of the source."""
 
     split: str
     number: int
     start: int
     room: ShardSize
-    """Samples that the file has room for; the last one of a split may hold fewer."""
+    """Capacity of the file in samples; the last shard of a split may hold fewer."""
     samples: NDArray[np.int64]
 
     @property
     def key(self) -> str:
-        """The shard's file, relative to the store."""
+        """Path of the shard's file, relative to the store."""
         return store_layout.shard_key(self.split, self.number)
 
     def kept(self, store: Path) -> Path:
-        """Where its decoded samples may wait for the transform."""
+        """Return the path where decoded samples may wait for the transform."""
         return store / FOLDER / f"{self.split}-{self.number}.pixels"
 
 
 class ShardWork(Protocol[SeenT, TransformT]):
-    """What a kind of data has done to shards: looked at, so that a transform is estimated, then written.
+    """Processing of the shards of one kind of data: look at them to estimate a transform, then write them.
 
-    Cheap to pickle; every process of a pool has one.
+    Instances are cheap to pickle; every process of a pool has one.
     """
 
     def look(self, shard: Shard) -> tuple[SeenT, Broken]:
-        """What the estimate needs to know of a shard, and what is broken in it."""
+        """Return the statistics of a shard for the estimate, and its broken samples."""
 
     def write(self, shard: Shard, transform: TransformT, broken: Broken | None) -> tuple[Chunk, Broken]:
-        """Write a shard; ``broken`` is what `look` found, None where it did not look."""
+        """Write a shard; ``broken`` is the result of `look`, None without it."""
 
     def estimated(self, shards: list[Shard], pool: Looking[SeenT]) -> tuple[TransformT, dict[str, Broken]]:
-        """The transform of the training shards, and what is broken in those that were looked at. Raises
-        NothingReadableError."""
+        """Estimate the transform from training shards; also return the broken samples of the shards read.
+
+        Raises NothingReadableError.
+        """
 
 
 class Looking(Protocol[Seen_co]):
-    """A pool, as far as an estimate needs it."""
+    """The part of a pool that an estimate uses."""
 
     def look(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[Seen_co, Broken]]]:
-        """Look at shards, in order; may be left early."""
+        """Look at shards, in order; the iterator may be abandoned early."""
 
 
 class NothingReadableError(SourceError):
-    """Every sample for training is broken, so that nothing is lost with the unfinished store."""
+    """Raised if every training sample is broken; the unfinished store may then be deleted."""
 
 
 def nothing_readable(broken: Broken) -> NothingReadableError:
-    """That it is so; ``broken``: of a shard of training samples."""
+    """Return the error for the broken samples of a training shard."""
     first = next(iter(broken.values()))
-    return NothingReadableError(
-        f"not one picture for training can be read (the first: {first}); give readable ones"
-    )
+    return NothingReadableError(f"no training image can be read (the first: {first}); give readable images")

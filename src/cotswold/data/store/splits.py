@@ -1,7 +1,7 @@
-"""Which sample goes into which split, and in what order.
+"""Assignment of samples to splits, and their order.
 
-Knows: seeds, fractions, names of splits; that sequences are never torn. Does not know: what a
-sample is, files of the store.
+Knows: seeds, fractions, names of splits; keeps sequences whole. Does not know: the contents of samples,
+files of the store.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ Splits = Literal["auto", "random", "folders"]
 
 @dataclass(frozen=True)
 class Rule:
-    """How samples are spread over splits, decided once for a source."""
+    """The rule that assigns the samples of a source to splits."""
 
     splits: Literal["random", "folders"]
     test_by_name: bool
-    """Whether samples are drawn at random but for those that are called test, which stay there."""
+    """True if samples named test stay in test while the others are drawn at random."""
     validation_by_name: bool
-    """The same for those that are called validation."""
+    """The same for samples named validation."""
     why: str
-    """A sentence for people; empty where nothing in the source is called like a split."""
+    """A sentence for users; empty if nothing in the source is named after a split."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """Everything that decides what a store will hold; two equal requests give the same store, bit by bit."""
+    """Everything that determines a store; equal requests give identical stores, bit by bit."""
 
     source: str
     """`Source.identity`."""
@@ -49,23 +49,23 @@ class Request:
     seed: int
     limit: int | None
     test_by_name: bool = False
-    """As in `Rule`; stores of versions that mixed them have no such entry in their state."""
+    """See `Rule`; absent from the state of stores whose version mixed them."""
     validation_by_name: bool = False
-    """The same."""
+    """See `Rule`."""
 
     def __post_init__(self) -> None:
         if self.splits not in ("random", "folders"):
-            raise UserError(f"splits = {self.splits!r} is neither 'random' nor 'folders'")
+            raise UserError(f"splits must be 'random' or 'folders', got {self.splits!r}")
         if min(self.validation, self.test) < 0 or self.validation + self.test >= 1:
             raise UserError(
                 f"validation = {self.validation} and test = {self.test} leave no sample for training; "
                 "give fractions whose sum is below 1"
             )
         if self.limit is not None and self.limit < 1:
-            raise UserError(f"limit = {self.limit} leaves no samples; give 1 or more")
+            raise UserError(f"limit must be at least 1, got {self.limit}")
 
     def state(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         by_name = {"test_by_name": self.test_by_name, "validation_by_name": self.validation_by_name}
         return {
             **{name: True for name, holds in by_name.items() if holds},
@@ -81,17 +81,16 @@ class Request:
 
 
 def rule(source: SampleSource, splits: Splits) -> Rule:
-    """What ``splits`` means for a source.
+    """Resolve ``splits`` for a source.
 
-    ``"auto"``: ``"folders"`` where every sample lies in a folder or file that is called train, validation
-    or test, and some in train and some elsewhere; otherwise ``"random"``. Whatever is asked for, no sample
-    that is called test or validation is drawn for training, unless there are no others. Raises SourceError
-    for a source without any.
+    ``"auto"`` means ``"folders"`` if every sample lies in a folder or file named train, validation or test,
+    with some in train and some elsewhere; otherwise ``"random"``. For any value, samples named test or
+    validation are not drawn for training unless there are no others. Raises SourceError for an empty source.
     """
     if splits not in ("auto", "random", "folders"):
-        raise UserError(f"splits = {splits!r} is none of 'auto', 'random' and 'folders'")
+        raise UserError(f"splits must be 'auto', 'random' or 'folders', got {splits!r}")
     if not len(source):
-        raise SourceError(f"{described(source)} has no samples; give a source that has some")
+        raise SourceError(f"{described(source)} is empty; give a source with samples")
     names = source.splits_of(_units(source))
     counts = {name: names.count(name) for name in SPLITS if name in names}
     told = " and ".join(f"{count:,} {name}" for name, count in counts.items())
@@ -102,24 +101,26 @@ def rule(source: SampleSource, splits: Splits) -> Rule:
     kept = _kept_apart(names)
     if kept:
         counted = " and ".join(
-            f"{counts[name]:,} of {len(names):,} {_noun(source)} are called {name}"
+            f"{counts[name]:,} of {len(names):,} {_noun(source)} are named {name}"
             for name in SPLITS
             if name in kept
         )
         why = f"splits at random, but {counted} and stay there"
     elif counts:
         only = next(iter(counts))
-        why = f"splits at random: all {_noun(source)} are called {only}"
+        why = f"splits at random: all {_noun(source)} are named {only}"
         if len(counts) > 1 or None in names:
-            why = f"splits at random: nothing is called test or validation ({told})"
+            why = f"splits at random: nothing is named test or validation ({told})"
     else:
         why = ""
     return Rule("random", "test" in kept, "validation" in kept, why)
 
 
 def _kept_apart(names: Sequence[str | None]) -> set[str]:
-    """Which of test and validation no sample leaves where splits are drawn at random: both, if there are
-    samples for training besides; else test, if there are others than tests."""
+    """Return which of test and validation keep their named samples in random splits.
+
+    Both do if samples for training remain; else test does, if there are other samples.
+    """
     found = set(names)
     if None in found or "train" in found:
         return {"test", "validation"} & {name for name in found if name is not None}
@@ -127,11 +128,11 @@ def _kept_apart(names: Sequence[str | None]) -> set[str]:
 
 
 def assigned(source: SampleSource, request: Request) -> dict[str, Integers]:
-    """The samples of each split, permuted once; splits without any are left out. Raises SourceError.
+    """Return the samples of each non-empty split, permuted once. Raises SourceError.
 
-    A sample that is called test or validation is never in another split, unless there are no others to train
-    on. Fractions are drawn from each class alike. Of frames, whole sequences are permuted and drawn, and
-    ``limit`` counts these; the frames of one stay together, in their order.
+    A sample named test or validation is in no other split unless no others are left for training.
+    Fractions are drawn equally from each class. Sequences of frames are permuted and drawn as wholes, and
+    ``limit`` counts sequences; the frames of a sequence stay together, in order.
     """
     units = _units(source)
     order = np.random.default_rng(request.seed).permutation(len(units))[: request.limit]
@@ -145,7 +146,7 @@ def assigned(source: SampleSource, request: Request) -> dict[str, Integers]:
 
 
 def _units(source: SampleSource) -> Integers:
-    """The first sample of everything that must stay together: of each sequence; otherwise every sample."""
+    """Return the first sample of each unit that stays together: of each sequence, or every sample."""
     lengths = source.lengths
     return np.arange(len(source)) if lengths is None else np.cumsum(lengths) - lengths
 
@@ -157,13 +158,14 @@ def _noun(source: SampleSource) -> str:
 def _at_random(
     source: SampleSource, units: Integers, order: Integers, request: Request
 ) -> dict[str, Integers]:
-    """Fractions of what is not kept apart by its name; the test split has a fraction, too, besides what is
-    called so."""
+    """Draw fractions of the samples that no name assigns; test also receives its named samples."""
     kept = _kept_apart(source.splits_of(units))
     names = np.array([name if name in kept else "" for name in source.splits_of(units[order])])
     drawn = order[names == ""]
     if not len(drawn):
-        raise SourceError(f"a limit of {request.limit} leaves {_noun(source)} for testing only; raise it")
+        raise SourceError(
+            f"limit = {request.limit} leaves {_noun(source)} only for validation and test; increase it"
+        )
     validation = order[names == "validation"]
     held = 0 if len(validation) else int(len(drawn) * request.validation)
     tested = int(len(drawn) * request.test)
@@ -177,10 +179,10 @@ def _at_random(
 
 
 def _drawn(source: SampleSource, units: Integers, order: Integers, count: int) -> tuple[Integers, Integers]:
-    """``count`` of some samples, and the others, each in their order.
+    """Split samples into ``count`` drawn ones and the others, each in their order.
 
-    The first ones without classes; with classes as many of each as its share, to one sample. A class keeps at
-    least one sample in the others, as far as that leaves enough.
+    Without classes the first are drawn. With classes, each contributes its share, to within one sample. A
+    class keeps at least one of the other samples, if enough remain.
     """
     if not count or not source.classes or source.targets:
         return order[:count], order[count:]
@@ -197,17 +199,17 @@ def _drawn(source: SampleSource, units: Integers, order: Integers, count: int) -
 def _by_name(
     source: SampleSource, units: Integers, order: Integers, validation: float
 ) -> dict[str, Integers]:
-    """By what folders or files are called; a fraction of train is validation where that has no folder."""
+    """Split by the names of folders or files; without validation, a fraction of train is used for it."""
     names = source.splits_of(units[order])
     if None in names:
         raise SourceError(
-            f"{source.name(int(units[order[names.index(None)]]))} lies in no folder or file called train, "
-            'validation or test; exclude it or use splits = "random"'
+            f"{source.name(int(units[order[names.index(None)]]))} is in no folder or file named train, "
+            'validation or test; exclude it or set splits = "random"'
         )
     words = np.array(names)
     parts = {name: order[words == name] for name in SPLITS}
     if not len(parts["train"]):
-        raise SourceError(f'no folder or file called train has {_noun(source)}; use splits = "random"')
+        raise SourceError(f'no folder or file named train contains {_noun(source)}; set splits = "random"')
     if not len(parts["validation"]):
         held = int(len(parts["train"]) * validation)
         parts["validation"], parts["train"] = _drawn(source, units, parts["train"], held)

@@ -1,7 +1,7 @@
 """A store: prepared samples on disk, readable by split, range and window of the plane.
 
-Knows: the manifest, how chunks are checked, frames joined with their neighbours, and numbers turned back into
-values. Does not know: how it was made.
+Knows: the manifest, checks of chunks, context frames, conversion of stored numbers to values. Does not know:
+how the store was made.
 """
 
 from __future__ import annotations
@@ -36,20 +36,25 @@ from cotswold.words import counted
 _INT64 = np.dtype(np.int64)
 _MEASURED_BYTES = 256 << 20
 _NAMED = 5
-"""Broken pictures that are named in a sentence, at most."""
-_REMEDY = "prepare the store anew or copy it again"
+"""Maximum number of broken images named in a message."""
+_REMEDY = "prepare the store again or copy it again"
 
 
 class Store:
-    """Open a finished store. Raises StoreError where it is unfinished, or a chunk is missing, cut short or a
-    symbolic link."""
+    """A finished store of prepared samples, opened for reading.
+
+    Args:
+        path: Folder of the store.
+
+    Raises:
+        StoreError: if the store is unfinished, or a chunk is missing, truncated or a symbolic link.
+    """
 
     path: Path
     transform: AnyTransform
-    """What turns any other sample into the space of this store."""
+    """The transform that prepares other samples like those of this store."""
     target_scale: TargetScale | None
-    """What standardises regression targets for learning; None for classes, and if they are learnt as they
-    are."""
+    """The standardisation of regression targets; None for classes and for unscaled targets."""
 
     def __init__(self, path: str | Path) -> None:
         self._open(expanded(path))
@@ -67,12 +72,19 @@ class Store:
             raise StoreError(f"{path / MANIFEST} {error}; {_REMEDY}") from error
 
     def __reduce__(self) -> tuple[Callable[[str | Path], Store], tuple[Path]]:
-        """Another process opens the store for itself."""
+        """Pickle by path: another process opens the store again."""
         return Store, (self.path,)
 
     @classmethod
     def unchecked(cls, path: str | Path) -> Store:
-        """A store of which only the manifest is looked at, for whoever wants to know all that is wrong."""
+        """Open a store after checking only its manifest, to diagnose all faults.
+
+        Args:
+            path: Folder of the store.
+
+        Raises:
+            StoreError: if the manifest is missing or damaged.
+        """
         store = cls.__new__(cls)
         store._open(expanded(path))
         return store
@@ -80,42 +92,43 @@ class Store:
     def __repr__(self) -> str:
         splits = ", ".join(f"{name} {count:,}" for name, count in self.splits.items())
         labels = f"; {counted(len(self.classes), 'class')}" if self.classes else ""
-        labels = f"; {counted(self.targets, 'number to predict')}" if self.targets else labels
+        labels = f"; {counted(self.targets, 'regression target')}" if self.targets else labels
         return f"<cotswold.data.Store {str(self.path)!r}: {self.kind} of {self.shape}; {splits}{labels}>"
 
     @property
     def splits(self) -> dict[str, int]:
-        """Samples in each split: `train`, and `validation` and `test` where they have any."""
+        """Number of samples in each non-empty split: `train`, `validation`, `test`."""
         return {name: part["pictures"] for name, part in self._manifest["splits"].items()}
 
     @property
     def kind(self) -> Kind:
-        """What the samples are."""
+        """Kind of the samples: "pictures", "vectors" or "frames"."""
         return self.transform.preparation.kind
 
     @property
     def shape(self) -> MapShape:
-        """The map of one sample; that of a vector has as many channels as numbers, and one pixel."""
+        """Shape of a sample, (channel, y, x); a vector has one channel per number, and one pixel."""
         return self.transform.preparation.shape
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes; empty without labels, and where labels are regression targets."""
+        """Names of the classes; empty without labels and for regression targets."""
         return tuple(self._manifest["classes"])
 
     @property
     def targets(self) -> int:
-        """Numbers that each sample has as its regression target; 0 for classes or none."""
+        """Numbers in each regression target; 0 for classes or without labels."""
         return int(self._manifest.get("targets", 0))
 
     @property
     def outputs(self) -> int:
-        """Outputs of a network that learns the labels: one a class, or one for each number to predict; 0
-        without labels."""
+        """Outputs of a network that learns the labels: the number of classes or of targets; 0 without
+        labels.
+        """
         return len(self.classes) or self.targets
 
     def describe(self) -> dict[str, object]:
-        """What the store holds and how it was prepared, as JSON can keep it."""
+        """Return the contents of the store and its preparation, as JSON values."""
         preparation = self.transform.preparation
         lengths = {split: self.lengths(split) for split in self.splits}
         sequences = {split: len(each) for split, each in lengths.items() if each is not None}
@@ -134,63 +147,82 @@ class Store:
 
     @property
     def identity(self) -> str:
-        """A hash of everything in the store."""
+        """A hash of the whole contents of the store."""
         return str(self._manifest["checksum"])
 
     @property
     def request(self) -> dict[str, Any]:
-        """What the store was asked to be: identity of the source, preparation, splits, seed, limit."""
+        """The request that made the store: identity of the source, preparation, splits, seed, limit."""
         return dict(self._manifest["request"])
 
     @property
     def broken(self) -> tuple[int, tuple[str, ...]]:
-        """How many samples of the source could not be read, and the first thousand of them with the
-        reason."""
+        """Number of unreadable samples of the source, and the first thousand with their reasons."""
         return self._manifest["broken"]["count"], tuple(self._manifest["broken"]["files"])
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """How splits came about and how values became 8 bits, a sentence each."""
+        """Sentences on the splits and the conversion to 8 bits."""
         return tuple(self._manifest["notes"])
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What whoever uses the store should know, a sentence each: the remarks, and what was left out."""
+        """Sentences for users of the store: `remarks` and `broken_note`."""
         return (*self.remarks, *([] if self.broken_note is None else [self.broken_note]))
 
     @property
     def broken_note(self) -> str | None:
-        """A sentence that names the first pictures that could not be read; None if there are none."""
+        """A sentence naming the first unreadable images; None if all were readable."""
         count, named = self.broken
         if not count:
             return None
         more = f"; and {count - _NAMED:,} more" if count > _NAMED else ""
         were = "was" if count == 1 else "were"
-        return f"{counted(count, 'broken picture')} {were} left out: {'; '.join(named[:_NAMED])}{more}"
+        return f"{counted(count, 'broken image')} {were} left out: {'; '.join(named[:_NAMED])}{more}"
 
     @property
     def files(self) -> list[str]:
-        """Every file but the manifest, relative to the store."""
+        """Paths of all files except the manifest, relative to the store."""
         return list(self._manifest["chunks"])
 
     def shard(self, split: str) -> int:
-        """Samples in one file: ranges that begin and end at its multiples are read fastest."""
+        """Return the number of samples per file; ranges aligned to its multiples are read fastest.
+
+        Args:
+            split: Name of the split.
+        """
         return int(self._part(split)["shard"])
 
     def labels(self, split: str) -> NDArray[Any]:
-        """The labels of a split, -1 without labels: int64 (sample,); or its regression targets: float32
-        (sample, target)."""
+        """Return the labels of a split.
+
+        Args:
+            split: Name of the split.
+
+        Returns:
+            int64 (sample,), -1 without labels; or regression targets, float32 (sample, target).
+        """
         self._part(split)
         name = f"{store_layout.folder(split)}/{store_layout.LABELS}"
         return np.asarray(self._checked(self._array(name), name, slice(None)), self._described(name)[1])
 
     def learnable(self, labels: Tensor) -> Tensor:
-        """Labels as a network of this store learns them: regression targets standardised, classes as they
-        are."""
+        """Convert labels to what a network learns: standardised regression targets, or unchanged classes.
+
+        Args:
+            labels: int64 (sample,) or float32 (sample, target).
+        """
         return labels if self.target_scale is None else self.target_scale.scaled(labels)
 
     def lengths(self, split: str) -> Integers | None:
-        """Frames in each sequence of a split, in the order in which they lie there; None for other data."""
+        """Return the number of frames of each sequence of a split, in stored order; None for other data.
+
+        Args:
+            split: Name of the split.
+
+        Raises:
+            StoreError: if the lengths are damaged.
+        """
         if not self._part(split).get("sequences"):
             return None
         if split not in self._lengths:
@@ -202,19 +234,49 @@ class Store:
         return self._lengths[split]
 
     def read(self, split: str, start: int, stop: int, box: Box | None = None) -> Float32:
-        """Samples ``start`` to ``stop`` of a split, or a window (y, x) of them: float32 (sample, channel, y,
-        x)."""
+        """Read samples ``start`` to ``stop`` of a split, or a window of them.
+
+        Args:
+            split: Name of the split.
+            start: First sample.
+            stop: End of the range, exclusive.
+            box: A window (y, x) of the plane. [whole]
+
+        Returns:
+            float32 (sample, channel, y, x).
+
+        Raises:
+            UserError: if the samples or the window do not exist.
+            StoreError: if a chunk is damaged.
+        """
         return self.transform.restored(self.read_stored(split, start, stop, box))
 
     def read_stored(self, split: str, start: int, stop: int, box: Box | None = None) -> NDArray[Any]:
-        """As `read`, but of the type in which the store keeps them; `transform.restored` makes values of
-        them. Only the chunks that a window touches are read, none for one that is empty."""
+        """Read samples as `read` does, but in the stored dtype; `transform.restored` converts them to values.
+
+        Only the chunks that intersect the window are read; an empty window reads none.
+
+        Args:
+            split: Name of the split.
+            start: First sample.
+            stop: End of the range, exclusive.
+            box: A window (y, x) of the plane. [whole]
+
+        Returns:
+            (sample, channel, y, x) of the store's dtype.
+
+        Raises:
+            UserError: if the samples or the window do not exist.
+            StoreError: if a chunk is damaged.
+        """
         count, plane = self._part(split)["pictures"], Box.whole((self.shape.height, self.shape.width))
         window = plane if box is None else box
         if not 0 <= start <= stop <= count:
             raise UserError(f"samples {start} to {stop} are not in {split} of {self.path}, which has {count}")
         if len(window.start) != 2 or not plane.contains(window):
-            raise UserError(f"{window} is no window of a plane of {self.shape.height} x {self.shape.width}")
+            raise UserError(
+                f"{window} is not a window of a plane of {self.shape.height} x {self.shape.width}"
+            )
         if window.size == 0:
             stored = self.transform.preparation.dtype
             return np.empty((stop - start, self.shape.channels, *window.shape), stored)
@@ -227,7 +289,7 @@ class Store:
         return self._checked(self._array(name), name, (slice(start, stop), slice(None), *window.slices))
 
     def _joined(self, split: str, start: int, stop: int) -> NDArray[Any]:
-        """Frames with their neighbours; every frame lies in the store once."""
+        """Return frames with their neighbours; the store contains every frame once."""
         preparation, lengths = self.transform.preparation, self.lengths(split)
         assert isinstance(preparation, VectorPreparation) and lengths is not None, "only frames are joined"
         around = neighbours(np.arange(start, stop), lengths, preparation.context)
@@ -236,20 +298,27 @@ class Store:
         return frames[around - first].reshape(stop - start, self.shape.channels, 1, 1)
 
     def verify(self) -> None:
-        """Read every file and compare it with the manifest. Raises StoreError naming the first that
-        differs."""
+        """Read every file and compare it with the manifest.
+
+        Raises:
+            StoreError: naming the first file that differs.
+        """
         for key in self.files:
             fault = self.fault_of(key)
             if fault is not None:
                 raise StoreError(fault)
 
     def links(self) -> list[str]:
-        """A sentence for each folder of the store that is a symbolic link; there should be none."""
+        """Return a sentence for each folder of the store that is a symbolic link; normally empty."""
         folders = sorted(_folders(self.files))
         return [_link(self.path / each) for each in folders if (self.path / each).is_symlink()]
 
     def fault_of(self, key: str) -> str | None:
-        """What is wrong with a file of `files`, in a sentence; None where it is as it was written."""
+        """Return a sentence on the fault of a file in `files`; None if it is intact.
+
+        Args:
+            key: Path of the file, relative to the store.
+        """
         outside = self._outside(key)
         if outside is not None:
             return outside
@@ -259,7 +328,7 @@ class Store:
             return f"chunk {key} of {self.path} cannot be read ({error.strerror}); {_REMEDY}"
 
     def _outside(self, key: str) -> str | None:
-        """What is wrong with a file, as far as can be told without reading it."""
+        """Return a sentence on a fault that is visible without reading the file, else None."""
         try:
             found = (self.path / key).lstat()
         except OSError:
@@ -268,7 +337,7 @@ class Store:
         if stat.S_ISLNK(found.st_mode):
             return _link(self.path / key)
         if not stat.S_ISREG(found.st_mode):
-            return f"chunk {key} of {self.path} is no regular file; {_REMEDY}"
+            return f"chunk {key} of {self.path} is not a regular file; {_REMEDY}"
         if found.st_size != size:
             return f"chunk {key} of {self.path} has {found.st_size:,} bytes instead of {size:,}; {_REMEDY}"
         return None
@@ -278,8 +347,15 @@ class Store:
         return size, crc
 
     def whiteness(self, split: str = "validation", pictures: int = 4000) -> Whiteness:
-        """The radial spectrum and colour correlation of the first ``pictures`` of a split (256 MiB at
-        most). Raises UserError for data that are no pictures."""
+        """Return the radial spectrum and colour correlation of the first images of a split.
+
+        Args:
+            split: Name of the split.
+            pictures: Maximum number of images; at most 256 MiB are read.
+
+        Raises:
+            UserError: if the samples are not images.
+        """
         band = of_pictures(self.transform).preparation.band
         most = max(1, _MEASURED_BYTES // (4 * self.shape.size))
         count = min(self._part(split)["pictures"], pictures, most)
@@ -298,19 +374,19 @@ class Store:
                 raise self._corrupted(described)
             try:
                 array = zarr_group.opened(self.path / name)
-            except Exception as error:  # zarr meets damaged descriptions with every kind of exception
+            except Exception as error:  # zarr raises many kinds of errors for damaged metadata
                 raise self._corrupted(described) from error
             wanted = self._described(name)
             if (array.shape, array.dtype) != wanted:
                 raise StoreError(
-                    f"{described} of {self.path} describes {array.dtype} of {array.shape}, the manifest "
-                    f"{wanted[1]} of {wanted[0]}; {_REMEDY}"
+                    f"{described} of {self.path} says {array.dtype} of shape {array.shape}, but the manifest "
+                    f"{wanted[1]} of shape {wanted[0]}; {_REMEDY}"
                 )
             self._arrays[name] = array
         return self._arrays[name]
 
     def _described(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Shape and type of an array, from the manifest."""
+        """Return shape and dtype of an array, from the manifest."""
         split, shape = name.split("/")[1], self.transform.preparation.row
         samples = self.splits[split]
         if name.endswith(store_layout.LABELS):
@@ -329,11 +405,14 @@ class Store:
         return {}
 
     def _checked(self, array: zarr.Array[Any], name: str, selection: Any) -> NDArray[Any]:
-        """Read; where that fails, find the chunk at fault. A chunk gone since opening would read as zeros."""
+        """Read a selection; on failure, find the chunk at fault.
+
+        A chunk that was deleted after opening would read as zeros, so its existence is checked afterwards.
+        """
         keys = self._touched(name, selection)
         try:
             values = np.asarray(array[selection])
-        except Exception as error:  # checksums, lengths and shard indices all fail in ways of their own
+        except Exception as error:  # checksums, lengths and shard indices raise many kinds of errors
             bad = next((key for key in keys if not self._intact(key)), name)
             raise self._corrupted(bad) from error
         gone = next((key for key in keys if not (self.path / key).exists()), None)
@@ -342,7 +421,7 @@ class Store:
         return values
 
     def _touched(self, name: str, selection: Any) -> list[str]:
-        """The files that a selection reads."""
+        """Return the files that a selection reads."""
         split = name.split("/")[1]
         if name.endswith(store_layout.LABELS):
             return store_layout.label_keys(split, self.splits[split], self.targets)
@@ -359,10 +438,10 @@ class Store:
 
 
 def _folders(keys: Iterable[str]) -> set[str]:
-    """Every folder above a file of a store, relative to the store."""
+    """Return every folder above a file of a store, relative to the store."""
     parts = (key.split("/")[:-1] for key in keys)
     return {"/".join(folders[: n + 1]) for folders in parts for n in range(len(folders))}
 
 
 def _link(path: Path) -> str:
-    return f"{path} is a symbolic link, which is not followed; {_REMEDY}"
+    return f"{path} is a symbolic link, and links are not followed here; {_REMEDY}"

@@ -1,6 +1,6 @@
-"""The directory of a store that is to be written: nobody else's, and not another store's.
+"""The directory of a store to be written: locked, and never one with other contents.
 
-Knows: locks, what an interrupted run or a stranger left there. Does not know: how a store is made.
+Knows: locks, remains of interrupted runs, foreign files. Does not know: how a store is made.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotswold.errors import BusyError, UserError
 
 @contextlib.contextmanager
 def claimed(path: Path) -> Iterator[None]:
-    """The directory, locked for this process."""
+    """Create and lock the directory for this process."""
     if path.exists() and not path.is_dir():
         raise UserError(f"{path} is a file; give a directory for the store")
     with disk_full_named(path):
@@ -40,7 +40,7 @@ def claimed(path: Path) -> Iterator[None]:
 
 
 def begin(path: Path, journal: Journal, request: Request, shards: list[Shard]) -> None:
-    """Find what an interrupted run left, or make sure that nothing is overwritten."""
+    """Resume an interrupted run, or verify that nothing is overwritten."""
     earlier = journal.request()
     if earlier is None:
         if not journal.is_unbegun():
@@ -48,14 +48,14 @@ def begin(path: Path, journal: Journal, request: Request, shards: list[Shard]) -
         journal.begin(request.state())
     elif earlier != request.state():
         raise UserError(
-            f"{path} holds an unfinished store that differs in {differences(earlier, request.state())}; "
-            "finish it as it was begun, give another directory, or delete it"
+            f"{path} has an unfinished store that differs in {differences(earlier, request.state())}; "
+            "finish it with the original settings, give another directory, or delete it"
         )
     journal.read({shard.key: len(shard.samples) for shard in shards})
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """The keys in which two requests differ, with their values."""
+    """Return the keys in which two requests differ, with their values."""
     flat_old, flat_new = (_flat(request) for request in (old, new))
     different = [key for key in flat_new if flat_old.get(key) != flat_new[key]]
     said = [f"{key} ({flat_old.get(key)}, not {flat_new[key]})" for key in different if key != "source"]
@@ -63,6 +63,6 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> str:
 
 
 def _flat(request: dict[str, Any]) -> dict[str, Any]:
-    """Without tables inside; what was read from a disk may have something else in their place."""
+    """Return a request without nested tables; a value read from disk may have any type."""
     inner = request.get("preparation")
     return {**request, **(inner if isinstance(inner, dict) else {}), "preparation": None}

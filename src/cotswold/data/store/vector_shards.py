@@ -1,6 +1,6 @@
-"""The work on shards of vectors: moments of the training split, then standardise and write.
+"""Work on shards of vectors: compute moments of the training split, then standardise and write.
 
-Knows: a source, a preparation. Does not know: the other shards, what was asked for.
+Knows: a source, a preparation. Does not know: other shards, the request.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from cotswold.errors import SourceError
 
 
 class VectorWork:
-    """Reads and writes shards of vectors or frames; none is broken, since a number that is not finite is an
-    error."""
+    """Reads and writes shards of vectors or frames.
+
+    No sample is broken: an infinite or NaN value is an error.
+    """
 
     def __init__(self, source: VectorSource, store: Path, preparation: VectorPreparation) -> None:
         self._source, self._store, self._preparation = source, store, preparation
 
     def look(self, shard: Shard) -> tuple[Moments, Broken]:
-        """The moments of a shard."""
-        with np.errstate(over="ignore", invalid="ignore"):  # `estimated` says it
+        """Return the moments of a shard."""
+        with np.errstate(over="ignore", invalid="ignore"):  # `estimated` reports it
             return Moments.of(self._source.rows(shard.samples)), {}
 
     def write(self, shard: Shard, transform: VectorTransform, broken: Broken | None) -> tuple[Chunk, Broken]:
-        """Write a shard. Raises SourceError for a number that the store's type cannot hold."""
+        """Write a shard. Raises SourceError for a number outside the range of the store's dtype."""
         stored = transform.stored(transform.values(self._source.rows(shard.samples)))
         beyond = np.flatnonzero(~np.isfinite(stored).all((1, 2, 3)))
         if len(beyond):
@@ -50,10 +52,10 @@ class VectorWork:
     def estimated(
         self, shards: list[Shard], pool: Looking[Moments]
     ) -> tuple[VectorTransform, dict[str, Broken]]:
-        """The transform of all training rows, summed in the order of the shards, whoever reads them."""
+        """Estimate the transform from all training rows, merged in the order of the shards."""
         if not self._preparation.needs_sample:
             return VectorTransform(self._preparation), {}
-        with np.errstate(over="ignore", invalid="ignore"):  # said below
+        with np.errstate(over="ignore", invalid="ignore"):  # reported below
             moments = reduce(or_, (seen for _, (seen, _) in pool.look(shards)))
         wrong = np.flatnonzero(~moments.is_exact)
         if len(wrong):
@@ -61,6 +63,6 @@ class VectorWork:
             low, high = moments.low[feature], moments.high[feature]
             raise SourceError(
                 f"feature {feature} has numbers from {low:.3g} to {high:.3g}, whose standard deviation "
-                "float64 cannot hold; scale this feature"
+                "exceeds the range of float64; scale this feature"
             )
         return standardising(self._preparation, moments), {}

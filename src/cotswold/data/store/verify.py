@@ -1,7 +1,7 @@
-"""Everything about a store that can be checked without training.
+"""Complete check of a store, without training.
 
-Knows: the manifest, the files that it lists, what arrays and labels must look like. Does not know: how a
-store is made or read.
+Knows: the manifest, its list of files, the form of arrays and labels. Does not know: how a store is made or
+read.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ from cotswold.data.store.store import Store
 from cotswold.errors import StoreError
 
 Progress = Callable[[int, int], None]
-"""Called with the files checked and the files in all."""
+"""Called with the number of files checked and the total."""
 
 
 def verify_store(path: str | Path, progress: Progress | None = None) -> list[str]:
-    """What is wrong with a store, a sentence each that names the file; empty where it is sound.
+    """Return the faults of a store, one sentence each, naming the file; empty for an intact store.
 
-    Reads every byte: the manifest, the size and checksum of every file, then the shape and type of every
-    array and the range of every label. A store whose manifest cannot be believed is one finding.
+    Reads every byte: the manifest, the size and checksum of every file, then the shape and dtype of every
+    array and the range of every label. An invalid manifest is a single fault.
+
+    Args:
+        path: The store.
+        progress: Called with the number of files checked and the total.
     """
     try:
         store = Store.unchecked(path)
@@ -39,7 +43,7 @@ def verify_store(path: str | Path, progress: Progress | None = None) -> list[str
 
 
 def _contradictions(store: Store) -> Iterator[str]:
-    """What arrays of intact files say otherwise than the manifest."""
+    """Yield contradictions between the arrays of intact files and the manifest."""
     for split, pictures in store.splits.items():
         try:
             store.read_stored(split, 0, 0)  # opens the array, and so compares its shape
@@ -49,7 +53,7 @@ def _contradictions(store: Store) -> Iterator[str]:
             continue
         if store.targets:
             if not np.isfinite(labels).all():
-                yield f"{split} of {store.path} has targets that are not finite; prepare the store anew"
+                yield f"{split} of {store.path} has infinite or NaN targets; prepare the store again"
             continue
         lowest, highest = (0, len(store.classes) - 1) if store.classes else (-1, -1)
         wrong = np.flatnonzero((labels < lowest) | (labels > highest))
@@ -58,6 +62,6 @@ def _contradictions(store: Store) -> Iterator[str]:
         elif len(wrong):
             first = int(wrong[0])
             yield (
-                f"{len(wrong)} labels in {split} of {store.path} are of none of its {len(store.classes)} "
-                f"classes (sample {first} has {labels[first]}); prepare the store anew"
+                f"{len(wrong)} labels in {split} of {store.path} are not among its {len(store.classes)} "
+                f"classes (sample {first} has {labels[first]}); prepare the store again"
             )

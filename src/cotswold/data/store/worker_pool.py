@@ -1,6 +1,6 @@
-"""Processes that share work: on shards of samples, or on parts of anything.
+"""Process pools for work on shards of samples, or on parts of any task.
 
-Knows: pools, how much may be under way at a time. Does not know: what the work is.
+Knows: pools, limits of work in progress. Does not know: the work.
 """
 
 from __future__ import annotations
@@ -33,33 +33,36 @@ KeyT = TypeVar("KeyT")
 WorkT = TypeVar("WorkT")
 
 _UNDER_WAY = 2
-"""Shards handed out for each process: one that it works on, one that waits."""
+"""Shards submitted per process: one in progress, one queued."""
 _ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(1 << 28)),
 }
-"""Each process has one core to itself, and keeps the memory that it frees: otherwise the system clears the
-same pages again for every picture, which takes a twentieth of the time."""
+"""Environment of worker processes.
+
+Each process uses one core and keeps freed memory. Otherwise the system clears the same pages again for every
+image, which takes a twentieth of the time.
+"""
 
 _STARTING = threading.Lock()
-"""Held by the thread that hides where the main module is from."""
+"""Held by the thread that hides the origin of the main module."""
 
 
 class Workers(Generic[WorkT]):
-    """``jobs`` processes that have ``work``, or this one alone if that is 1; use in a `with` statement."""
+    """A pool of ``jobs`` processes that have ``work``; with 1, this process. Use it in a `with` statement."""
 
     def __init__(self, work: WorkT, jobs: int) -> None:
         self._jobs, self._here = jobs, work
         self._pool: ProcessPoolExecutor | None = None
         self._main = jobs > 1 and b"__main__" in pickle.dumps(work)
         if jobs > 1:
-            context = multiprocessing.get_context("forkserver")  # imports once, for all processes
+            context = multiprocessing.get_context("forkserver")  # imports once for all processes
             context.set_forkserver_preload([*["__main__"] * self._main, type(work).__module__, __name__])
             self._pool = ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(work,))
 
     def __enter__(self) -> Self:
         if self._pool is not None:
-            with self._starting(), _own_environment():  # processes inherit that of their server
+            with self._starting(), _own_environment():  # processes inherit the server's
                 forkserver.ensure_running()
         return self
 
@@ -71,11 +74,12 @@ class Workers(Generic[WorkT]):
 
     @contextmanager
     def _starting(self) -> Iterator[None]:
-        """Processes that are started inside do not import the main module unless the work is from there.
+        """Start processes without importing the main module, unless the work is defined in it.
 
-        Or they would run a script anew that has no `if __name__ == "__main__":`. multiprocessing asks the
-        main module where it is from, which it does not say meanwhile; it stays in its place, since other
-        threads may pickle what it has.
+        The import would run a script without `if __name__ == "__main__":` again. multiprocessing reads the
+        origin
+        of the main module from its attributes, which are hidden meanwhile. The module itself stays in place,
+        because other threads may pickle its objects.
         """
         if self._main:
             yield
@@ -91,11 +95,13 @@ class Workers(Generic[WorkT]):
                 about.update(known)
 
     def _submit(self, pool: ProcessPoolExecutor, function: Callable[..., T], *words: object) -> Future[T]:
-        with self._starting():  # a pool starts its processes when there is something to do
+        with self._starting():  # a pool starts its processes on demand
             return pool.submit(function, *words)
 
     def each(self, function: Callable[[WorkT, KeyT], T], keys: Iterable[KeyT]) -> Iterator[tuple[KeyT, T]]:
-        """``function(work, key)`` of every key, in order; may be left early. The function is a module's."""
+        """Yield (key, ``function(work, key)``) in order; may be abandoned early. The function is
+        module-level.
+        """
         if self._pool is None:
             yield from ((key, function(self._here, key)) for key in keys)
         else:
@@ -113,10 +119,10 @@ class Workers(Generic[WorkT]):
             while waiting:
                 key, future = waiting.popleft()
                 yield key, future.result()
-        except BrokenProcessPool as error:  # from a result, or because the pool takes nothing more
+        except BrokenProcessPool as error:  # from a result or a submission
             raise MachineError(
-                "a process that prepared samples died, perhaps for want of memory; use fewer jobs and run "
-                "the same command again to go on"
+                "a process that prepared samples died, perhaps because memory ran out; use fewer jobs and "
+                "run the same command again to resume"
             ) from error
         finally:
             for _, future in waiting:
@@ -124,16 +130,16 @@ class Workers(Generic[WorkT]):
 
 
 class WorkerPool(Workers[ShardWork[SeenT, TransformT]]):
-    """Processes that work on shards."""
+    """A pool that works on shards."""
 
     def look(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[SeenT, Broken]]]:
-        """Look at shards, in order; may be left early."""
+        """Look at shards, in order; may be abandoned early."""
         yield from self.each(_look, shards)
 
     def write(
         self, shards: Iterable[Shard], transform: TransformT, looked: Mapping[str, Broken]
     ) -> Iterator[tuple[Shard, tuple[Chunk, Broken]]]:
-        """Write shards, in order; ``looked``: what `look` found broken in those that it has seen."""
+        """Write shards, in order; ``looked`` maps shards to the broken samples found by `look`."""
         words = ((shard, transform, looked.get(shard.key)) for shard in shards)
         for (shard, _, _), written in self.each(_write, words):
             yield shard, written
@@ -141,7 +147,7 @@ class WorkerPool(Workers[ShardWork[SeenT, TransformT]]):
 
 @contextmanager
 def _own_environment() -> Iterator[None]:
-    """The variables of pools inside a `with` block, those from before after it."""
+    """Set the pool's environment variables inside a `with` block."""
     before = {name: os.environ.get(name) for name in _ENVIRONMENT}
     os.environ.update(_ENVIRONMENT)
     try:
@@ -154,11 +160,11 @@ def _own_environment() -> Iterator[None]:
                 os.environ[name] = value
 
 
-_work: Any = None  # a pool hands its processes their state in no other way
+_work: Any = None  # the only way to give pool processes a state
 
 
 def _begin(work: object) -> None:
-    """Set a process of the pool up; it ends when its parent does, however that ends."""
+    """Initialise a process of the pool; it exits when its parent exits for any reason."""
     global _work
     _work = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)

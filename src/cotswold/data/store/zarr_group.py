@@ -1,8 +1,8 @@
 """The arrays of a store, as zarr describes and reads them.
 
-Knows: zarr, its codecs. Does not know: what the numbers mean, manifests, how shards are filled.
+Knows: zarr, its codecs. Does not know: the meaning of the numbers, manifests, the writing of shards.
 
-Zarr has no checksum unless it is named.
+Zarr adds no checksum unless its codec is named.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from cotswold.geometry import MapShape
 
 
 def begin(path: Path) -> None:
-    """Make the group that holds the splits."""
+    """Create the group that contains the splits."""
     if not (path / ROOT).exists():
         zarr.create_group(path / GROUP, zarr_format=3)
 
 
 def create(path: Path, pictures: int, shape: MapShape, dtype: str, size: ShardSize) -> None:
-    """Make the arrays of one split, empty; those of an interrupted preparation stay as they are."""
+    """Create the empty arrays of one split, or resize those of an interrupted preparation."""
     (rows, columns), (tall, wide) = tiles(shape.height, shape.width)
     if (path / PICTURES / "zarr.json").exists():
         opened(path / PICTURES, "r+").resize((pictures, shape.channels, shape.height, shape.width))
@@ -56,12 +56,12 @@ def create(path: Path, pictures: int, shape: MapShape, dtype: str, size: ShardSi
 
 
 def write_labels(path: Path, labels: NDArray[Any]) -> None:
-    """Write the labels of one split, or its regression targets, whole."""
+    """Write all labels or regression targets of one split."""
     _write(path, LABELS, labels)
 
 
 def write_lengths(path: Path, lengths: NDArray[np.int64]) -> None:
-    """Write how many frames each sequence of one split has."""
+    """Write the number of frames of each sequence of one split."""
     _write(path, LENGTHS, lengths)
 
 
@@ -82,6 +82,6 @@ def _write(path: Path, name: str, values: NDArray[Any]) -> None:
 
 
 def opened(path: Path, mode: Any = "r") -> zarr.Array[Any]:
-    """An array of a store."""
+    """Open an array of a store."""
     array = zarr.open_array(path, mode=mode, zarr_format=3)
     return array.with_config({"write_empty_chunks": True}) if mode != "r" else array

@@ -1,11 +1,11 @@
-"""How processes come to have a socket to each other, on one host or on several, whoever else calls.
+"""Sockets between processes of one or several hosts, safe from other callers.
 
-Knows: Unix sockets and TCP, who may call, how long anybody is waited for. Does not know: messages, memory.
+Knows: Unix sockets and TCP, which caller is authorised, timeouts of callers. Does not know: messages, memory.
 
-A `Listener` is called by processes of this host. Its address has no file and can be seen by every process of
-the host; so a caller proves itself by the listener's secret, which its peers tell each other by a way of
-their own, and must be of the same user. A `TcpListener` is called from other hosts; a caller signs the secret
-with a key that never travels. Whoever says nothing, or something else, holds up nobody.
+Processes of this host call a `Listener`. Its address has no file, and every process of the host can see it.
+So a caller must know the listener's secret, which the peers exchange over another channel, and must belong to
+the same user. Processes of other hosts call a `TcpListener`; a caller signs the secret with a key that is
+never sent. A caller that sends nothing, or something else, delays no other caller.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from cotswold.host.token import is_signed, sign
 
 STRANGERS = 64
-"""Callers at most who have not said yet who they are; the oldest are sent away."""
+"""Maximum number of callers that have not identified themselves; the oldest are disconnected."""
 _RANK = struct.Struct("=q")
 _CREDENTIALS = struct.Struct("=iII")
 """Process, user and group at the other end of a socket."""
@@ -31,10 +31,11 @@ _SIGNATURE_BYTES = 64
 
 
 class Listener:
-    """Where processes of this host call one of them, ``callers`` at most; to be closed."""
+    """Accepts calls from processes of this host, at most ``callers``; must be closed."""
 
     def __init__(self, callers: int) -> None:
-        self.address = b"\0cotswold-" + secrets.token_hex(8).encode()  # without a file, gone with the socket
+        # without a file, removed with the socket
+        self.address = b"\0cotswold-" + secrets.token_hex(8).encode()
         self.secret = _new_secret()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(self.address)
@@ -42,23 +43,23 @@ class Listener:
         self._socket.setblocking(False)
 
     def answered(self, expected: Mapping[int, str], seconds: float) -> dict[int, socket.socket]:
-        """The connections of the ranks that are ``expected``; raises TimeoutError with their names."""
+        """Return the connections of the ``expected`` ranks; TimeoutError with the names of missing ranks."""
         found = self.answered_in_time(expected, seconds)
         if missing := [name for rank, name in expected.items() if rank not in found]:
             _close([*found.values()])
             raise TimeoutError(
-                f"no message passed: {' and '.join(missing)} did not come within {seconds:.3g} s"
+                f"no message passed: {' and '.join(missing)} did not connect within {seconds:.3g} s"
             )
         return found
 
     def answered_in_time(self, expected: Mapping[int, str], seconds: float) -> dict[int, socket.socket]:
-        """The connections of those of the ``expected`` ranks that call within so many seconds."""
+        """Return the connections of those ``expected`` ranks that call within ``seconds``."""
         found: dict[int, socket.socket] = {}
         deadline = time.monotonic() + seconds
         strangers: list[socket.socket] = []
         with selectors.DefaultSelector() as ready:
             ready.register(self._socket, selectors.EVENT_READ)
-            # also where strangers keep it busy
+            # the loop ends in time even if strangers keep it busy
             while len(found) < len(expected) and (left := deadline - time.monotonic()) > 0:
                 for key, _ in ready.select(left):
                     caller = key.fileobj
@@ -81,10 +82,10 @@ class Listener:
         return found
 
     def _came(self, ready: selectors.BaseSelector) -> list[socket.socket]:
-        """A caller who may prove itself, which is heard from now on."""
+        """Accept a caller, and listen for its identification."""
         try:
             caller, _ = self._socket.accept()
-        except (BlockingIOError, ConnectionError):  # gone already
+        except (BlockingIOError, ConnectionError):  # disconnected already
             return []
         if not self._may_call(caller):
             caller.close()
@@ -94,11 +95,11 @@ class Listener:
         return [caller]
 
     def _may_call(self, caller: socket.socket) -> bool:
-        """Whether it is a process of this user."""
+        """True if the caller is a process of this user."""
         return user_of(caller) == os.geteuid()
 
     def _named(self, caller: socket.socket) -> int | None:
-        """The rank of a caller that knows the secret; None of any other."""
+        """Rank of a caller that knows the secret; None for others."""
         try:
             said = caller.recv(_RANK.size + _SECRET_BYTES + 1)
         except OSError:
@@ -111,12 +112,12 @@ class Listener:
         return int(rank)
 
     def close(self) -> None:
-        """Nobody is answered any more."""
+        """Stop listening."""
         self._socket.close()
 
 
 class TcpListener(Listener):
-    """Where processes of other hosts call one, at one address of its; ``key`` is known to its peers alone."""
+    """Accepts calls from other hosts at one address of this host; only the peers know ``key``."""
 
     def __init__(self, host: str, key: bytes, callers: int) -> None:
         self.secret, self._key = _new_secret(), key
@@ -126,11 +127,11 @@ class TcpListener(Listener):
         self.address = f"{host} {self._socket.getsockname()[1]}".encode()
 
     def _may_call(self, caller: socket.socket) -> bool:
-        """Anybody may try."""
+        """Accept every caller; it must sign the secret."""
         return True
 
     def _named(self, caller: socket.socket) -> int | None:
-        """The rank of a caller that knows the key; None of any other."""
+        """Rank of a caller that knows the key; None for others."""
         try:
             said = caller.recv(_RANK.size + _SIGNATURE_BYTES + 1)
         except OSError:
@@ -147,9 +148,9 @@ def _new_secret() -> bytes:
 
 
 def call_tcp(address: bytes, key: bytes, secret: bytes, rank: int, seconds: float) -> socket.socket:
-    """A connection to a `TcpListener`, which is told who calls.
+    """Connect to a `TcpListener` and identify this rank.
 
-    Raises OSError where it cannot be reached, or does not answer.
+    Raises OSError if it cannot be reached, or does not answer.
     """
     host, port = address.decode().split()
     connection = socket.create_connection((host, int(port)), seconds)
@@ -163,10 +164,10 @@ def call_tcp(address: bytes, key: bytes, secret: bytes, rank: int, seconds: floa
 
 
 def call(address: bytes, secret: bytes, rank: int, name: str, seconds: float) -> socket.socket:
-    """A connection to the listener of the rank called ``name``, which is told who calls.
+    """Connect to the listener of the rank called ``name`` and identify this rank.
 
-    Raises ConnectionResetError, which names that rank, where it does not listen any more, TimeoutError where
-    it does not answer.
+    Raises ConnectionResetError with that name if the rank no longer listens, TimeoutError if it does not
+    answer.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
@@ -188,7 +189,7 @@ def call(address: bytes, secret: bytes, rank: int, name: str, seconds: float) ->
 
 
 def user_of(connection: socket.socket) -> int:
-    """The user at the other end."""
+    """User id of the process at the other end."""
     _, user, _ = _CREDENTIALS.unpack(
         connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     )

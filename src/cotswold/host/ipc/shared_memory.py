@@ -1,9 +1,9 @@
-"""Blocks of shared memory without a name: whoever has the descriptor maps the same bytes.
+"""Anonymous blocks of shared memory: every process that has the descriptor maps the same bytes.
 
-Knows: memfd, mmap, how much is kept for the next message. Does not know: sockets, what lies in a block.
+Knows: memfd, mmap, how much to keep for the next message. Does not know: sockets, a block's contents.
 
-A block is nobody's file: it needs no room in ``/dev/shm`` and ends with the processes that have it, however
-they end. Linux only.
+A block has no file name: it uses no space in ``/dev/shm``, and the kernel frees it when the processes that
+have it end, even by a crash. Linux only.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import weakref
 from dataclasses import dataclass
 
 LEAST_BYTES = 1 << 16
-"""The size of the smallest block."""
+"""Size of the smallest block in bytes."""
 BOUND = 1.5
-"""A pool keeps at most this many times the bytes that were lent at once of late."""
+"""Maximum size of a pool as a multiple of the peak of bytes in use at once in recent messages."""
 PERIOD = 256
-"""Messages over which the most bytes lent at once is taken: those of this period and of the one before."""
+"""Number of messages in a period; the peak is that of this period and of the one before."""
 NAME = "cotswold message"
-"""What ``/proc/PID/maps`` shows for such memory."""
+"""Name of such memory in ``/proc/PID/maps``."""
 _FAILED = ctypes.c_void_p(-1).value
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -30,7 +30,7 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
 def is_supported() -> bool:
-    """Whether this process can make shared memory; a sandbox may forbid it."""
+    """True if this process can create shared memory; a sandbox may forbid it."""
     try:
         os.close(os.memfd_create(NAME))
     except (AttributeError, OSError):
@@ -40,20 +40,20 @@ def is_supported() -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Memory that several processes map: ``memory`` is writable bytes, unmapped when nobody has it."""
+    """Memory that several processes map: ``memory`` is writable bytes, unmapped when no longer referenced."""
 
     number: int
     memory: memoryview
 
     @property
     def size(self) -> int:
-        """Bytes of the block."""
+        """Size of the block in bytes."""
         return self.memory.nbytes
 
     @classmethod
     def mapped(cls, number: int, descriptor: int, size: int) -> Block:
-        """The memory behind a descriptor, which may be closed afterwards; raises OSError."""
-        # not Python's mmap, which keeps a descriptor open for each until 3.13
+        """Map the memory of a descriptor, which the caller may close afterwards; raises OSError."""
+        # Python's mmap keeps a descriptor open for each map until 3.13.
         access = mmap.PROT_READ | mmap.PROT_WRITE
         address = _libc.mmap(None, size, access, mmap.MAP_SHARED, descriptor, 0)
         if address == _FAILED:
@@ -64,7 +64,7 @@ class Block:
 
     @classmethod
     def new(cls, number: int, size: int) -> tuple[Block, int]:
-        """A block of zeros and its descriptor, which the caller closes; raises OSError."""
+        """Create a block of zeros and its descriptor, which the caller closes; raises OSError."""
         descriptor = os.memfd_create(NAME)
         try:
             os.ftruncate(descriptor, size)
@@ -75,15 +75,15 @@ class Block:
 
 
 class BlockPool:
-    """Blocks that are lent, one a message, and used again, also for smaller messages.
+    """Blocks of memory, one per message, that are reused, also for smaller messages.
 
-    Kept are at most `BOUND` times the bytes that were lent at once in the last messages (`PERIOD`), sizes
-    rounded up to a quarter of a power of two and `LEAST_BYTES`.
+    The pool keeps at most `BOUND` times the peak of bytes in use in the last messages (`PERIOD`). Sizes are
+    rounded up to a quarter of a power of two, and to `LEAST_BYTES`.
     """
 
     def __init__(self) -> None:
         self._free: list[Block] = []
-        """The one that was used longest ago first."""
+        """Free blocks, the least recently used first."""
         self._lent: dict[int, tuple[Block, int]] = {}
         self._made = self._kept_bytes = self._lent_bytes = 0
         self._peaks = [0, 0]
@@ -91,11 +91,11 @@ class BlockPool:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of all blocks, lent or free."""
+        """Bytes of all blocks, in use or free."""
         return self._kept_bytes
 
     def lend(self, count: int) -> tuple[Block, int | None]:
-        """A block of at least ``count`` bytes, and the descriptor of a new one, which the caller closes."""
+        """Return a block of at least ``count`` bytes; the caller must close a new block's descriptor."""
         wanted = rounded(count)
         fitting = [block for block in self._free if block.size >= wanted]
         if fitting:
@@ -114,19 +114,19 @@ class BlockPool:
         return block, descriptor
 
     def give_back(self, number: int) -> None:
-        """A lent block is free."""
+        """Mark a block as free."""
         block, wanted = self._lent.pop(number)
         self._lent_bytes -= wanted
         self._free.append(block)
 
     def forget(self, number: int) -> None:
-        """A free block is used no more."""
+        """Remove a free block from the pool."""
         (block,) = (one for one in self._free if one.number == number)
         self._free.remove(block)
         self._kept_bytes -= block.size
 
     def drop_surplus(self) -> list[int]:
-        """Let go of free blocks beyond the bound, those first that were used longest ago; their numbers."""
+        """Remove free blocks beyond the bound, the least recently used first; return their numbers."""
         dropped = []
         while self._free and self._kept_bytes > BOUND * max(self._peaks):
             dropped.append(self._free[0].number)
@@ -135,7 +135,7 @@ class BlockPool:
 
 
 def rounded(count: int) -> int:
-    """The size of a block for ``count`` bytes.
+    """Return the size of a block for ``count`` bytes.
 
     >>> rounded(1), rounded(65537), rounded(1 << 20), rounded((1 << 20) + 1)
     (65536, 81920, 1048576, 1310720)

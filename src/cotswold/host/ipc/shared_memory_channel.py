@@ -1,11 +1,11 @@
-"""A channel to a process of this host: messages through memory that both have mapped.
+"""A channel to a process of this host: messages through memory that both processes have mapped.
 
-Knows: blocks of shared memory, the Unix socket that tells of them. Does not know: how processes of a host
+Knows: blocks of shared memory, the Unix socket that announces them. Does not know: how processes of a host
 find each other (`listener`), tensors.
 
-A sender writes a message straight into memory that its receiver has mapped as well, and says so through the
-socket; the receiver reads it there and gives the memory back. So a message is copied once by the sender,
-while one over TCP is copied into the kernel and out of it.
+A sender writes a message straight into memory that its receiver has mapped as well, and announces it through
+the socket; the receiver reads it there and returns the memory. So only the sender copies the message, while
+TCP copies it into the kernel and out of it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from cotswold.host.ipc.shared_memory import Block, BlockPool
 from cotswold.host.ipc.tagged_messages import Messages
 
 _HEADER = struct.Struct("=qqqqq")
-"""Tag of a message (or what is said), number and bytes of its block, bytes of it, the exchange begun last."""
+"""Tag of a message (or a code), number and bytes of its block, its bytes, the exchange begun last."""
 _BACK, _DROPPED, _BEGUN = -1, -2, -3
-"""Instead of a tag: a block is given back; a block is used no more; an exchange was begun."""
+"""Codes in place of a tag: a block is returned; a block is no longer used; an exchange has begun."""
 _DESCRIPTOR = struct.Struct("=i")
 
 
 class Channel(Messages):
-    """Messages of any size. It keeps memory within bounds of what was under way at once: see `BlockPool`."""
+    """Messages of any size. Memory stays within bounds of the bytes in flight: see `BlockPool`."""
 
     AHEAD = 4
 
@@ -39,13 +39,13 @@ class Channel(Messages):
         self._pool = BlockPool()
         self._theirs: dict[int, Block] = {}
         self._lies_in: dict[int, int] = {}
-        """The block of each message that has come, by its tag."""
+        """Block of each message that has arrived, by its tag."""
         self._unsaid: deque[bytes] = deque()
-        """What the other need not know at once, and the socket had no room for."""
+        """Announcements that are not urgent, and did not fit into the socket's buffer."""
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of memory that messages from here lie in, or lay in."""
+        """Bytes of memory that this side allocated for messages."""
         return self._pool.kept_bytes
 
     def _push(self, tag: int, count: int, fill: Callable[[memoryview], object]) -> None:
@@ -56,7 +56,7 @@ class Channel(Messages):
             self._say(tag, block.number, block.size, count, descriptors)
         except BaseException:
             self._pool.give_back(block.number)
-            if descriptors:  # the other has never seen it
+            if descriptors:  # the other side has never seen the block
                 self._pool.forget(block.number)
             raise
         finally:
@@ -65,12 +65,12 @@ class Channel(Messages):
         self._drop_surplus()
 
     def release(self, tag: int) -> None:
-        """Give the memory of a message back."""
+        """Return the memory of a message to its sender."""
         super().release(tag)
         self._say_later(_BACK, self._lies_in.pop(tag))
 
     def _tell_begun(self) -> None:
-        with suppress(ConnectionResetError):  # noticed where something is awaited
+        with suppress(ConnectionResetError):  # the next receive reports it
             self._say(_BEGUN)
 
     def _drop_surplus(self) -> None:
@@ -78,11 +78,11 @@ class Channel(Messages):
             self._say_later(_DROPPED, number)
 
     def _say_later(self, what: int, number: int) -> None:
-        """Say what nobody waits for, now or when there is room; never waits."""
+        """Queue an announcement that is not urgent, and send what fits now; never waits."""
         self._unsaid.append(_HEADER.pack(what, number, 0, 0, self._begun))
         with suppress(
             OSError
-        ):  # no room, or the other has ended, which is noticed where something is awaited
+        ):  # The buffer is full, or the other side has ended, which the next receive reports.
             while self._unsaid:
                 self._connection.send(self._unsaid[0], socket.MSG_DONTWAIT)
                 self._unsaid.popleft()
@@ -92,7 +92,7 @@ class Channel(Messages):
     ) -> None:
         header = _HEADER.pack(what, number, size, count, self._begun)
         beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, _DESCRIPTOR.pack(each)) for each in descriptors]
-        # not send_fds, which drops flags until Python 3.12
+        # socket.send_fds drops flags until Python 3.12
         send = partial(self._connection.sendmsg, [header], beside, socket.MSG_DONTWAIT)
         try:
             self._sending(send)
@@ -109,7 +109,7 @@ class Channel(Messages):
             if flags:
                 return False
             raise self._late("sent nothing") from error
-        except ConnectionResetError:  # it left something unread; what it said before can still be heard
+        except ConnectionResetError:  # it left something unread; its earlier messages can still be read
             return True
         if not header:
             if flags:
@@ -125,7 +125,7 @@ class Channel(Messages):
         return True
 
     def _take_in(self, header: bytes, descriptors: Sequence[int]) -> None:
-        """Do as the other says; KeyError, ValueError or struct.error where it says what no `Channel` says."""
+        """Act on a header; KeyError, ValueError or struct.error if no `Channel` sends such a header."""
         what, number, size, count, begun = _HEADER.unpack(header)
         self._heard_begun(begun)
         if what == _BACK:
@@ -135,7 +135,7 @@ class Channel(Messages):
             del self._theirs[number]
         elif what != _BEGUN:
             for descriptor in descriptors:
-                # beyond the end of its file memory can be mapped, but not read
+                # Memory beyond the end of its file can be mapped, but not read.
                 if not 0 < size <= os.fstat(descriptor).st_size:
                     raise ValueError(f"a block cannot have {size} bytes")
                 self._theirs[number] = Block.mapped(number, descriptor, size)
@@ -147,13 +147,13 @@ class Channel(Messages):
 
 
 def _without(error: OSError) -> OSError:
-    """The same error, with a remedy."""
+    """Return the same error with a remedy in its text."""
     return OSError(error.errno, f"{error.strerror}; raise ulimit -n, or set COTSWOLD_SHARED_MEMORY=0")
 
 
 def _heard(connection: socket.socket, flags: int) -> tuple[bytes, list[int]]:
-    """A header and the descriptors beside it (Python's ``recv_fds`` drops flags)."""
-    # a process that another thread starts just now must not inherit a descriptor
+    """Read a header and its descriptors (Python's ``recv_fds`` drops flags)."""
+    # A process that another thread starts at this moment must not inherit a descriptor.
     flags |= socket.MSG_CMSG_CLOEXEC
     header, beside, how, _ = connection.recvmsg(_HEADER.size, socket.CMSG_LEN(_DESCRIPTOR.size), flags)
     if how & socket.MSG_CTRUNC:

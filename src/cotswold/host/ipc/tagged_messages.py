@@ -1,13 +1,13 @@
-"""Messages with tags between two processes over a socket: what has come, what is awaited, who is ahead.
+"""Tagged messages between two processes over a socket, with flow control by exchanges.
 
-Knows: tags, which exchanges the other side has begun, how far a sender may be ahead, who is gone. Does not
-know: how bytes travel (`Channel`, `MessageStream`), what they mean.
+Knows: tags, exchanges that the other side has begun, how far a sender may be ahead, lost peers. Does not
+know: how bytes travel (`Channel`, `MessageStream`), their meaning.
 
-Both sides begin exchanges in one order, with tags that rise. A side tells the other which exchange it began
-last: beside each message, and by itself where it has nothing to send. `finish` waits while the other has not
-begun several exchanges that are finished here. Exchanges that the other has begun are never waited for: it
-may finish them in any order, or do something else first. So whoever waits, waits for somebody who is behind
-in the common order, and whoever is behind all others waits for nobody: there is no deadlock.
+Both sides begin exchanges in the same order, with increasing tags. A side reports which exchange it began
+last: with each message, and separately if it has nothing to send. `finish` waits while the other side has not
+begun several exchanges that are finished here. It never waits for exchanges that the other side has begun:
+the other side may finish them in any order, or do something else first. So a waiting side always waits for
+one that is behind in the common order, and the side furthest behind waits for no one: there is no deadlock.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _OPEN: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 class Messages(ABC):
-    """One message each way a tag, to and from one process. ``peer`` names it in errors.
+    """One message per tag in each direction, to and from one process, which errors call ``peer``.
 
-    Methods raise ConnectionResetError where the other has ended, TimeoutError where nothing passes for
+    Methods raise ConnectionResetError if the other side has ended, TimeoutError if nothing arrives for
     ``timeout_seconds``.
     """
 
     AHEAD: ClassVar[int]
-    """Exchanges that are finished here and not begun there, at most."""
+    """Maximum number of exchanges that are finished here and not begun at the other side."""
 
     def __init__(self, connection: socket.socket, peer: str, timeout_seconds: float | None = None) -> None:
         self._connection, self._peer, self._seconds = connection, peer, timeout_seconds
@@ -46,20 +46,20 @@ class Messages(ABC):
         _OPEN.add(connection)
         self._arrived: dict[int, memoryview] = {}
         self._awaited: set[int] = set()
-        """Tags that were begun here and whose message was not released."""
+        """Tags of exchanges begun here whose message is not released yet."""
         self._given_up: set[int] = set()
-        """Those of them whose exchange was abandoned before the message came."""
+        """Tags whose exchange was abandoned before the message arrived."""
         self._begun = self._told_begun = -1
         self._unknown = 0
-        """Exchanges begun here of which the other does not know."""
+        """Number of exchanges begun here that the other side does not know of."""
         self._begun_there = -1
         self._sent: set[int] = set()
-        """Tags sent here that the other may not have begun."""
+        """Tags sent here whose exchange the other side may not have begun."""
         self._finished: set[int] = set()
-        """Those of them whose exchange is finished here."""
+        """Sent tags whose exchange is finished here."""
 
     def begin(self, tag: int) -> None:
-        """An exchange begins in which the other sends a message here."""
+        """Begin an exchange in which the other side sends a message."""
         self._begun = tag
         self._awaited.add(tag)
         self._unknown += 1
@@ -68,31 +68,31 @@ class Messages(ABC):
             self._tell_begun()
 
     def send(self, tag: int, count: int, fill: Callable[[memoryview], object]) -> None:
-        """Send ``count`` bytes, which ``fill`` writes; when it returns, their source may change."""
+        """Send ``count`` bytes, which ``fill`` writes; their source may change after the call."""
         self._hear_all()
         if tag > self._begun_there:
             self._sent.add(tag)
         self._push(tag, count, fill)
 
     def receive(self, tag: int) -> memoryview:
-        """The bytes of a message, once it has come; to be read until it is released."""
+        """Wait for a message and return its bytes, which are valid until `release`."""
         while tag not in self._arrived:
             self._hear()
         return self._arrived[tag]
 
     def release(self, tag: int) -> None:
-        """Nobody reads the bytes of a message any more."""
+        """Release the bytes of a message."""
         self._awaited.discard(tag)
         self._arrived.pop(tag)
 
     def finish(self, tag: int) -> None:
-        """The exchange of a tag is finished here; waits while the other is too far behind."""
+        """Finish the exchange of a tag; waits while the other side is too far behind."""
         self._mark_finished(tag)
         while len(self._finished) > self.AHEAD:
             self._hear()
 
     def abandon(self, tag: int) -> None:
-        """The exchange of a tag is given up here: what comes is dropped, what was sent may be read there."""
+        """Abandon the exchange of a tag: drop its message; the other side may still read what was sent."""
         self._mark_finished(tag)
         if tag in self._arrived:
             self.release(tag)
@@ -105,11 +105,11 @@ class Messages(ABC):
 
     @abstractmethod
     def _tell_begun(self) -> None:
-        """Say that the exchange ``_begun`` was begun here."""
+        """Report that the exchange ``_begun`` has begun here."""
 
     @abstractmethod
     def _hear(self, flags: int = 0) -> bool:
-        """Take in something that the other says; False if it has said nothing (with ``MSG_DONTWAIT``)."""
+        """Process one report of the other side; False if there is none (with ``MSG_DONTWAIT``)."""
 
     def _hear_all(self) -> None:
         while self._hear(socket.MSG_DONTWAIT):
@@ -122,11 +122,11 @@ class Messages(ABC):
             self.release(tag)
 
     def _said_begun(self) -> None:
-        """The other is being told of all exchanges that were begun here."""
+        """Note that the other side is being informed of all exchanges begun here."""
         self._unknown = 0
 
     def _heard_begun(self, tag: int) -> None:
-        """The other has begun all exchanges up to this one."""
+        """Note that the other side has begun all exchanges up to this one."""
         if tag > self._begun_there:
             self._begun_there = tag
             self._sent = {one for one in self._sent if one > tag}
@@ -137,7 +137,7 @@ class Messages(ABC):
             self._finished.add(tag)
 
     def _sending(self, send: Callable[[], int]) -> int:
-        """What a socket's ``send`` returns; while there is no room for it, what the other says is heard."""
+        """Return the result of a socket's ``send``; while its buffer is full, read from the other side."""
         while True:
             try:
                 return send()
@@ -145,7 +145,7 @@ class Messages(ABC):
                 waiting = select.poll()
                 waiting.register(self._connection, select.POLLIN | select.POLLOUT)
                 if not waiting.poll(None if self._seconds is None else 1000 * self._seconds):
-                    raise self._late("heard nothing") from None
+                    raise self._late("received nothing") from None
                 self._hear_all()
             except (BrokenPipeError, ConnectionResetError) as error:
                 raise self._lost() from error
@@ -154,14 +154,14 @@ class Messages(ABC):
         return ConnectionResetError(f"connection closed by peer: {self._peer}")
 
     def _unknown_message(self) -> ConnectionResetError:
-        return ConnectionResetError(f"connection closed by peer: {self._peer} sent no message of ours")
+        return ConnectionResetError(f"connection closed by peer: {self._peer} sent an unknown message")
 
     def _late(self, what: str) -> TimeoutError:
         return TimeoutError(f"no message passed: {self._peer} {what} within the timeout of its group")
 
 
 def _close_in_child() -> None:
-    """A forked child is no peer: while it kept sockets open, nobody would hear that its parent has ended."""
+    """Close the sockets in a forked child: open copies would hide the parent's end from its peers."""
     for connection in list(_OPEN):
         with suppress(OSError):
             connection.close()

@@ -1,10 +1,11 @@
-"""A stream to a process of another host: short messages over TCP, each with its header in one piece.
+"""A stream to a process of another host: short messages over TCP, each sent together with its header.
 
-Knows: frames, how long a message may be. Does not know: how processes find each other (`listener`), tensors.
+Knows: frames, the maximum length of a message. Does not know: how processes find each other (`listener`),
+tensors.
 
-Nobody reads from a stream but who waits for a message or sends one, so that a short message costs two system
-calls and no thread. What was sent lies in the kernel until then, which has room for messages of `AHEAD`
-exchanges and of a dozen more that are open; that is why long ones are not taken.
+A process reads from a stream only while it waits for a message or sends one. So a short message costs two
+system calls and no thread. Until then the kernel buffers what was sent; it has space for messages of `AHEAD`
+exchanges and of a dozen more open ones, which is why long messages are refused.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from functools import partial
 from cotswold.host.ipc.tagged_messages import Messages
 
 MOST_BYTES = 1 << 14
-"""The longest message."""
+"""Maximum size of a message in bytes."""
 _HEADER = struct.Struct("=qqq")
-"""Tag of a message (or `_BEGUN`), bytes of it, the exchange begun last."""
+"""Tag of a message (or `_BEGUN`), its size in bytes, the exchange begun last."""
 _BEGUN = -1
-"""Instead of a tag: an exchange was begun."""
+"""Code in place of a tag: an exchange has begun."""
 _PIECE = 1 << 16
 
 
 class MessageStream(Messages):
-    """Messages of `MOST_BYTES` at most."""
+    """Messages of at most `MOST_BYTES`."""
 
     AHEAD = 8
 
@@ -38,14 +39,14 @@ class MessageStream(Messages):
 
     def _push(self, tag: int, count: int, fill: Callable[[memoryview], object]) -> None:
         if count > MOST_BYTES:
-            raise ValueError(f"a stream takes messages of {MOST_BYTES} bytes at most, not {count}")
+            raise ValueError(f"a stream takes messages of at most {MOST_BYTES} bytes, got {count}")
         frame = bytearray(_HEADER.size + count)
         _HEADER.pack_into(frame, 0, tag, count, self._begun)
         fill(memoryview(frame)[_HEADER.size :])
         self._send_all(frame)
 
     def _tell_begun(self) -> None:
-        with suppress(ConnectionResetError):  # noticed where something is awaited
+        with suppress(ConnectionResetError):  # the next receive reports it
             self._send_all(_HEADER.pack(_BEGUN, 0, self._begun))
 
     def _send_all(self, frame: bytes | bytearray) -> None:
@@ -54,7 +55,7 @@ class MessageStream(Messages):
             while left:
                 left = left[self._sending(partial(self._connection.send, left, socket.MSG_DONTWAIT)) :]
         except BaseException:
-            if len(left) < len(frame):  # the other would take what comes next for the rest of this message
+            if len(left) < len(frame):  # the other side would take the next message for the rest of this one
                 with suppress(OSError):
                     self._connection.shutdown(socket.SHUT_RDWR)
             raise

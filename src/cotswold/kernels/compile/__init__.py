@@ -1,1 +1,1 @@
-"""From LLVM code to machine code: how it is written, named, compiled, tried and kept."""
+"""From LLVM code to machine code: code generation, cache keys, compilation, self-tests and the cache."""

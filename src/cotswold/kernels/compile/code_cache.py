@@ -1,11 +1,11 @@
-"""What is kept between processes: object code and choices, in the user's cache directory.
+"""Cache of object code and tuning choices in the user's cache directory, shared by processes.
 
-Knows: files, checksums. Does not know: what is in them.
+Knows: files, checksums. Does not know: their contents.
 
-A file is written beside and renamed, so that any number of processes may write it at once; one that is
-damaged is as if it were not there. The directory may be deleted at any time. One that another user could
-write to, or replace, is not read, for code comes from it; nor is a link followed. What nobody has read for a
-season, as code of earlier versions, is removed when something new is written.
+A file is written under a temporary name and renamed, so that any number of processes may write it at once. A
+damaged file counts as missing. The directory may be deleted at any time. The cache holds code, so a directory
+that another user could write to or replace is not used, and links are not followed. A write also removes
+files without a reader for 90 days, such as code of earlier versions.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from cotswold.files import expanded, home, open_file, read_bytes, write_all
 
 VARIABLE = "COTSWOLD_CACHE"
 UNREAD_DAYS_MOST = 90
-"""After how many days without a reader a file is removed; `load` notes a reader once a day."""
+"""Days without a reader after which a file is removed; `load` records a reader once a day."""
 UNFINISHED_DAYS_MOST = 1
-"""The same for one that a process was writing when it ended."""
+"""Days after which a file is removed whose writer ended before it was complete."""
 BYTES_MOST = 64 << 20
-"""The largest file that is read: code has some tens of kilobytes."""
+"""Largest file that is read; code has some tens of kilobytes."""
 _DAY_S = 86400.0
 _SUM_BYTES = 32
 _OURS = re.compile(r"[\w-]+-[0-9a-f]{16}\.(o|json)(?P<unfinished>\.\d+\.[0-9a-f]{8}\.partial)?")
-"""Names of what is kept, which end with a key: the named folder may hold files of others, too."""
+"""Names of cached files, which end with a key; the directory may hold other files."""
 
 
 def folder() -> Path:
-    """``$COTSWOLD_CACHE``, or ``cotswold`` in the user's cache directory; OSError for a user without one."""
+    """Return ``$COTSWOLD_CACHE``, or ``cotswold`` in the user's cache directory; OSError without a home."""
     named = os.environ.get(VARIABLE)
     if named and not named.startswith("~"):
         return Path(named)
@@ -47,20 +47,20 @@ def folder() -> Path:
         return Path(found) / "cotswold"
     place = home()
     if place is None:
-        raise FileNotFoundError("this user has no home")
+        raise FileNotFoundError("this user has no home directory")
     if named:
         return expanded(named)
     return place.joinpath(*(("Library", "Caches") if sys.platform == "darwin" else (".cache",)), "cotswold")
 
 
 _REFUSED: set[str] = set()
-"""Folders that were warned of."""
+"""Directories with a warning already issued."""
 
 
 def trusted() -> Path | None:
-    """The folder if it is there, or was made, and is the user's alone; None, said once, if not.
+    """Return the directory, created if necessary, if only this user can write to it; else warn once.
 
-    It is looked at each time, for it may have been deleted and made again by somebody else.
+    It is checked on every call: another user may have deleted and recreated it.
     """
     place: Path | None = None
     try:
@@ -72,7 +72,7 @@ def trusted() -> Path | None:
         if hasattr(os, "getuid") and (
             about.st_uid != os.getuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         ):
-            raise PermissionError("others can write to it")
+            raise PermissionError("other users can write to it")
         _check_above(place)
         with tempfile.TemporaryFile(dir=place):
             pass
@@ -83,9 +83,10 @@ def trusted() -> Path | None:
 
 
 def _check_above(place: Path) -> None:
-    """Raise PermissionError where others can put a folder of theirs in the place of this one.
+    """Raise PermissionError if other users can replace this directory by one of their own.
 
-    They can if they may write to a folder above it; a sticky one, such as /tmp, lets them move only theirs.
+    They can if they may write to a directory above it; a sticky one, such as /tmp, lets them move only their
+    own files.
     """
     if not hasattr(os, "getuid"):
         return
@@ -93,7 +94,7 @@ def _check_above(place: Path) -> None:
         about = above.stat()
         writable = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not about.st_mode & stat.S_ISVTX
         if writable or about.st_uid not in (0, os.getuid()):
-            raise PermissionError(f"others can write to {above}")
+            raise PermissionError(f"other users can write to {above}")
 
 
 def _refuse(place: Path | None, error: OSError) -> None:
@@ -101,14 +102,14 @@ def _refuse(place: Path | None, error: OSError) -> None:
     if name not in _REFUSED:
         _REFUSED.add(name)
         warnings.warn(
-            f"kernels are not remembered in {name} ({error}); set {VARIABLE} to a folder of your own",
+            f"kernels are not cached in {name} ({error}); set {VARIABLE} to a directory of your own",
             RuntimeWarning,
             stacklevel=5,
         )
 
 
 def load(name: str) -> bytes | None:
-    """What was saved under this name, if it is whole."""
+    """Return the content saved under a name, or None if it is missing or damaged."""
     place = trusted()
     if place is None:
         return None
@@ -122,20 +123,20 @@ def load(name: str) -> bytes | None:
 
 
 def _note_reader(file: Path) -> None:
-    """Let a file's time be that of its last reader, to a day."""
+    """Set a file's time to that of its last reader, to a day."""
     if time.time() - file.stat().st_mtime > _DAY_S:
-        with suppress(OSError):  # on a medium that is read only nothing is removed either
+        with suppress(OSError):  # on a read-only file system nothing is removed either
             os.utime(file)
 
 
 def save(name: str, content: bytes) -> None:
-    """Keep something under a name; a full disk only costs the memory of it."""
+    """Save content under a name; if that fails, warn and continue without it."""
     place = trusted()
     if place is None:
         return
     temporary = place / f"{name}.{os.getpid()}.{secrets.token_hex(4)}.partial"
     try:
-        # not synced: what a power cut leaves does not have its checksum
+        # not synced: a file damaged by a power cut fails its checksum
         file = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             write_all(file, hashlib.sha256(content).digest() + content)
@@ -150,7 +151,7 @@ def save(name: str, content: bytes) -> None:
 
 
 def _remove_old(place: Path) -> None:
-    """Remove files of ours that nobody has read for long; other processes may do the same at once."""
+    """Remove cached files without a reader for long; other processes may do the same at once."""
     now = time.time()
     for file in place.iterdir():
         ours = _OURS.fullmatch(file.name)

@@ -1,9 +1,10 @@
-"""Words for writing LLVM code: vectors, masks, loops, addresses.
+"""Helpers to generate LLVM code: vectors, masks, loops, addresses.
 
 Knows: llvmlite's builder. Does not know: what is computed.
 
-LLVM code is in single assignment: a value that changes from turn to turn of a loop is a *phi*, which takes
-one value when the loop is entered and another from the turn before. `Loop` hides that: values are *carried*.
+LLVM code is in static single assignment form: a value that changes between iterations of a loop is a *phi*.
+It takes one value on entry to the loop and another from the previous iteration. `Loop` hides that: such
+values are *carried*.
 """
 
 from __future__ import annotations
@@ -25,74 +26,74 @@ SCALARS = {
     "bfloat16": ir.IntType(16),
     "float16": ir.IntType(16),
 }
-"""Numbers as LLVM has them; half precision is moved as 16 bits, and `pairs` knows how it is multiplied."""
+"""LLVM types; half precision is moved as 16-bit integers (`pairs` multiplies them)."""
 BYTES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
 
 
 def integer(value: int) -> ir.Constant:
-    """A 64-bit constant."""
+    """Return a 64-bit constant."""
     return ir.Constant(INT, value)
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """A vector type: ``count`` numbers of one scalar type."""
+    """A vector type: ``count`` elements of one scalar type."""
 
     dtype: str
     count: int
 
     @property
     def scalar(self) -> ir.Type:
-        """The type of one number."""
+        """Type of one element."""
         return SCALARS[self.dtype]
 
     @property
     def scalar_bytes(self) -> int:
-        """Bytes of one number."""
+        """Bytes of one element."""
         return BYTES[self.dtype]
 
     @property
     def type(self) -> ir.VectorType:
-        """The type of the vector."""
+        """Type of the vector."""
         return ir.VectorType(self.scalar, self.count)
 
     @property
     def zero(self) -> ir.Constant:
-        """A vector of zeros."""
+        """Vector of zeros."""
         return ir.Constant(self.type, [0.0] * self.count)
 
     def constant(self, value: float) -> ir.Constant:
-        """A vector of one value."""
+        """Return a vector with one value in every lane."""
         return ir.Constant(self.type, [value] * self.count)
 
 
 class Writer:
-    """Writes the instructions of one function, with this project's types."""
+    """Generates the instructions of one function, with the types of this package."""
 
     def __init__(self, function: ir.Function, lanes: Lanes) -> None:
         self.function, self.lanes = function, lanes
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
 
     def at(self, pointer: ir.Value, elements: ir.Value | int) -> ir.Value:
-        """The address so many numbers further."""
+        """Return the address ``elements`` elements after ``pointer``."""
         index = integer(elements) if isinstance(elements, int) else elements
         return self.b.gep(pointer, [index], source_etype=self.lanes.scalar)
 
     def field(self, table: ir.Value, index: ir.Value | int) -> ir.Value:
-        """A 64-bit integer of a table."""
+        """Load a 64-bit integer of a table."""
         return self.b.load(self.slot(table, index), typ=INT)
 
     def slot(self, table: ir.Value, index: ir.Value | int) -> ir.Value:
-        """The address of a 64-bit integer of a table."""
+        """Return the address of a 64-bit integer of a table."""
         chosen = integer(index) if isinstance(index, int) else index
         return self.b.gep(table, [chosen], source_etype=INT)
 
     def pointer_field(self, table: ir.Value, index: int) -> ir.Value:
-        """A pointer that a table holds."""
+        """Load a pointer from a table."""
         return self.b.load(self.slot(table, index), typ=POINTER)
 
     def read(self, pointer: ir.Value) -> ir.Value:
-        """A whole vector; it may begin at any number."""
+        """Load a whole vector; its address need only be aligned to an element."""
         return self.b.load(pointer, typ=self.lanes.type, align=self._scalar_bytes)
 
     def write(self, pointer: ir.Value, value: ir.Value) -> None:
@@ -100,20 +101,20 @@ class Writer:
         self.b.store(value, pointer, align=self._scalar_bytes)
 
     def read_part(self, pointer: ir.Value, mask: ir.Value) -> ir.Value:
-        """A vector of which only the lanes in ``mask`` are touched; the others are 0."""
+        """Masked load: read only the lanes in ``mask``; the others are 0."""
         kind = self.lanes.type
         return self._call("llvm.masked.load", kind, [pointer, mask, self.lanes.zero], f".{self._suffix}.p0")
 
     def write_part(self, pointer: ir.Value, value: ir.Value, mask: ir.Value) -> None:
-        """Store only the lanes in ``mask``."""
+        """Masked store: write only the lanes in ``mask``."""
         self._call("llvm.masked.store", NOTHING, [value, pointer, mask], f".{self._suffix}.p0")
 
     def spread(self, pointer: ir.Value) -> ir.Value:
-        """One number from memory in every lane."""
+        """Load one element into every lane (broadcast)."""
         return self.spread_value(self.b.load(pointer, typ=self.lanes.scalar))
 
     def spread_value(self, value: ir.Value) -> ir.Value:
-        """One number in every lane."""
+        """Copy one value into every lane (splat)."""
         kind = (
             self.lanes.type
             if value.type == self.lanes.scalar
@@ -124,21 +125,21 @@ class Writer:
         return self.b.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
 
     def first_lanes(self, count: ir.Value) -> ir.Value:
-        """The mask of the first ``count`` lanes."""
+        """Return the mask of the first ``count`` lanes."""
         kind = ir.VectorType(INT, self.lanes.count)
         numbers = ir.Constant(kind, list(range(self.lanes.count)))
         return self.b.icmp_unsigned("<", numbers, self.spread_value(count))
 
     def fetch(self, pointer: ir.Value) -> None:
-        """Ask for the line of an address, which is read later; any address will do."""
+        """Prefetch the cache line of an address for a read; the address need not be valid."""
         self._prefetch(pointer, 0, 3)
 
     def fetch_far(self, pointer: ir.Value) -> None:
-        """The same, into the second cache."""
+        """Prefetch into the second-level cache."""
         self._prefetch(pointer, 0, 2)
 
     def fetch_to_write(self, pointer: ir.Value) -> None:
-        """Ask for the line of an address, which is written later."""
+        """Prefetch the cache line of an address for a write."""
         self._prefetch(pointer, 1, 3)
 
     def _prefetch(self, pointer: ir.Value, write: int, near: int) -> None:
@@ -146,44 +147,44 @@ class Writer:
         self._call("llvm.prefetch", NOTHING, [pointer, *words], ".p0")
 
     def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        """``a b + c``, rounded once."""
+        """Fused multiply-add: ``a b + c``, rounded once."""
         return self._call("llvm.fma", self.lanes.type, [a, b, c], f".{self._suffix}")
 
     def root(self, value: ir.Value) -> ir.Value:
-        """The square root."""
+        """Square root of every lane."""
         return self._call("llvm.sqrt", self.lanes.type, [value], f".{self._suffix}")
 
     def root_of(self, value: ir.Value) -> ir.Value:
-        """The square root of one float64."""
+        """Square root of one float64."""
         return self._call("llvm.sqrt", value.type, [value], ".f64")
 
     def rounded(self, value: ir.Value) -> ir.Value:
-        """The nearest whole number, the even one of two."""
+        """Nearest integer, ties to even."""
         return self._call("llvm.rint", self.lanes.type, [value], f".{self._suffix}")
 
     def magnitude(self, value: ir.Value) -> ir.Value:
-        """Without its sign."""
+        """Absolute value."""
         return self._call("llvm.fabs", self.lanes.type, [value], f".{self._suffix}")
 
     def signed_as(self, value: ir.Value, other: ir.Value) -> ir.Value:
-        """With the sign of another."""
+        """Value with the sign of another."""
         return self._call("llvm.copysign", self.lanes.type, [value, other], f".{self._suffix}")
 
     def greater(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """The greater of two vectors, lane by lane; NaN where ``a`` is."""
+        """Maximum of two vectors, lane by lane; NaN if ``a`` is NaN."""
         return self.b.select(self.b.fcmp_ordered("<", a, b), b, a)
 
     def lesser(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """The lesser of two vectors, lane by lane; NaN where ``a`` is."""
+        """Minimum of two vectors, lane by lane; NaN if ``a`` is NaN."""
         return self.b.select(self.b.fcmp_ordered(">", a, b), b, a)
 
     def pick(self, first: ir.Value, second: ir.Value, lanes: Sequence[int]) -> ir.Value:
-        """A vector of chosen lanes of two; those of the second are numbered on."""
+        """Shuffle: select lanes of two vectors; the lanes of the second are numbered after the first."""
         mask = ir.Constant(ir.VectorType(SHORT, len(lanes)), list(lanes))
         return self.b.shuffle_vector(first, second, mask)
 
     def least(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """The lesser of two integers."""
+        """Minimum of two integers."""
         return self.b.select(self.b.icmp_signed("<", a, b), a, b)
 
     def _call(self, name: str, kind: ir.Type, arguments: list[ir.Value], suffix: str) -> ir.Value:
@@ -200,13 +201,13 @@ class Writer:
 
 
 def declare(module: ir.Module, name: str, kind: ir.Type, arguments: list[ir.Type]) -> ir.Function:
-    """A function of this module, declared where it is not yet."""
+    """Return a function of this module; declare it if necessary."""
     found = module.globals.get(name)
     return found if found is not None else ir.Function(module, ir.FunctionType(kind, arguments), name)
 
 
 class Loop:
-    """A loop that is being written: its counter, its carried values, and their next ones."""
+    """A loop under construction: its counter, its carried values and their next values."""
 
     def __init__(self, index: ir.Value, values: list[ir.Value]) -> None:
         self.index, self.values = index, values
@@ -215,7 +216,7 @@ class Loop:
 
 @contextmanager
 def loop(w: Writer, stop: ir.Value, *carried: ir.Value, start: int = 0, step: int = 1) -> Iterator[Loop]:
-    """``for index in range(start, stop, step)``; in the body, set ``next``; afterwards read ``values``."""
+    """``for index in range(start, stop, step)``; set ``next`` in the body, read ``values`` after the loop."""
     b = w.b
     before = b.block
     head, body, after = (w.function.append_basic_block(name) for name in ("head", "body", "after"))
@@ -241,8 +242,11 @@ def loop(w: Writer, stop: ir.Value, *carried: ir.Value, start: int = 0, step: in
 
 @contextmanager
 def loop_at_least_once(w: Writer, count: ir.Value, *carried: ir.Value) -> Iterator[Loop]:
-    """``count`` turns, one at least: one jump a turn, not two. ``index`` is how many turns are left, this one
-    included; after the loop ``values`` are the next ones."""
+    """Loop of ``count`` iterations, at least one, with one jump per iteration instead of two.
+
+    ``index`` is the number of iterations left, including this one. After the loop ``values`` are the next
+    ones.
+    """
     b = w.b
     before = b.block
     body, after = w.function.append_basic_block("body"), w.function.append_basic_block("after")

@@ -1,6 +1,6 @@
-"""From LLVM code to machine code in this process, and back from the user's cache.
+"""Compile LLVM code to machine code, and load it into this process.
 
-Knows: LLVM's compiler, object files, where they are kept. Does not know: what the code does.
+Knows: LLVM's compiler, object files. Does not know: what the code does.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from llvmlite import ir
 from cotswold.kernels.machine.processor import Processor
 
 LOCK = threading.Lock()
-"""Held while code is made or loaded; and by whoever forks."""
+"""Lock held while code is compiled or loaded, and during a fork."""
 _LOADED: list[llvm.ExecutionEngine] = []
 
 
 def hold_in_fork(lock: threading.Lock | threading.RLock) -> None:
-    """Have whoever forks hold a lock: a child never inherits one from a thread that it does not have.
+    """Hold a lock during every fork, so that a child never inherits it from a thread that it does not have.
 
-    Locks are taken in the reverse order of these calls, so a module calls this for its own lock after it has
-    imported those whose locks it takes while it holds its own.
+    Locks are acquired in the reverse order of these calls. So a module calls this for its own lock after
+    importing the modules whose locks it acquires while holding its own.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
@@ -33,14 +33,14 @@ hold_in_fork(LOCK)
 
 
 def target_machine(machine: Processor) -> llvm.TargetMachine:
-    """LLVM's compiler for a processor."""
+    """Return LLVM's compiler for a processor."""
     return llvm.Target.from_triple(machine.triple).create_target_machine(
         cpu=machine.cpu, features=machine.features, opt=3, reloc="pic", codemodel="small"
     )
 
 
 def compiled(module: ir.Module, machine: Processor) -> bytes:
-    """An object file."""
+    """Return the object file of a module."""
     parsed = llvm.parse_assembly(str(module))
     parsed.verify()
     found: bytes = target_machine(machine).emit_object(parsed)
@@ -48,7 +48,7 @@ def compiled(module: ir.Module, machine: Processor) -> bytes:
 
 
 def assembly(module: ir.Module, machine: Processor) -> str:
-    """The same as text, to look at."""
+    """Return the assembly of a module as text, for inspection."""
     parsed = llvm.parse_assembly(str(module))
     parsed.verify()
     found: str = target_machine(machine).emit_assembly(parsed)
@@ -56,11 +56,11 @@ def assembly(module: ir.Module, machine: Processor) -> str:
 
 
 def loaded(code: bytes, machine: Processor, name: str) -> int:
-    """The address of a function of an object file, which stays loaded as long as the process."""
+    """Load an object file for the life of the process; return the address of one of its functions."""
     with LOCK:
         empty = llvm.parse_assembly(f'target triple = "{machine.triple}"')
-        # code reaches its constants and tables by 32-bit distances: one block of memory for all of an object,
-        # which LLVM's own memory manager does not promise
+        # code addresses its constants and tables by 32-bit distances: an object needs one block of memory,
+        # which LLVM's own memory manager does not guarantee
         engine = llvm.create_mcjit_compiler(empty, target_machine(machine), use_lmm=True)
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
@@ -70,6 +70,6 @@ def loaded(code: bytes, machine: Processor, name: str) -> int:
 
 
 def call_for_integer(address: int) -> int:
-    """Call a function without arguments that gives an integer."""
+    """Call a function without arguments that returns an integer."""
     found: int = ctypes.CFUNCTYPE(ctypes.c_int64)(address)()
     return found

@@ -1,11 +1,11 @@
-"""What generated code depends on: a fingerprint of functions as they are loaded, with all that they reach.
+"""Fingerprint of generated code: a digest of the functions that generate it and of all that they reach.
 
 Knows: code objects, constants, closures, classes of this package. Does not know: files, kernels, LLVM.
 
-Files may have been replaced since they were imported, or never been there (a zip, only ``.pyc``), so nothing
-is read: the walk goes from a function through the names that its code uses to other functions, classes and
-values, the contents of its closure among them (the idea is that of numba's ``core/caching.py``). What belongs
-to other packages counts by its name alone; their versions are for the caller to add.
+Files may have been replaced since their import, or may not exist (a zip, only ``.pyc``), so nothing is read.
+The walk follows the names that a function's code uses to other functions, classes and values, including the
+contents of its closure (the idea of numba's ``core/caching.py``). Objects of other packages count by name
+only; callers add the versions of those packages.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from llvmlite import ir
 _OURS = __name__.partition(".")[0] + "."
 _PLAIN = (type(None), bool, int, float, str, bytes, type(Ellipsis))
 _WRITTEN = (ir.Type, ir.Constant)
-"""Values of another package whose text says all about them."""
+"""Values of other packages that are described completely by their text."""
 
 
 def fingerprint(*roots: object) -> str:
-    """A digest of functions and values; TypeError for a value whose content cannot be told."""
+    """Return a digest of functions and values; raise TypeError for a value of unknown content."""
     found = hashlib.sha256()
     numbers: dict[int, int] = {}
     left: list[object] = [*reversed(roots)]
     while left:
         value = left.pop()
-        if isinstance(value, FunctionType | type) or _is_instance(value):  # what may reach itself again
+        if isinstance(value, FunctionType | type) or _is_instance(value):  # these may refer to themselves
             if id(value) in numbers:
                 found.update(b"seen %d\n" % numbers[id(value)])
                 continue
@@ -43,7 +43,7 @@ def fingerprint(*roots: object) -> str:
 
 
 def _parts(value: object) -> tuple[str, list[object]]:
-    """What is to be said of a value, and what it consists of or reaches."""
+    """Return the text of a value, and the values that it consists of or reaches."""
     if isinstance(value, enum.Enum):
         return f"member {value.name} {value.value!r}", [type(value)]
     if isinstance(value, _PLAIN):
@@ -73,7 +73,7 @@ def _parts(value: object) -> tuple[str, list[object]]:
         return f"{type(value).__name__} {value}", []
     if callable(value) and hasattr(value, "__qualname__"):
         return _name(value), []
-    raise TypeError(f"code that is generated must not depend on {value!r}, whose content cannot be told")
+    raise TypeError(f"generated code must not depend on {value!r}: its content cannot be digested")
 
 
 def _is_ours(module: str | None) -> bool:
@@ -81,7 +81,7 @@ def _is_ours(module: str | None) -> bool:
 
 
 def _is_instance(value: object) -> bool:
-    """Whether a value is of a class of ours (and no class itself, nor a member of an enumeration)."""
+    """True if a value is an instance of a class of this package, other than an enumeration."""
     return _is_ours(type(value).__module__) and not isinstance(value, enum.Enum)
 
 
@@ -90,7 +90,7 @@ def _name(value: object) -> str:
 
 
 def _class(kind: type) -> tuple[str, list[object]]:
-    """A class of ours: its bases, its functions, its other attributes but for those that Python adds."""
+    """Digest a class of this package: bases, functions, and attributes that Python did not add."""
     if not _is_ours(kind.__module__):
         return _name(kind), []
     if issubclass(kind, enum.Enum):
@@ -125,7 +125,7 @@ def _function(function: FunctionType) -> tuple[str, list[object]]:
 
 @functools.lru_cache(maxsize=4096)
 def _told(code: CodeType) -> tuple[str, tuple[str, ...]]:
-    """A digest of a code object without its places in a file; the names that it and its inner ones use."""
+    """Digest of a code object without its location in a file, and the names used by it and nested ones."""
     names = tuple(dict.fromkeys(name for one in _nested(code) for name in one.co_names))
     text = " ".join(
         f"{one.co_name} {one.co_code.hex()} {one.co_exceptiontable.hex()} {one.co_argcount} "

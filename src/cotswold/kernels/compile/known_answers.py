@@ -1,10 +1,10 @@
-"""Small operations whose results are known: what NumPy gives, by sums written plainly.
+"""Small operations with known results, for the self-test that every kernel runs before its first use.
 
-Knows: the definitions of products, steps, pooling, normalisation; operands for which sums are exact. Does not
-know: kernels. Every kernel does one of these before it does anything else in a process.
+Knows: plain NumPy definitions of products, steps, pooling, normalisation; operands for which sums are exact.
+Does not know: kernels.
 
-Maps are ``(y, x, channel, image)`` and filters ``(block_y, block_x, field_y, field_x * channel, neuron)``,
-as they lie in memory; one position a block.
+Maps are ``(y, x, channel, image)`` and filters ``(block_y, block_x, field_y, field_x * channel, neuron)``, as
+they are in memory; a block has one position.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotswold.geometry import BlockLocal, Window
 
 Array = NDArray[np.float64]
 ROUNDING = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 0.0, "float16": 0.0}
-"""The error that a result may have that is no whole number, as a part of the largest."""
+"""Error allowed in a result that is not an integer, relative to the largest value."""
 CURVES: dict[str, Callable[[Array], Array]] = {
     "identity": lambda y: y,
     "tanh": np.tanh,
@@ -31,7 +31,7 @@ CURVES: dict[str, Callable[[Array], Array]] = {
 
 
 def numbers(*shape: int, seed: int = 0) -> Array:
-    """-1, 0 and 1 without an obvious order: sums of some hundreds of their products are exact everywhere."""
+    """Pseudo-random -1, 0 and 1: sums of a few hundred of their products are exact in every dtype."""
     count = int(np.prod(shape))
     places = np.arange(1 + seed, 1 + seed + count, dtype=np.uint64)
     mixed = (places * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
@@ -40,37 +40,37 @@ def numbers(*shape: int, seed: int = 0) -> Array:
 
 
 def weights(size: int, seed: int) -> Array:
-    """Weights of a mean over a window, none like its neighbour."""
+    """Weights of a weighted mean over a window, all different."""
     found = np.arange(1.0, 1 + size) + seed
     shares: Array = found / found.sum()
     return shares
 
 
 def in_memory(values: Array, dtype: str) -> Tensor:
-    """An array as a tensor of a type, in memory of torch's own, which begins with a line of the cache."""
+    """Return an array as a tensor of a dtype, in memory of torch that starts at a cache line."""
     return torch.from_numpy(np.ascontiguousarray(values)).to(getattr(torch, dtype), copy=True)
 
 
 def as_map(values: Array, dtype: str) -> Tensor:
-    """A map ``(image, channel, y, x)``, images last."""
+    """Return an array as a map ``(image, channel, y, x)``, images last."""
     return in_memory(values, dtype).permute(3, 2, 0, 1)
 
 
 def agrees(found: Tensor, expected: Array, error: float = 0.0) -> bool:
-    """Whether every number of a result is what it should be, but for an error relative to the largest."""
+    """True if every element is as expected, up to an error relative to the largest."""
     values = found.to(torch.float64).numpy()
     most = error * float(np.abs(expected).max(initial=0.0))
     return values.shape == expected.shape and bool((np.abs(values - expected) <= most).all())
 
 
 def map_agrees(found: Tensor, expected: Array, error: float = 0.0) -> bool:
-    """The same of a map ``(image, channel, y, x)``."""
+    """`agrees` for a map ``(image, channel, y, x)``."""
     return agrees(found.permute(2, 3, 1, 0), expected, error)
 
 
 @dataclass(frozen=True, eq=False)
 class Products:
-    """The products of a layer without padding, of one position a block."""
+    """Products of a layer without padding and with blocks of one position."""
 
     layer: BlockLocal
 
@@ -82,18 +82,18 @@ class Products:
                 yield y, x, (slice(top, top + self.layer.y.size), slice(left, left + self.layer.x.size))
 
     def _matrix(self, x: Array, field: tuple[slice, slice]) -> Array:
-        """The inputs of a field ``(field_y * field_x * channel, image)``."""
+        """Inputs of a field, ``(field_y * field_x * channel, image)``."""
         return x[field].reshape(-1, x.shape[3])
 
     def product(self, x: Array, filters: Array) -> Array:
-        """``Wx``."""
+        """Return ``Wx``."""
         out = np.empty((*self.layer.grid, self.layer.neurons, x.shape[3]))
         for by, bx, field in self._fields():
             out[by, bx] = filters[by, bx].reshape(-1, self.layer.neurons).T @ self._matrix(x, field)
         return out
 
     def adjoint(self, y: Array, filters: Array) -> Array:
-        """``W'y``."""
+        """Return ``W'y``."""
         shape = self.layer.input
         out = np.zeros((shape.height, shape.width, shape.channels, y.shape[3]))
         for by, bx, field in self._fields():
@@ -101,7 +101,7 @@ class Products:
         return out
 
     def outer(self, delta: Array, x: Array) -> Array:
-        """``δx'``."""
+        """Return ``δx'``."""
         out = np.empty(self.layer.filters_shape)
         for by, bx, field in self._fields():
             out[by, bx] = (self._matrix(x, field) @ delta[by, bx].T).reshape(out[by, bx].shape)
@@ -111,7 +111,7 @@ class Products:
 def moved(
     filters: Array, momentum: Array, gradient: Array, constants: tuple[float, float, float]
 ) -> tuple[Array, Array, Array]:
-    """Filters, momentum and norms after a step: the rule of `ops.sgd_rule.move`."""
+    """Return filters, momentum and norms after a step, by the rule of `ops.sgd_rule.move`."""
     kept, rate, longest = constants
 
     def norm(values: Array) -> Array:
@@ -128,7 +128,7 @@ def moved(
 
 
 def smoothed(x: Array, along_y: Array, along_x: Array) -> Array:
-    """Weighted sums over every whole window of ``(y, x, ...)``; weights along each axis."""
+    """Return weighted sums over every whole window of ``(y, x, ...)``, with weights along each axis."""
     total = np.zeros((x.shape[0] - len(along_y) + 1, x.shape[1] - len(along_x) + 1, *x.shape[2:]))
     for i, first in enumerate(along_y):
         for j, second in enumerate(along_x):
@@ -137,25 +137,25 @@ def smoothed(x: Array, along_y: Array, along_x: Array) -> Array:
 
 
 def spread(y: Array, along_y: Array, along_x: Array) -> Array:
-    """The adjoint of ``smoothed``."""
+    """Adjoint of ``smoothed``."""
     reach = [(len(one) - 1, len(one) - 1) for one in (along_y, along_x)]
     return smoothed(np.pad(y, [*reach, (0, 0), (0, 0)]), along_y[::-1], along_x[::-1])
 
 
 @dataclass(frozen=True, eq=False)
 class Normalised:
-    """Contrast normalisation of maps ``h``, no window of which leaves them; as `ops.contrast` defines it."""
+    """Contrast normalisation of maps ``h``, as `ops.contrast` defines it, with no window beyond the map."""
 
     h: Array
     first: tuple[Array, Array]
-    """Weights along y and x of the mean that is subtracted."""
+    """Weights along y and x of the subtracted mean."""
     second: tuple[Array, Array]
-    """Those of the mean of squares."""
+    """Weights along y and x of the mean of squares."""
     floor: float
 
     @property
     def _margin(self) -> tuple[int, int]:
-        """What a window takes off before and after."""
+        """Positions that a window removes before and after."""
         window = Window.same(len(self.first[0]))
         return window.low, window.high
 
@@ -168,7 +168,7 @@ class Normalised:
 
     @property
     def mean(self) -> Array:
-        """What is subtracted, of one channel."""
+        """Subtracted mean, of one channel."""
         return smoothed(self.h.mean(2, keepdims=True), *self.first)
 
     @property
@@ -177,7 +177,7 @@ class Normalised:
 
     @property
     def power(self) -> Array:
-        """The mean of squares, of one channel."""
+        """Mean of squares, of one channel."""
         return smoothed((self._centred**2).mean(2, keepdims=True), *self.second)
 
     @property
@@ -185,11 +185,11 @@ class Normalised:
         return np.maximum(np.sqrt(self.power), self.floor)
 
     def output(self) -> Array:
-        """The normalised maps."""
+        """Return the normalised maps."""
         return self._crop(self._centred) / self._divisor
 
     def gradient(self, grad: Array) -> Array:
-        """The gradient by ``h`` from that by the output."""
+        """Return the gradient with respect to ``h``, given that of the output."""
         channels, over = self.h.shape[2], grad / self._divisor
         slope = (over * self._crop(self._centred)).sum(2, keepdims=True) / self._divisor**2
         slope = np.where(self.power > self.floor**2, slope, 0)

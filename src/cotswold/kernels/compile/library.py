@@ -1,6 +1,6 @@
-"""The kernels of this process: written, compiled, kept and tried on first use.
+"""Kernels of this process: generated, compiled, cached and tested on first use.
 
-Knows: what makes two kernels the same, that each must get a small operation right. Does not know: shapes,
+Knows: the cache key of a kernel, that each must compute a small operation correctly. Does not know: shapes,
 choices, what a kernel computes.
 """
 
@@ -21,19 +21,19 @@ from cotswold.kernels.compile.fingerprint import fingerprint
 from cotswold.kernels.machine.processor import Processor
 
 LOCK = threading.Lock()
-"""Held while code is made, loaded or tried; and by whoever forks."""
+"""Lock held while code is compiled, loaded or tested, and during a fork."""
 engine.hold_in_fork(LOCK)
 _ADDRESSES: dict[tuple[tuple[object, ...], Processor], int] = {}
 
 Name = tuple[object, ...]
 Trial = Callable[[int], bool]
-"""Whether the kernel at an address computes a small operation as it should."""
+"""Self-test: return True if the kernel at an address computes a small operation correctly."""
 
 
 def cache_key(write: partial[ir.Module], processor: Processor) -> str:
-    """What names in the cache end with: a digest of all that the code of a kernel depends on, in short.
+    """Return the key of a kernel in the cache: a short digest of all that its code depends on.
 
-    That is the generator as it is loaded, its arguments, the compiler, and the processor.
+    That is the loaded code generator, its arguments, the compiler and the processor.
     """
     told = f"{_generator(write.func)} {fingerprint(*write.args, processor)}"
     return hashlib.sha256(told.encode()).hexdigest()[:16]
@@ -46,10 +46,11 @@ def _generator(function: Callable[..., ir.Module]) -> str:
 
 
 def address(name: Name, processor: Processor, write: partial[ir.Module], is_right: Trial) -> int:
-    """The address of ``work(job)`` of the kernel of this name; ``write`` writes it where it is not known.
+    """Return the address of ``work(job)`` of a named kernel; ``write`` generates it if it is unknown.
 
-    It comes from this process, or from the cache, or is compiled in some tenths of a second. One from the
-    cache that fails its trial is compiled anew. Raises WrongKernelError if what was compiled here fails.
+    The kernel comes from this process, from the cache, or from the compiler (some tenths of a second). A
+    cached kernel that fails its self-test is compiled again. Raises WrongKernelError if a freshly compiled
+    kernel fails.
     """
     found = _ADDRESSES.get((name, processor))
     if found is not None:
@@ -61,7 +62,7 @@ def address(name: Name, processor: Processor, write: partial[ir.Module], is_righ
 
 
 def _ready(name: Name, processor: Processor, write: partial[ir.Module], is_right: Trial) -> int:
-    """Load a kernel that is right."""
+    """Load a kernel that passes its self-test."""
     file = f"{'-'.join(map(str, name))}-{cache_key(write, processor)}.o"
     code = code_cache.load(file)
     if code is not None:

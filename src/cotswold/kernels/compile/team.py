@@ -1,10 +1,10 @@
-"""A team of threads that round as the thread that calls them does.
+"""A group of threads that use the rounding mode of their caller.
 
-Knows: the control register of floating point, how a pool of threads is entered. Does not know: which pool,
-what the threads do.
+Knows: the floating-point control register, how to enter a thread pool. Does not know: which pool, the work of
+the threads.
 
-`torch.set_flush_denormal` changes the calling thread alone. Threads of a pool keep the register with which
-they were started, so that a product would depend on the number of threads.
+`torch.set_flush_denormal` affects only the calling thread. Threads of a pool keep the register value with
+which they started, so a product would depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, SHORT, integer
 from cotswold.kernels.machine.processor import Processor, this_processor
 
 WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-"""``work(job)``"""
+"""Type of ``work(job)``."""
 PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
-"""``GOMP_parallel(work, job, threads, flags)``"""
+"""Type of ``GOMP_parallel(work, job, threads, flags)``."""
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
 FIELDS = 3
-"""Fields of a team's order: the address of its work, that of the job, the register."""
+"""Fields of the message to the threads: addresses of work and job, and the register value."""
 
 Enter = Callable[[int, int, int, int], None]
-"""``enter(parallel, work, job, threads)``: have a pool call ``work(job)`` with the caller's register."""
+"""``enter(parallel, work, job, threads)``: let a pool call ``work(job)`` with the caller's register value."""
 
 
 def write_team(isa: str, triple: str) -> ir.Module:
-    """A module with ``work(parallel, work, job, threads)``, as `Enter` says."""
+    """Return a module with ``work(parallel, work, job, threads)``, as `Enter` describes."""
     module = ir.Module(f"team_{isa}")
     module.triple = triple
     member = ir.Function(module, ir.FunctionType(NOTHING, [POINTER]), "member")
@@ -60,7 +60,7 @@ def _field(b: ir.IRBuilder, told: ir.Value, number: int, kind: ir.Type) -> ir.Va
 
 
 def _register(b: ir.IRBuilder, isa: str) -> ir.Value:
-    """The control register, as an integer."""
+    """Load the control register as an integer."""
     if isa == "neon":
         return b.call(_intrinsic(b, "llvm.aarch64.get.fpcr", ir.FunctionType(INT, [])), [])
     place = b.alloca(SHORT)
@@ -83,7 +83,7 @@ def _intrinsic(b: ir.IRBuilder, name: str, kind: ir.FunctionType) -> ir.Function
 
 @lru_cache(maxsize=4)
 def enter(processor: Processor | None = None) -> Enter:
-    """The function that enters a pool, compiled for this processor."""
+    """Return the compiled function that enters a pool."""
     here = processor or this_processor()
     assert here is not None, "kernels are usable only where the processor is known"
     write = partial(write_team, here.isa, here.triple)
@@ -92,7 +92,7 @@ def enter(processor: Processor | None = None) -> Enter:
 
 
 def _is_right(address: int) -> bool:
-    """Whether the work is called with its job, through the pool."""
+    """True if the work receives its job through the pool."""
     called: list[int] = []
     work = WORK(called.append)
     parallel = PARALLEL(
@@ -103,7 +103,7 @@ def _is_right(address: int) -> bool:
 
 
 def member_of(work: int, job: int) -> Callable[[int], None]:
-    """``work(job)`` with the register of this thread, for a thread of a pool that has no address."""
+    """``work(job)`` with this thread's register value, for a thread of a pool that has no address."""
     found: list[tuple[int, list[int]]] = []
 
     def note(member: int, told: int, threads: int, flags: int) -> None:

@@ -1,4 +1,4 @@
-"""Block-local products on CUDA, in Triton (an optional extra), which is not imported before it is used."""
+"""Block-local products on CUDA by Triton (an optional extra), which is imported on first use."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How a program is compiled, tuned and started.
+"""Compilation, tuning and launch of Triton kernels.
 
-Knows: Triton, its interpreter and its tuner; types and precision. Does not know: layers, what is computed.
+Knows: Triton, its interpreter and its tuner; dtypes and precision. Does not know: layers, what is computed.
 
-With ``TRITON_INTERPRET=1`` in the environment before Triton is first imported, programs run on the CPU,
-slowly, in small tiles: that is how they are tested where there is no device.
+With ``TRITON_INTERPRET=1`` in the environment before Triton is first imported, kernels run on the CPU,
+slowly, with small tiles. Machines without a device test them that way.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from cotswold.kernels.cuda.tiles import ProgramTile, fitting
 from cotswold.kernels.operands import check_on_device
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
-"""What the programs take; bfloat16 is summed in float32."""
+"""Dtypes supported by the kernels; bfloat16 is summed in float32."""
 INTERPRETED = {"NEURONS": 16, "IMAGES": 16, "PLACES": 16, "DEPTH": 16}
-"""The tile in Triton's interpreter."""
+"""Tile in Triton's interpreter."""
 
 
 def interpreting() -> bool:
-    """Whether Triton's interpreter was asked for; read once by Triton, when it is first imported."""
+    """True if Triton's interpreter was requested; Triton reads the variable when it is first imported."""
     return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
 
 
 def available() -> bool:
-    """Whether the kernels can run: Triton is installed, and there is a CUDA device or the interpreter."""
+    """True if the kernels can run: Triton is installed, and there is a CUDA device or the interpreter."""
     return find_spec("triton") is not None and (interpreting() or torch.cuda.is_available())
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program of ``programs``: its tiles, what they are chosen by, and the extent that each side covers."""
+    """A kernel of ``programs``: its tiles, the tuning key, and the extent that each side covers."""
 
     name: str
     tiles: tuple[ProgramTile, ...]
@@ -56,10 +56,10 @@ class Program:
         others: int,
         fixed: Mapping[str, Any],
     ) -> None:
-        """Runs one program for each tile of ``extents`` (sides by name), ``others`` times (blocks, cells).
+        """Launch one program for each tile of ``extents`` (by side), times ``others`` (blocks, cells).
 
-        ``fixed`` are constants of compilation, the whole tile among them where there is none to choose from.
-        Raises MissingExtraError without Triton, UserError for a tensor without memory of its own.
+        ``fixed`` are compile-time constants, including the whole tile if there is no choice of tiles. Raises
+        MissingExtraError without Triton, UserError for a tensor without memory.
         """
         kernel = _kernel(self)
         for one in tensors:
@@ -73,36 +73,36 @@ class Program:
             kernel[grid](*tensors, *numbers, **fixed, **self._sides(fixed), enable_fp_fusion=True)
 
     def _sides(self, fixed: Mapping[str, Any]) -> dict[str, int]:
-        """The tile where the tuner chooses none."""
+        """Tile to use if the tuner does not choose one."""
         if not interpreting() or not self.tiles:
             return {}
         return {side: INTERPRETED[side] for side in self.tiles[0].sides if side not in fixed}
 
 
 def check_types(tensors: Sequence[Tensor]) -> None:
-    """Raises GeometryError for operands of differing or unsupported types, or out of a program's reach."""
+    """Raise GeometryError for operands of different or unsupported dtypes or on an unsupported device."""
     first = tensors[0]
     if first.dtype not in DTYPES:
         raise GeometryError(
-            f"kernels for CUDA take float32, float64 or bfloat16, not {first.dtype}; convert first"
+            f"CUDA kernels support float32, float64 or bfloat16, got {first.dtype}; convert first"
         )
     for other in tensors[1:]:
         if (other.dtype, other.device) != (first.dtype, first.device):
             raise GeometryError(
-                f"operands of one product differ: {first.dtype} on {first.device}, "
-                f"{other.dtype} on {other.device}; convert one of them"
+                f"operands of a product must have one dtype and device, got {first.dtype} on {first.device} "
+                f"and {other.dtype} on {other.device}; convert one of them"
             )
     if not first.is_cuda and not interpreting():
         raise GeometryError(
-            f"kernels for CUDA cannot reach a tensor on {first.device}; move it to a CUDA device"
+            f"CUDA kernels cannot access a tensor on {first.device}; move it to a CUDA device"
         )
 
 
 def arithmetic(dtype: torch.dtype) -> dict[str, Any]:
-    """Constants of compilation: the type of sums, that of factors, the precision of float32 products.
+    """Compile-time constants: accumulation dtype, operand dtype, precision of float32 products.
 
-    TensorFloat-32 is used only where torch's products use it: ``torch.backends.cuda.matmul.fp32_precision``,
-    or ``allow_tf32`` in versions of torch before 2.9.
+    TensorFloat-32 is used only if torch's products use it: ``torch.backends.cuda.matmul.fp32_precision``, or
+    ``allow_tf32`` before torch 2.9.
     """
     tl = _triton().language
     wide = tl.float64 if dtype == torch.float64 else tl.float32
@@ -113,7 +113,7 @@ def arithmetic(dtype: torch.dtype) -> dict[str, Any]:
 
 
 def _coarse_products() -> bool:
-    """Whether torch multiplies float32 as TensorFloat-32; `allow_tf32` raises once the newer word is set."""
+    """True if torch multiplies float32 as TensorFloat-32; `allow_tf32` raises after the newer one is set."""
     precision = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
     if precision is None:
         return bool(torch.backends.cuda.matmul.allow_tf32)
@@ -126,14 +126,14 @@ def _triton() -> Any:
         import triton
     except ImportError as error:
         raise MissingExtraError(
-            f"kernels for CUDA need Triton, which is not installed; run {install('cuda')}"
+            f"CUDA kernels need Triton, which is not installed; run {install('cuda')}"
         ) from error
     return triton
 
 
 @cache
 def _kernel(program: Program) -> Any:
-    """The program, compiled when first started; tuned once for each ``key`` and type, but not interpreted."""
+    """Return the kernel, compiled on first launch; unless interpreted, tuned once per ``key`` and dtype."""
     triton = _triton()
     from cotswold.kernels.cuda import programs
 

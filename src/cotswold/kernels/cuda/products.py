@@ -1,12 +1,12 @@
-"""The three heavy products of a block-local layer on CUDA: what is handed to which program.
+"""The three main products of a block-local layer on CUDA: the launch of each kernel.
 
-Knows: layers, operands, which extents a tile divides. Does not know: gradients, how programs are compiled.
+Knows: layers, operands, the extents that a tile divides. Does not know: gradients, how kernels are compiled.
 
-Maps are logical ``(image, channel, y, x)`` tensors with the images last in memory, of any pitch (a slice of
-a batch is read and written in place); filters are ``(block_y, block_x, field_y, field_x * channel,
-neuron)``, contiguous. All are float32, float64 or bfloat16 (summed in float32) on one device. Every element
-of ``out`` is written, by one program, so that the same call gives the same bits. All raise GeometryError
-for operands that do not fit, and MissingExtraError without Triton.
+Maps are logical ``(image, channel, y, x)`` tensors with the images last in memory, in any strides (a slice of
+a batch is read and written in place). Filters are contiguous, ``(block_y, block_x, field_y, field_x *
+channel, neuron)``. All are float32, float64 or bfloat16 (summed in float32) on one device. One program writes
+each element of ``out``, so that the same call gives the same bits. All functions raise GeometryError for
+operands that do not fit, and MissingExtraError without Triton.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OUTER = Program("outer", OUTER, _LAYER)
 
 
 def _numbers(layer: BlockLocal, images: int) -> tuple[int, ...]:
-    """What every program asks of a layer, in the order of its arguments."""
+    """Arguments that every kernel takes from a layer, in order."""
     shape, y, x = layer.input, layer.y, layer.x
     field = (y.size, x.size, y.stride, x.stride, y.low, x.low)
     return (images, shape.channels, shape.height, shape.width, *field, layer.rows, layer.columns, layer.depth)
@@ -35,7 +35,7 @@ def _numbers(layer: BlockLocal, images: int) -> tuple[int, ...]:
 def _same_batch(one: Tensor, other: Tensor) -> int:
     if one.shape[0] != other.shape[0]:
         raise GeometryError(
-            f"maps of one product hold {one.shape[0]} and {other.shape[0]} images; slice one of them"
+            f"maps of one product need equal image counts, got {one.shape[0]} and {other.shape[0]}"
         )
     return one.shape[0]
 
@@ -59,9 +59,9 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal, out: Tensor) -> None:
 
 
 def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal, out: Tensor) -> None:
-    """``out = W'y``: maps of ``layer.output`` back to maps of ``layer.input``, overlapping fields summed.
+    """``out = W'y``: maps of ``layer.output`` to maps of ``layer.input``, with overlapping fields summed.
 
-    Places of the map that no field meets are 0.
+    Positions outside all fields are 0.
     """
     check_types((y, filters, out))
     check_filters(filters, layer)
@@ -81,7 +81,7 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal, out: Tensor) -> None:
 
 
 def outer(delta: Tensor, x: Tensor, layer: BlockLocal, out: Tensor) -> None:
-    """``out = δx'`` summed over images, shaped as the filters; 0 for weights that meet padding only."""
+    """``out = δx'`` summed over images, shaped as the filters; 0 for weights that read only padding."""
     check_types((delta, x, out))
     check_filters(out, layer)
     delta_reach, x_reach = reach_of(delta, layer.output, "delta"), reach_of(x, layer.input, "the input")

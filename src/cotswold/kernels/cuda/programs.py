@@ -1,18 +1,17 @@
-"""The programs themselves, in Triton's language: what one group of threads does for one tile of the result.
+"""Triton kernels: what one program computes for one tile of the result.
 
-Knows: the layouts of maps and filters, padding, where a block's neurons lie. Does not know: torch, which tile
-is best, how a program is compiled and started. Imported only when a kernel is used, for it needs Triton.
+Knows: the layouts of maps and filters, padding, the positions of a block's neurons. Does not know: torch, the
+best tile, compilation and launch. Imported on first use of a kernel, because it needs Triton.
 
-Names: a *tile* is the part of the result that one program holds in registers; ``NEURONS``, ``IMAGES`` and
-``PLACES`` (of a field, or of the map) are its sides and ``DEPTH`` is how much of the sum is taken at once,
-all powers of two. ``wide`` counts the inputs of one field row (columns times channels): they lie one
-channel's pitch apart, for a column's pitch is that of all its channels. Offsets are 64-bit, for maps and
-filters may have more than 2^31 elements. Each element of a result is written by one program, in a fixed
-order of terms; what a mask leaves out is never added, so that an infinity reaches only the results that it
-belongs to.
+Terms: a *tile* is the part of the result that one program holds in registers. ``NEURONS``, ``IMAGES`` and
+``PLACES`` (of a field, or of the map) are its sides, and ``DEPTH`` is the number of terms summed at once; all
+are powers of two. ``wide`` counts the inputs of one field row (columns times channels), which are one channel
+stride apart, because a column's stride covers all its channels. Offsets are 64-bit: maps and filters may have
+more than 2^31 elements. One program writes each element of a result, in a fixed order of terms. Masked values
+are never added, so that an infinity reaches only the results that depend on it.
 
-Arguments are tensors, of one element or addresses, but for ``tl.constexpr``: Triton reads the annotations,
-and one of ``int`` would mean 32 bits.
+Arguments are one-element tensors or addresses, except ``tl.constexpr``: Triton reads the annotations, and
+``int`` would mean 32 bits.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def product(
     IMAGES: tl.constexpr,
     DEPTH: tl.constexpr,
 ) -> None:
-    """``Wx``: neurons x images of one block, summed over the part of its field that lies in the map."""
+    """``Wx``: neurons x images of one block, summed over the part of its field inside the map."""
     neurons = rows * columns * depth
     wide = field_x * channels
     neuron_tiles = tl.cdiv(neurons, NEURONS)
@@ -139,7 +138,7 @@ def adjoint(
     """``W'y``: places x images of one cell of the map, gathered from every block whose field meets the cell.
 
     A cell is ``cell_rows`` rows of ``cell_wide`` columns-and-channels, counted from the corner of the
-    padding, so that cells of one step are covered by the same blocks throughout.
+    padding, so that all points of a cell of one step are covered by the same blocks.
     """
     neurons = rows * columns * depth
     wide = field_x * channels
@@ -161,7 +160,7 @@ def adjoint(
     in_y = (place < cell_rows * cell_wide) & (place_y >= low_y) & (place_y < height + low_y)
     in_map = in_y & (place_x >= low_wide) & (place_x < (width + low_x) * channels)
 
-    # the blocks that meet the cell, from the first and the last row and column of it that lie in the map
+    # blocks that meet the cell, from its first and last row and column inside the map
     least_y = tl.maximum(cell_top, low_y)
     most_y = tl.minimum(cell_top + cell_rows, height + low_y) - 1
     least_x = tl.maximum(cell_left, low_wide) // channels
@@ -171,7 +170,7 @@ def adjoint(
     blocks_y = tl.maximum(tl.minimum(most_y // step_y, grid_y - 1) - first_y + 1, 0)
     blocks_x = tl.maximum(tl.minimum(most_x // step_x, grid_x - 1) - first_x + 1, 0)
 
-    # one loop over blocks and their neurons, not three, so that loads overlap with products throughout
+    # one loop over blocks and neurons instead of three, so that loads always overlap with products
     parts = tl.cdiv(neurons, DEPTH)
     total = tl.zeros((PLACES, IMAGES), dtype=SUM)
     for turn in range(blocks_y * blocks_x * parts):

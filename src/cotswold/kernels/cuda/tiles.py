@@ -1,7 +1,7 @@
-"""Which tiles a program may work in.
+"""Candidate tiles of the Triton kernels.
 
-Knows: sizes of tiles, what fits a layer, classes of batches. Does not know: Triton, tensors, values.
-The tiles below are taken from the arithmetic of registers and shared memory; none has been timed.
+Knows: sizes of tiles, the tiles that fit a layer, classes of batches. Does not know: Triton, tensors, values.
+The tiles below follow from register and shared memory sizes; none has been timed.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from itertools import product
 from cotswold.geometry import BlockLocal, Window
 
 LEAST_SIDE = 16
-"""The least side of a tile: the least that every tensor core takes."""
+"""Least side of a tile that every tensor core supports."""
 MOST_PLACES = 128
-"""The most places of the map in one cell of the adjoint."""
+"""Maximum places of the map in one cell of the adjoint."""
 MOST_IMAGES = 512
-"""Batches from here on are one class."""
+"""Larger batches form one class."""
 
 
 @dataclass(frozen=True)
 class ProgramTile:
-    """The sides of a tile by name, the warps that share it, and the loads in flight."""
+    """Sides of a tile by name, warps that share it, and pipeline stages (loads in flight)."""
 
     sides: Mapping[str, int] = field(hash=False)
     warps: int
@@ -60,18 +60,18 @@ OUTER = (
 
 
 def power_of_two(count: int) -> int:
-    """The least power of two that is no less than ``count``."""
+    """Return the least power of two that is at least ``count``."""
     return 1 << max(count - 1, 0).bit_length()
 
 
 def image_class(images: int) -> int:
-    """The class of a batch, for which one tile is chosen: 2^k or 3 * 2^k images, at most 512."""
+    """Return the class of a batch that shares one tile: 2^k or 3 * 2^k images, at most 512."""
     least = max(power_of_two(min(images, MOST_IMAGES)), LEAST_SIDE)
     return least * 3 // 4 if 0 < images <= least * 3 // 4 and least > LEAST_SIDE else least
 
 
 def fitting(tiles: Iterable[ProgramTile], extents: Mapping[str, int]) -> tuple[ProgramTile, ...]:
-    """The tiles of which no side is longer than a power of two holds of its extent; the smallest at least."""
+    """Return the tiles with no side above the power of two that holds its extent; at least the smallest."""
     most = {name: max(power_of_two(extent), LEAST_SIDE) for name, extent in extents.items()}
     tiles = tuple(tiles)
     chosen = tuple(tile for tile in tiles if all(tile.sides[name] <= most[name] for name in most))
@@ -80,7 +80,7 @@ def fitting(tiles: Iterable[ProgramTile], extents: Mapping[str, int]) -> tuple[P
 
 @dataclass(frozen=True)
 class Cell:
-    """The part of a map that one program of the adjoint writes: rows, and columns times channels."""
+    """Part of a map that one program of the adjoint writes: rows, and columns times channels."""
 
     rows: int
     wide: int
@@ -91,7 +91,7 @@ class Cell:
         return max(power_of_two(self.rows * self.wide), LEAST_SIDE)
 
     def count(self, layer: BlockLocal) -> int:
-        """How many cells cover the map; they are counted from the corner of the padding."""
+        """Return the number of cells that cover the map, counted from the corner of the padding."""
         low_wide = layer.x.low * layer.input.channels
         right = (layer.input.width + layer.x.low) * layer.input.channels
         down = -(-(layer.input.height + layer.y.low) // self.rows) - layer.y.low // self.rows
@@ -99,7 +99,7 @@ class Cell:
 
 
 def _met(window: Window, outputs: int, extent: float) -> float:
-    """The part of ``extent`` neighbouring places that a window of those which meet one of them covers."""
+    """Fraction of a run of ``extent`` places that a window covers, averaged over the windows that meet it."""
     overlap = -(-window.size // window.stride)
     meeting = min(outputs, overlap + -(-int(extent) // window.stride) - 1)
     return min(1.0, min(outputs, window.size / window.stride) / max(meeting, 1))
@@ -107,7 +107,7 @@ def _met(window: Window, outputs: int, extent: float) -> float:
 
 @lru_cache(maxsize=256)
 def best_cell(layer: BlockLocal) -> Cell:
-    """The cell that wastes least: few blocks that meet only a part of it, few places of the tile left over.
+    """Return the cell with least waste: few blocks that meet only part of it, few unused places of the tile.
 
     Cells of one step by one step are met by whole blocks; larger ones read each neuron for more places.
     """

@@ -1,4 +1,4 @@
-"""Passes over the layers of a dense network: what surrounds its products."""
+"""Passes over the layers of a dense network: all but its products."""
 
 from __future__ import annotations
 

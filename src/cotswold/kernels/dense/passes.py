@@ -1,7 +1,7 @@
 """Passes over a layer of a dense network, run on matrices in memory.
 
-Knows: how a job is filled, a small layer that each kernel must get right first. Does not know: formulas in
-vectors, networks.
+Knows: the fields of a job, the small layer that each kernel must compute correctly first. Does not know:
+formulas in vectors, networks.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ OPERANDS = (
     DenseJob.PARTIALS,
 )
 ALONE = 1 << 14
-"""Numbers for which waking other threads does not pay."""
+"""Elements below which other threads are not worth waking."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A matrix ``(row, lane)`` and how far its rows are apart; the same of what is beside it.
+    """A matrix ``(row, lane)`` with its row stride, and the row stride of the second operand.
 
-    ``low`` and ``high`` are what outputs should be for other classes and for a pattern's own.
+    ``low`` and ``high`` are the target outputs for the wrong classes and for the sample's class.
     """
 
     rows: int
@@ -52,22 +52,22 @@ class Layer:
 
 
 def padded(lanes: int) -> int:
-    """The pitch of rows that have room for whole vectors."""
+    """Return the stride of rows padded to whole vectors."""
     return -(-lanes // CHAINS) * CHAINS
 
 
 def partials_of(layer: Layer) -> Tensor:
-    """Room for what the groups of a layer leave: ``(group, 3, padded lanes)``."""
+    """Return an uninitialised buffer for the partial results of a layer, ``(group, 3, padded lanes)``."""
     return torch.empty(-(-layer.rows // GROUP), PARTIALS, padded(layer.lanes), device="cpu")
 
 
 def run(
     what: Pass, layer: Layer, operands: Mapping[DenseJob, Tensor], overrides: Overrides = NO_OVERRIDES
 ) -> None:
-    """Do a pass over matrices of float32, in place.
+    """Run a pass over float32 matrices, in place.
 
-    ``SUMS`` and ``OTHER`` are rows of lanes, ``BIASES`` and ``BIAS_GRADIENT`` a number a row, ``CLASSES``
-    int32 in whole vectors, ``PARTIALS`` as `partials_of` has them.
+    ``SUMS`` and ``OTHER`` are rows of lanes, ``BIASES`` and ``BIAS_GRADIENT`` one number per row, ``CLASSES``
+    int32 padded to whole vectors, ``PARTIALS`` the buffer of `partials_of`.
     """
     processor, threads = processor_of(overrides), overrides.threads or torch.get_num_threads()
     threads = threads if layer.rows * layer.lanes >= ALONE else 1
@@ -78,7 +78,7 @@ def run(
 
 
 def kernel(what: Pass, processor: Processor) -> int:
-    """The address of the kernel of a pass."""
+    """Return the address of the kernel of a pass."""
     lanes = Lanes("float32", processor.lanes("float32"))
     write = partial(write_pass, what, lanes, processor.triple)
     return library.address(("dense", what.name), processor, write, partial(_is_right, what))
@@ -96,7 +96,7 @@ def _prepared(address: int, layer: Layer, threads: int) -> PreparedKernel:
 
 
 def _is_right(what: Pass, address: int) -> bool:
-    """Whether a kernel does a small layer as NumPy does: two groups, strips, vectors, a part of one."""
+    """True if a kernel computes a small layer as NumPy does: two groups, whole vectors, a remainder."""
     layer = Layer(GROUP + 5, 4 * CHAINS + 7, 5 * CHAINS + 3, 5 * CHAINS, -0.5, 0.75)
     trial = _Trial(what, layer)
     _prepared(address, layer, 1).run(*(pointer_of(one) for one in trial.operands))
@@ -104,7 +104,7 @@ def _is_right(what: Pass, address: int) -> bool:
 
 
 class _Trial:
-    """A layer's operands, and what should become of them."""
+    """Operands and expected results of a self-test."""
 
     def __init__(self, what: Pass, layer: Layer) -> None:
         self.what, self.layer = what, layer
@@ -126,11 +126,11 @@ class _Trial:
 
     @property
     def operands(self) -> tuple[Tensor, ...]:
-        """In the order of `OPERANDS`."""
+        """Operands in the order of `OPERANDS`."""
         return self.sums, self.beside, self.biases, self.bias_gradient, self.classes, self.partials
 
     def succeeds(self) -> bool:
-        """Whether everything is as it should be."""
+        """True if all results are as expected."""
         left, losses = self._expected()
         same = partial(known_answers.agrees, error=ROUNDING["float32"])
         right = same(self.sums[:, : self.layer.lanes], left)
@@ -148,7 +148,7 @@ class _Trial:
         return right
 
     def _expected(self) -> tuple[Array, Array | None]:
-        """What is left in place of the sums, and the partial losses."""
+        """Expected values in place of the sums, and expected partial losses."""
         what, layer, rows = self.what, self.layer, self._sums + self._biases[:, None]
         wanted = np.full(rows.shape, layer.low)
         wanted[self._classes, np.arange(layer.lanes)] = layer.high

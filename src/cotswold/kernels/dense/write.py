@@ -1,10 +1,10 @@
-"""Kernels of passes over a layer of a dense network: activations, losses, slopes, sums over patterns.
+"""Kernels of passes over a layer of a dense network: activations, losses, slopes, sums over samples.
 
 Knows: formulas in vectors, the order of every sum. Does not know: tensors, threads, products.
 
-A layer is a matrix ``(row, lane)``: a row a neuron, a lane a pattern. A task is a group of rows, by which the
-bits of sums over rows are fixed: a chain down the group for every lane. Sums over lanes, for the gradient of
-biases, are 16 chains, of every 16th lane, that are added in halves. So neither threads nor the width of
+A layer is a matrix ``(row, lane)``: a row is a neuron, a lane is a sample. A task is a group of rows. Groups
+fix the bits of sums over rows: one chain down the group for every lane. Sums over lanes, for the gradient of
+biases, are 16 chains (every 16th lane each), which are added in halves. So neither threads nor the width of
 vectors change a bit.
 """
 
@@ -21,19 +21,19 @@ from cotswold.kernels.maps.tasks import JobHead, Strip, number_field, strips, ta
 from cotswold.kernels.microkernels.activation import write_activation, write_exp
 
 GROUP = 64
-"""Rows of a group; part of what sums over rows are, to the bit."""
+"""Rows of a group; it determines the bits of sums over rows."""
 CHAINS = 16
-"""Chains in which a row is summed; part of what the sums are."""
+"""Partial sums of a row; their number determines the bits of the sum."""
 PARTIALS = 3
-"""What a group leaves for each lane: losses or exponentials, its class's sum, the greatest other."""
+"""Partial results of a group for each lane: losses or exponentials, its class's sum, the greatest other."""
 LEAST = -3.0e38
-"""Less than every sum that has a meaning."""
+"""Less than every meaningful sum."""
 
 Step = Literal["activate", "squared", "softmax", "softmax_slopes", "slope"]
 
 
 class DenseJob(IntEnum):
-    """The fields of a job, after those of every job."""
+    """Fields of a job, after those of every job."""
 
     SUMS = JobHead.FIELDS
     OTHER = 6
@@ -53,13 +53,13 @@ class DenseJob(IntEnum):
 
 @dataclass(frozen=True)
 class Pass:
-    """What a kernel does with a layer.
+    """Operation of a kernel on a layer.
 
-    `activate`: sums become outputs. `squared`: sums of the last layer become the slopes of the squared error,
-    and leave losses. `softmax`: they become exponentials, less the greatest of the group, and leave that and
-    their sum; `softmax_slopes` makes them slopes of the cross entropy. `slope`: gradients by a hidden layer's
-    outputs become those by its sums. ``values``: targets are values, not classes. ``slopes``: whether there
-    is a gradient; without it only losses are left.
+    `activate`: sums become outputs. `squared`: sums of the last layer become slopes of the squared error, and
+    losses are stored. `softmax`: sums become exponentials relative to the maximum of the group; that maximum
+    and their sum are stored. `softmax_slopes`: exponentials become slopes of the cross entropy. `slope`:
+    gradients of a hidden layer's outputs become gradients of its sums. ``values``: targets are values, not
+    classes. ``slopes``: False to compute only losses.
     """
 
     step: Step
@@ -69,17 +69,17 @@ class Pass:
 
     @property
     def name(self) -> str:
-        """Of its kernel."""
+        """Name of its kernel."""
         return f"{self.step}_{self.activation}_{int(self.values)}{int(self.slopes)}"
 
     @property
     def sums_rows(self) -> bool:
-        """Whether it sums rows into the gradient of the biases."""
+        """True if it sums rows into the gradient of the biases."""
         return self.step in ("slope", "softmax_slopes") or (self.step == "squared" and self.slopes)
 
 
 def write_pass(what: Pass, lanes: Lanes, triple: str) -> ir.Module:
-    """A module with ``work(job)``: a group of rows a task."""
+    """Return a module with ``work(job)``; a task is a group of rows."""
     module = ir.Module(f"dense_{what.name}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
@@ -93,7 +93,7 @@ def write_pass(what: Pass, lanes: Lanes, triple: str) -> ir.Module:
 
 
 class _Group:
-    """A group of rows, as a task has it."""
+    """One group of rows, the unit of a task."""
 
     def __init__(self, w: Writer, what: Pass, job: ir.Value, number: ir.Value, scratch: ir.Value) -> None:
         self.w, self.what, self.chains = w, what, scratch
@@ -113,7 +113,7 @@ class _Group:
         self.low, self.high = (number_field(w, job, one) for one in (DenseJob.LOW, DenseJob.HIGH))
 
     def clear_rows(self) -> None:
-        """Let the chains of all rows begin at 0."""
+        """Set the partial sums of all rows to 0."""
         with loop(self.w, integer(GROUP * CHAINS), step=self.w.lanes.count) as turn:
             self.w.write(self.w.at(self.chains, turn.index), self.w.lanes.zero)
 
@@ -136,7 +136,7 @@ class _Group:
             w.b.store(w.b.fadd(before, found), place)
 
     def write_strip(self, strip: Strip, lane: ir.Value) -> None:
-        """What is done with some lanes of all rows."""
+        """Process a strip of lanes in all rows."""
         if self.what.step == "softmax":
             self._exponentials(strip, lane)
         elif self.what.step == "squared":
@@ -204,7 +204,7 @@ class _Group:
         self._put_partials(strip, lane, [*row.values[1:], *owns, *others])
 
     def _softmax_slopes(self, strip: Strip, lane: ir.Value) -> None:
-        """What the exponentials of the group are multiplied with is the first of its partial numbers."""
+        """Slopes of the cross entropy; the first partial number of the group scales its exponentials."""
         w, classes = self.w, self._classes(strip, lane)
         factors = strip.recall(w.at(self.partials, lane))
         with loop(w, self.rows, w.at(self.sums, lane)) as row:
@@ -228,7 +228,7 @@ class _Group:
         return [self.w.b.fadd(one, bias) for one in strip.read(place)]
 
     def _classes(self, strip: Strip, lane: ir.Value) -> list[ir.Value]:
-        """The classes of lanes, which have room for whole vectors."""
+        """Classes of lanes, which are padded to whole vectors."""
         w = self.w
         kind = ir.VectorType(SHORT, w.lanes.count)
         first = w.b.gep(self.classes, [lane], source_etype=SHORT)
@@ -238,7 +238,7 @@ class _Group:
         return [w.b.load(one, typ=kind, align=4) for one in places]
 
     def _own(self, classes: list[ir.Value], row: ir.Value) -> list[ir.Value]:
-        """Which lanes have this row for their class."""
+        """Mask of the lanes whose class is this row."""
         w = self.w
         number = w.spread_value(w.b.trunc(w.b.add(self.first, row), SHORT))
         return [w.b.icmp_signed("==", one, number) for one in classes]
@@ -246,7 +246,7 @@ class _Group:
     def _greatest(
         self, own: list[ir.Value], sums: list[ir.Value], owns: list[ir.Value], others: list[ir.Value]
     ) -> tuple[list[ir.Value], list[ir.Value]]:
-        """The sum of a lane's own class, and the greatest of the others, with another row."""
+        """Update the sum of a lane's own class and the greatest of the others by another row."""
         w, least = self.w, self.w.lanes.constant(LEAST)
         return (
             [w.b.select(here, s, so_far) for here, s, so_far in zip(own, sums, owns, strict=True)],
@@ -257,7 +257,7 @@ class _Group:
         )
 
     def _by_sums(self, gradients: list[ir.Value], outputs: list[ir.Value]) -> list[ir.Value]:
-        """Gradients by sums, from those by outputs."""
+        """Turn gradients of outputs into gradients of sums."""
         w, one = self.w, self.w.lanes.constant(1.0)
 
         def slope(gradient: ir.Value, y: ir.Value) -> ir.Value:
@@ -274,19 +274,19 @@ class _Group:
     def _leave(
         self, strip: Strip, lane: ir.Value, row: ir.Value, place: ir.Value, slopes: list[ir.Value]
     ) -> None:
-        """Write slopes, and add them to the chains of their row."""
+        """Write slopes, and add them to the partial sums of their row."""
         w = self.w
         strip.write(place, slopes)
         first = w.at(self.chains, w.b.mul(row, integer(CHAINS)))
         for v, value in enumerate(slopes):
-            if strip.mask is not None:  # lanes that are not there
+            if strip.mask is not None:  # lanes beyond the last sample
                 value = w.b.select(strip.mask, value, w.lanes.zero)
             chain = w.b.and_(w.b.add(lane, integer(v * w.lanes.count)), integer(CHAINS - 1))
             chains = w.at(first, chain)
             w.write(chains, w.b.fadd(w.read(chains), value))
 
     def _put_partials(self, strip: Strip, lane: ir.Value, found: list[ir.Value]) -> None:
-        """Leave what the group's rows come to, for each lane; there is room for whole vectors."""
+        """Store the partial results of the group for each lane, padded to whole vectors."""
         w = self.w
         for number in range(PARTIALS):
             row = w.b.mul(integer(number), self.partial_pitch)

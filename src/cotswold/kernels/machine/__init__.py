@@ -1,1 +1,1 @@
-"""This processor and its threads: what kernels are written for, and who runs them."""
+"""This processor and its threads: the target of kernels and the threads that run them."""

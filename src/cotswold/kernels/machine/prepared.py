@@ -1,4 +1,4 @@
-"""A kernel that is ready to run: what is prepared once for a geometry, and run many times.
+"""A kernel that is ready to run: prepared once for a geometry, run many times.
 
 Knows: that a job is a table of integers, scratch memory, threads. Does not know: what a kernel computes.
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cotswold.kernels.machine import threads
 
 LINE = 64
-"""Bytes of a line of a cache, at which scratch begins."""
+"""Bytes of a cache line; scratch starts at one."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -25,25 +25,25 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, eq=False)
 class PreparedKernel:
-    """Compiled code, its job but for the addresses of operands, and the threads that it is worth."""
+    """Compiled code, its job except the addresses of operands, and the number of threads to use."""
 
     code: int
-    """The address of ``work(job)``."""
+    """Address of ``work(job)``."""
     job: NDArray[np.int64]
     places: tuple[int, ...]
-    """The fields of the job that operands' addresses go to, in the order in which `run` takes them."""
+    """Fields of the job for the operands' addresses, in the order in which `run` takes them."""
     scratch_place: int
-    """The field that the address of scratch goes to."""
+    """Field of the job for the address of scratch."""
     scratch_bytes: int
-    """Scratch of all threads."""
+    """Bytes of scratch of all threads."""
     threads: int
     held: object = None
-    """What the job points at, kept as long as it."""
+    """Objects that the job points to, kept alive."""
 
     def run(self, *addresses: int) -> None:
-        """Run the kernel on operands at these addresses, which the caller keeps until then."""
+        """Run the kernel on operands at these addresses; the caller keeps them alive during the call."""
         size = len(self.job)
-        # a job of its own for each call: several threads of Python may run one kernel at a time
+        # each call has its own job: several Python threads may run one kernel at a time
         job = (ctypes.c_int64 * size).from_buffer_copy(self.job.data)
         for place, address in zip(self.places, addresses, strict=True):
             job[place] = address
@@ -56,14 +56,14 @@ class PreparedKernel:
 
 
 class Bounded(dict[K, V]):
-    """The last values that were made, by what they depend on; at most so many."""
+    """A cache of at most ``most`` values by key, in the order of their creation."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self._most = most
 
     def put(self, key: K, make: Callable[[], V]) -> V:
-        """Make the value of a key and keep it; the oldest goes where there are too many."""
+        """Create the value of a key and store it; if there are too many values, remove the oldest."""
         found = self[key] = make()
         for oldest in list(self)[: -self._most]:
             self.pop(oldest, None)

@@ -1,6 +1,6 @@
-"""The processor that code is written for.
+"""The processor for which code is generated.
 
-Knows: instruction sets, vector widths, what LLVM calls a processor. Does not know: what is written.
+Knows: instruction sets, vector widths, LLVM's names of processors. Does not know: the generated code.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from llvmlite import binding as llvm
 WIDTHS = {"avx512": 512, "avx2": 256, "neon": 128}
 """Bits of a vector."""
 REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32}
-"""Vector registers."""
+"""Number of vector registers."""
 
 
 @dataclass(frozen=True)
 class Processor:
-    """A processor: instruction set, LLVM's name for it and its features, and LLVM's name of the system."""
+    """A processor: instruction set, LLVM's names of it and its features, and LLVM's target triple."""
 
     isa: str
     cpu: str
@@ -27,24 +27,24 @@ class Processor:
     triple: str
 
     def lanes(self, dtype: str) -> int:
-        """Numbers in a vector."""
+        """Return the elements of a vector."""
         return WIDTHS[self.isa] // {"float32": 32, "float64": 64}[dtype]
 
     @property
     def registers(self) -> int:
-        """Vector registers."""
+        """Number of vector registers."""
         return REGISTERS[self.isa]
 
 
 def prepare() -> None:
-    """Load LLVM's knowledge of this processor."""
+    """Initialise LLVM for this processor."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
 
 
 @lru_cache(maxsize=1)
 def this_processor() -> Processor | None:
-    """This processor, or None where it has no fused multiply-add in vectors."""
+    """Return this processor, or None if it has no fused multiply-add on vectors."""
     prepare()
     triple, cpu, features = llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features()
     text = features.flatten()

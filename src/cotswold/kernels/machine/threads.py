@@ -1,10 +1,10 @@
-"""Threads: the pool of torch's own OpenMP, so that no second one competes with it.
+"""Threads: the OpenMP pool of torch, so that no second pool competes with it.
 
-Knows: how many threads torch would take, how its pool is entered. Does not know: what they do.
+Knows: how to enter torch's pool. Does not know: the work of the threads.
 
-A process that was forked must not enter the pool of its parent, whose threads it has not; there, and where
-the OpenMP library has no `GOMP_parallel`, threads of Python are used, which let each other run in a kernel.
-Whichever pool it is, nobody is inside a job any more when `run` returns or raises: its memory is then freed.
+A forked process must not enter the pool of its parent, because it does not have those threads. There, or if
+the OpenMP library has no `GOMP_parallel`, Python threads run the work; ctypes releases the GIL during a
+kernel. With either pool, no thread is inside a job when `run` returns or raises, so its memory can be freed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if hasattr(os, "register_at_fork"):
 
 @lru_cache(maxsize=1)
 def _openmp() -> int | None:
-    """The address of `GOMP_parallel` of the OpenMP library that torch has loaded."""
+    """Address of `GOMP_parallel` of the OpenMP library that torch has loaded."""
     for name in _openmp_libraries():
         try:
             parallel = ctypes.CDLL(name).GOMP_parallel
@@ -47,7 +47,7 @@ def _openmp() -> int | None:
 
 
 def _openmp_libraries() -> Iterator[str]:
-    """The OpenMP library that torch brings, then those that the process has loaded."""
+    """Yield torch's own OpenMP library, then those that the process has loaded."""
     for path in sorted((Path(torch.__file__).parent / "lib").glob("lib*omp*")):
         yield str(path)
     maps = Path("/proc/self/maps")
@@ -69,20 +69,20 @@ def _function(address: int) -> Callable[[int], None]:
 
 
 def _team() -> ModuleType:
-    """How threads come to round alike; not imported before a second thread is needed."""
+    """Import the module that equalises rounding; only when a second thread is needed."""
     return importlib.import_module("cotswold.kernels.compile.team")
 
 
 def _member(address: int, job: int) -> Callable[[int], None]:
-    """What a thread of Python calls."""
+    """Return the function that a Python thread calls."""
     found: Callable[[int], None] = _team().member_of(address, job)
     return found
 
 
 def run(address: int, job: int, threads: int) -> None:
-    """Call ``work(job)`` on so many threads at once; returns when all have.
+    """Call ``work(job)`` on ``threads`` threads at once; return when all have finished.
 
-    All round as the calling thread does, also where it flushes denormal numbers.
+    All threads round as the calling thread does, including flushed denormal numbers.
     """
     if threads <= 1:
         _function(address)(job)
@@ -101,7 +101,7 @@ def run(address: int, job: int, threads: int) -> None:
 
 
 class _SharedWork:
-    """Threads of Python inside one job. Who comes after the end has nothing to do there, and is kept out."""
+    """One job shared by Python threads; a thread that arrives after the end does not enter."""
 
     def __init__(self, work: Callable[[int], None], job: int) -> None:
         self.work, self._job = work, job
@@ -109,7 +109,7 @@ class _SharedWork:
         self._inside, self._open = 0, True
 
     def help(self) -> None:
-        """Work on the job, if it is not done yet."""
+        """Work on the job unless it is finished."""
         with self._changed:
             if not self._open:
                 return
@@ -122,14 +122,14 @@ class _SharedWork:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Wait until nobody is inside, however often a signal interrupts that; then raise what it raised."""
+        """Wait until all threads have left, even if signals interrupt; then raise the interruption."""
         interrupt: BaseException | None = None
         while self._open or self._inside:
             try:
                 with self._changed:
                     self._open = False
                     self._changed.wait_for(lambda: not self._inside)
-            except BaseException as error:  # from a signal's handler, in the main thread
+            except BaseException as error:  # from a signal handler, in the main thread
                 interrupt = error
         if interrupt is not None:
             raise interrupt

@@ -1,4 +1,4 @@
-"""Kernels that pass over maps and filters: pooling, contrast normalisation, norms, copies between layouts."""
+"""Kernels that pass over maps and filters: pooling, contrast normalisation, norms, changes of layout."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Between images first and images last: a map as foreign code has it, and as kernels do.
+"""Conversion between images first (other code) and images last (kernels).
 
-Knows: squares of vectors that are transposed in registers, how positions are cut into tasks. Does not know:
-what a map is of.
+Knows: squares of vectors transposed in registers, the cut of positions into tasks. Does not know: the
+contents of a map.
 
-A map of images first is a matrix, images in its rows and positions ``(y, x)`` in its columns, dense, for each
-channel, or for all if the channels follow each other; one of images last is the transposed matrix, whose rows
-lie where the map's pitches put them.
+A map with images first is a dense matrix for each channel, or one for all channels if they are contiguous:
+images are its rows and positions ``(y, x)`` its columns. A map with images last is the transposed matrix,
+with rows placed by the map's strides.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from cotswold.kernels.microkernels.transpose import transposed
 from cotswold.kernels.operands import Pitches, name_of, pointer_of, required_pitches
 
 BLOCK = 64
-"""Positions of a task: some lines of every image, so that pages and lines are not left half read."""
+"""Positions of a task: several cache lines of every image, so that no page or line is read in part."""
 TABLE_MOST = 256
-"""Positions of a channel up to which channels that follow each other are one, in a table of all places."""
+"""Positions of a channel up to which contiguous channels share one table of all positions."""
 ALONE = 1 << 15
-"""Numbers for which waking other threads does not pay."""
+"""Elements below which other threads are not worth waking."""
 
 
 class CopyJob(IntEnum):
-    """The fields of a job, after those of every job."""
+    """Fields of a job, after those of every job."""
 
     IMAGES = JobHead.FIELDS
     POSITIONS = 6
@@ -51,7 +51,7 @@ class CopyJob(IntEnum):
 
 
 def write_copy(lanes: Lanes, triple: str, to_last: bool) -> ir.Module:
-    """A module with ``work(job)``: tasks of some positions of a channel of all images, until none is left."""
+    """Return a module with ``work(job)``; a task is some positions of a channel of all images."""
     module = ir.Module(f"order_{lanes.dtype}_{lanes.count}_{int(to_last)}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, _):
@@ -79,7 +79,7 @@ def write_copy(lanes: Lanes, triple: str, to_last: bool) -> ir.Module:
 
 
 class _Square:
-    """As many images and positions as a vector has lanes."""
+    """A square of images and positions, one vector wide."""
 
     def __init__(self, w: Writer, job: ir.Value, channel: ir.Value, to_last: bool) -> None:
         self.w, self.to_last = w, to_last
@@ -92,7 +92,7 @@ class _Square:
         self.pitch = w.field(job, CopyJob.PITCH)
 
     def write(self, image: ir.Value, position: ir.Value, partly: bool) -> None:
-        """Transpose one square; ``partly``: of which some images or positions do not exist."""
+        """Transpose one square; ``partly`` if some of its images or positions do not exist."""
         w, b = self.w, self.w.b
         rows = []
         for i in range(w.lanes.count):
@@ -119,20 +119,20 @@ class _Square:
             w.write_part(place, value, b.and_(written, w.spread_value(there)))
 
     def _within(self, first: ir.Value, i: int, count: ir.Value, partly: bool) -> ir.Value:
-        """The i-th from the first on; the last one again where there is none."""
+        """Return index ``first + i``, limited to the last one."""
         here = self.w.b.add(first, integer(i))
         return self.w.least(here, self.w.b.sub(count, integer(1))) if partly else here
 
 
 def kernel(dtype: str, processor: Processor, to_last: bool) -> int:
-    """The address of the kernel."""
+    """Return the address of the kernel."""
     name = "images_last" if to_last else "images_first"
     write = partial(write_copy, Lanes(dtype, processor.lanes(dtype)), processor.triple, to_last)
     return library.address((name, dtype), processor, write, partial(_is_right, dtype, processor, to_last))
 
 
 def _is_right(dtype: str, processor: Processor, to_last: bool, address: int) -> bool:
-    """Whether the kernel copies a map of whole squares and parts of them."""
+    """True if the kernel copies a map of whole squares and remainders correctly."""
     side = processor.lanes(dtype) + 3
     values = np.arange(3.0 * side * BLOCK).reshape(BLOCK // 2, 2, 3, side)  # y, x, channel, image
     first, last = (
@@ -147,13 +147,13 @@ def _is_right(dtype: str, processor: Processor, to_last: bool, address: int) -> 
 
 
 def _places(channels: int, height: int, width: int, last: Pitches) -> NDArray[np.int64]:
-    """Where positions of images first lie in a map of images last, of its pitches."""
+    """Offsets of positions in the order of images first, in a map with images last."""
     c, y, x = np.ogrid[:channels, :height, :width]
     return np.ascontiguousarray((y * last.row + x * last.column + c * last.channel).ravel(), np.int64)
 
 
 def copy(first: Tensor, last: Tensor, to_last: bool, processor: Processor, threads: int) -> None:
-    """Copy a map from images first to images last, or back; both have images and positions."""
+    """Copy a map from images first to images last, or back; neither images nor positions may be empty."""
     key = ("layout", to_last, first.shape, first.stride(), last.stride(), first.dtype, processor, threads)
     ready(key, lambda: _prepare(first, last, to_last, processor, threads)).run(
         pointer_of(last), pointer_of(first)
@@ -168,7 +168,7 @@ def _prepare(
 
 
 def _copying(code: int, first: Tensor, last: Pitches, threads: int) -> PreparedKernel:
-    """Copies by the kernel at an address, prepared; it runs on the map of images last, then the other."""
+    """Prepare a copy by the kernel at an address; it runs on the map of images last, then the other."""
     images, channels, height, width = first.shape
     area, (pitch, channel) = height * width, first.stride()[:2]
     one_table = channel == area < TABLE_MOST

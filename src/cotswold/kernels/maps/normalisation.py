@@ -1,6 +1,6 @@
-"""Contrast normalisation on the kernels of this processor: forward, and the gradient by its input.
+"""Contrast normalisation by CPU kernels: forward, and the gradient with respect to its input.
 
-Knows: how a map is cut into tasks, which kernel does them. Does not know: Gaussians, strides, autograd.
+Knows: the cut of a map into tasks, the kernel of each. Does not know: Gaussians, strides, autograd.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from cotswold.kernels.maps.tasks import BYTES, JobHead, Workers, bits, prepared,
 from cotswold.kernels.operands import pointer_of, required_pitches
 
 TASKS_A_THREAD = 2
-"""Tasks that a thread should find at least, where a map has so many rows."""
+"""Tasks per thread, at least, if a map has enough rows."""
 LEAST_ROWS = 3
-"""Windows of rows that a task has at least: those around them are made twice."""
+"""Least height of a task, in windows: rows around a task are computed twice."""
 CACHED_BYTES = 1 << 22
-"""Bytes of the rows between the first step and the last: they should stay in the caches."""
+"""Bytes of the rows between the first step and the last, so that they stay in the caches."""
 AHEAD_BYTES = 1 << 14
-"""How far ahead of what is summed a map is fetched."""
+"""Prefetch distance in a map."""
 STREAM_BYTES = 1 << 22
-"""Maps from this size on are written past the caches."""
+"""Map size from which output bypasses the caches (streaming stores)."""
 ALONE = 1 << 14
-"""Outputs for which waking other threads does not pay."""
+"""Outputs below which other threads are not worth waking."""
 
 
 Maps = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
-"""h, gradient, means, powers, result; None for one that a step does not have."""
+"""h, gradient, means, powers, result; None for one that a step does not use."""
 
 
 @dataclass(frozen=True)
 class Bands:
-    """Weights ``(output, size)`` along y and x of the first mean, then of the second; and transposed."""
+    """Weights ``(output, size)`` along y and x of the first mean, then of the second; and transposes."""
 
     forward: tuple[Tensor, Tensor, Tensor, Tensor]
     transposed: tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def kernel(kind: ContrastKind, dtype: str, size: int, processor: Processor) -> int:
-    """The address of a kernel for windows of a size."""
+    """Return the address of the kernel for windows of one size."""
     lanes = Lanes(dtype, processor.lanes(dtype))
     write = (
         partial(write_backward, lanes, size, processor.triple)
@@ -71,7 +71,7 @@ def kernel(kind: ContrastKind, dtype: str, size: int, processor: Processor) -> i
 
 
 def _is_right(kind: ContrastKind, dtype: str, size: int, processor: Processor, address: int) -> bool:
-    """Whether a kernel normalises, measures, or finds the gradient of, small maps whose results are known.
+    """True if a kernel normalises, measures or differentiates small maps with known results correctly.
 
     Weights differ along the axes and between the means; some powers are below the floor.
     """
@@ -96,7 +96,7 @@ def _is_right(kind: ContrastKind, dtype: str, size: int, processor: Processor, a
 def _known_maps(
     kind: ContrastKind, right: known_answers.Normalised, grad: Array
 ) -> tuple[list[Array], list[Array]]:
-    """Means, powers and result, as a kernel is given them and as they should be afterwards."""
+    """Means, powers and result: the kernel's arguments, and their expected values afterwards."""
     none = np.zeros((0, 0, 0, 0))
     if kind is NORMALISE:
         expected = [none, none, right.output()]
@@ -109,7 +109,7 @@ def _known_maps(
 
 
 def _uniform(shape: MapShape, means: list[Array], dtype: str) -> Bands:
-    """Bands whose weights are the same everywhere, for windows that do not leave the map."""
+    """Bands with the same weights everywhere, for windows inside the map."""
     size = len(means[0])
     outputs = [extent - (size - 1) * (1 + i // 2) for i, extent in enumerate((shape.height, shape.width) * 2)]
     forward, transposed = [], []
@@ -123,7 +123,7 @@ def _uniform(shape: MapShape, means: list[Array], dtype: str) -> Bands:
 
 @dataclass(frozen=True, eq=False)
 class Normalisation:
-    """Both steps of the normalisation of maps of a shape: windows, bands, the least power, and who works."""
+    """Normalisation of maps of one shape: windows, bands, the least power, processor and threads."""
 
     shape: MapShape
     smoothing: Smoothing
@@ -132,11 +132,11 @@ class Normalisation:
     workers: Workers
 
     def normalise(self, h: Tensor, out: Tensor) -> None:
-        """``out = g / max(floor, root of the mean of g²)``, where ``g = h - mean of h``."""
+        """``out = g / max(floor, root of the mean of g²)``, with ``g = h - mean of h``."""
         self._run(NORMALISE, (h, None, None, None, out))
 
     def gradient(self, grad: Tensor, h: Tensor, out: Tensor) -> None:
-        """The gradient by ``h`` of ``<grad, normalised h>``."""
+        """Write the gradient of ``<grad, normalised h>`` with respect to ``h`` to ``out``."""
         mean, power = (self._map(shape) for shape in (self._mean, self._power))
         self._run(MEASURE, (h, None, mean, power, None))
         self._run(GRADIENT, (h, grad, mean, power, out))
@@ -168,7 +168,7 @@ class Normalisation:
         return self.prepared(kind, maps, code)
 
     def prepared(self, kind: ContrastKind, maps: Maps, address: int) -> PreparedKernel:
-        """A step, or measuring, on the kernel at an address; it runs on the addresses of maps that there are.
+        """Prepare a step, or a measurement, by the kernel at an address; run it on the addresses of the maps.
 
         The maps are h, gradient, means, powers, result.
         """
@@ -218,7 +218,7 @@ class Normalisation:
         return prepared(address, fields, tuple(places), slot, (workers.dtype, count), bands)
 
     def _streams(self, kind: ContrastKind, out: Tensor | None, block: int) -> bool:
-        """Whether the output is written past the caches: it is large, and its lines are whole."""
+        """True if the output bypasses the caches: it is large and consists of whole cache lines."""
         if kind is MEASURE or out is None:
             return False
         pitches = required_pitches(out)

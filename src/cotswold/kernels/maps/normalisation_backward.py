@@ -1,12 +1,12 @@
-"""The kernel of the gradient of contrast normalisation by its input, row by row, all channels of some images.
+"""Kernel of the gradient of contrast normalisation, row by row, for all channels of some images.
 
-Knows: which row of which step is wanted when. Does not know: Gaussians, tensors, autograd.
+Knows: the rows of each step that are needed next. Does not know: Gaussians, tensors, autograd.
 
-From the means m, the powers p and the inverse divisors i, with ``g = h - m`` and the gradient ``a`` by the
-output; the bands are transposed:
+The inputs are the means m, the powers p and the inverse divisors i, with ``g = h - m``, and the output's
+gradient ``a``; the bands are transposed:
 
-    sums over channels of a g, of a, of g -> i sum(a g) / p, where the floor is not the divisor -> its mean t
-    i sum(a) - t sum(g), the sum of the slope by g -> its mean u -> slope of h = i a - t g - u
+    sums over channels of a g, of a, of g -> i sum(a g) / p, unless the floor is the divisor -> its mean t
+    i sum(a) - t sum(g), the sum of the gradient of g -> its mean u -> gradient of h = i a - t g - u
 
 So a and h are read twice: from memory, and for the last step from a cache.
 """
@@ -28,7 +28,7 @@ from cotswold.kernels.maps.tasks import JobMap, Strip, most, strips, tasks, upto
 
 
 def write_backward(lanes: Lanes, size: int, triple: str) -> ir.Module:
-    """A module with ``work(job)``: tasks of a block of images and some rows each, until none is left."""
+    """Return a module with ``work(job)``; a task is some rows of a block of images."""
     module = ir.Module(f"gradient_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
@@ -50,7 +50,7 @@ class _Backward(Rows):
         self.clear_beside(self.inner, self.mean_width)
 
     def write(self, first: ir.Value, stop: ir.Value) -> None:
-        """Rows of the gradient by the map, from ``first`` to ``stop``."""
+        """Compute rows ``first`` to ``stop`` of the gradient of the map."""
         w, b = self.w, self.w.b
         start = self.start(first)
         sums_start = w.least(start, b.add(self.start(start), self.crop))
@@ -75,7 +75,7 @@ class _Backward(Rows):
     def _places(
         self, y: ir.Value, x: ir.Value, there: ir.Value
     ) -> tuple[list[tuple[ir.Value, ir.Value]], ir.Value, ir.Value]:
-        """Where gradient, map, mean and power of a place are read; where it is outside, zeros."""
+        """Addresses of gradient, map, mean and power of a position; of zeros if it is outside."""
         b = self.w.b
         upper_y, upper_x = b.sub(y, self.crop), b.sub(x, self.crop)
         inside = b.and_(there, self._inside(upper_y, upper_x, self.power_height, self.power_width))
@@ -90,7 +90,7 @@ class _Backward(Rows):
         return [grad, source], mean, power
 
     def _sum(self, y: ir.Value) -> None:
-        """A row of sums over channels, and the slope by the power, smoothed along x."""
+        """Compute a row of sums over channels, and of the power's gradient, smoothed along x."""
         w, b = self.w, self.w.b
         to_over, to_centre = self.overs.row(y), self.centres.row(y)
         to_inverse, zero = self.inverses.row(y), w.lanes.zero
@@ -132,7 +132,7 @@ class _Backward(Rows):
         self.across(self.slope.base, self.slopes.row(b.sub(y, self.crop)), 3, self.mean_width)
 
     def _tilt(self, y: ir.Value) -> None:
-        """A row of t, and of the slope by g, its mean over channels smoothed along x."""
+        """Compute a row of t, and of the gradient of g, its mean over channels smoothed along x."""
         w, b = self.w, self.w.b
         smooth = self.down(self.slopes, y, 2, self.power_height)
         over, centre, to = self.overs.row(y), self.centres.row(y), self.tilts.row(y)

@@ -1,14 +1,14 @@
-"""The kernel of contrast normalisation, forward, row by row, all channels of some images at a time.
+"""Kernel of contrast normalisation, forward, row by row, for all channels of some images.
 
-Knows: which row of which step is wanted when. Does not know: Gaussians, tensors, autograd.
+Knows: the rows of each step that are needed next. Does not know: Gaussians, tensors, autograd.
 
-In the names of Le et al. 2012, ``m`` being the mean of h over window and channels:
+In the terms of Le et al. 2012, with ``m`` the mean of h over window and channels:
 
-    s, v: mean and variance of h over the channels of a place -> m, the mean of s over the window
+    s, v: mean and variance of h over the channels of a position -> m, the mean of s over the window
     v + (s - m)², the mean over the channels of (h - m)² -> p, its mean over the window -> y
 
-So h is read twice: once from memory, and for y from a cache. There is no cancellation in ``v + (s - m)²``,
-as both terms are positive.
+So h is read twice: once from memory, and for y from a cache. ``v + (s - m)²`` does not cancel, because both
+terms are positive.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cotswold.kernels.maps.tasks import JobMap, Strip, most, strips, tasks, upto
 
 
 def write_forward(kind: ContrastKind, lanes: Lanes, size: int, triple: str) -> ir.Module:
-    """A module with ``work(job)``: tasks of a block of images and some rows each, until none is left."""
+    """Return a module with ``work(job)``; a task is some rows of a block of images."""
     module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
@@ -52,7 +52,7 @@ class _Forward(Rows):
         self.clear_beside(self.squares, self.mean_width)
 
     def write(self, first: ir.Value, stop: ir.Value, kind: ContrastKind) -> None:
-        """Rows of the output from ``first`` to ``stop``, or of means and powers."""
+        """Compute rows ``first`` to ``stop`` of the output, or of means and powers."""
         w, b = self.w, self.w.b
         start = self.start(first)
         with loop(w, b.sub(stop, first), start, self.start(start)) as turn:
@@ -75,7 +75,7 @@ class _Forward(Rows):
                 self._write_row(y)
 
     def _sum(self, y: ir.Value) -> None:
-        """Means and variances of a row of the map over channels."""
+        """Compute means and variances over channels of a row of the map."""
         w, b = self.w, self.w.b
         to_mean, to_spread = self.shares.row(y), self.spreads.row(y)
         with loop(w, self.width) as turn:
@@ -103,7 +103,7 @@ class _Forward(Rows):
         self.across(to_mean, self.along.row(y), 1, self.mean_width)
 
     def _centre(self, y: ir.Value) -> None:
-        """A row of means over the window, and of the mean squares of what is left."""
+        """Compute a row of means over the window, and of the mean squares of the centred values."""
         w, b = self.w, self.w.b
         smooth = self.down(self.along, y, 0, self.height)
         aside = b.mul(self.crop, self.block)
@@ -123,7 +123,7 @@ class _Forward(Rows):
         self.across(self.squares.base, self.powers.row(y), 3, self.power_width)
 
     def _smooth_powers(self, y: ir.Value, kind: ContrastKind) -> None:
-        """A row of powers, or of inverse divisors."""
+        """Compute a row of powers, or of inverse divisors."""
         w = self.w
         smooth = self.down(self.powers, y, 2, self.mean_height)
 
@@ -159,7 +159,7 @@ class _Forward(Rows):
             strips(w, VECTORS, self.lanes, body)
 
     def _export(self, source: ir.Value, to: JobMap, y: ir.Value, width: ir.Value) -> None:
-        """A row from scratch to a map of one channel."""
+        """Copy a row from scratch to a map of one channel."""
         w, b = self.w, self.w.b
         with loop(w, width) as turn:
             place, target = w.at(source, b.mul(turn.index, self.block)), to.at(y, turn.index)

@@ -1,10 +1,10 @@
-"""What the kernels of contrast normalisation share: the job, rows in scratch, means along y and along x.
+"""Shared by the kernels of contrast normalisation: the job, rows in scratch, means along y and along x.
 
-Knows: the order of the sums, rings of rows. Does not know: which step follows which, Gaussians, tensors.
+Knows: the order of the sums, rings of rows. Does not know: the order of steps, Gaussians, tensors.
 
-Lanes are images. A mean over a window is a *band*: for every output along an axis so many weights. A row is
-smoothed along x when it is made; along y where it is wanted, from the last few rows, which a ring keeps.
-Beside a row there are zeros, and a row of zeros stands for those outside.
+Lanes are images. A mean over a window is a *band*: ``size`` weights for every output along an axis. A row is
+smoothed along x when it is computed, and along y when it is needed, from the last few rows in a ring buffer.
+Rows have zeros on both sides, and a row of zeros stands for rows outside the map.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from cotswold.kernels.compile.emit import Writer, integer, loop
 from cotswold.kernels.maps.tasks import JobHead, JobMap, Strip, between, most, number_field
 
 VECTORS = 2
-"""Vectors of images that are worked on at a time."""
+"""Vectors of images processed at a time."""
 FLAT = 4
-"""Vectors of a row in scratch that are worked on at a time, whichever columns they are of."""
+"""Vectors of a row in scratch processed at a time, across columns."""
 GROUP = 16
-"""Channels that are summed one after the other before their sum is added; part of the result, to the bit."""
+"""Channels summed in sequence before their sum is added; it determines the bits of the result."""
 UNROLL = 4
-"""Channels of one turn of a loop."""
+"""Channels of one iteration of a loop."""
 
 
 class ContrastJob(IntEnum):
-    """The fields of a job, after those of every job. ``BANDS``: y and x of the first mean, of the second."""
+    """Fields of a job, after those of every job. ``BANDS``: y and x of the first mean, then of the second."""
 
     IMAGES = JobHead.FIELDS
     CHANNELS = 6
@@ -59,7 +59,7 @@ class ContrastJob(IntEnum):
 
 @dataclass(frozen=True)
 class ContrastKind:
-    """``normalise`` makes y; ``measure`` the means and powers; ``gradient`` the slope of h."""
+    """Kind of kernel: ``normalise`` computes y, ``measure`` means and powers, ``gradient`` its gradient."""
 
     name: str
 
@@ -68,19 +68,19 @@ NORMALISE, MEASURE, GRADIENT = ContrastKind("normalise"), ContrastKind("measure"
 
 
 def scratch_elements(block: int, size: int, width: int) -> int:
-    """Numbers of scratch a thread: rings and rows with zeros beside them."""
+    """Elements of scratch per thread: rings and rows, with zeros on both sides."""
     return (3 * size + 3 * late_rows(size) + 4) * (width + 2 * (size - 1)) * block
 
 
 def late_rows(size: int) -> int:
-    """Rows of a ring whose rows are wanted until their windows are complete."""
+    """Rows of a ring that keeps rows until their windows are complete."""
     return size // 2 + 1
 
 
 def part_of(
     w: Writer, job: ir.Value, number: ir.Value, height: ContrastJob
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """Of a task: first lane, first row and the one after its last; ``height`` is the field of all rows."""
+    """First lane, first row and end row of a task; ``height`` is the field with the number of all rows."""
     b = w.b
     parts, rows = w.field(job, ContrastJob.PARTS), w.field(job, ContrastJob.PART_ROWS)
     lane = b.mul(b.udiv(number, parts), w.field(job, ContrastJob.BLOCK))
@@ -89,24 +89,24 @@ def part_of(
 
 
 class Ring:
-    """The latest few rows of a map of one channel in scratch; a ring of one row is a row."""
+    """A ring buffer of the latest rows of a one-channel map, in scratch; with one row, a plain row."""
 
     def __init__(self, w: Writer, base: ir.Value, count: int, row: ir.Value) -> None:
         self.w, self.base, self.count, self.pitch = w, base, count, row
 
     def row(self, y: ir.Value) -> ir.Value:
-        """Where a row begins."""
+        """Address of a row."""
         b = self.w.b
         return self.w.at(self.base, b.mul(b.urem(y, integer(self.count)), self.pitch))
 
 
 Values = list[ir.Value]
 Chain = Callable[[Values, list[Values]], list[Values]]
-"""Adds the values of one channel, those of every map, to some sums."""
+"""Adds the values of one channel, in all maps, to sums."""
 
 
 class Rows:
-    """The block of images that a task works on, and its rows."""
+    """The block of images of a task, and its rows."""
 
     def __init__(self, w: Writer, job: ir.Value, scratch: ir.Value, lane: ir.Value, size: int) -> None:
         self.w, self.size, b = w, size, w.b
@@ -147,18 +147,18 @@ class Rows:
         self.clear(b.sub(b.mul(integer(0), self.block), self._beside), self._pitch, self.zeros)
 
     def ring(self, count: int) -> Ring:
-        """So many rows of scratch that are not taken yet."""
+        """Allocate ``count`` rows of scratch."""
         found = Ring(self.w, self.w.at(self._free, self._beside), count, self._pitch)
         self._free = self.w.at(self._free, self.w.b.mul(self._pitch, integer(count)))
         return found
 
     def clear(self, start: ir.Value, count: ir.Value, row: ir.Value) -> None:
-        """Zeros, so many numbers from ``start`` on."""
+        """Write ``count`` zeros from ``start`` on."""
         with loop(self.w, count, step=self.w.lanes.count) as turn:
             self.w.write(self.w.at(row, self.w.b.add(start, turn.index)), self.w.lanes.zero)
 
     def clear_beside(self, ring: Ring, width: ir.Value) -> None:
-        """Zeros before and after the columns of the rows of a ring."""
+        """Write zeros before and after the columns of a ring's rows."""
         b = self.w.b
         for y in range(ring.count):
             row = ring.row(integer(y))
@@ -166,15 +166,15 @@ class Rows:
             self.clear(b.mul(width, self.block), self._beside, row)
 
     def start(self, y: ir.Value) -> ir.Value:
-        """The first row that a window sees."""
+        """First row of a window."""
         return most(self.w, self.w.b.sub(y, self.low), integer(0))
 
     def stop(self, y: ir.Value, extent: ir.Value) -> ir.Value:
-        """The row after the last that a window sees."""
+        """End row of a window."""
         return self.w.least(self.w.b.add(self.w.b.sub(y, self.low), integer(self.size)), extent)
 
     def flat(self, first: ir.Value, stop: ir.Value, body: Callable[[Strip, ir.Value], None]) -> None:
-        """Do ``body(strip, offset)`` for columns of rows in scratch, wherever columns end."""
+        """Run ``body(strip, offset)`` over columns of rows in scratch, regardless of column boundaries."""
         w, b = self.w, self.w.b
         begin, count = b.mul(first, self.block), b.mul(between(w, first, stop), self.block)
         wide = FLAT * w.lanes.count
@@ -186,7 +186,7 @@ class Rows:
             body(Strip(w, 1, None), b.add(after, turn.index))
 
     def inverse(self, power: ir.Value) -> ir.Value:
-        """Of the divisor; that of a power that is no number is none."""
+        """1 / max(sqrt(power), floor); NaN stays NaN."""
         b = self.w.b
         floored = b.select(b.fcmp_ordered("<", power, self.floor), self.floor, power)
         return b.fdiv(self.w.lanes.constant(1.0), self.w.root(floored))
@@ -194,7 +194,7 @@ class Rows:
     def down(
         self, rows: Ring, y: ir.Value, band: int, extent: ir.Value
     ) -> Callable[[Strip, ir.Value], Values]:
-        """How a row's means along y are had, strip by strip."""
+        """Return a function that computes the means along y of a row, strip by strip."""
         w, b = self.w, self.w.b
         top, weights = b.sub(y, self.low), w.at(self.bands[band], b.mul(y, integer(self.size)))
         taken = []
@@ -209,7 +209,7 @@ class Rows:
         return means
 
     def across(self, source: ir.Value, target: ir.Value, band: int, outputs: ir.Value) -> None:
-        """A row's means along x. Away from the ends the weights are those of the column in the middle."""
+        """Compute the means along x of a row; away from the ends the middle column's weights apply."""
         w, b, size = self.w, self.w.b, integer(self.size)
         weights = self.bands[band]
         first = w.least(integer(self.size - 1), outputs)
@@ -241,10 +241,9 @@ class Rows:
         chain: Chain,
         fetch: bool = False,
     ) -> list[Values]:
-        """Sums over channels, in groups: ``places`` are addresses and pitches.
+        """Sum over channels, in groups; ``places`` are addresses and channel strides.
 
-        Where they are read first, what follows is fetched: steps of a channel are too long for the processor
-        to foresee what is read next.
+        On the first read, prefetch: channel strides are too long for the hardware prefetcher.
         """
         w, b = self.w, self.w.b
         maps, vectors = len(places), strip.vectors
@@ -283,7 +282,7 @@ class Rows:
         target: ir.Value,
         value: Callable[[Values], Values],
     ) -> None:
-        """Write ``value`` of every channel; past the caches where the job says so."""
+        """Write ``value`` of every channel, with streaming stores if the job says so."""
         w, b = self.w, self.w.b
 
         def channels(write: Callable[[ir.Value, Values], None]) -> None:
@@ -317,7 +316,7 @@ class Rows:
 
 
 def stream(strip: Strip, place: ir.Value, values: Values) -> None:
-    """Write whole vectors past the caches; the place is a line's."""
+    """Write whole vectors with streaming stores; the address is aligned to a cache line."""
     w = strip.w
     module = w.function.module
     for v, value in enumerate(values):

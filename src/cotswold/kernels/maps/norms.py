@@ -1,11 +1,10 @@
-"""Norms of filters on the kernels of this processor: the root of a sum of squares down a block's columns.
+"""Norms of filters by CPU kernels: the root of a sum of squares down the columns of a block.
 
-Knows: the order of the sum, how blocks are cut into tasks. Does not know: tensors, fields, channels.
+Knows: the order of the sum, the cut of blocks into tasks. Does not know: tensors, fields, channels.
 
-A block is a matrix, the fan-in in its rows and the neurons, which are the lanes, in its columns. Squares
-are summed in groups of so many rows, and the groups are summed: the error does not grow with the fan-in. A
-block is read from its beginning to its end, which is more than twice as fast as some columns at a time; the
-sums of its columns are in scratch.
+A block is a matrix: fan-in in rows, neurons (the lanes) in columns. Squares are summed in groups of rows, and
+the groups are summed, so that the error does not grow with the fan-in. A block is read from start to end,
+which is more than twice as fast as some columns at a time; the sums of its columns are in scratch.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from cotswold.kernels.maps.tasks import BYTES, JobHead, Strip, prepared, ready, 
 from cotswold.kernels.operands import pointer_of
 
 VECTORS = 4
-"""Vectors that are summed side by side."""
+"""Vectors summed in parallel."""
 GROUP = 32
-"""Rows of a group; part of what the result is, to the bit."""
+"""Rows of a group; it determines the bits of the result."""
 TASK_ROWS = 64
-"""Rows that are scaled by one task."""
+"""Rows scaled by one task."""
 STREAM_BYTES = 1 << 22
-"""Filters from this size on are written past the caches."""
+"""Size of filters from which output bypasses the caches (streaming stores)."""
 ALONE = 1 << 14
-"""Weights for which waking other threads does not pay."""
+"""Weights below which other threads are not worth waking."""
 
 
 class NormJob(IntEnum):
-    """The fields of a job, after those of every job."""
+    """Fields of a job, after those of every job."""
 
     FILTERS = JobHead.FIELDS
     OUTPUT = 6
@@ -55,7 +54,7 @@ class NormJob(IntEnum):
 
 @dataclass(frozen=True)
 class Matrices:
-    """So many matrices, one after the other, of a dtype."""
+    """Number, shape and dtype of contiguous matrices."""
 
     count: int
     rows: int
@@ -64,7 +63,7 @@ class Matrices:
 
 
 def write_norms(lanes: Lanes, triple: str) -> ir.Module:
-    """A module with ``work(job)``: tasks of one block and some neurons, until none is left."""
+    """Return a module with ``work(job)``; a task is some neurons of one block."""
     module = ir.Module(f"norms_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
@@ -85,7 +84,7 @@ def write_norms(lanes: Lanes, triple: str) -> ir.Module:
 
 
 class _NormColumns:
-    """Neurons of a block, and where their norms go."""
+    """Neurons of a block, and the address of their norms."""
 
     def __init__(
         self, w: Writer, source: ir.Value, target: ir.Value, extents: tuple[ir.Value, ir.Value, ir.Value]
@@ -94,13 +93,13 @@ class _NormColumns:
         self.rows, self.pitch, self.lanes = extents
 
     def _group(self, done: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Where a group of rows begins, and how many it has."""
+        """Address of a group of rows, and its number of rows."""
         b = self.w.b
         place = self.w.at(self.source, b.mul(done, self.pitch))
         return place, self.w.least(integer(GROUP), b.sub(self.rows, done))
 
     def write_one_vector(self) -> None:
-        """A few neurons, whose sums are in registers: rows follow each other fast."""
+        """Compute the norms of a few neurons with sums in registers: rows follow each other quickly."""
         w = self.w
         strip = Strip(w, 1, self.lanes)
         with loop(w, self.rows, w.lanes.zero, step=GROUP) as group:
@@ -113,7 +112,7 @@ class _NormColumns:
         strip.write(self.target, [w.root(group.values[0])])
 
     def write_many(self, sums: ir.Value, totals: ir.Value) -> None:
-        """All neurons, row by row."""
+        """Compute the norms of all neurons, row by row."""
         w, b = self.w, self.w.b
 
         def clear(strip: Strip, lane: ir.Value) -> None:
@@ -152,13 +151,13 @@ class _NormColumns:
 
 
 def kernel(dtype: str, processor: Processor) -> int:
-    """The address of the kernel of norms."""
+    """Return the address of the kernel of norms."""
     write = partial(write_norms, Lanes(dtype, processor.lanes(dtype)), processor.triple)
     return library.address(("norms", dtype), processor, write, partial(_norms_right, dtype, processor))
 
 
 def _norms_right(dtype: str, processor: Processor, address: int) -> bool:
-    """Whether the kernel finds known norms, of whole vectors and a part of one, in three groups of rows."""
+    """True if the kernel finds known norms of whole vectors and a remainder, in three groups of rows."""
     values = known_answers.numbers(2, 2 * GROUP + 5, (VECTORS + 1) * processor.lanes(dtype) + 3)
     filters, expected = known_answers.in_memory(values, dtype), np.sqrt((values**2).sum(1))
     found = torch.full(expected.shape, torch.nan, dtype=filters.dtype, device="cpu")
@@ -169,7 +168,7 @@ def _norms_right(dtype: str, processor: Processor, address: int) -> bool:
 
 
 def norms(filters: int, out: int, matrices: Matrices, processor: Processor, threads: int) -> None:
-    """The norms ``(block, neuron)`` of filters ``(block, row, neuron)``: two addresses, both contiguous."""
+    """Compute norms ``(block, neuron)`` of filters ``(block, row, neuron)``, by address, contiguous."""
     if matrices.count * matrices.neurons > 0:
         ready(
             ("norms", matrices, processor, threads),
@@ -178,7 +177,7 @@ def norms(filters: int, out: int, matrices: Matrices, processor: Processor, thre
 
 
 def _summing(address: int, matrices: Matrices, processor: Processor, threads: int) -> PreparedKernel:
-    """Norms by the kernel at an address, prepared."""
+    """Prepare norms by the kernel at an address."""
     strip = VECTORS * processor.lanes(matrices.dtype)
     count = 1 if matrices.count * matrices.rows * matrices.neurons < ALONE else threads
     chunks = 1 if matrices.count >= 4 * count else min(-(-matrices.neurons // strip), 4 * count)
@@ -191,7 +190,7 @@ def _summing(address: int, matrices: Matrices, processor: Processor, threads: in
 
 
 def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
-    """A module with ``work(job)``: tasks of some rows of one block, every neuron times its own scale."""
+    """Return a module with ``work(job)``; a task scales some rows of one block by a scale per neuron."""
     module = ir.Module(f"scaled_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, _):
@@ -228,13 +227,13 @@ def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
 
 
 def scaled_kernel(dtype: str, processor: Processor) -> int:
-    """The address of the kernel of scaled filters."""
+    """Return the address of the kernel of scaled filters."""
     write = partial(write_scaled, Lanes(dtype, processor.lanes(dtype)), processor.triple)
     return library.address(("scaled", dtype), processor, write, partial(_scaled_right, dtype, processor))
 
 
 def _scaled_right(dtype: str, processor: Processor, address: int) -> bool:
-    """Whether the kernel finds known products, through the caches and past them."""
+    """True if the kernel finds known products, with and without streaming stores."""
     neurons = (VECTORS + 1) * processor.lanes(dtype)
     for part, past in ((3, False), (0, True)):
         values = known_answers.numbers(2, TASK_ROWS + 3, neurons + part)
@@ -252,7 +251,7 @@ def _scaled_right(dtype: str, processor: Processor, address: int) -> bool:
 def scaled(
     filters: int, scales: int, out: int, matrices: Matrices, processor: Processor, threads: int
 ) -> None:
-    """Filters ``(block, row, neuron)`` times scales ``(block, neuron)``: three addresses, all contiguous."""
+    """Scale filters ``(block, row, neuron)`` by ``(block, neuron)``; three addresses, all contiguous."""
     numbers, each = matrices.count * matrices.rows * matrices.neurons, BYTES[matrices.dtype]
     if numbers == 0:
         return
@@ -265,7 +264,7 @@ def scaled(
 
 
 def _scaling(address: int, matrices: Matrices, threads: int, stream: bool) -> PreparedKernel:
-    """Scaled filters by the kernel at an address, prepared: it runs on filters, scales, and where they go."""
+    """Prepare scaled filters by the kernel at an address; it runs on filters, scales and output."""
     chunks = -(-matrices.rows // TASK_ROWS)
     fields = np.zeros(NormJob.FIELDS, np.int64)
     fields[JobHead.TASKS] = matrices.count * chunks

@@ -1,6 +1,6 @@
-"""L2 pooling on the kernels of this processor: forward, and the gradient by its input.
+"""L2 pooling by CPU kernels: forward, and the gradient with respect to its input.
 
-Knows: how a map is cut into tasks, which kernel does them. Does not know: autograd.
+Knows: the cut of a map into tasks, the kernel of each. Does not know: autograd.
 """
 
 from __future__ import annotations
@@ -42,44 +42,44 @@ from cotswold.kernels.maps.tasks import (
 from cotswold.kernels.operands import Pitches, pointer_of, required_pitches
 
 TASKS_A_THREAD = 4
-"""Tasks that a thread should find at least, where a map has so many rows."""
+"""Tasks per thread, at least, if a map has enough rows."""
 LEAST_ROWS = 8
-"""Rows of a task at least: the rows around them are read twice."""
+"""Least rows of a task: the rows around them are read twice."""
 BLOCK_BYTES = 3 << 10
-"""Bytes of the lanes of a task, which are contiguous: memory is slow where it is read in smaller pieces."""
+"""Bytes of the contiguous lanes of a task: memory is slow if read in smaller pieces."""
 CACHED_BYTES = 1 << 20
-"""Bytes of the rows of a window and the next two: they stay in the second cache."""
+"""Bytes of the rows of a window and the next two, so that they stay in the second-level cache."""
 LEAST_COLUMNS = 12
-"""Columns of a task at least: those around them are summed twice."""
+"""Least columns of a task: the columns around them are summed twice."""
 WRITTEN_OUT = 7
-"""The largest window whose sums are written out in a kernel of their own."""
+"""Largest window with a kernel of unrolled sums."""
 WALK_COLUMNS = 12
-"""Columns of a part there: few, so that rows of all lanes stay in the second cache and lie together."""
+"""Columns of a part in that kernel: few, so that rows of all lanes stay in the second-level cache."""
 STREAMED_BYTES = 16 << 20
-"""Bytes that are read, from which on outputs go past the caches, which would not keep them."""
+"""Bytes read from which outputs bypass the caches, which could not hold them."""
 ALONE = 1 << 14
-"""Outputs for which waking other threads does not pay."""
+"""Outputs below which other threads are not worth waking."""
 
 
 def kernel(kind: PoolKind, dtype: str, processor: Processor) -> int:
-    """The address of a kernel."""
+    """Return the address of the kernel for windows of any size."""
     write = partial(write_window, kind, Lanes(dtype, processor.lanes(dtype)), processor.triple)
     trial = partial(_is_right, kind, None, dtype, processor)
     return library.address(("smoothing", kind.name, dtype), processor, write, trial)
 
 
 def walk_kernel(kind: PoolKind, form: WalkForm, dtype: str, processor: Processor) -> int:
-    """The address of a kernel for a small window."""
+    """Return the address of the kernel for a small window."""
     write = partial(write_walk, kind, form, Lanes(dtype, processor.lanes(dtype)), processor.triple)
     name = ("pooling", kind.name, form.size, form.rows, form.vectors, int(form.stream), dtype)
     return library.address(name, processor, write, partial(_is_right, kind, form, dtype, processor))
 
 
 def _is_right(kind: PoolKind, form: WalkForm | None, dtype: str, processor: Processor, address: int) -> bool:
-    """Whether a kernel pools, or finds the gradient of, small maps whose results are known."""
+    """True if a kernel pools or differentiates small maps with known results correctly."""
     size = form.size if form else WRITTEN_OUT + 2
     strip = (form.vectors if form else VECTORS) * processor.lanes(dtype)
-    images = strip if form and form.stream else strip + 3  # lines that go past the caches are whole
+    images = strip if form and form.stream else strip + 3  # lines that bypass the caches must be whole
     shape, smoothing = MapShape(2, size + 5, size + WALK_COLUMNS + 2), Smoothing(size)
     x, ones = known_answers.numbers(shape.height, shape.width, shape.channels, images), np.ones(size)
     pooled = np.sqrt(known_answers.smoothed(x**2, ones, ones) + 1)
@@ -105,7 +105,7 @@ def _is_right(kind: PoolKind, form: WalkForm | None, dtype: str, processor: Proc
 
 
 def pool(x: Tensor, out: Tensor, smoothing: Smoothing, epsilon: float, workers: Workers) -> None:
-    """``out = sqrt(sum of x² over a window + epsilon)``; maps have their images last."""
+    """``out = sqrt(sum of x² over a window + epsilon)``; maps have images last."""
     if out.numel() > 0:
         key = "pool", smoothing, x.shape, x.stride(), out.stride(), pointer_of(out) % LINE == 0, workers
         ready(key, lambda: _pooling(x, out, smoothing, workers).in_best_kernel()).run(
@@ -122,7 +122,7 @@ def pool_gradient(
     weight: float,
     workers: Workers,
 ) -> None:
-    """``out = x * (sum of (grad + weight) / pooled over the windows that see a place)``."""
+    """``out = x * (sum of (grad + weight) / pooled over the windows that contain a position)``."""
     if out.numel() > 0:
         maps = grad, pooled, x, out
         strides = tuple(one.stride() if one is not None else None for one in maps)
@@ -133,7 +133,7 @@ def pool_gradient(
 
 
 def _addresses(grad: Tensor | None, pooled: Tensor, x: Tensor, out: Tensor, weight: float) -> list[int]:
-    """What the kernel of the gradient is given, in the order of its places."""
+    """Arguments of the gradient's kernel, in the order of its operands."""
     return [pointer_of(one) for one in (grad, pooled, x, out) if one is not None] + [bits(weight)]
 
 
@@ -157,7 +157,7 @@ def _sloping(
 
 @dataclass(frozen=True)
 class _Pass:
-    """What is summed over which windows of which map, into which map, and who works."""
+    """A pooling pass: kind of sum, windows, source and target map, processor and threads."""
 
     kind: PoolKind
     source: MapShape
@@ -165,9 +165,9 @@ class _Pass:
     smoothing: Smoothing
     low: int
     maps: tuple[Pitches | None, Pitches | None, Pitches | None, Pitches]
-    """The pitches of what is read, and of what is written; None for no map."""
+    """Strides of the maps that are read, and of the map that is written; None for no map."""
     aligned: bool
-    """Whether what is written begins at a line of the cache."""
+    """True if the output starts at a cache line."""
     workers: Workers
 
     @property
@@ -176,13 +176,13 @@ class _Pass:
 
     @property
     def _lanes(self) -> tuple[int, int]:
-        """Groups of lanes, and lanes of a group: all channels are one where they follow each other."""
+        """Number of groups of lanes, and lanes of a group; contiguous channels form one group."""
         images, channels = self.workers.images, self.target.channels
         dense = channels == 1 or all(one is None or one.channel == images for one in self.maps)
         return (1, channels * images) if dense else (channels, images)
 
     def in_best_kernel(self) -> PreparedKernel:
-        """It, prepared, on the kernel that suits the window."""
+        """Prepare the pass on the kernel that suits the window."""
         kind, workers = self.kind, self.workers
         if self.smoothing.size > WRITTEN_OUT:
             return self.prepared(kernel(kind, workers.dtype, workers.processor), None)
@@ -192,9 +192,9 @@ class _Pass:
         return self.prepared(walk_kernel(kind, form, workers.dtype, workers.processor), form)
 
     def prepared(self, address: int, form: WalkForm | None) -> PreparedKernel:
-        """It, on the kernel at an address, which was written in a form if the window is small.
+        """Prepare the pass on the kernel at an address; ``form`` describes the kernel of a small window.
 
-        It runs on the addresses of the maps that there are, and the bits of the number that is added.
+        It runs on the addresses of the maps, and the bits of the constant to add.
         """
         kind, source, target, workers = self.kind, self.source, self.target, self.workers
         size, (groups, lanes) = self.smoothing.size, self._lanes
@@ -229,7 +229,7 @@ class _Pass:
 
 @dataclass(frozen=True)
 class _Cut:
-    """How a map is cut into tasks: lanes of a block, columns and rows of a part, and how many of each."""
+    """Cut of a map into tasks: lanes of a block, columns and rows of a part, and the number of each."""
 
     block: int
     blocks: int
@@ -247,13 +247,13 @@ def _form(
     target: MapShape,
     workers: Workers,
 ) -> WalkForm:
-    """How the kernel of a walk is written for this processor and map."""
+    """Configuration of the small-window kernel for this processor and map."""
     (kind, size), number = kind_and_size, BYTES[workers.dtype]
     width = workers.processor.lanes(workers.dtype)
     rows = 4 if workers.processor.registers > 16 and size <= 5 and not kind.quotient else 2
     vectors = min(2, LINE // (width * number))
     strip = vectors * width
-    # parts of lines that go past the caches are six times slower (measured with 32 bytes)
+    # partial lines that bypass the caches are six times slower (measured with 32 bytes)
     whole = strip * number == LINE and aligned
     whole = whole and all(n % strip == 0 for n in (lanes, out.row, out.column, out.channel))
     outputs = workers.images * target.channels * target.height * target.width
@@ -271,7 +271,7 @@ def _cut(
     workers: Workers,
     count: int,
 ) -> _Cut:
-    """Blocks of whole strips; rows in multiples of ``group``; parts enough for ``count`` threads."""
+    """Return blocks of whole strips, rows in multiples of ``group``, and parts for ``count`` threads."""
     block = BLOCK_BYTES // BYTES[workers.dtype]
     blocks = max(-(-lanes // block), min(workers.threads, -(-lanes // strip)))
     block = -(-lanes // (blocks * strip)) * strip

@@ -1,18 +1,18 @@
-"""The kernels of L2 pooling for small windows: walks along the rows of a map, with all sums in registers.
+"""Kernels of L2 pooling for small windows: walks along the rows of a map, with all sums in registers.
 
-Knows: the order of a window's sum, what is kept from column to column. Does not know: tensors, autograd.
+Knows: the order of a window's sum, the values kept from column to column. Does not know: tensors, autograd.
 
-Some rows of outputs are made together. A walk takes one strip of lanes along them. At every column it adds
-the numbers of the window downwards, for each row of outputs, and then the last columns across. Outputs are
-made in squares of two rows and two columns. Two neighbouring windows share all but their ends, and two
-neighbouring pairs of windows share all but a pair of the numbers between the ends:
+Some rows of outputs are computed together. A walk takes one strip of lanes along them. At every column it
+sums the window downwards for each row of outputs, and then the last columns across. Outputs are computed in
+squares of two rows and two columns. Two neighbouring windows share all but their ends. Two neighbouring pairs
+of windows share all but one pair of the terms between the ends:
 
     sum of rows 0..k-1 = end(0) + middle(1..k-1);  sum of rows 1..k = middle(1..k-1) + end(k)
     middle(1..k-1) = pair(1, 2) + pair(3, 4) + ...
 
-Squares begin at even rows and columns, wherever a task begins, so that a sum's order depends on its place in
-the map alone. Nothing is subtracted. Rows and columns beside the map are zeros; outputs beside it go to
-scratch. Quotients are made where their row is met first, and kept in a ring of rows in scratch.
+Squares start at even rows and columns of the map, not of the task, so that the order of a sum depends only on
+its position in the map. Nothing is subtracted. Rows and columns outside the map are zeros; outputs outside it
+go to scratch. Quotients are computed at the first use of their row, and kept in a ring of rows in scratch.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from cotswold.kernels.maps.pooling_window import PoolJob, PoolKind, part_of
 from cotswold.kernels.maps.tasks import JobMap, Strip, between, number_field, tasks, up_to_power
 
 Values = list[ir.Value]
-"""The vectors of a strip."""
+"""Vectors of a strip."""
 
 
 @dataclass(frozen=True)
 class WalkForm:
-    """How a kernel is written: the window's size, rows of outputs together, vectors of a strip.
+    """Configuration of a kernel: size of the window, rows of outputs computed together, vectors of a strip.
 
-    With ``stream``, outputs go past the caches; they must lie at whole vectors then.
+    With ``stream``, outputs bypass the caches and must be aligned to whole vectors.
     """
 
     size: int
@@ -46,19 +46,19 @@ class WalkForm:
 
 
 def ring_rows(size: int) -> int:
-    """Rows of quotients that are kept."""
+    """Rows of quotients in the ring."""
     return up_to_power(max(1, size - 1))
 
 
 def scratch_elements(kind: PoolKind, form: WalkForm, lanes: int, block: int, columns: int) -> int:
-    """Numbers of scratch a thread: zeros, waste, a ring of rows of quotients."""
+    """Elements of scratch per thread: zeros, discarded outputs, a ring of rows of quotients."""
     strip = form.vectors * lanes
     ring = ring_rows(form.size) * (columns + form.size) * block if kind.quotient else 0
     return 2 * strip + ring
 
 
 def write_walk(kind: PoolKind, form: WalkForm, lanes: Lanes, triple: str) -> ir.Module:
-    """A module with ``work(job)``: tasks of a block of lanes and some rows each, until none is left."""
+    """Return a module with ``work(job)``; a task is some rows of a block of lanes."""
     module = ir.Module(f"{kind.name}_{form.size}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
@@ -71,7 +71,7 @@ def write_walk(kind: PoolKind, form: WalkForm, lanes: Lanes, triple: str) -> ir.
 
 @dataclass(frozen=True)
 class _Sum:
-    """How numbers are added: the first of them, one more, two sums."""
+    """Rules of addition: of the first term, of a further term, of two sums."""
 
     first: Callable[[Values], Values]
     more: Callable[[Values, Values], Values]
@@ -81,7 +81,7 @@ class _Sum:
 def _middle(
     sums: _Sum, size: int, pair: Callable[[int], Values], one: Callable[[int], Values]
 ) -> Values | None:
-    """The sum of numbers 1 to ``size - 1``, in pairs; None where there are none."""
+    """Sum terms 1 to ``size - 1`` in pairs; None if there are none."""
     total: Values | None = None
     for i in range(1, size - 1, 2):
         total = pair(i) if total is None else sums.joined(total, pair(i))
@@ -95,7 +95,7 @@ def _from(numbers: Callable[[int], Values], first: int, i: int) -> Values:
 
 
 class _WalkBlock:
-    """The block of lanes that a task works on."""
+    """The block of lanes of a task."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class _WalkBlock:
         return [self.w.multiply_add(one, one, other) for one, other in zip(new, total, strict=True)]
 
     def write(self, first: ir.Value, stop: ir.Value) -> None:
-        """Rows from ``first``, which is even, to ``stop``."""
+        """Compute rows from ``first``, which is even, to ``stop``."""
         w, b, rows, size = self.w, self.w.b, self.form.rows, self.form.size
         if self.kind.quotient:
             self._write_first_quotients(b.sub(first, self.low))
@@ -185,7 +185,7 @@ class _WalkBlock:
                 walk.write([integer(0), integer(0)])
 
     def _write_first_quotients(self, top: ir.Value) -> None:
-        """The quotients of the rows that the first windows share with those above them."""
+        """Compute the quotients of the rows that the first windows share with the windows above."""
         w, b = self.w, self.w.b
         width = b.add(b.sub(self.right, self.left), integer(self.form.size))
         with loop(w, integer(self.form.size - 1)) as down, loop(w, width) as along:
@@ -210,25 +210,25 @@ class _WalkBlock:
         return found if there is None else [b.select(there, one, w.lanes.zero) for one in found]
 
     def ring_place(self, y: ir.Value, along: ir.Value) -> ir.Value:
-        """Where the quotients of a row are kept, so many columns from the left."""
+        """Address of a row's quotients in the ring, ``along`` columns from the left."""
         b = self.w.b
         row = b.mul(b.and_(y, integer(ring_rows(self.form.size) - 1)), self.ring_row)
         return self.w.at(self.ring, b.add(row, b.mul(along, self.ring_pitch)))
 
     def chosen(self, there: ir.Value | None, place: ir.Value, other: ir.Value) -> ir.Value:
-        """An address in a map, or in scratch where that would be beside the map."""
+        """Return the address in a map, or ``other`` if it would be outside the map."""
         return place if there is None else self.w.b.select(there, place, other)
 
     def within(self, value: ir.Value, extent: ir.Value) -> ir.Value:
-        """Whether a row or column is one of the map's."""
+        """True if a row or column is inside the map."""
         return self.w.b.icmp_unsigned("<", value, extent)
 
 
 class _Prefetch:
-    """What the next rows of outputs read for the first time, which is asked for while these are made.
+    """Prefetch of the lines that the next rows of outputs read for the first time.
 
-    The lines are asked for in the order in which they lie in memory, a few at every column of every strip: a
-    strip by itself would touch a page for every line.
+    Lines are prefetched in memory order, a few at every column of every strip: a single strip would touch one
+    page per line.
     """
 
     def __init__(self, block: _WalkBlock, y: ir.Value, top: ir.Value) -> None:
@@ -244,7 +244,7 @@ class _Prefetch:
             self.places += [(block.factor, block.factor.at(row, block.left)) for row in below]
 
     def fetch(self, position: Values, columns: int) -> Values:
-        """Ask for as many lines of every row as a strip has in so many columns; the next position."""
+        """Prefetch the lines of every row for ``columns`` columns of a strip; return the next position."""
         w, b = self.w, self.w.b
         lane, column = position
         for _ in range(columns * self.block.strip_size // self.step):
@@ -257,7 +257,7 @@ class _Prefetch:
 
 
 class _Walk:
-    """A walk of a strip of lanes along some rows of outputs; with ``stop``, rows may lie beside the map."""
+    """A walk of a strip of lanes along some rows of outputs; with ``stop``, rows may be outside the map."""
 
     def __init__(
         self,
@@ -291,7 +291,7 @@ class _Walk:
             self.ring = [w.at(block.ring_place(one, zero), lane) for one in self.sources]
 
     def write(self, position: Values) -> Values:
-        """All columns of the task; how far ahead lines were asked for, before and after."""
+        """Process all columns of the task; take and return the position of the prefetch."""
         w, b, block, size = self.w, self.w.b, self.block, self.size
         columns = {}
         for j in range(size - 1):
@@ -322,7 +322,7 @@ class _Walk:
 
     @property
     def _kept(self) -> list[tuple[str, int]]:
-        """What is known from the columns before: columns, by their number from the left, and pairs."""
+        """Values known from previous columns: single columns, by their number from the left, and pairs."""
         size = self.size
         singles = [j for j in range(size - 1) if j % 2 == 0 or (j == size - 2 and size % 2)]
         return [("one", j) for j in singles] + [("pair", i) for i in range(1, size - 2, 2)]
@@ -336,7 +336,7 @@ class _Walk:
         return flat
 
     def _turn(self, along: ir.Value, state: Values, sure: bool) -> Values:
-        """Two columns of outputs; what is kept for the next two."""
+        """Compute two columns of outputs; return the values to keep for the next two."""
         b, block, size, vectors = self.w.b, self.block, self.size, self.strip.vectors
         new = []
         for j in (size - 1, size):
@@ -369,7 +369,7 @@ class _Walk:
         return following
 
     def _column(self, x: ir.Value, there: ir.Value | None) -> list[Values]:
-        """The sums downwards of a column, for every row of outputs."""
+        """Sums of a column downwards, for every row of outputs."""
         block, size = self.block, self.size
         values = [self._summand(i, x, there) for i in range(len(self.sources))]
         if block.kind.quotient:
@@ -391,7 +391,7 @@ class _Walk:
         return sums
 
     def _summand(self, i: int, x: ir.Value, there: ir.Value | None) -> Values:
-        """What is summed, of a row and column."""
+        """Term to sum at a row and column."""
         w, b, block = self.w, self.w.b, self.block
         both = self._both(self.sources_there[i], there)
         if not block.kind.quotient:
@@ -408,7 +408,7 @@ class _Walk:
         return self.w.at(self.ring[i], b.mul(b.sub(x, block.source_left), block.ring_pitch))
 
     def _keep_quotients(self, values: list[Values], x: ir.Value) -> None:
-        """The last rows are the next windows' first."""
+        """Keep the last rows, which are the first of the next windows."""
         for i in range(max(self.size - 1, self.rows), len(values)):
             self.strip.keep(self._ring(i, x), values[i])
 
@@ -418,7 +418,7 @@ class _Walk:
         return self.w.b.and_(one, other)
 
     def _finish(self, row: int, x: ir.Value, total: Values, sure: bool) -> None:
-        """What becomes of a sum, to the map."""
+        """Finish a sum and write it to the map."""
         w, b, block = self.w, self.w.b, self.block
         there = None if sure else b.icmp_signed("<", x, block.right)
         both = self._both(self.targets_there[row], there)

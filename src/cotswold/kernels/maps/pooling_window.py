@@ -1,17 +1,17 @@
-"""The kernels of L2 pooling for windows of any size: sums over squares, forward and backward, row by row.
+"""Kernels of L2 pooling for windows of any size: sums over squares, forward and backward, row by row.
 
 Knows: the order of a window's sum, rings of rows and columns in scratch. Does not know: tensors, autograd.
 
-Outputs are made in squares of two rows and two columns. Two neighbouring windows share all but their ends,
-so their middle is summed once, and the end of either is added to it:
+Outputs are computed in squares of two rows and two columns. Two neighbouring windows share all but their
+ends, so their middle is summed once and each end is added to it:
 
     sum of rows 0..k-1 = end(0) + middle(1..k-1);  sum of rows 1..k = middle(1..k-1) + end(k)
 
-which is 3 additions an output instead of 4 along each axis, and never a subtraction. Squares begin at even
-rows and columns, wherever a task begins, so that a sum's order depends on its place in the map alone. Columns
-are summed downwards first, into a ring of columns in the first cache, then across. Lanes are channels and
-images, and a task has a block of them, so that what it reads is contiguous. Rows and columns beside the map
-are zeros; outputs beside it go to scratch.
+That is 3 additions an output instead of 4 along each axis, and never a subtraction. Squares start at even
+rows and columns of the map, not of the task, so that the order of a sum depends only on its position in the
+map. Columns are summed downwards first, into a ring of columns in the first-level cache, then across. Lanes
+are channels and images. A task has a block of them, so that it reads contiguous memory. Rows and columns
+outside the map are zeros; outputs outside it go to scratch.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from cotswold.kernels.maps.tasks import (
 )
 
 VECTORS = 2
-"""Vectors that are worked on at a time."""
+"""Vectors processed at a time."""
 
 PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))
-"""Of a square: rows, then columns."""
+"""Rows and columns of a square."""
 
 
 class PoolJob(IntEnum):
-    """The fields of a job, after those of every job."""
+    """Fields of a job, after those of every job."""
 
     LANES = JobHead.FIELDS
     BLOCKS = 6
@@ -69,7 +69,7 @@ class PoolJob(IntEnum):
 
 @dataclass(frozen=True)
 class PoolKind:
-    """What is summed, and what becomes of a sum.
+    """Term of the sum, and function of the sum.
 
     ``pool``: ``sqrt(sum x² + epsilon)``. ``slope``: ``x * sum((grad + weight) / pooled)``; without ``grad``
     the sum is of ``weight / pooled``.
@@ -86,12 +86,12 @@ PENALTY = PoolKind("penalty", quotient=True)
 
 
 def scratch_elements(kind: PoolKind, block: int, ring: int, width: int) -> int:
-    """Numbers of scratch a thread: zeros, waste, a ring of columns, one of rows of ``width`` quotients."""
+    """Elements of scratch per thread: zeros, discarded outputs, rings of columns and of quotient rows."""
     return block * (2 + 1 + 2 * ring + (ring * width if kind.quotient else 0))
 
 
 def write_window(kind: PoolKind, lanes: Lanes, triple: str) -> ir.Module:
-    """A module with ``work(job)``: tasks of a block of lanes and some rows each, until none is left."""
+    """Return a module with ``work(job)``; a task is some rows of a block of lanes."""
     module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
@@ -103,7 +103,7 @@ def write_window(kind: PoolKind, lanes: Lanes, triple: str) -> ir.Module:
 def part_of(
     w: Writer, job: ir.Value, number: ir.Value
 ) -> tuple[tuple[ir.Value, ir.Value, ir.Value], ir.Value, ir.Value]:
-    """Of a task: group of lanes, first lane, part of the columns; first row and the one after its last."""
+    """Group of lanes, first lane, part of the columns, first row and end row of a task."""
     b = w.b
     parts, blocks = w.field(job, PoolJob.PARTS), w.field(job, PoolJob.BLOCKS)
     columns = w.field(job, PoolJob.COLUMN_PARTS)
@@ -117,7 +117,7 @@ def part_of(
 
 
 class _Block:
-    """The block of lanes that a task works on."""
+    """The block of lanes of a task."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class _Block:
             w.write(w.at(self.zeros, turn.index), w.lanes.zero)
 
     def write(self, first: ir.Value, stop: ir.Value) -> None:
-        """Rows from ``first``, which is even, to ``stop``."""
+        """Compute rows from ``first``, which is even, to ``stop``."""
         w, b = self.w, self.w.b
         pairs = b.sdiv(b.add(b.sub(stop, first), integer(1)), integer(2))
         with loop(w, pairs, most(w, b.sub(first, self.low), integer(0))) as turn:
@@ -173,7 +173,7 @@ class _Block:
             self._write_pair(y, top, stop)
 
     def _write_quotients(self, y: ir.Value) -> None:
-        """``(grad + weight) / pooled`` of a row, to its place in the ring."""
+        """Write ``(grad + weight) / pooled`` of a row to its slot in the ring."""
         w, b = self.w, self.w.b
         target = self._row(y)
         ahead = b.add(y, integer(2))
@@ -198,21 +198,21 @@ class _Block:
             strips(w, VECTORS, self.lanes, body)
 
     def _row(self, y: ir.Value) -> ir.Value:
-        """Where a row of what is summed begins."""
+        """Address of a row of terms."""
         w = self.w
         if self.kind.quotient:
             return w.at(self.rows, w.b.mul(w.b.and_(y, self.mask), self.row_size))
         return w.at(self.input.base, w.b.mul(y, self.input.row))
 
     def _column(self, x: ir.Value) -> ir.Value:
-        """Where two sums downwards of a column are kept."""
+        """Address of a column's two sums in the ring."""
         return self.w.at(self.columns, self.w.b.mul(self.w.b.and_(x, self.mask), self.pair))
 
     def _within(self, value: ir.Value, extent: ir.Value) -> ir.Value:
         return self.w.b.icmp_unsigned("<", value, extent)
 
     def _write_pair(self, y: ir.Value, top: ir.Value, stop: ir.Value) -> None:
-        """Two rows of outputs, or one."""
+        """Compute two rows of outputs, or one."""
         w, b = self.w, self.w.b
         two = b.icmp_signed("<", b.add(y, integer(1)), stop)
         column = self._column_writer(top)
@@ -228,7 +228,7 @@ class _Block:
             self._write_square(y, x, left, two)
 
     def _column_writer(self, top: ir.Value) -> Callable[[ir.Value], None]:
-        """What sums a column downwards, for the rows that begin at ``top`` and one below."""
+        """Return a function that sums a column downwards, for the rows from ``top`` and from one below."""
         w, b = self.w, self.w.b
         pitch = self.block if self.kind.quotient else self.input.column
         bottom = b.add(top, self.size)
@@ -266,14 +266,14 @@ class _Block:
         return write
 
     def _added(self, values: list[ir.Value], total: list[ir.Value]) -> list[ir.Value]:
-        """A sum and one row more."""
+        """Add one row to a sum."""
         b = self.w.b
         if self.kind.quotient:
             return _sums(b, values, total)
         return [self.w.multiply_add(one, one, other) for one, other in zip(values, total, strict=True)]
 
     def _write_square(self, y: ir.Value, x: ir.Value, left: ir.Value, two: ir.Value) -> None:
-        """Sums across, for two rows and two columns, and what becomes of them."""
+        """Sum across for two rows and two columns, and write the outputs."""
         w, b = self.w, self.w.b
         right = b.add(left, self.size)
 

@@ -1,7 +1,7 @@
-"""What kernels over maps share: what was prepared, tasks taken from a counter, parts of vectors.
+"""Shared by all map kernels: the job header, the loop over tasks from an atomic counter, masked strips.
 
-Knows: how a job is a table of integers, how threads take tasks from it. Does
-not know: what is computed. A job begins with the fields of `JobHead`; a kernel's own fields follow.
+Knows: a job as a table of integers, the task counter. Does not know: what is computed. A job starts with the
+fields of `JobHead`; a kernel's own fields follow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BYTES = {"float32": 4, "float64": 8}
 
 
 class JobHead(IntEnum):
-    """The first fields of every job."""
+    """First fields of every job."""
 
     NEXT = 0
     SLOTS = 1
@@ -38,7 +38,7 @@ class JobHead(IntEnum):
 
 @dataclass(frozen=True)
 class Workers:
-    """How many images of which dtype are worked on, by how many threads of which processor."""
+    """Number of images and their dtype; processor and number of threads."""
 
     images: int
     dtype: str
@@ -47,22 +47,22 @@ class Workers:
 
 
 READY: Bounded[tuple[object, ...], PreparedKernel] = Bounded(256)
-"""The passes over maps and filters that were prepared last, by all that they depend on."""
+"""Cache of the latest prepared passes over maps and filters, by all that they depend on."""
 
 
 def bits(value: float) -> int:
-    """A float64 as the integer that has its bits."""
+    """Return the bits of a float64 as an integer."""
     found: int = unpack("<q", pack("<d", value))[0]
     return found
 
 
 def up_to_power(least: int) -> int:
-    """The least power of two that is not below ``least``."""
+    """Return the least power of two that is at least ``least``."""
     return 1 << max(0, least - 1).bit_length()
 
 
 def ready(key: tuple[object, ...], make: Callable[[], PreparedKernel]) -> PreparedKernel:
-    """What was prepared before under a key, or is made now."""
+    """Return the cached value of a key; make it if it is missing."""
     found = READY.get(key)
     return found if found is not None else READY.put(key, make)
 
@@ -75,10 +75,10 @@ def prepared(
     workers: tuple[str, int],
     held: object = None,
 ) -> PreparedKernel:
-    """A kernel with its job, but for the addresses that go to ``places``.
+    """Return a kernel with its job; operands' addresses go to the fields ``places``.
 
-    ``workers`` are the type of its numbers and how many threads there are, each with so many numbers of
-    scratch; ``held`` is what the job points at.
+    ``workers`` are the dtype and the number of threads, each with ``scratch`` elements of scratch; ``held``
+    keeps alive what the job points to.
     """
     dtype, threads = workers
     whole = -(-scratch * BYTES[dtype] // LINE) * LINE
@@ -87,14 +87,14 @@ def prepared(
 
 
 def put_pitches(fields: NDArray[np.int64], place: int, map_: Pitches | None) -> None:
-    """Put the pitches of a map behind the place of its address; none for no map."""
+    """Write a map's strides to the fields after its address."""
     if map_ is not None:
         fields[place + 1 : place + 4] = map_.row, map_.column, map_.channel
 
 
 @contextmanager
 def tasks(module: ir.Module, lanes: Lanes) -> Iterator[tuple[Writer, ir.Value, ir.Value, ir.Value]]:
-    """Write ``work(job)``, whose body is one task: yields the writer, the job, the task's number, scratch."""
+    """Generate ``work(job)``, with one task as its body: yield the writer, job, task number and scratch."""
     function = ir.Function(module, ir.FunctionType(NOTHING, [POINTER]), "work")
     w = Writer(function, lanes)
     (job,) = function.args
@@ -113,7 +113,7 @@ def tasks(module: ir.Module, lanes: Lanes) -> Iterator[tuple[Writer, ir.Value, i
 
 
 class JobMap:
-    """A map of a job: where a block of lanes begins, its pitches; its channel begins with a group, if any."""
+    """A map of a job: address of a block of lanes, and strides; ``group`` selects the first channel."""
 
     def __init__(
         self, w: Writer, job: ir.Value, field: int, lane: ir.Value, group: ir.Value | None = None
@@ -124,12 +124,12 @@ class JobMap:
         self.base = w.at(w.pointer_field(job, field), first)
 
     def at(self, y: ir.Value, x: ir.Value) -> ir.Value:
-        """The address of a place."""
+        """Address of a position."""
         return self.w.at(self.base, self.w.b.add(self.w.b.mul(y, self.row), self.w.b.mul(x, self.column)))
 
 
 class Strip:
-    """So many vectors side by side, the last of which may be a part: how they are read and written."""
+    """Load and store of several adjacent vectors, the last of which may be partial."""
 
     def __init__(self, w: Writer, vectors: int, last: ir.Value | None) -> None:
         self.w, self.vectors = w, vectors
@@ -137,15 +137,15 @@ class Strip:
 
     @property
     def size(self) -> int:
-        """Numbers of a strip in scratch."""
+        """Elements of a strip in scratch."""
         return self.vectors * self.w.lanes.count
 
     def place(self, pointer: ir.Value, vector: int) -> ir.Value:
-        """Where a vector of the strip that begins at ``pointer`` lies."""
+        """Address of a vector of the strip at ``pointer``."""
         return self.w.at(pointer, vector * self.w.lanes.count)
 
     def read(self, pointer: ir.Value) -> list[ir.Value]:
-        """The strip from a map."""
+        """Load the strip from a map."""
         return [self._read(self.place(pointer, v), v) for v in range(self.vectors)]
 
     def _read(self, place: ir.Value, vector: int) -> ir.Value:
@@ -154,7 +154,7 @@ class Strip:
         return self.w.read(place)
 
     def write(self, pointer: ir.Value, values: list[ir.Value]) -> None:
-        """The strip to a map."""
+        """Store the strip to a map."""
         for v, value in enumerate(values):
             if self.mask is not None and v == self.vectors - 1:
                 self.w.write_part(self.place(pointer, v), value, self.mask)
@@ -162,20 +162,20 @@ class Strip:
                 self.w.write(self.place(pointer, v), value)
 
     def recall(self, pointer: ir.Value) -> list[ir.Value]:
-        """The strip from scratch, where all vectors are whole."""
+        """Load the strip from scratch, where all vectors are whole."""
         return [self.w.read(self.place(pointer, v)) for v in range(self.vectors)]
 
     def keep(self, pointer: ir.Value, values: list[ir.Value]) -> None:
-        """The strip to scratch."""
+        """Store the strip to scratch."""
         for v, value in enumerate(values):
             self.w.write(self.place(pointer, v), value)
 
     def zeros(self) -> list[ir.Value]:
-        """A strip of zeros."""
+        """Return a strip of zeros."""
         return [self.w.lanes.zero] * self.vectors
 
     def fetch(self, pointer: ir.Value) -> None:
-        """Ask for the strip's lines; the second cache is near enough."""
+        """Prefetch the strip's lines into the second-level cache."""
         words = [ir.Constant(SHORT, one) for one in (0, 2, 1)]
         prefetch = declare(
             self.w.function.module, "llvm.prefetch.p0", NOTHING, [POINTER, SHORT, SHORT, SHORT]
@@ -186,17 +186,17 @@ class Strip:
 
 
 def most(w: Writer, a: ir.Value, b: ir.Value) -> ir.Value:
-    """The greater of two integers."""
+    """Maximum of two integers."""
     return w.b.select(w.b.icmp_signed(">", a, b), a, b)
 
 
 def between(w: Writer, first: ir.Value, stop: ir.Value) -> ir.Value:
-    """How many integers lie in a half-open range; 0 where it is turned round."""
+    """Length of a half-open range; 0 if it is reversed."""
     return most(w, w.b.sub(stop, first), integer(0))
 
 
 def number_field(w: Writer, job: ir.Value, index: int) -> ir.Value:
-    """A float64 of a job, in every lane."""
+    """Broadcast a float64 of a job to every lane."""
     value = w.b.load(w.slot(job, index), typ=DOUBLE)
     if w.lanes.dtype == "float32":
         value = w.b.fptrunc(value, w.lanes.scalar)
@@ -211,7 +211,7 @@ def upto(w: Writer, done: ir.Value, stop: ir.Value) -> Iterator[ir.Value]:
 
 
 def strips(w: Writer, vectors: int, lanes: ir.Value, body: Callable[[Strip, ir.Value], None]) -> None:
-    """Do ``body(strip, first lane)`` for all lanes: wide strips first, then single vectors with a mask."""
+    """Run ``body(strip, first lane)`` for all lanes: wide strips, then single vectors with a mask."""
     b, wide = w.b, vectors * w.lanes.count
     whole = b.sdiv(lanes, integer(wide))
     with loop(w, whole) as turn:

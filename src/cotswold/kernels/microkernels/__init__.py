@@ -1,1 +1,1 @@
-"""Generators of the kernels of products: tiles in registers, and what one thread does with its tasks."""
+"""Code generators of the product kernels: register tiles, and the loop of a thread over its tasks."""

@@ -1,9 +1,9 @@
-"""Activations in vectors: tanh, sigmoid, rectifier.
+"""Activations of vectors: tanh, sigmoid, rectifier.
 
-Knows: polynomials for float32. Does not know: where values come from.
+Knows: polynomials for float32. Does not know: the source of the values.
 
-The polynomials and the two halves of log 2 are those of the Cephes library (Moshier 1984-2000), good to two
-units in the last place. NaN stays NaN.
+The polynomials and the two halves of log 2 are those of the Cephes library (Moshier 1984-2000), accurate to
+two units in the last place. NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-
 _TANH_SMALL = 0.625
 _TANH_LARGE = 10.0
 _SIGMOID_LEAST = -103.0
-"""Below this float32 has only 0 for a sigmoid; from -88 on it is less than 1e-38, and kept there."""
+"""Below this a float32 sigmoid is 0; from -88 down to here it is less than 1e-38 and kept at that value."""
 _EXPONENT_BIAS, _MANTISSA_BITS = 127, 23
 
 
 def write_activation(name: str, w: Writer, value: ir.Value) -> ir.Value:
-    """The activation of a vector of float32."""
+    """Apply the activation to a vector of float32."""
     return ACTIVATIONS[name](w, value)
 
 
 def _polynomial(w: Writer, x: ir.Value, coefficients: tuple[float, ...]) -> ir.Value:
-    """Horner's rule, the highest power first."""
+    """Evaluate a polynomial by Horner's rule, the highest power first."""
     found = w.lanes.constant(coefficients[0])
     for one in coefficients[1:]:
         found = w.multiply_add(found, x, w.lanes.constant(one))
@@ -40,7 +40,7 @@ def _polynomial(w: Writer, x: ir.Value, coefficients: tuple[float, ...]) -> ir.V
 
 
 def write_exp(w: Writer, x: ir.Value) -> ir.Value:
-    """e to the x, which stays finite and normal: x is cut to the range where it is."""
+    """e to the power x, finite and normal: x is limited to the range where the result is."""
     low, high = (w.lanes.constant(one) for one in _EXP_RANGE)
     x = w.lesser(w.greater(x, low), high)
     power = w.rounded(w.b.fmul(x, w.lanes.constant(_LOG2_E)))
@@ -55,7 +55,7 @@ def write_exp(w: Writer, x: ir.Value) -> ir.Value:
 
 
 def _tanh(w: Writer, x: ir.Value) -> ir.Value:
-    """Near 0 a polynomial, elsewhere ``1 - 2 / (exp(2 |x|) + 1)``, which is 1 beyond 10."""
+    """A polynomial near 0, elsewhere ``1 - 2 / (exp(2 |x|) + 1)``, which is 1 beyond 10."""
     one = w.lanes.constant(1.0)
     size = w.lesser(w.magnitude(x), w.lanes.constant(_TANH_LARGE))
     exp = write_exp(w, w.b.fadd(size, size))
@@ -89,4 +89,4 @@ ACTIVATIONS: dict[str, Callable[[Writer, ir.Value], ir.Value]] = {
     "relu": _rectifier,
 }
 CURVES = ("tanh", "sigmoid")
-"""Those whose bits are ours, not torch's."""
+"""Activations whose bits differ from torch's."""

@@ -1,9 +1,10 @@
-"""The walk through the tasks of a plan: what one thread does.
+"""Driver of the product kernels: one thread's loop over the tasks of a plan.
 
-Knows: the tables of `plan`, the order of loops, scratch. Does not know: layers, what a table means.
+Knows: the tables of `plan`, the order of loops, scratch. Does not know: layers, the meaning of a table.
 
-Threads take tasks from a common counter. For a task, entries go outermost in sections, then tiles of
-lanes, then tiles of rows: the part of B that a tile of lanes needs stays near while A passes once.
+Threads take tasks from a shared counter. Within a task the loops are, from the outside: sections of entries
+(k-blocks), tiles of lanes, tiles of rows. The part of B that a tile of lanes needs stays in cache while A is
+read once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from cotswold.kernels.microkernels.update import WIDEST, write_update
 
 
 class ProductJob(IntEnum):
-    """The fields of a job, 64-bit integers: pointers, pitches in numbers, counters."""
+    """Fields of a job, 64-bit integers: pointers, strides in elements, counters."""
 
     TASKS = 0
     TASK_COUNT = 1
@@ -61,7 +62,7 @@ class ProductJob(IntEnum):
 
 
 class Task(IntEnum):
-    """The fields of a task."""
+    """Fields of a task."""
 
     ENTRY = 0
     ENTRIES = 1
@@ -81,20 +82,19 @@ class Task(IntEnum):
 
 
 ROW_TILE_FIELDS = 3
-"""Integers of a tile of rows: its first row in the offsets, its height's number, where its A begins."""
+"""Integers of a tile of rows: first row in the offsets, index of its height, offset of its A."""
 LANE_TILE_FIELDS = 3
-"""Integers of a tile of lanes: its first lane, its variant, the lanes in its last vector."""
+"""Integers of a tile of lanes: first lane, variant, lanes in the last vector."""
 
 
 @dataclass(frozen=True)
 class ProductKind:
-    """What a kernel does around its tiles.
+    """Work of a kernel around its tiles.
 
-    ``rows_adjoin``, ``finish``: see `tile.TileForm`. ``panels``: A may be copied once a section, if the job
-    says so, each section of which is then one entry. ``gather``: B is made first, by transposing what the
-    task's neurons have in one map (or in two, if the job has a second B) into scratch. ``scatter``: C goes
-    to scratch and is transposed to its map afterwards. ``update``: C is a gradient in scratch, by which
-    filters move.
+    ``rows_adjoin``, ``finish``: see `tile.TileForm`. ``panels``: if the job says so, A is packed once per
+    section, which is then one entry. ``gather``: first pack B into scratch by transposing the task's neurons
+    of one map, or of two if the job has a second B. ``scatter``: C goes to scratch and is transposed to its
+    map afterwards. ``update``: C is a gradient in scratch that updates the filters.
     """
 
     name: str
@@ -107,7 +107,7 @@ class ProductKind:
 
     @property
     def form(self) -> TileForm:
-        """That of its tiles."""
+        """Layout of its tiles."""
         return TileForm(self.rows_adjoin, self.finish)
 
 
@@ -123,7 +123,7 @@ KINDS = {kind.name: kind for kind in (PRODUCT, PRODUCT_FEW, ADJOINT, OUTER, STEP
 
 
 def write_kernel(kind: ProductKind, lanes: Lanes, tile: Tile, triple: str) -> ir.Module:
-    """A module with one function, ``work(job)``: tasks of the job until none is left."""
+    """Return a module with one function, ``work(job)``, which runs tasks of the job until none is left."""
     module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}_{tile}")
     module.triple = triple
     tiles = _write_tiles(module, kind, lanes, tile)
@@ -136,7 +136,7 @@ def write_kernel(kind: ProductKind, lanes: Lanes, tile: Tile, triple: str) -> ir
 def write_work(
     module: ir.Module, lanes: Lanes, write_task: Callable[[Writer, ir.Value, ir.Value, ir.Value], None]
 ) -> None:
-    """``work(job)``; what it does with the job, a task and its scratch is written by ``write_task``."""
+    """Generate ``work(job)``; ``write_task`` generates the code of one task."""
     function = ir.Function(module, ir.FunctionType(NOTHING, [POINTER]), "work")
     w = Writer(function, lanes)
     (job,) = function.args
@@ -163,7 +163,7 @@ def write_work(
 
 
 def _write_tiles(module: ir.Module, kind: ProductKind, lanes: Lanes, tile: Tile) -> ir.GlobalVariable:
-    """A table of all tiles: for each height those of 1, 2, ... vectors with a mask, then the full one."""
+    """Table of all tiles: for each height those of 1, 2, ... vectors with a mask, then the full one."""
     found = []
     for rows in heights(tile):
         for vectors in range(1, tile.vectors + 1):
@@ -214,7 +214,7 @@ def _write_task(
 
 
 def _write_zeros(w: Writer, job: ir.Value, task: ir.Value, gradient: ir.Value) -> None:
-    """Where a field reaches into the padding, no tile writes the gradient of what lies there."""
+    """Write zeros to the gradient if a field reaches into the padding, which no tile writes."""
     with w.b.if_then(w.b.icmp_signed("!=", w.field(task, Task.PADDED), integer(0))):
         size = w.b.mul(w.field(job, ProductJob.FILTER_ROWS), w.field(job, ProductJob.SCRATCH_PITCH))
         with loop(w, size, step=w.lanes.count) as turn:
@@ -222,7 +222,7 @@ def _write_zeros(w: Writer, job: ir.Value, task: ir.Value, gradient: ir.Value) -
 
 
 def _write_updates(w: Writer, job: ir.Value, task: ir.Value, gradient: ir.Value) -> None:
-    """Move the filters of the task's neurons, some vectors at a time."""
+    """Update the filters of the task's neurons, some vectors at a time."""
     functions = write_update(w.function.module, w.lanes)
     build, widest = w.b, WIDEST * w.lanes.count
     place = w.field(task, Task.C)
@@ -261,7 +261,7 @@ def _write_tiled(
     operands: tuple[ir.Value, ir.Value, ir.Value],
     scratch: ir.Value,
 ) -> None:
-    """The loops over sections of entries, tiles of lanes, tiles of rows; of B, its pitch, and C."""
+    """Loops over sections of entries, tiles of lanes, tiles of rows; ``operands``: B, its stride, and C."""
     build, (b, b_pitch, c) = w.b, operands
     a = w.at(w.pointer_field(job, ProductJob.A), w.field(task, Task.A))
     a_pitch, section = w.field(job, ProductJob.A_PITCH), w.field(job, ProductJob.SECTION)
@@ -313,13 +313,13 @@ def _write_tiled(
                     source, panel = a_here, panels.at(w, a_offset, down.index)
                     a_here = build.select(panels.copied, panel, source)
                     pitch = build.select(panels.copied, copied, a_pitch)
-                    # what is copied next is still where it was
+                    # the next values to copy are at the source
                     towards = build.sdiv(
                         build.sub(build.ptrtoint(source, INT), build.ptrtoint(a_here, INT)),
                         integer(w.lanes.scalar_bytes),
                     )
                 arguments = [now, here, a_here, pitch, towards, onward, b_here, b_pitch]
-                # all sections but the first are added to C, and that one where the job says so
+                # all sections but the first add to C; the first adds if the job says so
                 arguments += [c_here, w.slot(offsets, row), last, build.or_(first, added_to)]
                 none = ir.Constant(POINTER, None)
                 arguments.append(none if biases is None else build.select(final, w.at(biases, row), none))
@@ -330,17 +330,17 @@ def _write_tiled(
 
 @dataclass(frozen=True, eq=False)
 class _Panels:
-    """A of a section as it was copied, if it was: where, what its first tile's offset is, its one entry."""
+    """Packed A of a section, if packed: its address, the offset of its first tile, the k of its entry."""
 
     copied: ir.Value
     place: ir.Value
     origin: ir.Value
     k: ir.Value
     skipped: ir.Value
-    """What a tile adds to the address of A for the entry."""
+    """Offset that a tile adds to the address of A for the entry."""
 
     def at(self, w: Writer, offset: ir.Value, number: ir.Value) -> ir.Value:
-        """What the tile of rows of a number takes for the address of A."""
+        """Address of A for the tile of rows ``number``."""
         panel = panel_offset(w, offset, self.origin, self.k, number)
         return w.at(self.place, w.b.sub(panel, self.skipped))
 
@@ -354,7 +354,7 @@ def _write_copies(
     section: tuple[ir.Value, ir.Value, ir.Value, ir.Value],
     scratch: ir.Value,
 ) -> _Panels:
-    """Copy A of a section, where the job says so."""
+    """Pack A of a section, if the job says so."""
     a, a_pitch, entry, row_tiles = section
     copied = w.b.icmp_signed("!=", w.field(job, ProductJob.PANELS), integer(0))
     entry, row_tiles = (w.b.select(copied, one, job) for one in (entry, row_tiles))  # there may be none
@@ -370,7 +370,7 @@ def _write_copies(
 def _next_tile(
     w: Writer, task: ir.Value, row_tiles: ir.Value, across: ir.Value, down: ir.Value, a: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
-    """How far A of the next tile of rows is, and whether it is of the next section (1) or of this one (0)."""
+    """Distance to A of the next tile of rows, and 1 if that tile is in the next section, else 0."""
     count, one = w.field(task, Task.ROW_TILES), integer(1)
     following = w.b.add(down, one)
     last = w.b.icmp_signed("==", following, count)
@@ -384,7 +384,7 @@ def _next_tile(
 def _write_fetches(
     w: Writer, tile: Tile, job: ir.Value, task: ir.Value, row: ir.Value, lane: ir.Value
 ) -> None:
-    """Ask for the filters and the momentum that will move by what the next tile computes."""
+    """Prefetch the filters and momentum that the next tile's result updates."""
     pitch = w.field(job, ProductJob.FILTER_PITCH)
     start = w.b.add(w.b.add(w.field(task, Task.C), lane), w.b.mul(row, pitch))
     for table in (ProductJob.FILTERS, ProductJob.MOMENTUM):

@@ -1,12 +1,12 @@
-"""The walk through the tasks of a plan for half precision: what one thread does.
+"""Driver of the half-precision product kernels: one thread's loop over the tasks of a plan.
 
-Knows: the tables of `plan`, what is packed when, scratch. Does not know: layers, what a table means.
+Knows: the tables of `plan`, what is packed when, scratch. Does not know: layers, the meaning of a table.
 
-For a task, tiles of lanes go outermost, then chunks of entries: what a tile of lanes needs of B is packed
-once a chunk and meets every tile of rows. Where a unit is one number, the first tile of rows packs B while it
-multiplies, and a tile of rows of a few images never reads it packed. Where rows of A adjoin, A is packed as
-well, some tiles of rows at a time, each of which meets some tiles of lanes. Between chunks the sums of all
-rows stay in scratch, in float32.
+Within a task the loops are, from the outside: tiles of lanes, chunks of entries. The part of B for a tile of
+lanes is packed once per chunk, for every tile of rows. If a unit is one number, the first tile of rows packs
+B while it multiplies, and a tile of rows of a few images never reads packed B. If rows of A are contiguous, A
+is packed as well, some tiles of rows at a time for some tiles of lanes. Between chunks the float32 sums of
+all rows stay in scratch.
 """
 
 from __future__ import annotations
@@ -37,39 +37,39 @@ from cotswold.kernels.microkernels.pairs import (
 from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, LINE_BYTES, Tile, heights
 
 KINDS = ("product", "product_few", "adjoint", "outer")
-"""The kinds of kernel that there are for half precision."""
+"""Kinds of kernels that support half precision."""
 CHUNK = 1024
-"""About how many k of pairs make a chunk: what is packed of them fits the second cache."""
+"""Approximate k of a chunk of pairs: its packed values fit the second-level cache."""
 LANE_TILES = 4
 """Tiles of lanes whose B is packed at a time."""
 PANEL_ROWS = 128
-"""About as many rows of A are packed at a time."""
+"""Approximate rows of A packed at a time."""
 _UNITS_A_LINE = LINE_BYTES // 4
 _FIELD_A, _FIELD_B = 0, 1
 
 
 def chunk(units: Units) -> int:
-    """About how many k make a chunk; fewer where a unit is one number, so that B of a tile is kept near."""
+    """Approximate k of a chunk; fewer if a unit is one number, so that B of a tile stays in cache."""
     return CHUNK if units.paired else CHUNK // 4
 
 
 def packs_a(kind: ProductKind, units: Units) -> bool:
-    """Whether A is packed: where rows adjoin, but for those of a few images, which are read as they lie."""
+    """True if A is packed: rows are contiguous, except for a few images, which are read in place."""
     return kind.rows_adjoin and (units.paired or not kind.scatter)
 
 
 def _lane_tiles(kind: ProductKind, units: Units) -> int:
-    """Tiles of lanes whose B is packed at a time; one of pairs where A is not packed, which is kept near."""
+    """Tiles of lanes whose B is packed at a time; one for pairs if A is not packed."""
     return LANE_TILES if kind.rows_adjoin or not units.paired else 1
 
 
 def _panel_tiles(tile: Tile) -> int:
-    """Tiles of rows that are packed at a time."""
+    """Tiles of rows packed at a time."""
     return max(1, PANEL_ROWS // tile.rows)
 
 
 def _panel_pitch(tile: Tile) -> int:
-    """Units between rows of packed A; an odd number of lines, so that they fall into all sets of a cache."""
+    """Units between rows of packed A; an odd number of lines, so that rows use all sets of a cache."""
     return (-(-_panel_tiles(tile) * tile.rows // _UNITS_A_LINE) | 1) * _UNITS_A_LINE
 
 
@@ -81,10 +81,10 @@ def scratch(
     chunk: int,
     transposed: int,
 ) -> tuple[int, int, int, int]:
-    """``(size, where packed A begins, sums, a C to be transposed)`` of a thread's scratch, in numbers.
+    """``(size, offset of packed A, of sums, of a transposed C)`` in a thread's scratch, in elements.
 
-    ``tables`` are tasks and entries, ``chunk`` is in entries, ``transposed`` is the size of such a C. B
-    begins at 0.
+    ``tables`` are tasks and entries, ``chunk`` counts entries, ``transposed`` is the size of a transposed C.
+    B is at offset 0.
     """
     if not len(tables[0]):
         return 0, 0, 0, 0
@@ -100,7 +100,7 @@ def scratch(
 
 
 def write_pair_kernel(kind: ProductKind, units: Units, tile: Tile, triple: str) -> ir.Module:
-    """A module with one function, ``work(job)``: tasks of the job until none is left."""
+    """Return a module with one function, ``work(job)``, which runs tasks of the job until none is left."""
     assert kind.name in KINDS, f"there is no kernel for {units.dtype} that does {kind.name}"
     module = ir.Module(f"{kind.name}_{units.dtype}_{tile}")
     module.triple = triple
@@ -114,7 +114,7 @@ def write_pair_kernel(kind: ProductKind, units: Units, tile: Tile, triple: str) 
 
 
 class _Functions:
-    """The tiles and packings of a kernel."""
+    """Tiles and packing functions of a kernel."""
 
     def __init__(self, module: ir.Module, kind: ProductKind, units: Units, tile: Tile) -> None:
         self.units = units
@@ -154,7 +154,7 @@ def _table(module: ir.Module, name: str, functions: list[ir.Function]) -> ir.Glo
 
 @dataclass(frozen=True, eq=False)
 class _LaneTile:
-    """A tile of lanes: its number in the group, first lane, variant, lanes in the last vector, packed B."""
+    """A tile of lanes: index in the group, first lane, variant, lanes in the last vector, packed B."""
 
     number: ir.Value
     lane: ir.Value
@@ -166,7 +166,7 @@ class _LaneTile:
 
 @dataclass(frozen=True, eq=False)
 class _RowTile:
-    """A tile of rows: its number in the task, first row in the offsets, height's number, begin in A."""
+    """A tile of rows: index in the task, first row in the offsets, index of its height, offset in A."""
 
     number: ir.Value
     row: ir.Value
@@ -175,7 +175,7 @@ class _RowTile:
 
 
 class _Task:
-    """The code of a task, while it is written."""
+    """Code generator of a task."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class _Task:
         )
 
     def write(self) -> None:
-        """The loops over groups of tiles of lanes, and over chunks of entries."""
+        """Generate the loops over groups of tiles of lanes and over chunks of entries."""
         w, task = self.w, self.task
         count, chunk = w.field(task, Task.ENTRIES), w.field(self.job, ProductJob.SECTION)
         tiles, at_once = w.field(task, Task.LANE_TILES), _lane_tiles(self.kind, self.units)
@@ -238,7 +238,7 @@ class _Task:
             self._write_scatter()
 
     def _write_scatter(self) -> None:
-        """C, lanes last in scratch, goes to its map, where rows are last: one number after the other."""
+        """Transpose C from scratch, lanes last, to its map, rows last, one element at a time."""
         w = self.w
         pitch = w.field(self.job, ProductJob.SCRATCH_PITCH)
         with loop(w, w.field(self.task, Task.LANES)) as lanes:
@@ -249,12 +249,12 @@ class _Task:
                 rows.next = [w.at(rows.values[0], pitch)]
 
     def _lane_tile(self, number: ir.Value) -> _LaneTile:
-        """A tile of lanes, counted from the group's first."""
+        """Return a tile of lanes, numbered from the first of the group."""
         w = self.w
         place = w.b.mul(w.b.add(self.group, number), integer(LANE_TILE_FIELDS))
         lane, variant, last = (w.field(w.slot(self.lane_tiles, place), i) for i in range(LANE_TILE_FIELDS))
         vectors = w.least(w.b.add(variant, integer(1)), integer(self.tile.vectors))
-        # A begins where the packed B of a whole group ends
+        # A starts where the packed B of a whole group ends
         size = w.b.sdiv(w.field(self.job, ProductJob.PACKED_A), integer(_lane_tiles(self.kind, self.units)))
         return _LaneTile(number, lane, variant, last, vectors, w.at(self.packed_b, w.b.mul(number, size)))
 
@@ -290,7 +290,7 @@ class _Task:
         return self.w.b.call(self.w.b.load(place, typ=signature.as_pointer()), arguments)
 
     def _write_rows(self) -> None:
-        """The loops over tiles of lanes and of rows, where pairs of k are neighbours in A."""
+        """Generate the loops over tiles of lanes and of rows, for pairs of k adjacent in A."""
         w = self.w
         with loop(w, self.many) as across:
             lanes = self._lane_tile(across.index)
@@ -300,7 +300,7 @@ class _Task:
                 self._write_any_tile(lanes, rows, operands, operands)
 
     def _write_panels(self) -> None:
-        """The same where rows of A adjoin: some tiles of rows at a time, for which A is packed first."""
+        """The same for contiguous rows of A: some tiles of rows at a time, with A packed first."""
         w, count = self.w, self.w.field(self.task, Task.ROW_TILES)
         with loop(w, count, step=_panel_tiles(self.tile)) as panel:
             here = w.least(integer(_panel_tiles(self.tile)), w.b.sub(count, panel.index))
@@ -319,7 +319,7 @@ class _Task:
                     self._write_any_tile(lanes, rows, [ahead, pairs, *where], [self.now, self.here, *where])
 
     def _write_packing_of_a(self, first: ir.Value, rows: ir.Value) -> ir.Value:
-        """Pack so many rows of A, from the first on; returns the rows of pairs, which are k here."""
+        """Pack ``rows`` rows of A from ``first``; return the number of rows of pairs (k)."""
         w, widest = self.w, self.tile.vectors * self.lanes
         with loop(w, rows, integer(0), step=widest) as turn:
             left = w.least(w.b.sub(rows, turn.index), integer(widest))
@@ -331,10 +331,10 @@ class _Task:
         return turn.values[0]
 
     def _next_a(self) -> ir.Value:
-        """Where A goes on after this chunk, in this task or in the next; only ever prefetched."""
+        """Address of A after this chunk, in this task or the next; only for prefetches."""
         w = self.w
         last = w.slot(self.now, w.b.mul(w.b.sub(self.here, integer(1)), integer(ENTRY_FIELDS)))
-        # where there is no entry, any memory may be read as one
+        # without an entry, any memory may be read as one
         record = w.b.select(w.b.icmp_signed(">", self.here, integer(0)), last, self.task)
         return w.at(self.a, w.b.add(w.field(record, 0), w.field(record, 3)))
 
@@ -346,7 +346,7 @@ class _Task:
     def _write_any_tile(
         self, lanes: _LaneTile, rows: _RowTile, operands: list[ir.Value], fresh: list[ir.Value]
     ) -> None:
-        """A tile; the first of each tile of lanes packs B, where it was not packed before."""
+        """Call a tile; the first of each tile of lanes packs B, unless it is packed already."""
         w, functions = self.w, self.functions
         if functions.fresh is None or functions.tiles is None:
             self._write_tile(functions.fresh or functions.tiles, lanes, rows, operands)

@@ -1,10 +1,10 @@
 """The micro-kernel for half precision: one register tile of float32 sums of products of units.
 
-Knows: rows and vectors of a tile, how its operands are addressed. Does not know: layers, how units are made.
+Knows: rows and vectors of a tile, the addresses of its operands. Does not know: layers, how units are made.
 
-It is `tile` for units. B is packed, whole vectors of units one after the other, or a tile packs it on the
-way. Where rows of A adjoin, A is packed too, or read as it lies; else neighbours of k are neighbours in A.
-Sums stay in float32, in scratch where they pass through memory between two calls, and are rounded once.
+It is `tile` for units. B is packed (whole vectors of units in sequence), or the tile packs it on the fly. If
+rows of A are contiguous, A is packed too, or read in place; otherwise adjacent k are adjacent in A. Sums stay
+in float32, in scratch between two calls, and are rounded once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NUMBERS_A_LINE = LINE_BYTES // 2
 
 @dataclass(frozen=True)
 class UnitForm:
-    """Where a tile finds its operands.
+    """Layout of a tile's operands.
 
     ``rows_adjoin``: as in `tile.TileForm`. ``packed``: A is packed. ``fresh``: B is not packed yet; the tile
-    reads B where it lies, and packs it.
+    reads it in place and packs it.
     """
 
     rows_adjoin: bool
@@ -37,12 +37,12 @@ class UnitForm:
 def write_pair_tile(
     module: ir.Module, name: str, units: Units, shape: Tile, form: UnitForm, masked: bool
 ) -> ir.Function:
-    """Write one micro-kernel; ``masked``: of the last vector only the first lanes exist.
+    """Generate one micro-kernel; ``masked``: only the first lanes of the last vector exist.
 
-    Its arguments: entries, their number (where both operands are packed: what is needed later of A, rows of
-    units), A, its pitch (in units, where it is packed), packed B, B where it lies, its pitch, sums in
-    scratch, C, the rows' offsets in C, lanes in the last vector, whether sums begin in scratch (not 0) or at
-    0, whether they are finished, for C, (not 0) or go to scratch.
+    Arguments: entries, their number (if both operands are packed: the prefetch address of A, rows of units),
+    A, its stride (in units if packed), packed B, B in place, its stride, sums in scratch, C, the rows'
+    offsets in C, lanes in the last vector, whether sums start in scratch (not 0) or at 0, whether they are
+    complete and go to C (not 0) or to scratch.
     """
     kind = ir.FunctionType(
         NOTHING,
@@ -69,7 +69,7 @@ def write_pair_tile(
 
 
 def _begun(w: Writer, units: Units, count: int, scratch: ir.Value, keep: ir.Value) -> list[ir.Value]:
-    """The sums of the call before, or zeros."""
+    """Sums of the previous call, or zeros."""
     before, kind = w.b.block, units.sums.type
     with w.b.if_then(w.b.icmp_signed("!=", keep, integer(0))):
         places = [unit_at(w, scratch, i * units.lanes) for i in range(count)]
@@ -86,7 +86,7 @@ def _begun(w: Writer, units: Units, count: int, scratch: ir.Value, keep: ir.Valu
 
 @dataclass(frozen=True, eq=False)
 class _Walk:
-    """The loops of a tile; ``last``: lanes of the last vector that exist, if not all."""
+    """Loops of a tile; ``last``: number of lanes in the last vector, if not all."""
 
     w: Writer
     units: Units
@@ -95,12 +95,12 @@ class _Walk:
     last: ir.Value | None
 
     def write(self, operands: Sequence[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
-        """The sums over all k."""
+        """Return the sums over all k."""
         packed = self.form.packed and not self.form.fresh
         return (self._over_rows if packed else self._over_entries)(operands, sums)
 
     def _over_rows(self, operands: Sequence[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
-        """The sums over all rows of units, where both operands are packed."""
+        """Return the sums over all rows of units, for packed operands."""
         w = self.w
         ahead, rows, a, a_pitch, b, *_ = operands
         with loop(w, rows, b, a, ahead, *sums) as turn:
@@ -113,7 +113,7 @@ class _Walk:
         return turn.values[3:]
 
     def _over_entries(self, operands: Sequence[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
-        """The sums over entries, and over k of each: two k a turn where they are neighbours in A."""
+        """Return the sums over entries and the k of each; two k per iteration if they are adjacent in A."""
         w, form = self.w, self.form
         entries, count, a, a_pitch, b, source, pitch = operands
         steps = [w.b.mul(a_pitch, integer(i)) for i in range(GROUP)]
@@ -135,7 +135,7 @@ class _Walk:
                 there, here, *rest = turn.values
                 now, rest = rest[: len(groups)], rest[len(groups) :]
                 for number in range(-(-together // self.units.k)):
-                    if number:  # or LLVM reads both k at once, for which there are too few registers
+                    if number:  # else LLVM reads both k at once, and there are too few registers
                         w.b.fence("acquire", "singlethread")
                     factors = self._factors(now, steps, number)
                     rest = self._added(rest, self._row(here, there), factors)
@@ -157,7 +157,7 @@ class _Walk:
     def _factors(
         self, groups: list[ir.Value], steps: list[ir.Value], number: int
     ) -> Callable[[int], ir.Value]:
-        """What a row of B is multiplied with, by the row of A: of the first or the second k of a turn."""
+        """Factors of a row of B, by the row of A: of the first or the second k of an iteration."""
         w, units, first = self.w, self.units, groups[0]
 
         def of_row(row: int) -> ir.Value:
@@ -177,7 +177,7 @@ class _Walk:
         before: tuple[ir.Value, ir.Value, list[ir.Value]],
         factors: Callable[[int], ir.Value],
     ) -> list[ir.Value]:
-        """Packed B and sums after the last k of an odd number, if there is one."""
+        """Packed B and sums after the last k of an odd number."""
         w, block = self.w, self.w.b.block
         there, here, sums = before
         with w.b.if_then(w.b.icmp_signed("!=", w.b.and_(k, integer(1)), integer(0))):
@@ -192,11 +192,11 @@ class _Walk:
         return found
 
     def _below(self, here: ir.Value) -> ir.Value:
-        """The next row of packed B."""
+        """Next row of packed B."""
         return unit_at(self.w, here, self.shape.vectors * self.units.lanes)
 
     def _row(self, here: ir.Value, there: ir.Value) -> list[ir.Value]:
-        """A row of packed B; or of B where it lies, which is packed."""
+        """Load a row of packed B, or a row of B in place, which is packed."""
         w, units, found = self.w, self.units, []
         for v in range(self.shape.vectors):
             packed = unit_at(w, here, v * units.lanes)
@@ -211,7 +211,7 @@ class _Walk:
     def _added(
         self, sums: list[ir.Value], row: list[ir.Value], factor: Callable[[int], ir.Value]
     ) -> list[ir.Value]:
-        """Sums and the products of a row of B with the factors of all rows of A."""
+        """Add the products of a row of B with the factors of all rows of A to the sums."""
         found = list(sums)
         for i in range(self.shape.rows):
             one = factor(i)

@@ -1,12 +1,12 @@
-"""Units of half precision: how they are made, multiplied and summed in float32.
+"""Half-precision units: packing, multiplication, and summation in float32.
 
-Knows: the processor's instruction for pairs, how a number is widened and rounded, the layouts of units. Does
-not know: tiles, tasks.
+Knows: the processor's bfloat16 dot-product instruction, widening and rounding, the layouts of units. Does not
+know: tiles, tasks.
 
-A unit takes 32 bits. Where the processor has an instruction for pairs of bfloat16, a unit is the numbers of
-k and k + 1: the instruction adds two neighbouring products to each float32 sum. An odd k at an entry's end
-is paired with zeros on both sides. These instructions take subnormal numbers as 0. Elsewhere a unit is one
-number in float32. *Packing* turns rows of numbers into rows of units.
+A unit takes 32 bits. If the processor has a dot-product instruction for bfloat16, a unit is a pair, the
+elements k and k + 1: the instruction adds two adjacent products to each float32 sum. An odd k at an entry's
+end is paired with zeros in both operands. These instructions treat subnormal numbers as 0. Otherwise a unit
+is one element in float32. *Packing* turns rows of elements into rows of units.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from cotswold.kernels.microkernels.tile import ENTRY_FIELDS
 from cotswold.kernels.microkernels.transpose import transposed
 
 UNIT_NUMBERS = 2
-"""Numbers of 16 bits in the place of a unit or of a sum."""
+"""16-bit elements in the size of a unit or a sum."""
 TOGETHER = 4
-"""Rows of units that are packed in a turn."""
+"""Rows of units packed in one iteration."""
 _HALF = ir.IntType(16)
 
 
 class _Bfloat(ir.Type):  # type: ignore[misc]  # llvmlite has no types
-    """LLVM's ``bfloat``, which llvmlite has no word for."""
+    """LLVM's ``bfloat``, which llvmlite lacks."""
 
     def __str__(self) -> str:
         return "bfloat"
@@ -41,14 +41,14 @@ class _Bfloat(ir.Type):  # type: ignore[misc]  # llvmlite has no types
 
 
 def available(processor: Processor) -> bool:
-    """Whether a processor multiplies pairs."""
+    """True if the processor has the dot-product instruction for bfloat16."""
     features = processor.features.split(",")
     return processor.isa == "avx512" and {"+avx512bf16", "+avx512bw", "+avx512vl"} <= set(features)
 
 
 @dataclass(frozen=True)
 class Units:
-    """The units of a type on a processor: ``lanes`` in a vector; pairs of numbers, or single ones."""
+    """Units of a dtype on a processor: ``lanes`` per vector; pairs or single elements."""
 
     dtype: str
     lanes: int
@@ -56,22 +56,22 @@ class Units:
 
     @classmethod
     def of(cls, dtype: str, processor: Processor) -> Units:
-        """Pairs where the processor multiplies them."""
+        """Return the units of a dtype: pairs if the processor multiplies them."""
         return cls(dtype, processor.lanes("float32"), dtype == "bfloat16" and available(processor))
 
     @property
     def k(self) -> int:
-        """Numbers of a unit."""
+        """Number of k in a unit."""
         return 2 if self.paired else 1
 
     @property
     def numbers(self) -> Lanes:
-        """A vector of numbers, as many as there are units in one."""
+        """Vector of elements, one per unit."""
         return Lanes(self.dtype, self.lanes)
 
     @property
     def sums(self) -> Lanes:
-        """A vector of sums."""
+        """Vector of sums."""
         return Lanes("float32", self.lanes)
 
     @property
@@ -83,29 +83,29 @@ class Units:
         return self._integers if self.paired else self.sums.type
 
     def read(self, w: Writer, pointer: ir.Value) -> ir.Value:
-        """A vector of packed units."""
+        """Load a vector of packed units."""
         return w.b.load(pointer, typ=self._type, align=4)
 
     def load(self, w: Writer, pointer: ir.Value, count: ir.Value | None = None) -> ir.Value:
-        """A vector of numbers where they lie; with a ``count`` the first alone, the others are 0."""
+        """Load a vector of elements in place; with ``count``, the first ones only, and 0 for the others."""
         return w.read(pointer) if count is None else _read_first(w, pointer, count, self.lanes)
 
     def spread(self, w: Writer, pointer: ir.Value) -> ir.Value:
-        """One packed unit in every lane."""
+        """Broadcast one packed unit to every lane."""
         return _spread(w, w.b.load(pointer, typ=self._type.element, align=4), self.lanes)
 
     def spread_first(self, w: Writer, pointer: ir.Value) -> ir.Value:
-        """One number of memory as a unit in every lane, paired with 0; only it is read."""
+        """Broadcast one element in memory as a unit, paired with 0; read nothing else."""
         number = w.b.load(pointer, typ=_HALF, align=2)
         if self.paired:
             return _spread(w, w.b.zext(number, SHORT), self.lanes)
         if self.dtype == "float16":
             return self.unit(w, _spread(w, number, self.lanes))
-        # a number in both halves of a lane needs no other instruction to come to 32 bits
+        # with the element in both halves of a lane, one shift gives 32 bits
         return self._shifted(w, w.b.bitcast(_spread(w, number, 2 * self.lanes), self._integers))
 
     def spread_of_two(self, w: Writer, pointer: ir.Value, number: int) -> ir.Value:
-        """The first or the second of two numbers of memory in every lane; of pairs both."""
+        """Broadcast the first or the second of two elements in memory; for pairs, both."""
         if self.dtype == "float16":
             return self.spread_first(w, w.at(pointer, number))
         both = _spread(w, w.b.load(pointer, typ=SHORT, align=2), self.lanes)
@@ -116,7 +116,7 @@ class Units:
         return w.b.bitcast(w.b.and_(both, ir.Constant(both.type, [-1 << 16] * self.lanes)), self._type)
 
     def unit(self, w: Writer, numbers: ir.Value) -> ir.Value:
-        """A vector of units of so many numbers, neighbours in memory."""
+        """Return a vector of units of adjacent elements."""
         if self.paired:
             return w.b.bitcast(numbers, self._type)
         if self.dtype == "float16":
@@ -127,7 +127,7 @@ class Units:
         return w.b.bitcast(w.b.shl(bits, ir.Constant(bits.type, [16] * self.lanes)), self._type)
 
     def add_products(self, w: Writer, sums: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-        """``sums + a b`` for every number of every unit."""
+        """``sums + a b`` for every element of every unit."""
         kind = self.sums.type
         if not self.paired:
             fused = declare(w.function.module, f"llvm.fma.v{self.lanes}f32", kind, [kind] * 3)
@@ -138,7 +138,7 @@ class Units:
         return w.b.call(function, [sums, w.b.bitcast(a, operand), w.b.bitcast(b, operand)])
 
     def rounded(self, w: Writer, sums: ir.Value) -> ir.Value:
-        """Sums as numbers: the nearest, or the even one of two."""
+        """Round sums to elements, to nearest, ties to even."""
         kind = ir.VectorType(_HALF, self.lanes)
         if self.dtype == "float16":
             return w.b.bitcast(w.b.fptrunc(sums, ir.VectorType(ir.HalfType(), self.lanes)), kind)
@@ -147,13 +147,13 @@ class Units:
         half, up, down, most = (ir.Constant(self._integers, [n] * self.lanes) for n in (16, 15, 31, 0x7FFF))
         bits = w.b.bitcast(sums, self._integers)
         odd = w.b.lshr(w.b.shl(bits, up), down)
-        # sums that are NaN are quiet: their upper half is NaN, and stays as it is
+        # NaN sums are quiet: their upper half is NaN, and stays unchanged
         numbers = w.b.sext(w.b.fcmp_ordered("ord", sums, sums), self._integers)
         nearest = w.b.add(bits, w.b.and_(w.b.add(odd, most), numbers))
         return w.b.trunc(w.b.lshr(nearest, half), kind)
 
     def write(self, w: Writer, pointer: ir.Value, sums: ir.Value, count: ir.Value | None) -> None:
-        """Store rounded sums; with a ``count`` the first lanes alone, at least one."""
+        """Store rounded sums; with ``count``, only the first lanes, at least one."""
         values = self.rounded(w, sums)
         if count is None:
             w.b.store(values, pointer, align=2)
@@ -166,7 +166,7 @@ class Units:
 
 
 def unit_at(w: Writer, pointer: ir.Value, units: ir.Value | int) -> ir.Value:
-    """The address so many units, or float32 sums, further."""
+    """Return the address ``units`` units, or float32 sums, after ``pointer``."""
     index = integer(units) if isinstance(units, int) else units
     return w.b.gep(pointer, [index], source_etype=SHORT)
 
@@ -183,7 +183,7 @@ def _are_all(w: Writer, count: ir.Value, lanes: int) -> ir.Value:
 
 
 def _whole_doubles(w: Writer, count: ir.Value, lanes: int) -> ir.Value:
-    """The mask of the first so many numbers, two by two; an odd last one is left out.
+    """Mask of the first ``count`` elements in pairs, without an odd last one.
 
     Not all processors have masks for 16 bits.
     """
@@ -192,7 +192,7 @@ def _whole_doubles(w: Writer, count: ir.Value, lanes: int) -> ir.Value:
 
 
 def _read_first(w: Writer, pointer: ir.Value, count: ir.Value, lanes: int) -> ir.Value:
-    """A vector of numbers of which only so many are read, at least one; the others are 0."""
+    """Load the first ``count`` elements of a vector, at least one; the others are 0."""
     kind, doubles = ir.VectorType(_HALF, lanes), ir.VectorType(SHORT, lanes // 2)
     with w.b.if_else(_are_all(w, count, lanes), likely=True) as (whole, part):
         with whole:
@@ -214,7 +214,7 @@ def _read_first(w: Writer, pointer: ir.Value, count: ir.Value, lanes: int) -> ir
 
 
 def _write_first(w: Writer, pointer: ir.Value, values: ir.Value, count: ir.Value) -> None:
-    """Store the first numbers of a vector, at least one."""
+    """Store the first elements of a vector, at least one."""
     lanes = values.type.count
     mask, name = _whole_doubles(w, count, lanes), f"llvm.masked.store.v{lanes // 2}i32.p0"
     doubles = w.b.bitcast(values, ir.VectorType(SHORT, lanes // 2))
@@ -225,10 +225,10 @@ def _write_first(w: Writer, pointer: ir.Value, values: ir.Value, count: ir.Value
 
 
 def write_packing(module: ir.Module, units: Units, vectors: int) -> ir.Function:
-    """``pack(entries, count, field, source, pitch, last, out, out_pitch)``: rows of k to rows of units.
+    """``pack(entries, count, field, source, pitch, last, out, out_pitch)``: pack rows of k to rows of units.
 
-    ``field`` says which of an entry's places leads into the source, whose rows are a pitch of numbers apart;
-    of the last vector of a row only so many lanes are read, the others are 0. Returns the rows of units.
+    ``field`` selects the offset of an entry in the source, whose rows are ``pitch`` elements apart. The last
+    vector of a row has only ``last`` lanes; the others are 0. Returns the number of rows of units.
     """
     kind = ir.FunctionType(INT, [POINTER, INT, INT, POINTER, INT, INT, POINTER, INT])
     function = ir.Function(module, kind, f"pack_{vectors}")
@@ -273,10 +273,10 @@ def write_packing(module: ir.Module, units: Units, vectors: int) -> ir.Function:
 
 
 def write_packing_transposed(module: ir.Module, units: Units) -> ir.Function:
-    """``pack(entries, count, source, places, lanes, out, out_pitch)``: columns of k to rows of units.
+    """``pack(entries, count, source, places, lanes, out, out_pitch)``: pack columns of k to rows of units.
 
-    Each lane has its place in the source, from which its k follow each other; an entry's first k is where it
-    begins in A. ``out`` needs room for a vector less one of rows more than there are, and a pitch of whole
+    Each lane has its own offset in the source, from which its k are contiguous; an entry's first k is at its
+    offset in A. ``out`` needs room for one vector of rows minus one beyond the last, and a stride of whole
     vectors.
     """
     kind = ir.FunctionType(NOTHING, [POINTER, INT, POINTER, POINTER, INT, POINTER, INT])

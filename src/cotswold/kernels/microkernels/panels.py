@@ -1,11 +1,11 @@
-"""Panels: A of a section copied so that what a tile reads lies together.
+"""Panels: A of a section, packed so that the values of a tile are contiguous.
 
-Knows: tiles of rows, one entry of a section. Does not know: layers, when copying pays.
+Knows: tiles of rows, one entry of a section. Does not know: layers, when packing pays.
 
-Where the rows of a tile are neighbours in memory and k is a page or more apart, a tile reads half a line of
-every page, and does so again for each tile of lanes. So a task copies A once a section: for each tile of rows
-a panel ``[k][row of the tile]``, one panel after the other. A tile reads a panel as it reads A, with the
-height of the tile as the pitch: the same numbers in the same order.
+If the rows of a tile are adjacent in memory and k is a page or more apart, a tile reads half a cache line of
+every page, again for each tile of lanes. So a task packs A once per section: for each tile of rows one panel
+``[k][row of the tile]``, in sequence. A tile reads a panel as it reads A, with the height of the tile as the
+stride: the same values in the same order.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Lanes, Writer, 
 from cotswold.kernels.microkernels.tile import Tile, heights
 
 APART = 16
-"""Numbers between two panels."""
+"""Elements between two panels."""
 
 
 def write_height(w: Writer, tile: Tile, number: ir.Value) -> ir.Value:
-    """The height of the tiles that have this number."""
+    """Return the height of the tiles with this index of heights."""
     known = heights(tile)
     found = integer(known[-1])
     for index, height in enumerate(known[:-1]):
@@ -29,10 +29,10 @@ def write_height(w: Writer, tile: Tile, number: ir.Value) -> ir.Value:
 
 
 def write_panels(module: ir.Module, lanes: Lanes, tile: Tile, tile_fields: int) -> ir.Function:
-    """``panels(source, pitch, k, tiles, count, out)``: copy what tiles of rows read, one panel each.
+    """``panels(source, pitch, k, tiles, count, out)``: pack the A of each tile of rows to one panel.
 
-    ``tiles`` is the table of `driver`: a tile's first row, its height's number, where its A begins. See
-    `panel_offset` for where panels are.
+    ``tiles`` is the table of `driver`: a tile's first row, index of its height, offset of its A. See
+    `panel_offset` for the addresses of panels.
     """
     function = ir.Function(
         module, ir.FunctionType(NOTHING, [POINTER, INT, INT, POINTER, INT, POINTER]), "panels"
@@ -59,7 +59,7 @@ def write_panels(module: ir.Module, lanes: Lanes, tile: Tile, tile_fields: int) 
 
 
 def panel_offset(w: Writer, first: ir.Value, origin: ir.Value, k: ir.Value, number: ir.Value) -> ir.Value:
-    """Where the panel of a tile of rows begins; some numbers apart, so that they share no set of a cache."""
+    """Offset of a tile's panel; gaps between panels keep them in different sets of a cache."""
     return w.b.add(w.b.mul(w.b.sub(first, origin), k), w.b.mul(number, integer(APART)))
 
 

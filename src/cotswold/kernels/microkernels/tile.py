@@ -1,14 +1,14 @@
 """The micro-kernel: one register tile of a batch-reduce matrix product.
 
-Knows: how many rows and vectors a tile has, how its operands are addressed. Does not know: layers, threads.
+Knows: rows and vectors of a tile, the addresses of its operands. Does not know: layers, threads.
 
 A tile is ``rows x vectors`` accumulators. For every entry of a list and every k of the entry it reads
-``vectors`` vectors of B and one number of A a row, and adds their products:
+``vectors`` vectors of B and one element of A per row, and adds their products:
 
     C[row, lane] += sum over entries, then over k, of A[row, k] B[k, lane]
 
-Lanes are always independent outputs. So an output is a chain of fused multiply-adds in the order of the list,
-begun at 0, and added at its end to what is in C, whatever the tile.
+Lanes are always independent outputs. So an output is a chain of fused multiply-adds in the order of the list.
+The chain starts at 0 and is added to C at its end, for any tile.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from cotswold.kernels.compile.emit import (
 from cotswold.kernels.microkernels.activation import write_activation
 
 ENTRY_FIELDS = 4
-"""Integers of an entry: where it begins in A, where in B, its k, and how much further A is needed next."""
+"""Integers of an entry: its offset in A, its offset in B, its k, and its prefetch distance in A."""
 LINE_BYTES = 64
-"""What a processor fetches at once."""
+"""Bytes of a cache line."""
 GROUP = 4
-"""Rows that are addressed from one pointer: at 0, 1, 2 and 3 pitches of A."""
+"""Rows addressed from one pointer: at 0, 1, 2 and 3 strides of A."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile, or the largest of a kernel: rows and vectors."""
+    """Size of a tile, or of the largest tile of a kernel: rows and vectors."""
 
     rows: int
     vectors: int
@@ -50,10 +50,10 @@ class Tile:
 
 @dataclass(frozen=True)
 class TileForm:
-    """How A lies, and what follows the products.
+    """Layout of A, and the epilogue of a tile.
 
-    ``rows_adjoin``: its rows are neighbours in memory, and k a pitch apart; else k are neighbours.
-    ``finish``: the activation of the finished sums, to which a number a row is added before; '' for none.
+    ``rows_adjoin``: rows of A are contiguous and k is a stride apart; else k is contiguous. ``finish``: the
+    activation of the complete sums, after a bias per row is added; '' for none.
     """
 
     rows_adjoin: bool
@@ -61,20 +61,20 @@ class TileForm:
 
 
 def heights(tile: Tile) -> tuple[int, ...]:
-    """Heights that a kernel has, so that any number of rows is a few tiles: its own, then smaller ones."""
+    """Heights of a kernel's tiles, its own and smaller ones, so that few tiles cover any number of rows."""
     return tuple(sorted({tile.rows, *(h for h in (8, 4, 2, 1) if h < tile.rows)}, reverse=True))
 
 
 def write_tile(
     module: ir.Module, name: str, lanes: Lanes, shape: Tile, form: TileForm, masked: bool
 ) -> ir.Function:
-    """Write one micro-kernel; ``masked``: of the last vector only the first lanes exist.
+    """Generate one micro-kernel; ``masked``: only the first lanes of the last vector exist.
 
-    Its arguments: entries, number of entries, A, pitch of A, where A is needed next (how far from here; 1
-    where an entry's own way comes to that, else 0), B, pitch of B, C, the rows' offsets in C, lanes
-    in the last vector, whether C is added to (not 0) or overwritten (0), of use if the form has a
-    finish, where the rows' biases are, or 0 where sums are not finished yet, and, of use if rows adjoin, the
-    pitch of what is needed next.
+    Arguments: entries; number of entries; A; stride of A; the prefetch distance in A, and a flag: whether
+    each entry's own prefetch distance is added; B; stride of B; C; the rows' offsets in C; lanes in the last
+    vector; whether C is added to (not 0) or overwritten (0); the address of the rows' biases, or 0 if sums
+    are not complete (used if the form has a ``finish``); the stride of the prefetched rows (used if rows are
+    contiguous).
     """
     kind = ir.FunctionType(
         NOTHING,
@@ -129,7 +129,8 @@ def write_tile(
             if form.rows_adjoin:
                 w.fetch(fetched)
             else:
-                # one line a turn: the low bits of the turns left name a row, the others a line of it
+                # one line per iteration: the low bits of the iterations left select a row, the others a line
+                # of it
                 before = w.b.sub(turn.index, integer(1))
                 line = w.b.and_(before, integer(-LINE_BYTES // lanes.scalar_bytes))
                 number = w.b.and_(
@@ -165,7 +166,7 @@ def write_tile(
 def _finished(
     w: Writer, form: TileForm, biases: ir.Value, flat: list[tuple[int, int]], sums: list[ir.Value]
 ) -> list[ir.Value]:
-    """The activations of the sums with their biases, where there are biases."""
+    """Apply biases and the activation to the sums, if ``biases`` is not 0."""
     before = w.b.block
     with w.b.if_then(w.b.icmp_unsigned("!=", w.b.ptrtoint(biases, INT), integer(0))):
         rows = {row: w.spread(w.at(biases, row)) for row, _ in flat}
@@ -180,7 +181,7 @@ def _finished(
 def _either(
     w: Writer, one: tuple[list[ir.Value], ir.Block], other: tuple[list[ir.Value], ir.Block]
 ) -> list[ir.Value]:
-    """The values of whichever block the code came from."""
+    """Merge values from two predecessor blocks by phis."""
     found = []
     for values in zip(one[0], other[0], strict=True):
         phi = w.b.phi(w.lanes.type)
@@ -191,5 +192,5 @@ def _either(
 
 
 def _power(number: int) -> int:
-    """The least power of 2 that is not less."""
+    """Return the least power of 2 that is at least ``number``."""
     return 1 << (number - 1).bit_length()

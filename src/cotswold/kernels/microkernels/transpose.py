@@ -1,6 +1,6 @@
 """Transposition between a map, images last, and scratch, neurons last.
 
-Knows: square tiles of vectors. Does not know: why neurons are wanted last.
+Knows: square tiles of vectors. Does not know: why neurons must be last.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Lanes, Writer, 
 
 
 def write_transpose(module: ir.Module, lanes: Lanes) -> ir.Function:
-    """``transpose(map, neurons' offsets, neurons, images, scratch, pitch, back)``, written once a module.
+    """``transpose(map, neurons' offsets, neurons, images, scratch, pitch, back)``, generated once per module.
 
-    With ``back`` 0 the map's numbers go to ``scratch[image * pitch + neuron]``, which must have room for
-    whole tiles; otherwise they come from there.
+    With ``back`` 0, copy the map's elements to ``scratch[image * pitch + neuron]``, which must have room for
+    whole tiles; else copy them back.
     """
     found = module.globals.get("transpose")
     if found is not None:
@@ -51,7 +51,7 @@ def write_transpose(module: ir.Module, lanes: Lanes) -> ir.Function:
                     for i in range(lanes.count)
                 ]
                 values = transposed(w, [w.read(place) for place in clamped])
-                # the last neuron's place may come several times: its own value is written last
+                # the last neuron's address may occur several times: its own value is written last
                 exists = [
                     w.b.icmp_signed("<", w.b.add(across.index, integer(i)), neurons)
                     for i in range(lanes.count)
@@ -67,7 +67,7 @@ def write_transpose(module: ir.Module, lanes: Lanes) -> ir.Function:
 
 
 def transposed(w: Writer, rows: list[ir.Value]) -> list[ir.Value]:
-    """The columns of a square of vectors, in log2(lanes) rounds of exchanges between rows."""
+    """Transpose a square of vectors in log2(lanes) rounds of exchanges between rows."""
     count, distance = len(rows), 1
     while distance < count:
         found = list(rows)

@@ -1,9 +1,9 @@
-"""The step of a stack's filters, written for some neurons of a block whose gradient is in scratch.
+"""The step of a stack's filters, for some neurons of a block whose gradient is in scratch.
 
 Knows: the rule of `ops.sgd_rule.move`, four passes over one field's filters, gradient and momentum, all in
-cache. Does not know: where the gradient came from.
+cache. Does not know: the source of the gradient.
 
-Neurons are the lanes, so that every sum over a filter is one chain, in the order of its weights.
+Neurons are the lanes, so that every sum over a filter is one chain in the order of its weights.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from llvmlite import ir
 from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
 
 WIDEST = 4
-"""Vectors of neurons that pass at once: as many chains as a multiply-add takes cycles."""
+"""Vectors of neurons per pass: as many chains as a multiply-add takes cycles."""
 TINY = 1e-30
-"""What is added to a divisor that may be 0, as in `ops.sgd_rule`."""
+"""Added to divisors that may be 0, as in `ops.sgd_rule`."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Columns:
-    """Some vectors of neurons of one array, row by row; of the last only the lanes in the mask exist."""
+    """Some vectors of neurons of one array, row by row; the mask selects the lanes of the last vector."""
 
     w: Writer
     first: ir.Value
@@ -50,8 +50,8 @@ class _Columns:
 def write_update(module: ir.Module, lanes: Lanes) -> list[ir.Function]:
     """``update(filters, momentum, pitch, gradient, its pitch, norms, rows, lanes in the last, constants)``.
 
-    One function for each number of vectors up to WIDEST. The constants are three float64 numbers: the part
-    of the last step that is kept, the rate over α times the fan-in, the longest step.
+    One function for each number of vectors up to WIDEST. The constants are three float64 numbers: the
+    fraction of the last step that is kept, the rate over α times the fan-in, the longest step.
     """
     return [_write(module, lanes, vectors) for vectors in range(1, WIDEST + 1)]
 
@@ -114,7 +114,7 @@ def _write(module: ir.Module, lanes: Lanes, vectors: int) -> ir.Function:
 
 
 def _constant(w: Writer, constants: ir.Value, index: int) -> ir.Value:
-    """One of the constants, in every lane."""
+    """Broadcast one of the constants to every lane."""
     double = ir.DoubleType()
     value = w.b.load(w.b.gep(constants, [integer(index)], source_etype=double), typ=double)
     return w.spread_value(value if w.lanes.dtype == "float64" else w.b.fptrunc(value, w.lanes.scalar))

@@ -1,4 +1,4 @@
-"""The three heavy products of a block-local layer: their plans, their tiles, and how they are run."""
+"""The three main products of a block-local layer: plans, tiles and execution."""
 
 from __future__ import annotations
 

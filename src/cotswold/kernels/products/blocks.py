@@ -1,6 +1,6 @@
-"""Where the operands of every block lie, and which part of its field is padding.
+"""Offsets of the operands of every block, and the part of its field in the padding.
 
-Knows: the geometry of a layer, pitches of maps. Does not know: tiles, the order of sums.
+Knows: the geometry of a layer, strides of maps. Does not know: tiles, the order of sums.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from cotswold.kernels.products.plan import Table
 
 
 def fields_along(window: Window, extent: int) -> tuple[Table, Table, Table]:
-    """For each block along an axis: where its field would begin, and the part of the field inside the map."""
+    """For each block along an axis, the start of its field, and the part of the field inside the map."""
     outputs = np.arange(window.outputs(extent), dtype=np.int64)
     start = outputs * window.stride - window.low
     return start, np.maximum(-start, 0), np.minimum(extent - start, window.size)
 
 
 def empty_tasks(count: int) -> Table:
-    """So many tasks, all fields 0."""
+    """Return ``count`` tasks with all fields 0."""
     return np.zeros((count, Task.FIELDS), np.int64)
 
 
 def neuron_offsets(layer: BlockLocal, y: Pitches) -> Table:
-    """Where the neurons of a block lie in the output map, from its first on."""
+    """Offsets of a block's neurons in the output map, relative to its first."""
     row, column, depth = np.meshgrid(
         np.arange(layer.rows), np.arange(layer.columns), np.arange(layer.depth), indexing="ij"
     )
@@ -39,13 +39,13 @@ def neuron_offsets(layer: BlockLocal, y: Pitches) -> Table:
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """All blocks ``(y, x)`` in order, and of those that see equally much of the map, which they are."""
+    """All blocks ``(y, x)`` in order, grouped by the part of the map that they see."""
 
     layer: BlockLocal
     only: Region | None = None
 
     def classes(self) -> Iterator[tuple[tuple[int, int, int, int], Table, Table]]:
-        """``(top, bottom, left, right)`` of the field that lies in the map; block rows and columns alike."""
+        """Yield ``(top, bottom, left, right)`` of a field in the map, and rows and columns of its blocks."""
         layer = self.layer
         _, top, bottom = fields_along(layer.y, layer.input.height)
         _, left, right = fields_along(layer.x, layer.input.width)
@@ -58,24 +58,24 @@ class Blocks:
                 yield (*high, *wide), grid_y[meant], grid_x[meant]
 
     def filters(self, y: Table, x: Table) -> Table:
-        """Where the filters of blocks begin."""
+        """Offsets of the filters of blocks."""
         layer = self.layer
         return (y * layer.grid[1] + x) * (layer.fan_in * layer.neurons)
 
     def fields(self, y: Table, x: Table, pitches: Pitches) -> Table:
-        """Where the fields of blocks begin in the input map; in the padding, where they would."""
+        """Offsets of the fields of blocks in the input map, also if they start in the padding."""
         layer = self.layer
         return (y * layer.y.stride - layer.y.low) * pitches.row + (
             x * layer.x.stride - layer.x.low
         ) * pitches.column
 
     def outputs(self, y: Table, x: Table, pitches: Pitches) -> Table:
-        """Where the outputs of blocks begin in the output map."""
+        """Offsets of the outputs of blocks in the output map."""
         return y * self.layer.rows * pitches.row + x * self.layer.columns * pitches.column
 
 
 def held(only: Region | None, y: Table, x: Table) -> NDArray[np.bool_]:
-    """Which points a region holds; all where there is none."""
+    """Mask of the points that a region contains; all points without a region."""
     if only is None:
         return np.ones(y.shape, np.bool_)
     (top, left), (bottom, right) = only.box.start, only.box.stop
@@ -86,7 +86,7 @@ def held(only: Region | None, y: Table, x: Table) -> NDArray[np.bool_]:
 def spread_tasks(
     base: Table, row_ranges: list[tuple[int, int]], lane_ranges: list[tuple[int, int, int, int]]
 ) -> Table:
-    """Every task once for each range of rows and of lanes."""
+    """Repeat every task for each range of rows and of lanes."""
     found = []
     for lane_first, lane_count, lane, lanes in lane_ranges:
         for row_first, row_count in row_ranges:
@@ -96,5 +96,5 @@ def spread_tasks(
             part[:, Task.LANES] = lanes
             part[:, Task.NEURON] += lane
             found.append(part)
-    # the parts of a block stay together: they share its operands
+    # parts of a block are adjacent, because they share its operands
     return np.stack(found, 1).reshape(-1, Task.FIELDS)

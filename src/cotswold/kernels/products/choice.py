@@ -1,10 +1,10 @@
-"""The choice of a tile by measurement, once for each class of shapes.
+"""Autotuning: the choice of a tile by measurement, once for each class of shapes.
 
-Knows: candidates, what makes two shapes alike, where choices are remembered. Does not know: operands, plans.
+Knows: candidates, the classes of shapes, the cache of choices. Does not know: operands, plans.
 
-Other processes can only make a measurement longer. So the shortest of many counts, and where they differ
-much, the machine was busy: such a choice is measured again by a later process, a few times at most, and the
-shortest of all measurements counts.
+Other processes can only lengthen a measurement, so the shortest of many counts. If measurements differ much,
+the machine was busy: a later process measures such a class again, a few times at most, and the shortest of
+all measurements counts.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.products import compiled
 
 SECONDS_MOST = 1.5
-"""How long measuring may take, compiling not counted."""
+"""Maximum seconds of measuring, without compilation."""
 SECONDS_LEAST = 0.1
-"""How long short calls are measured, so that other processes do not decide."""
+"""Seconds for which short calls are measured, so that other processes do not decide."""
 ROUNDS, ROUNDS_MOST = 3, 50
 WORTH = 1.03
-"""By how much another tile than the default must be faster."""
+"""Minimum speedup over the default tile."""
 NOISY = 1.25
-"""How much longer than the shortest the median of a tile may be on a machine that has nothing else to do."""
+"""Maximum ratio of a tile's median time to its shortest on an idle machine."""
 MEASURED_MOST = 4
-"""How often a class is measured while the machine is busy, in all."""
+"""Maximum number of measurements of a class while the machine is busy."""
 AGAIN_AFTER_S = 3600.0
-"""How long the next measurement waits: what else runs may be done then."""
+"""Seconds until the next measurement, when other load may have ended."""
 WORTH_FLOPS = 2e7
-"""Work below which nothing is measured: a default will do."""
+"""Work below which nothing is measured and the default is used."""
 
 
 @dataclass(frozen=True)
 class ShapeClass:
-    """What the best tile depends on; the batch is not in it, but for whether it fills a vector."""
+    """Tuning key of a tile; it depends on the batch only by whether the batch fills a vector."""
 
     kind: str
     dtype: str
@@ -55,12 +55,12 @@ class ShapeClass:
     @classmethod
     @lru_cache(maxsize=1024)
     def of(cls, kind: str, dtype: str, rows: int, depth: int, entry: int, narrow: bool) -> ShapeClass:
-        """Rows of a task, its k in all and that of an entry, rounded so that near shapes share a class."""
+        """Round rows of a task, its total k and that of an entry, so that near shapes share a class."""
         return cls(kind, dtype, min(rows, 256), _power(depth), _power(entry), narrow)
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """Name of the class in its file."""
         return f"{self.kind}-{self.dtype}-{self.rows}-{self.depth}-{self.entry}-{int(self.narrow)}"
 
 
@@ -70,10 +70,10 @@ def _power(value: int) -> int:
 
 @dataclass(frozen=True)
 class Choice:
-    """A tile, why it was taken, and the seconds that each candidate took at least.
+    """A tile, the reason for its choice, and the shortest seconds of each candidate.
 
-    ``noise`` is by how much measurements of one tile differed, ``measured`` how often the class was measured,
-    ``when`` the last time, in seconds since 1970.
+    ``noise`` is the spread of the measurements of one tile, ``measured`` the number of measurements of the
+    class, ``when`` the time of the last, in seconds since 1970.
     """
 
     tile: Tile
@@ -84,8 +84,8 @@ class Choice:
     when: float = 0.0
 
     def doubtful(self, now: float) -> bool:
-        """Whether it was measured on a busy machine, and should be again by now."""
-        waited = not 0 <= now - self.when < AGAIN_AFTER_S  # a clock that was set back says nothing
+        """Return True if it was measured on a busy machine and is due for another measurement."""
+        waited = not 0 <= now - self.when < AGAIN_AFTER_S  # a clock that was set back gives no information
         return self.noise > NOISY and self.measured < MEASURED_MOST and waited
 
 
@@ -94,11 +94,11 @@ _TILES = {
     "avx2": ([Tile(6, 2), Tile(4, 3)], [Tile(6, 2), Tile(4, 3), Tile(12, 1)]),
     "neon": ([Tile(6, 4), Tile(12, 2)], [Tile(6, 4), Tile(4, 3), Tile(12, 2)]),
 }
-"""Tiles that fill the registers, and those where lanes are few; 8x3 on NEON would move them to and fro."""
+"""Tiles that fill the registers, then tiles for few lanes; 8x3 on NEON would spill registers."""
 
 
 def candidates(processor: Processor, narrow: bool) -> list[Tile]:
-    """Tiles worth measuring; the first is the default."""
+    """Return the tiles to measure; the first is the default."""
     wide, few = _TILES[processor.isa]
     return few if narrow else wide
 
@@ -110,12 +110,12 @@ _CHOICES: dict[tuple[ShapeClass, Processor], Choice] = {}
 
 @lru_cache(maxsize=8)
 def default(processor: Processor, narrow: bool) -> Choice:
-    """The choice for so little work that measuring would cost more than it gains."""
+    """Choice for work too small to be worth measuring."""
     return Choice(candidates(processor, narrow)[0], "too little work to measure", {})
 
 
 def choose(shape: ShapeClass, processor: Processor, measured: Callable[[Tile], float]) -> Choice:
-    """The best tile of a class; ``measured`` runs one on the operands at hand and gives its seconds."""
+    """Return the best tile of a class; ``measured`` runs a tile on the given operands and returns seconds."""
     key = shape, processor
     found = _CHOICES.get(key)
     if found is not None:
@@ -145,7 +145,7 @@ def _recalled(shape: ShapeClass, processor: Processor) -> Choice | None:
         seconds = {name: take(table, name, float) for name in table}
         noise, when = take(told, "noise", float), take(told, "when", float)
         measured = take(told, "measured", int)
-    except MalformedError:  # of another version
+    except MalformedError:  # written by another version
         return None
     if not seconds or not seconds.keys() <= names:
         return None
@@ -156,7 +156,7 @@ def _recalled(shape: ShapeClass, processor: Processor) -> Choice | None:
 def _measured(
     shape: ShapeClass, processor: Processor, measured: Callable[[Tile], float], before: Choice | None
 ) -> Choice:
-    """Measure a class, and remember the shortest of this and of all times before."""
+    """Measure a class; keep the shortest times of this and all earlier measurements."""
     tiles = candidates(processor, shape.narrow)
     for tile in tiles:
         compiled.kernel(shape.kind, shape.dtype, tile, processor)
@@ -175,7 +175,7 @@ def _measured(
     noise = max((statistics.median(one) / min(one) for one in took.values() if one), default=1.0)
     found = Choice(
         _best(seconds, processor, shape.narrow),
-        "measured now" if before is None else "measured again, for the machine was busy",
+        "measured now" if before is None else "measured again, because the machine was busy",
         seconds,
         noise,
         1 + (before.measured if before else 0),
@@ -187,7 +187,7 @@ def _measured(
 
 
 def _best(seconds: Mapping[str, float], processor: Processor, narrow: bool) -> Tile:
-    """The fastest tile, or the default where it is hardly slower."""
+    """Return the fastest tile, or the default if it is hardly slower."""
     tiles = candidates(processor, narrow)
     fastest = min(tiles, key=lambda one: seconds.get(str(one), math.inf))
     return tiles[0] if seconds.get(str(tiles[0]), math.inf) <= seconds[str(fastest)] * WORTH else fastest

@@ -1,6 +1,6 @@
-"""The kernels of products: who writes them, and a small product that each must get right before it is used.
+"""The product kernels: their generators, and the small product of their self-tests.
 
-Knows: which generator writes a kind, which operands a trial has. Does not know: choices, threads.
+Knows: the generator of each kind, the operands of a self-test. Does not know: choices, threads.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepar
 from cotswold.kernels.products.problem import Problem, lanes_of
 
 CONSTANTS = (0.9, 0.01, 0.1)
-"""Constants of a step that is tried."""
+"""Constants of a step in a self-test."""
 
 
 def kernel(kind: str, dtype: str, tile: Tile, processor: Processor) -> int:
-    """The address of a kernel of products."""
+    """Return the address of a product kernel."""
     trial = partial(_is_right, kind, dtype, tile, processor)
     return library.address((kind, dtype, tile), processor, _writer(kind, dtype, tile, processor), trial)
 
 
 def cache_key(kind: str, dtype: str, tile: Tile, processor: Processor) -> str:
-    """What names a kernel of products as it would be written now."""
+    """Return the cache key of a product kernel as it would be generated now."""
     return library.cache_key(_writer(kind, dtype, tile, processor), processor)
 
 
@@ -49,11 +49,11 @@ def _writer(kind: str, dtype: str, tile: Tile, processor: Processor) -> partial[
 
 
 def _is_right(kind: str, dtype: str, tile: Tile, processor: Processor, address: int) -> bool:
-    """Whether a kernel computes a small product whose result is known.
+    """True if a kernel computes a small product with a known result correctly.
 
-    Rows and lanes are a whole tile and parts of one, so that tiles of all heights are used; every entry is a
-    section, so that sums are added to those before. No two pitches are the same. Where A may be copied, both
-    ways are tried.
+    Rows and lanes are a whole tile and remainders, so that tiles of all heights run. Every entry is a
+    section, so that sums are added to earlier ones. All strides differ. If A may be packed, both ways are
+    tested.
     """
     count = (tile.vectors + 1) * lanes_of(processor, dtype)
     layer = BlockLocal(MapShape(2, 5, 4), Window(3, 2), Window(3, 1), rows=1, columns=1, depth=count + 7)
@@ -67,7 +67,7 @@ def _is_right(kind: str, dtype: str, tile: Tile, processor: Processor, address: 
 
 
 class _Trial:
-    """Operands of one layer, and what the results of its products should be."""
+    """Operands of one layer, and the expected results of its products."""
 
     def __init__(self, layer: BlockLocal, images: int, dtype: str) -> None:
         self.layer, self.images, self.dtype, self.error = layer, images, dtype, ROUNDING[dtype]
@@ -78,12 +78,12 @@ class _Trial:
         self.right = known_answers.Products(layer)
 
     def problem(self, kind: ProductKind) -> Problem:
-        """A kind of product of these operands."""
+        """Return the problem of a kind of product of these operands."""
         x, y = required_pitches(self._map(self.x)), required_pitches(self._map(self.y))
         return Problem(kind, self.layer, self.images, self.dtype, x, y)
 
     def succeeds(self, ready: PreparedProduct, kind: str) -> bool:
-        """Whether the result of a prepared product of a kind is right."""
+        """Return True if the result of a prepared product is correct."""
         x, y, filters = self._map(self.x), self._map(self.y), self._dense(self.filters)
         if kind == "step":
             return self._steps(ready, x, y, filters)
@@ -106,7 +106,7 @@ class _Trial:
         return known_answers.map_agrees(y, known_answers.CURVES[curve](sums + biases[..., None]), self.error)
 
     def _steps(self, ready: PreparedProduct, x: Tensor, y: Tensor, filters: Tensor) -> bool:
-        """Both pairs of maps are the same, so that the gradient is twice one product."""
+        """Test a step; both pairs of maps are the same, so that the gradient is twice one product."""
         past = known_answers.numbers(*self.layer.filters_shape, seed=4)
         gradient = 2 * self.right.outer(self.y, self.x)
         expected = known_answers.moved(self.filters, past, gradient, CONSTANTS)
@@ -119,7 +119,7 @@ class _Trial:
         return known_answers.in_memory(values, self.dtype)
 
     def _map(self, values: Array) -> Tensor:
-        """A map as a part of a larger batch, how much larger is another number for x and for y."""
+        """Return a map as part of a larger batch, of different sizes for x and y."""
         beside = 3 if values.shape == self.x.shape else 9
         padded = np.pad(values, [(0, 0)] * 3 + [(0, beside)], constant_values=np.nan)
         return known_answers.as_map(padded, self.dtype)[: values.shape[3]]

@@ -1,6 +1,6 @@
-"""How rows, lanes and terms of a product are cut: into tiles, ranges of tiles, sections.
+"""Cuts of rows, lanes and terms of a product into tiles, ranges of tiles, and sections (k-blocks).
 
-Knows: tiles, vectors, how long a chain of sums may be. Does not know: layers, where operands lie.
+Knows: tiles, vectors, the maximum length of a chain of sums. Does not know: layers, offsets of operands.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from cotswold.kernels.microkernels.tile import Tile, heights
 from cotswold.kernels.products.plan import Grain, Tables
 
 SECTION = 256
-"""The most k that are summed in one chain: what a section of them reads fits the caches."""
+"""Maximum k summed in one chain: the values of a section fit the caches."""
 IMAGES_SECTION = 384
-"""The same where k are images: common batches are one section, after which gradients are written once."""
+"""The same if k are images: common batches are one section, and gradients are written once."""
 
 
 def row_cuts(rows: int, tile: Tile) -> Iterator[tuple[int, int]]:
-    """``(first row, number of the height)``: as many full tiles as there are, then smaller ones."""
+    """Yield ``(first row, index of the height)``: as many full tiles as fit, then smaller ones."""
     first, sizes = 0, heights(tile)
     for number, height in enumerate(sizes):
         while rows - first >= height:
@@ -26,7 +26,7 @@ def row_cuts(rows: int, tile: Tile) -> Iterator[tuple[int, int]]:
 
 
 def lane_cuts(count: int, grain: Grain) -> Iterator[tuple[int, int, int]]:
-    """``(first lane, variant, lanes in the last vector)``: tiles of as equal a width as can be."""
+    """Yield ``(first lane, variant, lanes in the last vector)``: tiles of nearly equal width."""
     vectors = -(-count // grain.lanes)
     tiles = -(-vectors // grain.tile.vectors)
     first = 0
@@ -39,7 +39,7 @@ def lane_cuts(count: int, grain: Grain) -> Iterator[tuple[int, int, int]]:
 
 
 def stretches(total: int, most: int = SECTION) -> Iterator[tuple[int, int]]:
-    """``(first, length)`` of nearly equal parts of at most ``most``."""
+    """Yield ``(first, length)`` of nearly equal parts of at most ``most``."""
     parts = -(-total // most)
     first = 0
     for number in range(parts):
@@ -49,7 +49,7 @@ def stretches(total: int, most: int = SECTION) -> Iterator[tuple[int, int]]:
 
 
 def section_of(total: int, most: int = SECTION) -> int:
-    """Entries of a section, where stretches of ``total`` are entries; fewer at borders change nothing."""
+    """Entries of a section, if entries are stretches of ``total``; shorter ones at borders change nothing."""
     longest = max((length for _, length in stretches(total, most)), default=1)
     return max(1, most // longest)
 
@@ -57,7 +57,10 @@ def section_of(total: int, most: int = SECTION) -> int:
 def with_next(
     entries: Sequence[tuple[int, int, int]], onward: int, distance: int = 1
 ) -> list[tuple[int, int, int, int]]:
-    """Entries, each with the way in A to the one so far behind it; after the last the first, further on."""
+    """Entries with a prefetch distance: the offset in A to the entry ``distance`` later.
+
+    After the last entry follows the first, shifted by ``onward``.
+    """
     count = len(entries)
     found = []
     for number, (a, b, k) in enumerate(entries):
@@ -70,7 +73,7 @@ def with_next(
 def cut_tiles(
     tables: list[tuple[int, int, int]], made: Sequence[tuple[int, int, int]], parts: int
 ) -> list[tuple[int, int]]:
-    """Append tiles, and cut their range into at most ``parts`` ranges ``(first, count)``."""
+    """Append tiles; cut their range into at most ``parts`` ranges ``(first, count)``."""
     first = len(tables)
     tables.extend(made)
     parts = max(1, min(parts, len(made)))
@@ -78,20 +81,20 @@ def cut_tiles(
 
 
 def parts_of(blocks: int, grain: Grain) -> int:
-    """Into how many tasks a block is cut at least."""
+    """Least number of tasks into which a block is cut."""
     return max(1, grain.tasks // max(blocks, 1))
 
 
 def round_up(count: int, of: int) -> int:
-    """The least multiple that is not below a count."""
+    """Return the least multiple of ``of`` that is at least ``count``."""
     return -(-count // of) * of
 
 
 def lane_ranges(tables: Tables, count: int, grain: Grain, parts: int) -> list[tuple[int, int, int, int]]:
-    """Lanes cut into ``(first tile, tiles, first lane, lanes)``; tiles count from a part's first lane."""
+    """Cut lanes into ``(first tile, tiles, first lane, lanes)``; tiles count from a part's first lane."""
     vectors = -(-count // grain.lanes)
     widest = -(-vectors // parts) if parts > 1 else vectors
-    if widest < vectors:  # whole tiles, where there are several
+    if widest < vectors:  # whole tiles, if there are several
         widest = max(1, widest // grain.tile.vectors) * grain.tile.vectors
     found = []
     for first in range(0, vectors, widest):

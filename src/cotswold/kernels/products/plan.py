@@ -1,7 +1,7 @@
-"""A plan: a product of a layer as tables of integers, which a kernel reads.
+"""A plan: a product of a layer as tables of integers for a kernel.
 
 Knows: the fields of tables and jobs. Does not know: layers, tensors, threads, instructions. Offsets and
-pitches are in numbers, not bytes.
+strides are in elements, not bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Table = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Grain:
-    """How a plan is cut: the kernel's tile, numbers in a vector, and into how many tasks at least."""
+    """Blocking of a plan: the kernel's tile, elements of a vector, and the least number of tasks."""
 
     tile: Tile
     lanes: int
@@ -29,7 +29,7 @@ class Grain:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The tables of `driver`, the scratch that a thread needs, and how long a section is."""
+    """Tables of `driver`, the scratch of a thread, and the length of a section."""
 
     tasks: Table
     entries: Table
@@ -37,13 +37,13 @@ class Plan:
     lane_tiles: Table
     offsets: Table
     section: int
-    """Entries of a section, the sums of whose products are added to those of the section before."""
+    """Entries of a section, whose sums are added to those of the previous section."""
     scratch_pitch: int = 0
     scratch_size: int = 0
     gradient: int = 0
 
     def job(self) -> Table:
-        """A job without operands that points at all tables, which must outlive it."""
+        """Return a job without operands that points to all tables, which must outlive it."""
         found = np.zeros(ProductJob.FIELDS, np.int64)
         for name, table in (
             (ProductJob.TASKS, self.tasks),
@@ -61,7 +61,7 @@ class Plan:
 
 @dataclass
 class Tables:
-    """Tables while they are made; equal stretches are kept once."""
+    """Tables under construction; equal stretches are stored once."""
 
     entries: list[tuple[int, int, int, int]] = field(default_factory=list)
     row_tiles: list[tuple[int, int, int]] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Tables:
     length: int = 0
 
     def add_offsets(self, values: Table) -> int:
-        """Append offsets; returns where they begin."""
+        """Append offsets; return the index of the first."""
         self.offsets.append(values)
         first, self.length = self.length, self.length + len(values)
         return first
@@ -78,7 +78,7 @@ class Tables:
     def finished(
         self, tasks: Table, section: int, scratch_pitch: int = 0, scratch_size: int = 0, gradient: int = 0
     ) -> Plan:
-        """The tables as a plan."""
+        """Return the tables as a plan."""
 
         def table(rows: Sequence[tuple[int, ...]], fields: int = 3) -> Table:
             return np.array(rows, np.int64).reshape(-1, fields)

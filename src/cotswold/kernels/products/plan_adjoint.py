@@ -1,6 +1,6 @@
-"""Plans of ``W'y``: what all fields that cover a position contribute to it.
+"""Plans of ``W'y``: the contributions of all fields that cover a position.
 
-Knows: which operand is A, B or C, what a task is. Does not know: tensors, threads.
+Knows: which operand is A, B or C, the tasks. Does not know: tensors, threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cotswold.kernels.products.plan import Grain, Plan, Tables
 
 
 def _covered(window: Window, extent: int, cuts: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
-    """``(first position, positions, first window, windows)``: stretches that the same windows see, cut."""
+    """``(first position, positions, first window, windows)`` of stretches under the same windows, cut."""
     starts, low, high = fields_along(window, extent)
     edges = np.unique(np.concatenate([[0, extent], np.clip(cuts, 0, extent), starts + low, starts + high]))
     found = []
@@ -38,8 +38,8 @@ def adjoint_plan(
 ) -> Plan:
     """``W'y``: rows are positions of the input map, lanes are images; A is filters, B the output's map.
 
-    Every position is summed in one go over all fields that cover it, so nothing is written twice. ``only``
-    names the positions that are computed.
+    A position is summed over all fields that cover it in one task, so nothing is written twice. ``only``
+    restricts the positions that are computed.
     """
     tables, tasks = Tables(), []
     channels, neurons = layer.input.channels, layer.neurons
@@ -52,7 +52,7 @@ def adjoint_plan(
     steps = np.arange(tallest)[:, None] * x.row + np.arange(widest * channels)[None, :] * x.channel
     offset = tables.add_offsets(steps.ravel())
     ((lane_first, lane_count),) = cut_tiles(tables.lane_tiles, list(lane_cuts(images, grain)), 1)
-    # in a small map most of the work may lie in one stretch, which all windows see
+    # in a small map most of the work may be in one stretch that all windows see
     whole = sum(rows * over for _, rows, _, over in down_all) * sum(
         columns * over for _, columns, _, over in across_all
     )

@@ -1,6 +1,6 @@
 """Plans of ``δx'``, and of the step of a stack, which sums two of them.
 
-Knows: which operand is A, B or C, what a task is. Does not know: tensors, threads.
+Knows: which operand is A, B or C, the tasks. Does not know: tensors, threads.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from cotswold.kernels.products.cuts import (
 from cotswold.kernels.products.plan import Grain, Plan, Table, Tables
 
 TRANSPOSED_NUMBERS = 1 << 16
-"""Numbers of a transposed δ in scratch, if one tile of lanes is not more."""
+"""Elements of a transposed δ in scratch, unless one tile of lanes needs more."""
 STEP_NUMBERS = 1 << 16
-"""Numbers of a gradient that a step keeps in scratch, if one tile of lanes is not more."""
+"""Elements of a gradient that a step keeps in scratch, unless one tile of lanes needs more."""
 
 
 def outer_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain) -> Plan:
@@ -39,7 +39,7 @@ def outer_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Gr
 
 
 def step_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain) -> Plan:
-    """The sum of two ``δx'``, into scratch: of two δ, and of two inputs, the second half of the entries."""
+    """Sum of two ``δx'`` in scratch; the second half of the entries is the second δ and input."""
     vectors = max(STEP_NUMBERS // layer.fan_in // grain.lanes, grain.tile.vectors)
     parts = -(-layer.neurons // (vectors * grain.lanes))
     entries = list(stretches(images, IMAGES_SECTION))
@@ -59,7 +59,7 @@ def _outer(
 ) -> Plan:
     """Plans of ``δx'``; ``deltas`` are the images of each δ, in sections.
 
-    ``pitch`` is that of C, or 0 where C is in scratch.
+    ``pitch`` is the stride of C, or 0 if C is in scratch.
     """
     tables, blocks, tasks = Tables(), Blocks(layer), []
     neurons = tables.add_offsets(neuron_offsets(layer, y))
@@ -91,13 +91,13 @@ def _outer(
             part[:, Task.NORM] = (by * layer.grid[1] + bx) * layer.neurons + lane
             part[:, Task.PADDED] = not whole
             tasks.append(spread_tasks(part, rows, [(first, count, lane, width)]))
-    # the last square of the transposition may reach beyond the last image
+    # the last square of the transposition may extend beyond the last image
     transposed = (len(deltas) - 1) * images * scratch_pitch + round_up(images, grain.lanes) * scratch_pitch
     size = transposed + (layer.fan_in * scratch_pitch if gradient else 0)
     return tables.finished(_blockwise(tasks), section, scratch_pitch, size, transposed)
 
 
 def _blockwise(tasks: list[Table]) -> Table:
-    """Tasks in the order of their filters: the parts of a block together, block after block."""
+    """Sort tasks by their filters, so that the parts of a block are adjacent."""
     found = np.concatenate(tasks)
     return found[np.argsort(found[:, Task.C], kind="stable")]

@@ -1,6 +1,6 @@
-"""Plans of ``Wx``: with images in the lanes, or neurons where images are few.
+"""Plans of ``Wx``: with images in the lanes, or neurons for a small batch.
 
-Knows: which operand is A, B or C, what a task is. Does not know: tensors, threads.
+Knows: which operand is A, B or C, the tasks. Does not know: tensors, threads.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from cotswold.kernels.products.cuts import (
 from cotswold.kernels.products.plan import Grain, Plan, Tables
 
 ROWS_MOST = 256
-"""Rows of a task of ``Wx``: as many as leave a section of A in the second cache while lanes pass over it."""
+"""Maximum rows of a task of ``Wx``, so that a section of A stays in the second-level cache."""
 
 
 def field_entries(
     layer: BlockLocal, seen: tuple[int, int, int, int], x: Pitches
 ) -> list[tuple[int, int, int]]:
-    """``(in the filters, in the map, k)`` of the rows of a field."""
+    """``(offset in the filters, offset in the map, k)`` of the rows of a field."""
     top, bottom, left, right = seen
     channels, wide = layer.input.channels, layer.x.size * layer.input.channels
     found = []
@@ -47,7 +47,7 @@ def product_plan(
 ) -> Plan:
     """``Wx``: rows are a block's neurons, lanes are images; A is filters, B the input, C the output.
 
-    ``only`` names the blocks that are computed.
+    ``only`` restricts the blocks that are computed.
     """
     tables, blocks, tasks = Tables(), Blocks(layer, only), []
     offset = tables.add_offsets(neuron_offsets(layer, y))
@@ -69,9 +69,9 @@ def product_plan(
 def few_plan(
     layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain, only: Region | None = None
 ) -> Plan:
-    """``Wx`` of a few images: rows are images, lanes a block's neurons; A is the input, B filters.
+    """``Wx`` of a small batch: rows are images, lanes a block's neurons; A is the input, B filters.
 
-    ``only`` names the blocks that are computed.
+    ``only`` restricts the blocks that are computed.
     """
     tables, blocks, tasks = Tables(), Blocks(layer, only), []
     neurons = tables.add_offsets(neuron_offsets(layer, y))

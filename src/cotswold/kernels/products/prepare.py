@@ -1,6 +1,6 @@
-"""A product that is ready to run: its plan as a job, for a tile, a processor and so many threads.
+"""A product that is ready to run: its plan as a job, for a tile, a processor and a number of threads.
 
-Knows: how a job is filled. Does not know: which tile is best, where kernels come from.
+Knows: the fields of a job. Does not know: the best tile, the source of kernels.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from cotswold.kernels.products.plan import Grain, Plan
 from cotswold.kernels.products.problem import Problem, lanes_of
 
 TASKS_A_THREAD = 8
-"""Into how many tasks work is cut at least for each thread, so that none waits long for another."""
+"""Tasks per thread, at least, so that no thread waits long for another."""
 CLAIMS_A_THREAD = 32
 TASKS_OF_A_PART = 2
-"""Tasks that a part of a call has at least, so that it is no more work than it should be."""
+"""Tasks of a part of a call, at least, so that the part does not exceed its fraction of the work."""
 STEP_PLACES = (
     *(ProductJob.A, ProductJob.B, ProductJob.C, ProductJob.SECOND_B, ProductJob.ENTRIES),
     *(ProductJob.FILTERS, ProductJob.MOMENTUM, ProductJob.NORMS, ProductJob.CONSTANTS),
@@ -36,28 +36,28 @@ STEP_PLACES = (
 
 @dataclass(frozen=True)
 class Execution:
-    """How a problem is run: in which tile, on which processor, by how many threads, and how much of it."""
+    """Execution of a problem: tile, processor, number of threads, fraction of the work."""
 
     tile: Tile
     processor: Processor
     threads: int = 1
     part: float = 1.0
-    """Less than 1 to run the first part of its tasks alone."""
+    """Fraction of the tasks to run, from the first; 1 for all."""
     section: int | None = None
-    """Entries of a section, if not those of the plan."""
+    """Entries of a section, if not the plan's."""
     panels: bool | None = None
-    """Whether A is copied, where the problem is not to decide it."""
+    """True or False to force packing of A or its absence; None to let the problem decide."""
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedProduct(PreparedKernel):
-    """A product, ready to run on an input map, an output map and filters; and biases where it adds them."""
+    """A product, ready to run on input map, output map, filters and, if it adds them, biases."""
 
     plan: Plan = field(kw_only=True)
 
 
 def prepared(problem: Problem, how: Execution, code: int) -> PreparedProduct:
-    """A product on the kernel at an address, but for the addresses of its operands."""
+    """Prepare a product for the kernel at an address; operands' addresses are passed to `run`."""
     count, part = how.threads, how.part
     least = TASKS_A_THREAD * count if count > 1 else 1
     if part < 1:
@@ -75,7 +75,7 @@ def prepared(problem: Problem, how: Execution, code: int) -> PreparedProduct:
     job[ProductJob.A_PITCH], job[ProductJob.B_PITCH] = problem.operand_pitches
     job[ProductJob.IMAGES], job[ProductJob.ADDING] = problem.images, problem.adding
     size = plan.scratch_size
-    if problem.dtype in HALVES:  # where its units are packed and summed
+    if problem.dtype in HALVES:  # scratch for packed units and sums
         units = Units.of(problem.dtype, how.processor)
         chunk = max(1, plan.section * pair_driver.chunk(units) // SECTION)
         size, packed_a, sums, c = pair_driver.scratch(
@@ -105,7 +105,7 @@ def run_step(
 ) -> None:
     """Run a step; see `run.step` for its operands."""
     (delta, x), (second_delta, second_x), (filters, momentum, norms) = decoding, encoding, moved
-    # of the entries half lead to the second input
+    # the second half of the entries refers to the second input
     entries = ready.plan.entries.copy()
     distance = pointer_of(second_x) - pointer_of(x)
     entries[len(entries) // 2 :, 0] += distance // x.element_size()

@@ -1,7 +1,7 @@
-"""A product of a block-local layer without its operands: all that its plan and its tile depend on.
+"""A product of a block-local layer without its operands: all that its plan and tile depend on.
 
-Knows: which kind of kernel a product takes, which operand is A, B or C, how much work it is. Does not know:
-which tile is best, where kernels come from, autograd.
+Knows: the kind of kernel of a product, which operand is A, B or C, the amount of work. Does not know: the
+best tile, the source of kernels, autograd.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from cotswold.kernels.products.plan_outer import outer_plan, step_plan
 from cotswold.kernels.products.plan_product import few_plan, product_plan
 
 FEW_GAIN = 1.15
-"""By how much neurons in the lanes must save work, for their results are transposed afterwards."""
+"""Least saving of work for neurons in the lanes, whose results must be transposed."""
 PAGE_BYTES = 4096
-"""A pitch of A from which on copying it pays."""
+"""Stride of A from which packing it pays."""
 LANES_LEAST = 96
-"""Images from which on several tiles of lanes read one panel."""
+"""Images from which several tiles of lanes read one panel."""
 PACKED_ROWS = 4
-"""Rows of products of pairs that take as long as packing what they are multiplied with."""
+"""Rows of products of pairs that cost the same as packing their other operand."""
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """What is otherwise chosen, for tests and measurements; ``few``: whether neurons are in the lanes."""
+    """Overrides of choices, for tests and measurements; ``few``: True for neurons in the lanes."""
 
     processor: Processor | None = None
     tile: Tile | None = None
@@ -57,41 +57,41 @@ NO_OVERRIDES = Overrides()
 
 @dataclass(frozen=True)
 class Extents:
-    """What the best tile depends on: rows of a task, its k in all and that of an entry, narrow lanes."""
+    """Sizes that decide the best tile: rows of a task, its total k, that of an entry, narrow lanes."""
 
     rows: int
     depth: int
     entry: int
     narrow: bool
-    """Whether the lanes fill one vector at most."""
+    """True if the lanes fill at most one vector."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A kind of product of a layer, on maps of these pitches; of a region of its result, if one is named."""
+    """A kind of product of a layer, on maps of these strides, optionally of a region of its result."""
 
     kind: ProductKind
     layer: BlockLocal
     images: int
     dtype: str
-    """The type of the operands, as kernels call it."""
+    """Dtype of the operands, by the kernels' name."""
     x: Pitches
-    """Those of the layer's input map."""
+    """Strides of the layer's input map."""
     y: Pitches
-    """Those of its output map."""
+    """Strides of the layer's output map."""
     only: Region | None = None
     adding: bool = False
-    """Whether what is in C is added to."""
+    """True to add to C instead of overwriting it."""
 
     @cached_property
     def flops(self) -> float:
-        """Two for each multiplication and addition."""
+        """FLOPs: two for each multiply-add."""
         times = 2 if self.kind is STEP else 1
         return self.layer.product_flops * self.images * times * self._share
 
     @property
     def _share(self) -> float:
-        """The part of the whole product that is computed, where a region is."""
+        """Fraction of the whole product that is computed."""
         if self.only is None:
             return 1.0
         below = (self.layer.input.height, self.layer.input.width)
@@ -101,7 +101,7 @@ class Problem:
 
     @property
     def places(self) -> tuple[ProductJob, ProductJob, ProductJob]:
-        """Which operand of the kernel the input map is, which the output map, which the filters."""
+        """Operands of the kernel (A, B or C) that are the input map, the output map and the filters."""
         if self.kind is ADJOINT:
             return ProductJob.C, ProductJob.B, ProductJob.A
         if self.kind in (OUTER, STEP):
@@ -114,12 +114,12 @@ class Problem:
 
     @property
     def operand_pitches(self) -> tuple[int, int]:
-        """The pitches of A and B."""
+        """Strides of A and B."""
         pitches = dict(zip(self.places, (self.x.channel, self.y.channel, self.layer.neurons), strict=True))
         return pitches[ProductJob.A], pitches[ProductJob.B]
 
     def extents(self, processor: Processor) -> Extents:
-        """What its tile depends on."""
+        """Return the sizes that decide its tile."""
         layer, images, lanes = self.layer, self.images, lanes_of(processor, self.dtype)
         row = layer.x.size * layer.input.channels
         if self.kind in (OUTER, STEP):
@@ -132,7 +132,7 @@ class Problem:
         return Extents(layer.neurons, layer.fan_in, row, images <= lanes)
 
     def plan(self, grain: Grain) -> Plan:
-        """The tables that its kernel reads."""
+        """Return the tables of its kernel."""
         alike = self.layer, self.images, self.x, self.y, grain
         if self.kind is STEP:
             return step_plan(*alike)
@@ -144,9 +144,9 @@ class Problem:
 
     @property
     def panels(self) -> bool:
-        """Whether A is copied once a section: its k are a page or more apart, and many lanes read them.
+        """True if A is packed once per section: its k are a page or more apart, and many lanes read them.
 
-        A field of one row has one entry a section, which is what copies are made of.
+        Packing needs one entry per section, as a field of one row has.
         """
         if not self.kind.panels or self.dtype in HALVES or self.layer.y.size > 1:
             return False
@@ -155,10 +155,10 @@ class Problem:
 
     @property
     def measured_as(self) -> Problem:
-        """The problem whose tile it takes.
+        """Problem whose tile it uses.
 
-        With an activation, the product alone, whose choice is shared. For a step, ``δx'`` of one row of
-        blocks: what a step changes, it must change once. Nor is anything added to what is measured.
+        With an activation, that is the product alone, so that they share a choice. For a step, it is ``δx'``
+        of one row of blocks, because a step may change its operands only once. Measurements never add to C.
         """
         if self.kind is STEP:
             return replace(self, kind=OUTER, layer=self.layer.block_rows(0, 1)[0])
@@ -166,24 +166,24 @@ class Problem:
 
 
 def summed(dtype: str) -> str:
-    """The type of sums of products of a type."""
+    """Return the accumulation dtype of a dtype."""
     return "float32" if dtype in HALVES else dtype
 
 
 def lanes_of(processor: Processor, dtype: str) -> int:
-    """Sums in a vector."""
+    """Return the number of sums in a vector."""
     return processor.lanes(summed(dtype))
 
 
 def processor_of(overrides: Overrides = NO_OVERRIDES) -> Processor:
-    """The processor that code is written for."""
+    """Return the processor for which code is generated."""
     found = overrides.processor or this_processor()
-    assert found is not None, "asked for kernels on a processor that has none; see `available`"
+    assert found is not None, "kernels were requested on an unsupported processor; see `available`"
     return found
 
 
 def neurons_in_lanes(images: int, layer: BlockLocal, dtype: str, overrides: Overrides = NO_OVERRIDES) -> bool:
-    """Whether images fill no vector, and neurons fill them better; larger batches share their kernels."""
+    """True if images do not fill a vector and neurons fill it better; larger batches share their kernels."""
     if overrides.few is not None:
         return overrides.few
     processor = processor_of(overrides)
@@ -196,9 +196,10 @@ def neurons_in_lanes(images: int, layer: BlockLocal, dtype: str, overrides: Over
 
 
 def finishes(images: int, dtype: torch.dtype, layer: BlockLocal, activation: str) -> bool:
-    """Whether biases and an activation are part of the product: in float32, with images in the lanes.
+    """True if a product can include biases and an activation: in float32, with images in the lanes.
 
-    Curves take this way for any number of images: the bits of a response must not depend on the batch.
+    tanh and sigmoid are included for any number of images: the bits of a response must not depend on the
+    batch.
     """
     if dtype != torch.float32 or images == 0:
         return False

@@ -1,7 +1,7 @@
-"""The three heavy products of a block-local layer, on the kernels of this processor.
+"""The three main products of a block-local layer by CPU kernels.
 
-Knows: which tile a product takes, how many threads, what is kept of what was prepared. Does not know: plans,
-autograd. Maps are ``(image, channel, y, x)`` with the images last in memory, filters contiguous.
+Knows: the tile and threads of a product, the cache of prepared products. Does not know: plans, autograd. Maps
+are ``(image, channel, y, x)`` with the images last in memory, filters contiguous.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from cotswold.kernels.products.problem import (
 )
 
 FLOPS_A_THREAD = 2e6
-"""Work below which another thread does not pay."""
+"""Work per thread, at least."""
 MEASURED_FLOPS = 2e9
-"""The most work of one measurement."""
+"""Maximum work of one measurement."""
 PREPARED_MOST = 256
-"""How many products are kept ready: those of some stacks, for a few sizes of batches."""
+"""Maximum number of prepared products: those of several stacks for a few batch sizes."""
 
 READY: Bounded[tuple[object, ...], PreparedProduct] = Bounded(PREPARED_MOST)
 
@@ -56,7 +56,7 @@ def product(
     overrides: Overrides = NO_OVERRIDES,
     only: Region | None = None,
 ) -> None:
-    """``Wx`` into ``out``; every number of it is written, or those of the blocks in ``only``."""
+    """Write ``Wx`` to ``out``, completely, or only for the blocks in ``only``."""
     if out.numel() > 0:
         _ready(PRODUCT, layer, x, out, filters, overrides, only).run(
             pointer_of(x), pointer_of(out), pointer_of(filters)
@@ -73,9 +73,10 @@ def activated(
     overrides: Overrides = NO_OVERRIDES,
     only: Region | None = None,
 ) -> None:
-    """The activation of ``Wx`` and biases ``(block_y, block_x, neuron)``; see `problem.finishes` for when.
+    """Write the activation of ``Wx`` and biases ``(block_y, block_x, neuron)`` to ``out``.
 
-    Every number of ``out`` is written, or those of the blocks in ``only``.
+    ``out`` is written completely, or only for the blocks in ``only``. See `problem.finishes` for the
+    conditions.
     """
     _ready(FINISHED[activation], layer, x, out, filters, overrides, only).run(
         pointer_of(x), pointer_of(out), pointer_of(filters), pointer_of(biases)
@@ -90,7 +91,7 @@ def adjoint(
     overrides: Overrides = NO_OVERRIDES,
     only: Region | None = None,
 ) -> None:
-    """``W'y`` into ``out``, overlapping fields summed; every number is written, or those in ``only``."""
+    """Write ``W'y`` to ``out``, with overlaps summed, completely or only for positions in ``only``."""
     if out.numel() > 0:
         _ready(ADJOINT, layer, out, y, filters, overrides, only).run(
             pointer_of(out), pointer_of(y), pointer_of(filters)
@@ -105,11 +106,11 @@ def outer(
     overrides: Overrides = NO_OVERRIDES,
     adding: bool = False,
 ) -> None:
-    """``δx'`` into ``out``, shaped as filters; weights that meet only padding are left as they are.
+    """Write ``δx'`` to ``out``, shaped as filters; weights that read only padding stay unchanged.
 
-    ``adding``: it is added to what is there; float32 and float64 alone.
+    ``adding``: add to ``out`` instead; float32 and float64 only.
     """
-    assert not adding or out.dtype in (torch.float32, torch.float64), "only these are added to in place"
+    assert not adding or out.dtype in (torch.float32, torch.float64), "half precision cannot be added to"
     ready = _ready(OUTER, layer, x, delta, out, overrides, adding=adding)
     ready.run(pointer_of(x), pointer_of(delta), pointer_of(out))
 
@@ -122,14 +123,14 @@ def step(
     constants: Tensor,
     overrides: Overrides = NO_OVERRIDES,
 ) -> None:
-    """Move filters, momentum, norms in place by the sum of two ``δx'``, which never exists as a whole.
+    """Update filters, momentum and norms in place by the sum of two ``δx'``, which never exists as a whole.
 
-    ``decoding`` and ``encoding`` are each a δ and an input, of the same strides in both. ``constants`` are
-    float64: the part of the last step that is kept, the rate over α times the fan-in, the longest step. The
-    rule is that of `ops.sgd_rule.move`.
+    ``decoding`` and ``encoding`` are each a δ and an input, with the same strides in both. ``constants`` are
+    float64: the fraction of the last step that is kept, the rate over α times the fan-in, the longest step.
+    The rule is that of `ops.sgd_rule.move`.
     """
     delta, x = decoding
-    assert all(map(_lie_alike, decoding, encoding)), "both pairs of maps of a step must have the same pitches"
+    assert all(map(_lie_alike, decoding, encoding)), "both pairs of maps of a step must have equal strides"
     run_step(_ready(STEP, layer, x, delta, moved[0], overrides), decoding, encoding, moved, constants)
 
 
@@ -140,13 +141,13 @@ def _lie_alike(one: Tensor, other: Tensor) -> bool:
 def chosen(
     kind: ProductKind, layer: BlockLocal, x: Tensor, y: Tensor, filters: Tensor
 ) -> tuple[Problem, Choice]:
-    """A product of an input map, an output map and filters as a problem, and the choice of its tile."""
+    """Return the problem of a product of these operands, and the choice of its tile."""
     problem = _problem(kind, layer, x, y, NO_OVERRIDES, None)
     return problem, choose(problem, processor_of(), thread_count(problem), (x, y, filters))
 
 
 def thread_count(problem: Problem, overrides: Overrides = NO_OVERRIDES) -> int:
-    """Threads that a product is worth."""
+    """Return the number of threads worth using for a product."""
     return max(1, min(overrides.threads or torch.get_num_threads(), int(problem.flops / FLOPS_A_THREAD)))
 
 
@@ -160,7 +161,7 @@ def _ready(
     only: Region | None = None,
     adding: bool = False,
 ) -> PreparedProduct:
-    """A product that was prepared before, or is now, in the best tile known; measured first where none is."""
+    """Return a prepared product with the best known tile, from the cache or new; measure if necessary."""
     threads = torch.get_num_threads()
     key = (kind.name, layer, x.shape[0], x.stride(), y.stride(), x.dtype, threads, overrides, only, adding)
     found = READY.get(key)
@@ -202,10 +203,10 @@ def _in_tile(problem: Problem, how: Execution) -> PreparedProduct:
 def choose(
     problem: Problem, processor: Processor, count: int, operands: tuple[Tensor, Tensor, Tensor]
 ) -> Choice:
-    """The choice for a problem; measuring computes its result, or a part of it, on these operands.
+    """Return the choice for a problem; measuring computes its result, or part of it, on these operands.
 
-    They are an input map, an output map and filters, or what is written in place of one; a step's filters
-    and what is added to are left alone.
+    The operands are an input map, an output map and filters, one of which is overwritten. A step's filters
+    and a C that is added to stay unchanged.
     """
     problem, kept = problem.measured_as, problem.kind is STEP or problem.adding
     extents = problem.extents(processor)

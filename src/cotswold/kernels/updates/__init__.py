@@ -1,4 +1,4 @@
-"""Updates of a shard's weights: pushes that waited, in one pass over memory."""
+"""Updates of a shard's weights: apply all pending pushes in one pass over memory."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Kernels of updates by factors: a tile of the product is summed in registers, and the rule applied there.
+"""Kernels of updates by factors: sum a tile of the product in registers and apply the rule there.
 
-Knows: tiles, how factors are copied, the order of sums. Does not know: tensors, threads, what a push is.
+Knows: tiles, packing of factors, the order of sums. Does not know: tensors, threads, the meaning of a push.
 
-    g[row, column] = sum over examples of errors[example, row] activations[example, column]
+    g[row, column] = sum over samples of errors[sample, row] activations[sample, column]
 
-No gradient is ever in memory: weights and what is kept are read and written once, whatever the number of
-pushes. Both factors are copied first, so that a tile reads neighbours: activations in strips of a tile's
-width, errors in groups of a tile's rows. Weights are asked for four strips before their use; without that
-memory and products wait for each other (8 examples: 0.5 instead of 1.1 of the lesser limit, on Zen 5).
+No gradient is ever in memory: weights and optimizer state are read and written once, for any number of
+pushes. Both factors are packed first, so that a tile reads contiguous memory: activations in strips of a
+tile's width, errors in groups of a tile's rows. Weights are prefetched four strips ahead; otherwise memory
+and products wait for each other (8 samples: 0.5 instead of 1.1 of the lower bound, on Zen 5).
 
-A sum is a chain of fused multiply-adds in the order of the examples, begun at 0, for every 256 of them; these
-are added in their order. Then the rule is applied as `write` has it, push after push. So neither threads, nor
-vectors, nor tiles, nor how many pushes there are at once change a bit.
+A sum is one chain of fused multiply-adds from 0 for every 256 samples, in the order of the samples; these
+chains are added in order. Then the rule is applied as in `write`, push by push. So neither threads, vectors,
+tiles nor the number of pushes per call change a bit.
 """
 
 from __future__ import annotations
@@ -27,43 +27,43 @@ from cotswold.kernels.maps.tasks import JobHead, Strip, most, number_field, task
 from cotswold.kernels.updates.write import Kind, moved
 
 HEIGHTS = (6, 2, 1)
-"""Rows of tiles: as many of the first as there are, then of the others."""
+"""Rows of tiles: as many of the first as fit, then the others."""
 SECTION = 256
-"""Examples of a chain."""
+"""Samples of a chain."""
 FACTOR_FIELDS = 4
-"""Of a push in the table: where its errors are, where its activations, its examples, its factor (float64)."""
+"""Fields of a push in the table: addresses of errors and activations, samples, factor (float64)."""
 AHEAD_STRIPS = 4
-"""How far ahead of its use a strip of weights is asked for, in this row or in the next rows."""
+"""Prefetch distance of weights, in strips of this row or the next rows."""
 
 
 class FactorJob(IntEnum):
-    """The fields of a job, after those of every job."""
+    """Fields of a job, after those of every job."""
 
     WEIGHTS = JobHead.FIELDS
     KEPT = 6
     PUSHES = 7
-    """The table of pushes."""
+    """Address of the table of pushes."""
     COUNT = 8
-    """How many pushes there are."""
+    """Number of pushes."""
     ROWS = 9
     COLUMNS = 10
     BAND = 11
     """Rows of a task."""
     BLOCK = 12
-    """Columns whose activations are copied at a time, in whole strips."""
+    """Columns whose activations are packed at a time, in whole strips."""
     ERRORS = 13
-    """Where in scratch errors are copied to, in numbers."""
+    """Offset of the packed errors in scratch, in elements."""
     CONSTANT = 14
     FIELDS = 15
 
 
 def vectors_of(lanes: Lanes) -> int:
-    """Vectors of a tile; with 16 registers there are fewer."""
+    """Vectors of a tile; fewer with 16 registers."""
     return 2 if lanes.count * lanes.scalar_bytes == 32 else 4
 
 
 def write_factors(kind: Kind, lanes: Lanes, triple: str) -> ir.Module:
-    """A module with ``work(job)``: a band of rows a task, all pushes."""
+    """Return a module with ``work(job)``; a task applies all pushes to a band of rows."""
     module = ir.Module(f"factors_{kind}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
@@ -72,7 +72,7 @@ def write_factors(kind: Kind, lanes: Lanes, triple: str) -> ir.Module:
 
 
 class _Push:
-    """A push of the table, and how many examples all before it have."""
+    """A push of the table, and the number of samples of all earlier pushes."""
 
     def __init__(self, w: Writer, entry: ir.Value, before: ir.Value) -> None:
         self.errors, self.activations = (w.pointer_field(entry, place) for place in (0, 1))
@@ -82,28 +82,28 @@ class _Push:
 
 @dataclass(frozen=True, eq=False)
 class _Asking:
-    """What is asked for while a product runs: in so many turns, a vector of these places in each."""
+    """Prefetches during a product: one vector at each of these offsets, per iteration."""
 
     turns: ir.Value
     places: Sequence[ir.Value]
 
 
 class _Narrow:
-    """Vectors side by side of which only the first so many lanes are there: how they are read and written."""
+    """Load and store of adjacent vectors of which only the first ``count`` lanes exist."""
 
     def __init__(self, w: Writer, vectors: int, count: ir.Value) -> None:
         lefts = [w.b.sub(count, integer(v * w.lanes.count)) for v in range(vectors)]
         self.w, self.masks = w, [w.first_lanes(most(w, left, integer(0))) for left in lefts]
 
     def read(self, pointer: ir.Value) -> list[ir.Value]:
-        """The vectors, with zeros where nothing is."""
+        """Load the vectors, with zeros in missing lanes."""
         return [
             self.w.read_part(self.w.at(pointer, v * self.w.lanes.count), mask)
             for v, mask in enumerate(self.masks)
         ]
 
     def write(self, pointer: ir.Value, values: Sequence[ir.Value]) -> None:
-        """Those lanes that are there."""
+        """Store the existing lanes."""
         for v, (value, mask) in enumerate(zip(values, self.masks, strict=True)):
             self.w.write_part(self.w.at(pointer, v * self.w.lanes.count), value, mask)
 
@@ -114,7 +114,7 @@ _OfStrip = Callable[["Strip | _Narrow", ir.Value, ir.Value], None]
 
 
 class _Band:
-    """Some rows of a shard, and what every task knows."""
+    """Code generator of a task: all pushes on some rows of a shard."""
 
     def __init__(self, w: Writer, kind: Kind, job: ir.Value, scratch: ir.Value) -> None:
         self.w, self.kind = w, kind
@@ -128,7 +128,7 @@ class _Band:
         self.constant = number_field(w, job, FactorJob.CONSTANT)
 
     def write(self, number: ir.Value) -> None:
-        """All rows of the task of this number."""
+        """Process all rows of task ``number``."""
         w, b = self.w, self.w.b
         first = b.mul(number, self.band)
         rows = w.least(self.band, b.sub(self.rows, first))
@@ -142,7 +142,7 @@ class _Band:
             )
 
     def _each_push(self, body: _OfPush) -> None:
-        """Do something for every push of the table."""
+        """Run ``body`` for every push of the table."""
         w, b = self.w, self.w.b
         with loop(w, self.count, integer(0)) as turn:
             push = _Push(w, w.slot(self.pushes, b.mul(turn.index, integer(FACTOR_FIELDS))), turn.values[0])
@@ -150,7 +150,7 @@ class _Band:
             turn.next = [b.add(push.before, push.examples)]
 
     def _each_tile(self, rows: ir.Value, body: _OfTile) -> None:
-        """Do something for every group of rows."""
+        """Run ``body`` for every group of rows."""
         w, b, done = self.w, self.w.b, integer(0)
         for height in HEIGHTS:
             whole = b.mul(b.sdiv(b.sub(rows, done), integer(height)), integer(height))
@@ -159,7 +159,7 @@ class _Band:
             done = b.add(done, whole)
 
     def _copy_errors(self, push: _Push, first: ir.Value, rows: ir.Value) -> None:
-        """(example, row) to (group of rows, example, row of the group)."""
+        """Pack (sample, row) to (group of rows, sample, row of the group)."""
         w, b = self.w, self.w.b
         target = w.at(self.errors, b.mul(push.before, self.band))
         with loop(w, push.examples) as turn:
@@ -174,7 +174,7 @@ class _Band:
             self._each_tile(rows, copy)
 
     def _copy_activations(self, push: _Push, start: ir.Value, width: ir.Value) -> None:
-        """(example, column) to (strip, example, column of the strip), the last one filled with zeros."""
+        """Pack (sample, column) to (strip, sample, column of the strip), the last strip padded with zeros."""
         w, b = self.w, self.w.b
         target = w.at(self.activations, b.mul(push.before, self.block))
         size = b.mul(push.examples, integer(self.strip))
@@ -189,7 +189,7 @@ class _Band:
             self._each_strip(width, copy)
 
     def _each_strip(self, width: ir.Value, body: _OfStrip) -> None:
-        """``body(strip, its number, its first lane)`` for all lanes; of the last some may not be there."""
+        """``body(strip, its index, its first lane)`` for all lanes; the last strip may be partial."""
         w, b = self.w, self.w.b
         whole = b.sdiv(width, integer(self.strip))
         with loop(w, whole) as turn:
@@ -200,7 +200,7 @@ class _Band:
             body(_Narrow(w, self.vectors, rest), whole, done)
 
     def _tiles(self, row: ir.Value, of_band: ir.Value, height: int, start: ir.Value, width: ir.Value) -> None:
-        """Some rows of a block of columns through all pushes, strip by strip."""
+        """Apply all pushes to some rows of a block of columns, strip by strip."""
         w, b = self.w, self.w.b
 
         def tile(strip: Strip | _Narrow, number: ir.Value, lane: ir.Value) -> None:
@@ -230,11 +230,11 @@ class _Band:
 
     @property
     def _asks(self) -> ir.Value:
-        """Turns in which all that a tile further on needs is asked for: a vector of all its rows in each."""
+        """Iterations that prefetch all data of a later tile: one vector of all its rows in each."""
         return integer(self.vectors if self.kind == "add" else 2 * self.vectors)
 
     def _ask(self, turn: ir.Value, places: Sequence[ir.Value]) -> None:
-        """A vector of these rows, of the weights first, then of what is kept."""
+        """Prefetch one vector of these rows, of the weights first, then of the optimizer state."""
         w, b = self.w, self.w.b
         stream, vector = self.weights, turn
         if self.kind != "add":
@@ -248,7 +248,7 @@ class _Band:
     def _product(
         self, errors: ir.Value, activations: ir.Value, examples: ir.Value, height: int, asking: _Asking
     ) -> list[list[ir.Value]]:
-        """The sums of a tile, row by row; meanwhile memory brings what is asked for."""
+        """Return the sums of a tile, row by row, and prefetch during the computation."""
         w, b = self.w, self.w.b
 
         def chain(

@@ -1,7 +1,7 @@
-"""Updates of shards, run on numbers in memory: of many in one call.
+"""Updates of shards in memory: many shards in one call.
 
-Knows: how a job and its tables are filled, small shards that each kernel must get right first. Does not know:
-formulas in vectors, rules, messages.
+Knows: the fields of jobs and tables, the small shards of the self-tests. Does not know: formulas in vectors,
+rules, messages.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ PLACES = (
     *(UpdateJob.PUSHES, UpdateJob.FACTORS),
 )
 TASK = 1 << 14
-"""Numbers of a task, about."""
+"""Approximate elements of a task."""
 ALONE = 1 << 15
-"""Numbers of all pushes for which waking other threads does not pay."""
+"""Elements of all pushes below which other threads are not worth waking."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """What is done to a shard, and how long it is.
+    """Kind of update and length of a shard.
 
-    ``constant`` is that of `Kind`. With ``unit_norm`` every row of ``columns`` numbers has norm 1 afterwards;
-    without it rows say nothing.
+    ``constant`` is that of `Kind`. With ``unit_norm`` every row of ``columns`` elements has norm 1
+    afterwards; without it rows are ignored.
     """
 
     kind: Kind
@@ -52,14 +52,14 @@ class Shard:
 
     @cached_property
     def geometry(self) -> tuple[int, int, int, int]:
-        """Size, numbers of a row and of a task, whether rows have norm 1: as the table has them."""
-        # numbers without rows are as if in rows of a task each
+        """Size, elements of a row and of a task, unit norm: the fields of the table."""
+        # without rows, treat each task as one row
         row = self.columns if self.unit_norm else TASK
         return self.size, row, row * max(1, TASK // row), int(self.unit_norm)
 
 
 class Queues:
-    """Shards of one kind, type and constant, each with its pushes; by addresses, which the caller keeps."""
+    """Shards of one kind, dtype and constant with their pushes, by addresses that the caller keeps alive."""
 
     def __init__(self) -> None:
         self._shards, self._pushes, self._factors = array("q"), array("q"), array("d")
@@ -68,7 +68,7 @@ class Queues:
     def add(
         self, shard: Shard, weights: int, kept: int, pushes: Sequence[int], factors: Sequence[float]
     ) -> None:
-        """A shard, what is kept of it (0 for nothing), its pushes in their order, and the factor of each."""
+        """Add a shard, its optimizer state (0 for none), its pushes in order, and the factor of each."""
         if shard.size == 0:
             return
         count = len(pushes)
@@ -80,7 +80,7 @@ class Queues:
         self._numbers += shard.size * max(1, count)
 
     def run(self, shard: Shard, overrides: Overrides = NO_OVERRIDES) -> None:
-        """All pushes of all shards, which are like ``shard``, in one pass."""
+        """Apply all pushes of all shards, which are like ``shard``, in one pass."""
         if not self._tasks:
             return
         threads = overrides.threads or torch.get_num_threads()
@@ -88,7 +88,7 @@ class Queues:
         self.run_by(_ready(shard.kind, shard.dtype, shard.constant, overrides, threads))
 
     def run_by(self, ready: PreparedKernel) -> None:
-        """The same by a kernel."""
+        """Run all shards on a prepared kernel."""
         count = len(self._shards) // ShardEntry.FIELDS
         shards, pushes, factors = (
             one.buffer_info()[0] for one in (self._shards, self._pushes, self._factors)
@@ -103,10 +103,10 @@ def run(
     pushes: Sequence[tuple[float, Tensor]],
     overrides: Overrides = NO_OVERRIDES,
 ) -> None:
-    """All pushes, in their order, in one pass: weights and what is kept, ``(size,)`` each, in place.
+    """Apply all pushes in order, in one pass, in place on weights and optimizer state, ``(size,)`` each.
 
-    They begin at any number; all are contiguous. A push is its factor and its numbers. Without pushes rows
-    are scaled, where they are to be.
+    All vectors are contiguous, with any alignment. A push is a factor and a vector. Without pushes, rows are
+    still scaled if ``unit_norm``.
     """
     one = Queues()
     addresses, factors = [pointer_of(values) for _, values in pushes], [factor for factor, _ in pushes]
@@ -120,7 +120,7 @@ def _ready(kind: Kind, dtype: str, constant: float, overrides: Overrides, thread
 
 
 def kernel(kind: Kind, dtype: str, processor: Processor) -> int:
-    """The address of the kernel of a kind of update."""
+    """Return the address of the kernel of a kind of update."""
     write = partial(write_update, kind, Lanes(dtype, processor.lanes(dtype)), processor.triple)
     return library.address(("update", kind, dtype), processor, write, partial(_is_right, kind, dtype))
 
@@ -132,8 +132,7 @@ def _prepared(address: int, dtype: str, constant: float, threads: int) -> Prepar
 
 
 def _is_right(kind: Kind, dtype: str, address: int) -> bool:
-    """Whether a kernel updates small shards as NumPy does: strips, vectors, parts of one, rows, two tasks,
-    all in one call."""
+    """True if a kernel updates small shards as NumPy does: strips, vectors, remainders, rows, two tasks."""
     columns = VECTORS * CHAINS + 7
     trials = [
         _Trial(Shard(kind, 5 * columns, dtype, 0.5, columns, unit_norm=True), 2),
@@ -148,7 +147,7 @@ def _is_right(kind: Kind, dtype: str, address: int) -> bool:
 
 
 class _Trial:
-    """A shard, so many pushes, and what they should do to it."""
+    """A shard, its pushes, and the expected result of a self-test."""
 
     def __init__(self, shard: Shard, pushes: int) -> None:
         self.shard, self.factors = shard, (0.5, -0.25)[:pushes]
@@ -160,12 +159,12 @@ class _Trial:
         )
 
     def put(self, queues: Queues) -> None:
-        """Among others."""
+        """Add the shard to the queues."""
         addresses = [pointer_of(one) for one in self.pushes]
         queues.add(self.shard, pointer_of(self.weights), pointer_of(self.kept), addresses, self.factors)
 
     def is_right(self) -> bool:
-        """Whether it is as it should be."""
+        """Return True if the result is as expected."""
         found = zip((self.weights, self.kept), self.expected, strict=True)
         return all(known_answers.agrees(one, other, ROUNDING[self.shard.dtype]) for one, other in found)
 
@@ -173,7 +172,7 @@ class _Trial:
 def _updated(
     shard: Shard, weights: Array, kept: Array, pushes: Sequence[tuple[float, Array]]
 ) -> tuple[Array, Array]:
-    """Weights and what is kept, by the formulas written plainly."""
+    """Return weights and optimizer state after all pushes, by plain formulas."""
     for factor, push in pushes:
         weights, kept = updated(shard.kind, shard.constant, (weights, kept), factor, push)
     if shard.unit_norm:
@@ -185,7 +184,7 @@ def _updated(
 def updated(
     kind: Kind, constant: float, before: tuple[Array, Array], factor: float, push: Array
 ) -> tuple[Array, Array]:
-    """Weights and what is kept after one push, by the formula of its kind written plainly."""
+    """Return weights and optimizer state after one push, by the plain formula of its kind."""
     weights, kept = before
     if kind == "add":
         return weights + factor * push, kept

@@ -1,7 +1,7 @@
-"""Updates of a shard by factors, run on numbers in memory.
+"""Updates of a shard by factors, in memory.
 
-Knows: how a job is filled, how much is copied at a time, a small shard that each kernel must get right first.
-Does not know: formulas in vectors, rules, messages.
+Knows: the fields of a job, the amount packed at a time, the small shard of the self-tests. Does not know:
+formulas in vectors, rules, messages.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from cotswold.kernels.updates.write import Kind
 
 PLACES = (FactorJob.WEIGHTS, FactorJob.KEPT, FactorJob.PUSHES, FactorJob.COUNT)
 COPIED_BYTES = 1 << 19
-"""Activations that are copied at a time: half of a second cache."""
+"""Bytes of activations packed at a time: half of a second-level cache."""
 BAND_ROWS = 170 * HEIGHTS[0]
-"""Rows of a task at most."""
+"""Maximum rows of a task."""
 FLOPS_A_THREAD = 2e6
-"""Work below which another thread does not pay."""
+"""Work per thread, at least."""
 EXAMPLES_TOGETHER = 512
-"""Examples of pushes that go in one pass; with more, reading and writing weights once more costs little."""
+"""Samples of pushes in one pass; with more, another pass over the weights costs little."""
 
 Factors = tuple[float, Tensor, Tensor]
-"""A factor, errors ``(example, row)``, activations ``(example, column)``."""
+"""A factor, errors ``(sample, row)``, activations ``(sample, column)``."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """What is done to a block of weights ``(row, column)``; ``constant`` is that of `Kind`.
+    """Update of a block of weights ``(row, column)``; ``constant`` is that of `Kind`.
 
     With ``unit_norm`` every row has norm 1 afterwards.
     """
@@ -65,13 +65,13 @@ def run_products(
     pushes: Sequence[Factors],
     overrides: Overrides = NO_OVERRIDES,
 ) -> None:
-    """Pushes of factors, in their order, in as few passes as do: weights and what is kept, flat, in place.
+    """Apply pushes of factors in order, in few passes, in place on weights and optimizer state, flat.
 
-    They begin at any number; all are contiguous. Every push has one example at least.
+    All vectors are contiguous, with any alignment. Every push has at least one sample.
     """
     if not pushes or block.rows == 0 or block.columns == 0:
         return
-    if block.unit_norm:  # a kernel that is wrong must be found out before anything is changed
+    if block.unit_norm:  # a wrong kernel must be found before anything is changed
         passes.kernel(block.kind, block.dtype, processor_of(overrides))
     some: list[Factors] = []
     together = 0
@@ -126,7 +126,7 @@ def _ready(block: Block, examples: int, overrides: Overrides, threads: int) -> P
 
 
 def kernel(kind: Kind, dtype: str, processor: Processor) -> int:
-    """The address of the kernel of a kind of update by factors."""
+    """Return the address of the kernel of a kind of update by factors."""
     write = partial(write_factors, kind, Lanes(dtype, processor.lanes(dtype)), processor.triple)
     is_right = partial(_is_right, kind, dtype, processor)
     return library.address(("factors", kind, dtype), processor, write, is_right)
@@ -153,7 +153,7 @@ def _prepared(
 
 
 def _is_right(kind: Kind, dtype: str, processor: Processor, address: int) -> bool:
-    """Whether a kernel updates a small shard as NumPy does: tiles of all heights, parts, sections."""
+    """True if a kernel updates a small shard as NumPy does: tiles of all heights, remainders, sections."""
     block = Block(kind, 2 * HEIGHTS[0] + 3, 141, dtype, 0.5)
     shape, counts, factors = (block.rows, block.columns), (3, SECTION + 1), (0.5, -0.25)
     weights = known_answers.numbers(*shape)

@@ -1,18 +1,18 @@
-"""Kernels of updates: weights of shards, what is kept beside them, and any number of pushes, each read once.
+"""Kernels of updates: weights of shards, their optimizer state, and any number of pushes, each read once.
 
-Knows: formulas in vectors, how a task finds its shard and goes through its numbers, the order of a row's sum.
-Does not know: tensors, threads, what a push is.
+Knows: formulas in vectors, the lookup of a task's shard, the order of a row's sum. Does not know: tensors,
+threads, the meaning of a push.
 
-Every number is a chain of its own: it goes through all pushes in their order while it is in a register, so
-neither threads, nor vectors, nor how many pushes there are at once change a bit. Multiplications are fused
-with additions where torch's optimisers fuse them: `add` has the bits of ``torch.optim.SGD``, `adagrad` those
-of ``torch.optim.Adagrad`` but for its roots, which torch does not always round to nearest.
+Every element is a separate chain: all pushes are applied in order while it is in a register. So neither
+threads, vectors nor the number of pushes per call change a bit. Multiplications are fused with additions
+where torch's optimisers fuse them: `add` has the bits of ``torch.optim.SGD``, `adagrad` those of
+``torch.optim.Adagrad`` except for roots, which torch does not always round to nearest.
 
-Memory bounds all of it, and a core reads less than it reads and writes together. On Zen 5, with shards of
-1 MB and one thread, 16 pushes of `adagrad` in strips of eight lines, four pushes at a time, asked for 2 KB
-ahead, reach 1.0 of what a dot product reads; nothing asked for early 0.7, all 16 at once 0.7. A row is scaled
-to norm 1 while the next one is read, so that memory is never idle. What is asked for early at the end of a
-shard is the beginning of the next one, so that small shards go on as one large one.
+Memory bandwidth is the limit, and a core reads less than it reads and writes together. On Zen 5, with shards
+of 1 MB and one thread, 16 pushes of `adagrad` in strips of eight lines, four pushes at a time, prefetched 2
+KB ahead, reach 1.0 of the bandwidth of a dot product; without prefetch 0.7, with all 16 pushes at once 0.7. A
+row is scaled to norm 1 while the next one is read, so that memory is never idle. At the end of a shard the
+prefetch continues at the start of the next one, so that small shards run like one large shard.
 """
 
 from __future__ import annotations
@@ -30,63 +30,65 @@ from cotswold.kernels.maps.tasks import DOUBLE, JobHead, Strip, number_field, st
 WIDE_BYTES = 64
 """Bytes of the widest vectors, of which there are 32."""
 VECTORS, FEWER_VECTORS = 8, 4
-"""Vectors of weights that go through all pushes together: of the widest, of others."""
+"""Vectors of weights in a strip: for the widest vectors, and for others."""
 BYTE = ir.IntType(8)
 CHAINS = 32
-"""Chains in which the squares of a row are summed, of every 32nd number; part of what the norm is, to the
-bit."""
+"""Partial sums of a row's squares, one for every 32nd element; they determine the bits of the norm."""
 ROW_VECTORS = 2
-"""Vectors of so many numbers of a row that go together."""
+"""Vectors of ``CHAINS`` elements of a row processed together."""
 TOGETHER = 4
-"""Pushes that numbers go through without leaving their registers."""
+"""Pushes applied while elements stay in registers."""
 PART = 1 << 12
-"""Numbers that go through these before they go through the next four; they stay in the first cache."""
+"""Elements per round of four pushes; they stay in the first-level cache."""
 AHEAD_BYTES = 2048
-"""How far ahead of its use a line is asked for; twice as far where there is one push alone."""
+"""Prefetch distance; twice as far for a single push."""
 Kind = Literal["add", "momentum", "adagrad"]
-"""`add`: ``w + f·p``. `momentum`: ``v = c·v − f·p``, then ``w + v``. `adagrad`: ``a + p·p``, then
-``w − f·p/(√a + c)``. f is the factor of a push p, c the constant of the job."""
+"""Update rules, for a push p with factor f and the constant c of the job.
+
+`add`: ``w + f·p``. `momentum`: ``v = c·v − f·p``, then ``w + v``. `adagrad`: ``a + p·p``, then ``w − f·p/(√a
++ c)``.
+"""
 
 
 class UpdateJob(IntEnum):
-    """The fields of a job, after those of every job."""
+    """Fields of a job, after those of every job."""
 
     SHARDS = JobHead.FIELDS
-    """The table of shards."""
+    """Address of the table of shards."""
     COUNT = 6
-    """How many shards there are."""
+    """Number of shards."""
     STEPS = 7
-    """How many halvings find one of them."""
+    """Steps of the binary search for a shard."""
     PUSHES = 8
-    """The addresses of all pushes, shard by shard."""
+    """Addresses of all pushes, shard by shard."""
     FACTORS = 9
-    """Theirs, float64."""
+    """Factors of the pushes, float64."""
     CONSTANT = 10
     FIELDS = 11
 
 
 class ShardEntry(IntEnum):
-    """The fields of a shard in the table."""
+    """Fields of a shard in the table."""
 
     FIRST = 0
-    """The number of its first task."""
+    """Number of its first task."""
     WEIGHTS = 1
     KEPT = 2
     BEGIN = 3
-    """The place of its first push among all."""
+    """Index of its first push among all."""
     COUNT = 4
-    """How many pushes it has."""
+    """Number of its pushes."""
     SIZE = 5
     ROW = 6
     TASK = 7
-    """Numbers of a task: whole rows, where it has rows."""
+    """Elements of a task: whole rows, if the shard has rows."""
     UNIT = 8
-    """Whether rows are scaled to norm 1."""
+    """1 if rows are scaled to norm 1."""
     FIELDS = 9
 
 
 def write_update(kind: Kind, lanes: Lanes, triple: str) -> ir.Module:
-    """A module with ``work(job)``: some rows of a shard a task, all of its pushes."""
+    """Return a module with ``work(job)``; a task applies all pushes to some rows of a shard."""
     module = ir.Module(f"update_{kind}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, _):
@@ -100,7 +102,7 @@ def write_update(kind: Kind, lanes: Lanes, triple: str) -> ir.Module:
 
 
 class _Task:
-    """Some numbers of a shard, and what every task knows."""
+    """Code generator of a task: some elements of a shard."""
 
     def __init__(self, w: Writer, kind: Kind, job: ir.Value, number: ir.Value) -> None:
         self.w, self.kind, self.job = w, kind, job
@@ -127,7 +129,7 @@ class _Task:
         return w.slot(shards, w.b.mul(place, integer(ShardEntry.FIELDS)))
 
     def _place(self, number: ir.Value) -> ir.Value:
-        """The last shard whose first task is not behind the task of this number, by halving."""
+        """Return the last shard whose first task is not after task ``number``, by binary search."""
         w, b = self.w, self.w.b
         count, steps = w.field(self.job, UpdateJob.COUNT), w.field(self.job, UpdateJob.STEPS)
         with loop(w, steps, integer(0)) as turn:
@@ -141,7 +143,7 @@ class _Task:
         return turn.values[0]
 
     def _look_beyond(self, place: ir.Value, entry: ir.Value) -> None:
-        """How far it is from the end of what this shard has to the beginning of what the next one has."""
+        """Compute the byte distance from this shard's end to the next shard's start, for prefetches."""
         w, b = self.w, self.w.b
         following = b.add(place, integer(1))
         is_one = b.icmp_signed("<", following, w.field(self.job, UpdateJob.COUNT))
@@ -154,14 +156,14 @@ class _Task:
         }
 
     def write(self) -> None:
-        """All numbers of the task."""
+        """Process all elements of the task."""
         w, b = self.w, self.w.b
         with loop(w, self.length, step=PART) as part:
             here, left = b.add(self.begin, part.index), b.sub(self.length, part.index)
             self.move_some(integer(0), self.count, here, w.least(integer(PART), left))
 
     def move_some(self, first: ir.Value, stop: ir.Value, start: ir.Value, length: ir.Value) -> None:
-        """Some numbers through pushes ``first`` to ``stop`` of the table."""
+        """Apply pushes ``first`` to ``stop`` of the table to some elements."""
         w, b = self.w, self.w.b
         vectors = VECTORS if w.lanes.count * w.lanes.scalar_bytes == WIDE_BYTES else FEWER_VECTORS
         with loop(w, b.sub(stop, first), step=TOGETHER) as turn:
@@ -174,7 +176,7 @@ class _Task:
             strips(w, vectors, length, body)
 
     def through(self, strip: Strip, place: ir.Value, first: ir.Value, count: ir.Value) -> list[ir.Value]:
-        """The weights of a strip at a place, then what is kept, after so many pushes."""
+        """Return the weights of a strip, then its optimizer state, after ``count`` pushes."""
         w, b = strip.w, strip.w.b
         values = strip.read(w.at(self.weights, place))
         self.ask(strip, self.weights, place, self.beyond[ShardEntry.WEIGHTS])
@@ -195,7 +197,7 @@ class _Task:
         return turn.values
 
     def ask(self, strip: Strip, base: ir.Value, place: ir.Value, beyond: ir.Value) -> None:
-        """Ask for the strip that is read some lines later; so many bytes ``beyond`` where the shard ends."""
+        """Prefetch the strip that is read some lines later; add ``beyond`` bytes after the shard's end."""
         w, b = strip.w, strip.w.b
         if strip.mask is not None:
             return
@@ -206,14 +208,14 @@ class _Task:
             w.fetch(w.at(there, line // w.lanes.scalar_bytes))
 
     def keep(self, strip: Strip, place: ir.Value, values: Sequence[ir.Value]) -> None:
-        """Write a strip's weights and what is kept."""
+        """Store a strip's weights and optimizer state."""
         strip.write(strip.w.at(self.weights, place), list(values[: strip.vectors]))
         if self.kind != "add":
             strip.write(strip.w.at(self.kept, place), list(values[strip.vectors :]))
 
 
 class _Rows:
-    """Rows of norm 1: a row is updated and its squares are summed, while the row before is scaled."""
+    """Rows of norm 1: update a row and sum its squares, and scale the previous row at the same time."""
 
     def __init__(self, task: _Task) -> None:
         self.task = task
@@ -221,7 +223,7 @@ class _Rows:
         self.wide = _of(task.w, "float64")
 
     def write(self) -> None:
-        """All rows of the task."""
+        """Process all rows of the task."""
         w, b, task = self.w, self.w.b, self.task
         begin, length = task.begin, task.length
         before = b.sdiv(b.sub(task.count, integer(1)), integer(TOGETHER))
@@ -237,7 +239,7 @@ class _Rows:
             self._each(lambda strip, lane: self._scale(strip, b.add(last, lane), turn.values[0]))
 
     def _row(self, start: ir.Value, first: ir.Value, scale: ir.Value) -> ir.Value:
-        """Update a row by the last pushes, scale the one before; the factor of this row, 0 for none."""
+        """Apply the last pushes to a row, scale the previous one; return this row's factor, 0 for none."""
         b, task = self.w.b, self.task
         count, back = b.sub(task.count, first), b.sub(start, task.row)
         has_back = b.fcmp_ordered(">", scale, ir.Constant(DOUBLE, 0.0))
@@ -255,7 +257,7 @@ class _Rows:
         return self._factor(self._each(body, self.wide.lanes.zero)[0])
 
     def _each(self, body: Callable[..., list[ir.Value]], *carried: ir.Value) -> list[ir.Value]:
-        """``body(strip, first lane, *carried)`` for a row, in multiples of ``CHAINS`` numbers at a time."""
+        """``body(strip, first lane, *carried)`` for a row, in multiples of ``CHAINS`` elements at a time."""
         w, b, row = self.w, self.w.b, self.task.row
         done, rest = integer(0), row
         for vectors in (ROW_VECTORS, 1):
@@ -269,7 +271,7 @@ class _Rows:
         return turn.values
 
     def _factor(self, chains: ir.Value) -> ir.Value:
-        """1 over the norm, in float64; 0 for a row whose squares have no positive finite sum: it is left."""
+        """1 over the norm, in float64; 0 if the sum of squares is not positive and finite."""
         b = self.w.b
         total = _sum(self.wide, chains)
         infinite, none = ir.Constant(DOUBLE, float("inf")), ir.Constant(DOUBLE, 0.0)
@@ -300,7 +302,7 @@ def moved(
     factor: ir.Value,
     constant: ir.Value,
 ) -> list[ir.Value]:
-    """Weights, then what is kept, after one push."""
+    """Return weights, then optimizer state, after one push."""
     b, count = w.b, len(push)
     weights, kept = values[:count], values[count:]
     if kind == "add":
@@ -315,14 +317,14 @@ def moved(
 
 
 def _of(w: Writer, dtype: str) -> Writer:
-    """The same function's writer, with a vector of all chains; LLVM cuts it to what the processor has."""
+    """Return a writer of the same function with vectors of all chains; LLVM splits them for the processor."""
     found = copy(w)
     found.lanes = Lanes(dtype, CHAINS)
     return found
 
 
 def _sum(w: Writer, chains: ir.Value) -> ir.Value:
-    """All chains, added in halves."""
+    """Add all chains, in halves."""
     half = CHAINS // 2
     while half:
         other = w.pick(chains, chains, [(lane + half) % CHAINS for lane in range(CHAINS)])

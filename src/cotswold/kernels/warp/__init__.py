@@ -1,4 +1,4 @@
-"""Pictures whose pixels are moved: a smooth field of displacements is drawn, and values are interpolated."""
+"""Image warps: draw a smooth random displacement field and interpolate pixels."""
 
 from __future__ import annotations
 

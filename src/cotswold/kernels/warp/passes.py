@@ -1,9 +1,9 @@
-"""Warps of pictures, run on arrays in memory.
+"""Image warps on arrays in memory.
 
-Knows: how a job is filled, small pictures that each kernel must get right first. Does not know: formulas in
-vectors, which moves there are.
+Knows: the fields of a job, the small images of the self-tests. Does not know: formulas in vectors, the kinds
+of warps.
 
-One thread works: who makes a batch does so beside those that learn from the last one.
+It uses one thread: batches are made while other threads train on the previous batch.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ PLACES = (
 )
 DTYPE = "float32"
 Reference = Callable[[Pictures], Float32]
-"""The same, written plainly."""
+"""The same warp in plain NumPy."""
 
 
 def run(pictures: Pictures, reference: Reference, overrides: Overrides = NO_OVERRIDES) -> Float32:
-    """Variants of pictures, by a kernel that has given the bits of the ``reference``.
+    """Return warped images, by a kernel that has reproduced the bits of ``reference`` in its self-test.
 
-    Pictures of one column are left to that. Raises WrongKernelError where a kernel gave others.
+    Images of one column go to ``reference``. Raises WrongKernelError if a kernel has other bits.
     """
     if pictures.values.shape[3] < 2:
         return reference(pictures)
@@ -77,8 +77,10 @@ def _prepared(
 
 
 def _is_right(fill: Fill, has_field: bool, processor: Processor, reference: Reference, address: int) -> bool:
-    """Whether a kernel moves small pictures as the reference does, to the bit: vectors and a part of one,
-    channels, places inside and far outside."""
+    """True if a kernel warps small images as the reference does, to the bit.
+
+    The test covers vectors and a remainder, channels, places inside and far outside.
+    """
     height, width = 2 * processor.lanes(DTYPE) + 3, processor.lanes(DTYPE) + 5
     values = known_answers.numbers(3, 2, height, width).astype(np.float32)
     turns = np.array([[0.75, -0.625, 1.3], [0.5, 0.875, -2.7]], np.float32)

@@ -1,16 +1,17 @@
-"""Kernels that move the pixels of pictures: a smooth random field, and values between pixels.
+"""Kernels of image warps: a smooth random field, and interpolation between pixels.
 
-Knows: formulas in vectors along x, where a picture's field lies in scratch. Does not know: arrays, which
-moves there are.
+Knows: formulas in vectors along x, the layout of an image's field in scratch. Does not know: arrays, the
+kinds of warps.
 
-A task is a picture. Its field is drawn by a hash of key and place, smoothed along x and then along y, four
-rows of both of its parts at a time: eight sums that do not wait for each other. Margins of zeros stand for
-what lies beyond the edge, so that no sum asks where it is. Then each vector of pixels finds its places once
-and gathers four neighbours in each channel, two at a time: those of a row lie side by side, or are the same
-pixel, whatever the fill. So a row must have two pixels.
+A task is an image. Its field is drawn by a hash of key and place, and smoothed along x, then along y, four
+rows of both of its parts at a time: eight independent sums. Margins of zeros stand for places beyond the
+edge, so that no sum needs a bounds check. Then each vector of pixels computes its source positions once and
+gathers four neighbours in each channel, two at a time: the two of a row are adjacent or the same pixel, for
+any padding. So a row must have at least two pixels.
 
-Multiplications and additions are apart, in the order of the NumPy code of `data.augment.warp`: the same bits
-as there, with any vectors. Terms that are 0 change no bit, for a sum that begins at +0 is never -0.
+Multiplications and additions are not fused and have the order of the NumPy code of `data.augment.warp`: the
+bits are the same, with any vectors. Terms that are 0 change no bit, because a sum that starts at +0 is never
+-0.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from cotswold.kernels.maps.tasks import JobHead, most, tasks
 from cotswold.kernels.warp.pictures import FAR, GOLDEN, MIXERS, Fill
 
 TOGETHER = 4
-"""Rows of each part of a field that are smoothed at a time."""
+"""Rows of each part of a field smoothed at a time."""
 BEYOND = TOGETHER - 1
 """Rows of zeros above and below a part."""
 
 
 class WarpJob(IntEnum):
-    """The fields of a job, after those of every job."""
+    """Fields of a job, after those of every job."""
 
     VALUES = JobHead.FIELDS
     FOUND = 6
@@ -40,46 +41,46 @@ class WarpJob(IntEnum):
     SLOPES = 8
     KEYS = 9
     TAPS = 10
-    """The address of the tap of the pixel itself."""
+    """Address of the tap of the pixel itself."""
     STREAM = 11
-    """What the stream adds to what is hashed."""
+    """Value that the stream adds to the hashed number."""
     CHANNELS = 12
     HEIGHT = 13
     WIDTH = 14
     ACROSS = 15
-    """Taps either way along x."""
+    """Taps on either side along x."""
     DOWN = 16
-    """Taps either way along y."""
+    """Taps on either side along y."""
     FIELDS = 17
 
 
 @dataclass(frozen=True)
 class Planes:
-    """How a field lies in scratch, in numbers; all but heights are whole vectors."""
+    """Layout of a field in scratch, in elements; all but heights are whole vectors."""
 
     body: int
-    """A row."""
+    """Elements of a row."""
     margin: int
     """Zeros before and after a row."""
     rows: int
-    """The height, in whole groups of rows."""
+    """Height, in whole groups of rows."""
     height: int
 
     @classmethod
     def of(cls, lanes: int, height: int, width: int, across: int) -> Planes:
-        """Those of a picture whose rows are smoothed with so many neighbours either way."""
+        """Return the layout for an image whose rows are smoothed with ``across`` neighbours per side."""
         return cls(
             -(-width // lanes) * lanes, -(-across // lanes) * lanes, -(-height // TOGETHER) * TOGETHER, height
         )
 
     @property
     def size(self) -> int:
-        """All of it."""
+        """Total elements."""
         return 2 * (self.rows * (self.body + 2 * self.margin) + (self.height + 2 * BEYOND) * self.body)
 
 
 def write_warp(fill: Fill, has_field: bool, lanes: Lanes, triple: str) -> ir.Module:
-    """A module with ``work(job)``: a picture a task."""
+    """Return a module with ``work(job)``; a task is an image."""
     module = ir.Module(f"warp_{fill}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
@@ -91,8 +92,11 @@ def write_warp(fill: Fill, has_field: bool, lanes: Lanes, triple: str) -> ir.Mod
 
 
 class _Field:
-    """The field of a picture: drawn with margins left and right, smoothed along x into rows with zeros above
-    and below, smoothed along y back to where it was drawn."""
+    """Code generator of the field of an image.
+
+    The field is drawn with margins left and right, smoothed along x into rows with zeros above and below,
+    then smoothed along y back to the place where it was drawn.
+    """
 
     def __init__(self, w: Writer, job: ir.Value, number: ir.Value, scratch: ir.Value) -> None:
         b, count = w.b, w.lanes.count
@@ -109,7 +113,7 @@ class _Field:
         self.smooth = w.at(scratch, b.add(self.part, self.part))
 
     def write(self) -> None:
-        """All of it."""
+        """Generate the whole field."""
         self._clear()
         for part in (0, 1):
             self._draw(part)
@@ -117,7 +121,7 @@ class _Field:
         self._smooth_columns()
 
     def at(self, part: int, y: ir.Value) -> ir.Value:
-        """The address of a row, when all is done."""
+        """Address of a row of the finished field."""
         return self.w.at(self._part(self.drawn, part, self.part), self.w.b.mul(y, self.pitch))
 
     def _part(self, plane: ir.Value, part: int, size: ir.Value) -> ir.Value:
@@ -130,7 +134,7 @@ class _Field:
             w.write(w.at(self.drawn, turn.index), w.lanes.zero)
 
     def _draw(self, part: int) -> None:
-        """Numbers in -1 to 1."""
+        """Draw numbers in -1 to 1."""
         w, b, words = self.w, self.w.b, _Words(self.w)
         key = w.field(w.pointer_field(self.job, WarpJob.KEYS), self.number)
         low, high = words.spread(key), words.spread(b.lshr(key, integer(32)))
@@ -187,7 +191,7 @@ class _Field:
     def _summed(
         self, first: ir.Value, taps: ir.Value, sources: Sequence[ir.Value], stride: ir.Value
     ) -> list[ir.Value]:
-        """Neighbours times taps from the ``first`` on, for each source."""
+        """Weighted sums of neighbours, with taps from ``first`` on, for each source."""
         w, b = self.w, self.w.b
         place = b.mul(first, stride)
         tap = w.at(self.taps, first)
@@ -202,7 +206,7 @@ class _Field:
 
 
 class _Sampling:
-    """Values of a picture at the places that its map and its field name."""
+    """Interpolated values of an image at the positions that its map and its field give."""
 
     def __init__(self, w: Writer, job: ir.Value, number: ir.Value, fill: Fill, field: _Field | None) -> None:
         b = w.b
@@ -229,7 +233,7 @@ class _Sampling:
         self.last_pair = self.words.spread(b.sub(self.width, integer(2)))
 
     def write(self) -> None:
-        """All pixels, in all channels."""
+        """Process all pixels in all channels."""
         w, b = self.w, self.w.b
         with loop(w, self.height) as row:
             y = b.fsub(self.words.as_numbers(row.index), self.middles[0])
@@ -252,7 +256,7 @@ class _Sampling:
                 self._sample(places, w.at(target, turn.index), mask)
 
     def _sample(self, places: Sequence[ir.Value], target: ir.Value, mask: ir.Value) -> None:
-        """A vector of pixels, in all channels."""
+        """Process a vector of pixels in all channels."""
         w, b = self.w, self.w.b
         rows, columns = (axis.split(place) for axis, place in zip(self.axes, places, strict=True))
         pair, are_second = self._pair([one.index for one in columns])
@@ -278,7 +282,7 @@ class _Sampling:
             turn.next = [b.add(begin, self.plane)]
 
     def _pair(self, columns: Sequence[ir.Value]) -> tuple[ir.Value, list[ir.Value]]:
-        """The first of two neighbours in a row that hold both columns, and which of these are the second."""
+        """First of two adjacent columns that contain both columns, and masks of the lanes at the second."""
         b, (first, second) = self.w.b, columns
         found = b.select(b.icmp_signed("<", first, second), first, second)
         found = b.select(b.icmp_signed("<", found, self.last_pair), found, self.last_pair)
@@ -287,8 +291,7 @@ class _Sampling:
 
 @dataclass(frozen=True, eq=False)
 class _Neighbour:
-    """One of the two pixels beside a place, along an axis; ``there``: whether it is none from outside, where
-    that counts."""
+    """One of the two pixels around a position along an axis; ``there``: mask of pixels inside, if needed."""
 
     share: ir.Value
     index: ir.Value
@@ -296,7 +299,7 @@ class _Neighbour:
 
 
 class _Axis:
-    """How places along an axis become pixels."""
+    """Conversion of positions along an axis to pixels."""
 
     def __init__(self, w: Writer, size: ir.Value, fill: Fill) -> None:
         b = w.b
@@ -312,12 +315,12 @@ class _Axis:
             self.least, self.most = w.lanes.constant(-2.0), self.words.as_numbers(b.add(size, integer(1)))
 
     def split(self, place: ir.Value) -> list[_Neighbour]:
-        """The pixel at or before a place, and the next one."""
+        """Return the pixel at or before a position, and the next one."""
         w, b = self.w, self.w.b
         low = _floor(w, place)
         part = b.fsub(place, low)
         shares = (b.fsub(w.lanes.constant(1.0), part), part)
-        # nan becomes a bound, too: no index is ever outside
+        # NaN becomes a bound, too: no index is ever outside
         bounded = b.select(b.fcmp_ordered(">", low, self.least), low, self.least)
         bounded = b.select(b.fcmp_ordered("<", bounded, self.most), bounded, self.most)
         if self.fill == "reflect":
@@ -342,7 +345,7 @@ class _Axis:
         return _Neighbour(share, index, there)
 
     def _mirrored(self, at: ir.Value) -> ir.Value:
-        """Whole numbers below 2^24, so nothing is rounded but the quotient, which may be one off."""
+        """Mirror an integer below 2^24: only the quotient is rounded, and may be off by one."""
         w, b, none = self.w, self.w.b, self.w.lanes.zero
         far = w.magnitude(at)
         rest = b.fsub(far, b.fmul(_floor(w, b.fmul(far, self.frequency)), self.period))
@@ -352,29 +355,29 @@ class _Axis:
 
 
 class _Words:
-    """Vectors of integers of 32 bits."""
+    """Vectors of 32-bit integers."""
 
     def __init__(self, w: Writer) -> None:
         self.w, self.type = w, ir.VectorType(SHORT, w.lanes.count)
 
     def constant(self, value: int) -> ir.Constant:
-        """One value, modulo 2^32."""
+        """Return a vector of one value, modulo 2^32."""
         return ir.Constant(self.type, [(value + (1 << 31)) % (1 << 32) - (1 << 31)] * self.w.lanes.count)
 
     def spread(self, value: ir.Value) -> ir.Value:
-        """The lower half of a 64-bit integer in every lane."""
+        """Broadcast the lower half of a 64-bit integer."""
         return self.w.spread_value(self.w.b.trunc(value, SHORT))
 
     def numbered(self, first: ir.Value) -> ir.Value:
-        """Integers from a first one on."""
+        """Return consecutive integers from ``first``."""
         return self.w.b.add(self.spread(first), ir.Constant(self.type, list(range(self.w.lanes.count))))
 
     def as_numbers(self, value: ir.Value) -> ir.Value:
-        """A 64-bit integer as a number in every lane."""
+        """Convert a 64-bit integer to a float in every lane."""
         return self.w.spread_value(self.w.b.sitofp(value, self.w.lanes.scalar))
 
     def mixed(self, state: ir.Value) -> ir.Value:
-        """The hash of `MIXERS`."""
+        """Apply the hash of `MIXERS`."""
         b, first, second = self.w.b, *map(self.constant, MIXERS)
         state = b.mul(b.xor(state, b.lshr(state, self.constant(16))), first)
         state = b.mul(b.xor(state, b.lshr(state, self.constant(13))), second)
@@ -382,7 +385,7 @@ class _Words:
 
 
 def _whole(w: Writer, size: ir.Value, step: int) -> ir.Value:
-    """The least multiple that is not below a size."""
+    """Return the least multiple of ``step`` that is at least ``size``."""
     b = w.b
     return b.mul(b.sdiv(b.add(size, integer(step - 1)), integer(step)), integer(step))
 
@@ -393,7 +396,7 @@ def _floor(w: Writer, value: ir.Value) -> ir.Value:
 
 
 def _gathered(w: Writer, base: ir.Value, indices: ir.Value) -> list[ir.Value]:
-    """The numbers at these indices from an address, and those after them: each pair is one load."""
+    """Gather the elements at these indices, and those after them: each pair is one load."""
     count = w.lanes.count
     pairs, pointers, mask = (ir.VectorType(one, count) for one in (INT, POINTER, BIT))
     places = w.b.gep(base, [indices], source_etype=w.lanes.scalar)

@@ -1,1 +1,1 @@
-"""The watch over deaths: beats, what follows from them, and the threads around it."""
+"""Detect deaths of ranks: beats, the decisions that follow from them, and the threads around them."""

@@ -1,6 +1,6 @@
-"""An error as the other ranks hear of it.
+"""Describe an error to the other ranks.
 
-Knows: how errors of exchanges and of memory look. Does not know: who hears of it.
+Knows: how errors of exchanges and of memory look. Does not know: where the text is sent.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from cotswold.errors import CotswoldError
 
 _LENGTH = 300
 _BROKEN = ("gloo", "no message passed", "connection closed by peer", "connection reset", "broken pipe")
-"""What errors of exchanges say when another rank is gone."""
+"""Parts of error messages of exchanges whose other rank is lost."""
 _NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory")
 
 
 def sentence_of(error: BaseException) -> str:
-    """What went wrong, in one line."""
+    """Describe an error in one line."""
     text = " ".join(str(error).split())[:_LENGTH]
     if isinstance(error, MemoryError) or any(word in text.lower() for word in _NO_MEMORY):
         return f"it ran out of memory ({text or type(error).__name__})"
@@ -26,10 +26,10 @@ def sentence_of(error: BaseException) -> str:
 
 
 def peer_lost(error: BaseException | None) -> bool:
-    """Whether an exchange with another rank broke off, here or in what led to this error."""
+    """True if this error, or one that caused it, is a broken exchange with another rank."""
     while error is not None:
         text = str(error).lower()
-        if isinstance(error, DistError):  # the store is gone or does not answer
+        if isinstance(error, DistError):  # the store is lost or does not answer
             return True
         if isinstance(error, (RuntimeError, OSError)) and any(word in text for word in _BROKEN):
             return True

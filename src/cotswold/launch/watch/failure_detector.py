@@ -1,22 +1,22 @@
-"""The heartbeat of a rank: what follows from what it hears and from the time, as values.
+"""The heartbeat of a rank: a pure state machine over received beats and the time.
 
-Knows: beats of all ranks, verdicts, limits; readings of a clock that it is handed. Does not know: threads,
-stores, processes, the time.
+Knows: beats of all ranks, verdicts, limits, clock readings passed in. Does not know: threads, stores,
+processes, the time.
 
-Every rank says a beat in the store at each interval, and reads those of the others and the verdict. Whoever
-first sees a death, or fails, writes the verdict, and all who read it tell the same story:
+At each interval every rank writes a beat into the store, and reads the verdict and the others' beats. The
+first rank that detects a death, or fails, writes the verdict; all ranks that read it report the same reason:
 
-1. A rank whose counter stands still for the timeout is silent. Where a connection has broken, a few beats are
-   enough.
-2. A rank that does nothing for very long while others wait for it has hung.
-3. A store that does not answer for the timeout, or whose connection breaks, is gone, and its keeper with it.
-4. Time in which this process stood still counts for nobody's silence. If it was given up meanwhile, that was
-   its own standstill, not the death of another.
-5. Who has a verdict writes it, says that it is gone, and ends; the keeper of the store only when the others
-   are gone, or a few beats later.
-6. Who has finished waits until all have, then says that it is gone; the keeper of the store leaves last.
+1. A rank whose counter does not change for the timeout is silent. After a broken connection, a few beats
+   suffice.
+2. A rank that is idle for very long while others wait for it has hung.
+3. If the store does not answer for the timeout, or its connection breaks, the rank that hosts it is lost.
+4. Time in which this process was suspended counts for no rank's silence. If the others dropped this rank
+   meanwhile, the reason is its own suspension, not the death of another.
+5. A rank with a verdict writes it, announces its end, and ends. The rank that hosts the store ends only when
+   the others have ended, or a few beats later.
+6. A rank that has finished waits until all have, then announces its end; the host of the store leaves last.
 
-A `Heartbeat` never changes: each of its verbs is something that happened, and returns the next one.
+A `Heartbeat` is immutable: each method that stands for an event returns the next state.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from cotswold.launch.watch.timeout import Silence, Standstill
 from cotswold.launch.watch.verdict import Verdict, minutes
 
 TICK_SECONDS = 0.1
-"""How often the clock is read, and the store while a rank leaves."""
+"""Seconds between readings of the clock, and between calls of the store while a rank leaves."""
 _COUNTED_SECONDS = 1.0
-"""The most that one interval between two looks at the clock counts as silence of the store."""
+"""Maximum number of seconds between two clock readings that count as silence of the store."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """What a rank says in the store: the verdict, unless there is one, then its beat."""
+    """Contents of one message to the store: the verdict, if there is one, and the beat."""
 
     beat: Beat
     end: Verdict | None
@@ -46,39 +46,39 @@ class Message:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What one rank knows of all, and what it does next: `message`, `pause_seconds`, `conclusion`."""
+    """A rank's knowledge of all ranks, and its next actions: `message`, `pause_seconds`, `conclusion`."""
 
     role: Role
     names: tuple[str, ...]
-    """The ranks as sentences name them."""
+    """Names of the ranks in sentences."""
     beats: tuple[Beat | None, ...]
-    """The newest beat of each rank; None for one that has not come."""
+    """The newest beat of each rank; None before the first."""
     _silence: Silence
     _rest: Rest
     _standstill: Standstill
     _answered_at: float
     _answered: bool = False
-    """Whether the store has answered since the last look at the clock."""
+    """True if the store has answered since the last reading of the clock."""
     _unanswered_seconds: float = 0.0
-    """For how long it has not, while this process was awake."""
+    """Seconds for which the store has not answered while this process was awake."""
     _state: State = State.HERE
     _exchanges: int = 0
     _waiting: bool = False
     _suspicious: bool = False
     _message: Message | None = None
     _verdict: Verdict | None = None
-    """Why all must stop, while it is being told."""
+    """Reason why all must stop, while this rank publishes it."""
     _verdict_at: float = 0.0
     _failing: bool = False
-    """Whether the verdict is this rank's own error, with which it ends by itself."""
+    """True if the verdict is this rank's own error, with which the rank ends by itself."""
     _told: bool = False
     _lost: bool = False
-    """Whether the connection to the store has broken."""
+    """True if the connection to the store has broken."""
     _conclusion: Verdict | None = None
 
     @classmethod
     def begin(cls, role: Role, usage: Usage, now: float) -> Heartbeat:
-        """Before the first beat; ``usage`` is what this rank's main thread has done so far."""
+        """Return the state before the first beat; ``usage`` is the main thread's resource usage so far."""
         return cls(
             role,
             tuple(f"rank {rank}" for rank in range(role.size)),
@@ -89,17 +89,17 @@ class Heartbeat:
             now,
         )
 
-    # --- what it does next ---
+    # --- actions ---
 
     @property
     def message(self) -> Message:
-        """What it says now."""
-        assert self._message is not None, "beating comes first"
+        """The next message to the store."""
+        assert self._message is not None, "beating must be called first"
         return self._message
 
     @property
     def pause_seconds(self) -> float:
-        """The time until it speaks with the store again."""
+        """Seconds until the next call of the store."""
         if self._verdict is not None and self.message.end is None:
             return 0.0
         hurried = self._verdict is not None or self._state is not State.HERE
@@ -107,47 +107,47 @@ class Heartbeat:
 
     @property
     def is_silent(self) -> bool:
-        """Whether it has said all that it will say."""
+        """True if this rank will send no further message."""
         if self._conclusion is not None or self._told or self._lost:
             return True
         return self._message is not None and self._message.beat.state is State.GONE and not self.role.keeps
 
     @property
     def conclusion(self) -> Verdict | None:
-        """Why this process must end now, whatever its main thread does; None as long as it need not."""
+        """Reason to end this process now, regardless of its main thread; None while there is no reason."""
         verdict = self._conclusion
         if verdict is None or self._failing:
             return None
         if self._standstill.seconds and verdict.rank in (self.role.rank, self.role.keeper):
-            return self._own_standstill()  # another may have ended the keeper, or this rank
+            return self._own_standstill()  # another rank may have ended the host of the store, or this rank
         return verdict
 
     @property
     def absent(self) -> list[int]:
-        """Ranks that have not come yet."""
+        """Ranks whose first beat has not arrived."""
         return [rank for rank, beat in enumerate(self.beats) if beat is None]
 
     @property
     def all_done(self) -> bool:
-        """Whether every rank has finished its work, and none has failed: who fails is gone as well."""
+        """True if every rank has finished its work or ended, and none has failed."""
         done = all(beat is not None and beat.state is not State.HERE for beat in self.beats)
         return self._verdict is None and done
 
     @property
     def may_leave(self) -> bool:
-        """Whether the store is needed no more: by the others where this rank keeps it, else by this one."""
+        """True if the store is no longer needed: by the others (on its host), or by this rank."""
         own = self.beats[self.role.rank]
         return self._others_gone(None) if self.role.keeps else own is not None and own.state is State.GONE
 
     @property
     def is_told(self) -> bool:
-        """Whether the others know why this rank fails, or cannot be told."""
+        """True if the others know why this rank fails, or cannot be informed."""
         return self._told or self._lost
 
-    # --- what happens in the threads ---
+    # --- events of the threads ---
 
     def beating(self, usage: Usage, now: float) -> Heartbeat:
-        """It is about to say its `message`."""
+        """Event: the rank is about to send its `message`."""
         rest = self._rest.after(usage, now)
         beat = Beat(
             1 if self._message is None else self._message.beat.count + 1,
@@ -159,7 +159,7 @@ class Heartbeat:
         return replace(self, _rest=rest, _message=Message(beat, self._verdict))
 
     def heard(self, said: Sequence[str | None], end: str | None, now: float) -> Heartbeat:
-        """The store has answered: what each rank says, and the verdict."""
+        """Event: the store has answered with each rank's beat and the verdict."""
         beats = tuple(map(newest, self.beats, said))
         silence = self._silence.after(self._watched(beats), now)
         heard = replace(self, beats=beats, _silence=silence, _answered_at=now, _answered=True)
@@ -170,26 +170,26 @@ class Heartbeat:
         return heard if verdict is None else replace(heard, _verdict=verdict, _verdict_at=now)
 
     def broken(self, now: float) -> Heartbeat:
-        """The connection to the store has broken, or a call of it has taken longer than it may."""
+        """Event: the connection to the store has broken, or a call has exceeded its timeout."""
         lost = replace(self, _lost=True)
         if self._failing or self._state is State.GONE:
             return lost
         return lost._concluding(self._verdict or self._keeper_lost(now))
 
     def looked(self, now: float, *, parent_gone: bool) -> Heartbeat:
-        """The clock has been read, and whether the process is there without which this one must not live."""
+        """Event: the clock and the existence of the parent process have been read."""
         role, elapsed = self.role, now - self._standstill.looked_at
         looked = replace(
             self,
             _standstill=self._standstill.after(now, role),
-            # time in which this process was stopped is no silence of the store
+            # Time in which this process was stopped does not count as silence of the store.
             _unanswered_seconds=0.0
             if self._answered
             else self._unanswered_seconds + min(elapsed, _COUNTED_SECONDS),
             _answered=False,
         )
         if parent_gone:
-            gone = Verdict(None, "the command that started this rank is gone", silent=False)
+            gone = Verdict(None, "the command that started this rank has exited", silent=False)
             return replace(looked, _conclusion=gone)
         if self._verdict is not None and now - self._verdict_at > role.telling_seconds:
             return looked._concluding(self._verdict)
@@ -197,34 +197,34 @@ class Heartbeat:
             return looked._concluding(self._keeper_lost(now))
         return looked
 
-    # --- what happens in the rank's own work ---
+    # --- events of the rank's own work ---
 
     def met(self, names: Sequence[str]) -> Heartbeat:
-        """The ranks are known by name."""
+        """Event: the names of the ranks are known."""
         return replace(self, names=tuple(names))
 
     def entering(self) -> Heartbeat:
-        """It waits for the others in one more exchange, which all enter in one order."""
+        """Event: the rank enters the next exchange; all ranks enter exchanges in the same order."""
         return replace(self, _exchanges=self._exchanges + 1, _waiting=True)
 
     def leaving(self) -> Heartbeat:
-        """The exchange is over."""
+        """Event: the exchange has ended."""
         return replace(self, _waiting=False)
 
     def finished(self) -> Heartbeat:
-        """Its work is done."""
+        """Event: the rank's work is done."""
         return replace(self, _state=State.DONE)
 
     def gone(self) -> Heartbeat:
-        """It needs the store no more."""
+        """Event: the rank no longer needs the store."""
         return replace(self, _state=State.GONE)
 
     def suspecting(self) -> Heartbeat:
-        """A connection to another rank broke, so some rank is surely gone."""
+        """Event: a connection to another rank broke, so some rank must be lost."""
         return replace(self, _suspicious=True)
 
     def failing(self, sentence: str, now: float) -> Heartbeat:
-        """It ends with an error of its own, of which the others are to hear."""
+        """Event: this rank ends with an error, which the others must learn."""
         own = Verdict(self.role.rank, f"{self.names[self.role.rank]} failed: {sentence}", silent=False)
         return replace(self, _failing=True, _verdict=self._verdict or own, _verdict_at=now)
 
@@ -234,15 +234,15 @@ class Heartbeat:
         return replace(self, _conclusion=self._conclusion or verdict)
 
     def _telling(self, known: Verdict | None) -> Heartbeat:
-        """One answer later; the keeper ends only once the others know, for the store goes with it."""
-        assert self._verdict is not None, "there is something to tell"
+        """Return the state after one more answer; the host of the store ends only once the others know."""
+        assert self._verdict is not None, "there is a verdict to publish"
         if self.message.end is None or (self.role.keeps and not self._others_gone(self._verdict.rank)):
             return self
         told = replace(self, _told=True)
         return told if self._failing else told._concluding(known or self._verdict)
 
     def _watched(self, beats: Sequence[Beat | None]) -> dict[int, int]:
-        """The counters of those who must go on beating."""
+        """Counters of the ranks that must continue to beat."""
         return {
             rank: beat.count
             for rank, beat in enumerate(beats)
@@ -257,7 +257,8 @@ class Heartbeat:
         )
 
     def _silent(self) -> Verdict | None:
-        # after a standstill, too, the whole timeout: all may have been suspended, and wake up one by one
+        # The whole timeout counts after a suspension, too: all ranks may have been suspended, and wake up one
+        # by one.
         timeout = self.role.timeout_seconds
         if self._suspicious:
             timeout = min(timeout, self.role.suspicious_timeout_seconds)
@@ -266,9 +267,9 @@ class Heartbeat:
             return None
         if self._standstill.seconds:
             return self._own_standstill()
-        silence = f"has not been heard of for {timeout:.3g} s"
+        silence = f"has been silent for {timeout:.3g} s"
         if self._suspicious:
-            silence = f"is gone: a connection broke, and it {silence}"
+            silence = f"is lost: a connection broke, and it {silence}"
         return Verdict(rank, f"{self.names[rank]} {silence}", silent=True)
 
     def _stalled(self) -> Verdict | None:
@@ -276,12 +277,12 @@ class Heartbeat:
         rank = stalled({rank: beat for rank, beat in enumerate(self.beats) if beat is not None}, limit)
         if rank is None:
             return None
-        idle = f"lives, but has done nothing for {minutes(limit)} while others wait for it"
-        return Verdict(rank, f"{self.names[rank]} {idle}", silent=False)  # it beats, and hears of it
+        idle = f"is alive, but has been idle for {minutes(limit)} while others wait for it"
+        return Verdict(rank, f"{self.names[rank]} {idle}", silent=False)  # it sends beats, and reads this
 
     def _own_standstill(self) -> Verdict:
         rank, seconds = self.role.rank, self._standstill.seconds
-        sentence = f"{self.names[rank]} stood still for {seconds:.0f} s, and was given up"
+        sentence = f"{self.names[rank]} was suspended for {seconds:.0f} s, and the others dropped it"
         return Verdict(rank, sentence, silent=False)
 
     def _keeper_lost(self, now: float) -> Verdict:
@@ -289,5 +290,5 @@ class Heartbeat:
         name = self.role.store_name if keeper is None else self.names[keeper]
         silent = now - self._answered_at
         if silent > 3 * self.role.interval_seconds:
-            return Verdict(keeper, f"{name} has not been heard of for {silent:.2g} s", silent=True)
-        return Verdict(keeper, f"{name} is gone: the connection to it broke", silent=True)
+            return Verdict(keeper, f"{name} has been silent for {silent:.2g} s", silent=True)
+        return Verdict(keeper, f"{name} is lost: the connection to it broke", silent=True)

@@ -1,6 +1,6 @@
-"""What a rank says of itself once a second, and what follows from what all say.
+"""Beats that ranks publish once a second, and decisions that follow from the beats of all ranks.
 
-Knows: beats as values, who waits for whom. Does not know: stores, threads, clocks.
+Knows: beats as values, which rank waits for which. Does not know: stores, threads, clocks.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ _GAP_SECONDS = 3.0
 
 
 class State(StrEnum):
-    """How far a rank is."""
+    """Progress of a rank towards its end."""
 
     HERE = "here"
     DONE = "done"
-    """It has finished its work."""
+    """The rank has finished its work."""
     GONE = "gone"
-    """It needs the store no more."""
+    """The rank no longer needs the store."""
 
 
 @dataclass(frozen=True)
 class Beat:
     """The ``count``-th beat of a rank.
 
-    ``exchanges`` of the membership have been entered, and ``waiting`` tells whether it is in the last of
-    them. Its main thread has done nothing for ``idle_seconds``.
+    ``exchanges`` is the number of the membership's exchanges that the rank has entered; ``waiting`` is true
+    while it is inside the last of them. The rank's main thread has been idle for ``idle_seconds``.
     """
 
     count: int
@@ -42,20 +42,20 @@ class Beat:
     idle_seconds: float = 0.0
 
     def dumps(self) -> str:
-        """As text for the store."""
+        """Serialise for the store."""
         return json.dumps(astuple(self))
 
     @classmethod
     def loads(cls, text: str) -> Beat:
-        """From the store's text."""
+        """Parse the store's text."""
         count, state, *rest = json.loads(text)
         return cls(count, State(state), *rest)
 
 
 def newest(known: Beat | None, said: str | None) -> Beat | None:
-    """The later of what is known of a rank and what its name in the store says now.
+    """Return the later of a rank's known beat and the beat in the store.
 
-    An old beat that somebody wrote there again is no life, and a beat that was wiped out no death.
+    An old beat that was written again is no sign of life, and a deleted beat is no death.
     """
     if said is None:
         return known
@@ -64,11 +64,10 @@ def newest(known: Beat | None, said: str | None) -> Beat | None:
 
 
 def stalled(beats: Mapping[int, Beat], limit_seconds: float) -> int | None:
-    """The rank that lives, but has done nothing for so long while another waits for it; None if there is
-    none.
+    """Return the live rank that has been idle for longer than the limit while another waits for it, or None.
 
-    A rank keeps others waiting if one of them is in an exchange that it has not entered, or has finished. Who
-    waits for it outside of the membership's exchanges does nothing either, but not for as long.
+    Ranks wait for a rank if one of them is in an exchange that the rank has not entered, or has finished. A
+    rank that waits outside of the membership's exchanges is idle, too, but not for as long.
     """
     if any(beat.state is State.DONE for beat in beats.values()):
         reached = math.inf
@@ -85,18 +84,17 @@ def stalled(beats: Mapping[int, Beat], limit_seconds: float) -> int | None:
 
 @dataclass(frozen=True)
 class Rest:
-    """How long a rank has done nothing: ``idle_seconds`` at the time of the last reading of its usage."""
+    """Tracks how long a rank has been idle: ``idle_seconds`` at the last reading of its resource usage."""
 
     usage: Usage
     at_seconds: float
     idle_seconds: float = 0.0
 
     def after(self, usage: Usage, at_seconds: float) -> Rest:
-        """The same, one reading later.
+        """Return the state after the next reading.
 
-        What wakes up now and then to see whether it may go on uses less than a hundredth of a core, and does
-        nothing; what computes, reads or writes does more, if slowly. A process that was stopped could do
-        nothing.
+        A process that only polls uses under 1 % of a core and counts as idle. One that computes or does I/O
+        uses more. Time in which the process was stopped counts only up to a few seconds.
         """
         elapsed = min(at_seconds - self.at_seconds, _GAP_SECONDS)
         worked = (

@@ -1,11 +1,11 @@
-"""The threads around a rank's heartbeat: one speaks with the store, one looks at the clock.
+"""The threads around a rank's heartbeat: one calls the store, one reads the clock.
 
-Knows: the names of beats in a store, threads, the clock, the end of a process. Does not know: what follows
-from beats (`heartbeat`), how the store came about, what the ranks do.
+Knows: the names of beats in a store, threads, the clock, how to end a process. Does not know: the decisions
+that follow from beats.
 
-The thread that speaks with the store may hang in it for ever when the process that keeps it is stopped. So
-the other only looks at the clock, and never waits for the first: the lock around what both know, the
-`Heartbeat`, is held while one value is replaced by the next, never during a call of the store.
+The thread that calls the store may hang there if the process that hosts the store is stopped. So the other
+thread only reads the clock, and never waits for the first. The lock around their shared `Heartbeat` is held
+while one value replaces another, never during a call of the store.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from cotswold.launch.watch.role import Role
 from cotswold.launch.watch.verdict import Verdict
 
 END = "end"
-"""The name of the verdict in the store."""
+"""Name of the verdict in the store."""
 _FLUSH_SECONDS = 2.0
 
 
 def name_of(rank: int) -> str:
-    """Where the beats of a rank are in the store."""
+    """Name of a rank's beats in the store."""
     return f"beat/{rank}"
 
 
 class Monitor:
-    """Beats from `start` on, until `leave` or `fail`; made by the thread that works.
+    """The threads of a rank's heartbeat, from `start` until `leave` or `fail`.
 
-    ``parent`` is the process without which this one must not live. When the heartbeat concludes that all must
-    stop, one sentence with ``note`` at its end goes to stderr and the process ends, since the main thread may
-    hang in an exchange: with exit code 75 because of another, with 1 where this rank itself hung or stood
-    still.
+    The thread that works creates it. ``parent`` is the process without which this one must not live. When the
+    heartbeat concludes that all ranks must stop, the monitor prints one sentence that ends with ``note``, and
+    ends the process, because the main thread may hang in an exchange. The exit code is 75 if another rank is
+    the reason, 1 if this rank itself hung or was suspended.
     """
 
     def __init__(self, store: SignedStore, role: Role, *, parent: int | None, note: str) -> None:
@@ -58,22 +58,25 @@ class Monitor:
         ]
 
     def start(self) -> None:
-        """Begin to beat and to watch."""
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
     def absent(self) -> list[int]:
-        """Ranks that have not come yet."""
+        """Return ranks whose first beat has not arrived."""
         return self._now().absent
 
     def met(self, names: Sequence[str], processes: Sequence[str]) -> None:
-        """Call the ranks by these names, and know their processes by identity, once all have come."""
+        """Set the names of the ranks and, once all have arrived, the identities of their processes."""
         with self._lock:
             self._heartbeat, self._processes = self._heartbeat.met(names), tuple(processes)
 
     @contextmanager
     def exchanging(self) -> Iterator[None]:
-        """While it lasts, this rank waits for others in one more exchange, which all enter in one order."""
+        """Mark this rank as waiting in the next exchange, for a `with` block.
+
+        All ranks enter exchanges in the same order.
+        """
         self._step(lambda heartbeat, _: heartbeat.entering())
         try:
             yield
@@ -81,23 +84,23 @@ class Monitor:
             self._step(lambda heartbeat, _: heartbeat.leaving())
 
     def leave(self) -> None:
-        """Say that this rank is done, wait for all others to be, then stop: nobody takes it for a death.
+        """Announce that this rank is done, wait until all others are, then stop.
 
-        The keeper of the store waits for the others to need it no more.
+        The host of the store waits until the others no longer need it.
         """
         try:
             self._say(lambda heartbeat, _: heartbeat.finished())
             self._wait(lambda heartbeat: heartbeat.all_done)
             self._say(lambda heartbeat, _: heartbeat.gone())
             self._wait(lambda heartbeat: heartbeat.may_leave, self._role.leaving_seconds)
-        finally:  # also after Ctrl-C: who goes on in a notebook is watched by nobody
+        finally:  # also after Ctrl-C: a rank that continues in a notebook is not monitored
             self._halt(self._role.interval_seconds)
 
     def fail(self, sentence: str, *, peer_lost: bool) -> None:
-        """Tell the others why this rank fails, and stop beating.
+        """Publish why this rank fails, and stop beating.
 
-        ``peer_lost``: it fails because a connection to another rank broke, so it first waits a few beats for
-        that one to be found; this process then ends here, with a sentence that names the rank.
+        If ``peer_lost``, a connection to another rank broke. The rank then first waits a few beats for the
+        detection of the dead rank; this process then ends here with a sentence that names that rank.
         """
         try:
             if peer_lost:
@@ -121,7 +124,7 @@ class Monitor:
         self._poke.set()
 
     def _wait(self, until: Callable[[Heartbeat], bool], seconds: float = float("inf")) -> None:
-        """Sleep in slices, so that Python hears signals."""
+        """Sleep in slices, so that Python handles signals."""
         end = time.monotonic() + seconds
         while not until(self._now()) and time.monotonic() < end:
             time.sleep(TICK_SECONDS / 2)
@@ -133,11 +136,11 @@ class Monitor:
             thread.join(seconds)
 
     def _converse(self) -> None:
-        """The thread that speaks with the store."""
+        """Body of the thread that calls the store."""
         while not self._stop.is_set():
             try:
                 heartbeat = self._speak()
-            # torch's DistError: the connection is closed, or no answer came within the store's own time
+            # torch's DistError: the connection is closed, or the store's own timeout has passed.
             except RuntimeError:
                 self._step(Heartbeat.broken)
                 return
@@ -147,7 +150,7 @@ class Monitor:
             self._poke.clear()
 
     def _speak(self) -> Heartbeat:
-        """Say the next message, and hear what all others say."""
+        """Write the next message, and read the messages of all others."""
         usage = self._usage()
         message = self._step(lambda heartbeat, now: heartbeat.beating(usage, now)).message
         if message.end is not None:
@@ -157,7 +160,7 @@ class Monitor:
         return self._step(lambda heartbeat, now: heartbeat.heard(said, end, now))
 
     def _look(self) -> None:
-        """The thread that looks at the clock."""
+        """Body of the thread that reads the clock."""
         while not self._stop.wait(TICK_SECONDS):
             heartbeat = self._step(
                 lambda heartbeat, now: heartbeat.looked(now, parent_gone=self._parent_gone())
@@ -170,17 +173,17 @@ class Monitor:
 
     def _end(self, verdict: Verdict) -> NoReturn:
         code = RankError.exit_code if verdict.rank == self._role.rank else ANOTHER_RANK_EXIT
-        # whoever holds the lock of a stream may hang; the process ends all the same
+        # A thread that holds the lock of a stream may hang; the process ends in any case.
         timer = threading.Timer(_FLUSH_SECONDS, os._exit, (code,))
         timer.daemon = True
         timer.start()
         try:
-            with suppress(OSError, ValueError):  # a terminal that is gone, a stream that is closed
+            with suppress(OSError, ValueError):  # a closed terminal or stream
                 sys.stdout.flush()
                 sys.stderr.flush()
             own_log.say(f"{verdict.sentence}; stopping" + (f" ({self._note})" if self._note else ""))
-            # a process that stands still would be left behind; where there is a parent, that sees to it, but
-            # for one that stands still itself
+            # A suspended process would be left behind. The parent handles it if there is one, unless the
+            # parent is suspended itself.
             orphaned = self._parent is None or is_stopped(self._parent)
             if verdict.silent and verdict.rank is not None and verdict.rank != self._role.rank and orphaned:
                 with self._lock:

@@ -1,4 +1,4 @@
-"""Which rank a process is, as its heartbeat sees it, and the limits that follow.
+"""The number of a rank, and the time limits of its heartbeat.
 
 Knows: ranks as numbers, seconds. Does not know: stores, threads, the time.
 """
@@ -8,18 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _TELLING_BEATS = 4
-"""Beats within which all who live have read a verdict."""
+"""Number of beats within which all live ranks have read a verdict."""
 _SUSPICION_BEATS = 4
-"""Beats that a rank may miss once a connection has broken."""
+"""Number of beats that a rank may miss once a connection has broken."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """Which rank of how many, and its limits.
+    """One rank of ``size`` and its limits.
 
-    ``keeper`` is the rank whose process keeps the store, None if no rank does; then sentences call it
-    ``store_name``. A rank may be silent for ``timeout_seconds``, and do nothing for ``stall_seconds`` while
-    others wait for it.
+    ``keeper`` is the rank whose process hosts the store, None if no rank does; then sentences call the store
+    ``store_name``. A rank may be silent for ``timeout_seconds``, and idle for ``stall_seconds`` while others
+    wait for it.
     """
 
     rank: int
@@ -31,30 +31,33 @@ class Role:
 
     @property
     def keeps(self) -> bool:
-        """Whether this rank's process keeps the store."""
+        """True if this rank's process hosts the store."""
         return self.rank == self.keeper
 
     @property
     def interval_seconds(self) -> float:
-        """From one beat to the next."""
+        """Seconds from one beat to the next."""
         return min(1.0, self.timeout_seconds / 5)
 
     @property
     def suspicious_timeout_seconds(self) -> float:
-        """How long a rank may be silent once a connection has broken: then some process is surely gone."""
+        """Seconds that a rank may be silent once a connection has broken, when some process must be lost."""
         return _SUSPICION_BEATS * self.interval_seconds
 
     @property
     def suspicion_seconds(self) -> float:
-        """How long a rank whose connection broke waits for the dead one to be found."""
+        """Seconds that a rank whose connection broke waits for the detection of the dead rank."""
         return self.suspicious_timeout_seconds + self.telling_seconds + 2 * self.interval_seconds
 
     @property
     def telling_seconds(self) -> float:
-        """How long a rank tries to tell the others why all must stop."""
+        """Seconds for which a rank tries to publish why all must stop."""
         return _TELLING_BEATS * self.interval_seconds
 
     @property
     def leaving_seconds(self) -> float:
-        """How long a rank that has said that it is gone tries to: the keeper waits for the others."""
+        """Maximum seconds from a rank's announcement of its end until it leaves.
+
+        The host of the store waits for the others.
+        """
         return self.timeout_seconds if self.keeps else 2 * self.interval_seconds

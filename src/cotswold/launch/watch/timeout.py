@@ -1,10 +1,9 @@
-"""Who has been silent for too long, as one listener judges it, and for how long that one stood still itself.
+"""Trackers of other ranks' silence and of this process's own suspensions.
 
-Knows: counters of beats, limits, seconds on the listener's own clock. Does not know: threads, stores, the
-time.
+Knows: counters of beats, limits, seconds on this process's clock. Does not know: threads, stores, the time.
 
-Only time in which the listener was awake counts: a process that was stopped itself, or could not reach the
-store for a while, must not take what it missed for the death of others.
+Only time in which this process was awake counts. A process that was stopped, or could not reach the store for
+a while, must not take missed beats for the death of others.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from cotswold.launch.watch.role import Role
 
 @dataclass(frozen=True)
 class Silence:
-    """Silence of each of several ranks, in seconds during which this listener listened.
+    """Seconds of silence of each rank, counted while this process was awake.
 
-    ``longest_gap_seconds`` is the most that one interval between two hearings counts; ``now`` the time of the
-    last hearing.
+    ``longest_gap_seconds`` is the maximum that one interval between two readings counts; ``now`` is the time
+    of the last reading.
     """
 
     longest_gap_seconds: float
@@ -29,7 +28,7 @@ class Silence:
     _seconds: Mapping[int, float] = field(default_factory=dict)
 
     def after(self, counts: Mapping[int, int], now: float) -> Silence:
-        """The same after hearing the present counters of the ranks that are watched; others are forgotten."""
+        """Return the state after reading the counters of the watched ranks; other ranks are forgotten."""
         awake = min(now - self.now, self.longest_gap_seconds)
         seconds = {
             rank: self._seconds[rank] + awake if self._counts.get(rank) == count else 0.0
@@ -38,21 +37,24 @@ class Silence:
         return replace(self, now=now, _counts=dict(counts), _seconds=seconds)
 
     def longer_than(self, timeout_seconds: float) -> int | None:
-        """The rank that has been silent for longest, if for longer than this."""
+        """Return the rank that has been silent for longest, if for longer than the timeout."""
         longest = max(self._seconds, key=lambda rank: self._seconds[rank], default=None)
         return longest if longest is not None and self._seconds[longest] > timeout_seconds else None
 
 
 @dataclass(frozen=True)
 class Standstill:
-    """For how long this process stood still the last time, 0 once nobody can have given it up for that."""
+    """Tracks the length of this process's last suspension in ``seconds``.
+
+    The value is 0 once no other rank can have dropped this one for the suspension.
+    """
 
     looked_at: float
     resumed_at: float
     seconds: float = 0.0
 
     def after(self, now: float, role: Role) -> Standstill:
-        """The same at the next look at the clock."""
+        """Return the state at the next reading of the clock."""
         elapsed = now - self.looked_at
         if elapsed > role.timeout_seconds / 2:
             return Standstill(now, now, elapsed)

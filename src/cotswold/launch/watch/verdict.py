@@ -1,6 +1,6 @@
-"""Why all ranks must stop, in the words that all of them say.
+"""The reason why all ranks must stop, in the sentence that all of them print.
 
-Knows: sentences, their form in the store. Does not know: who finds out, and how.
+Knows: sentences, their form in the store. Does not know: how the reason is detected.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import astuple, dataclass
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why all must stop, and whose doing it is: a rank's, or nobody's.
+    """The reason why all ranks must stop, and the rank that caused it (None: no rank).
 
-    ``silent``: the rank has not said so itself; it may stand still.
+    If ``silent``, the rank has not reported the reason itself; its process may be suspended.
     """
 
     rank: int | None
@@ -21,15 +21,15 @@ class Verdict:
     silent: bool
 
     def dumps(self) -> str:
-        """As text for the store."""
+        """Serialise for the store."""
         return json.dumps(astuple(self))
 
     @classmethod
     def loads(cls, text: str) -> Verdict:
-        """From the store's text."""
+        """Parse the store's text."""
         return cls(*json.loads(text))
 
 
 def minutes(seconds: float) -> str:
-    """A long time in words: "30 min", or "45 s" below two minutes."""
+    """Format a duration: "30 min", or "45 s" below two minutes."""
     return f"{seconds:.3g} s" if seconds < 120 else f"{seconds / 60:.3g} min"

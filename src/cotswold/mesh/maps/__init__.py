@@ -1,1 +1,1 @@
-"""Tensors of which each rank has a part, and the exchanges by which they get what others have."""
+"""Distributed tensors, of which each rank holds a part, and the halo exchanges between the parts."""

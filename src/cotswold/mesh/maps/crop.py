@@ -1,6 +1,7 @@
-"""Parts of maps by their boxes.
+"""Crops of maps by boxes.
 
-Knows: tensors ``(image, channel, y, x)`` that lie on a box of a plane. Does not know: who has what.
+Knows: tensors ``(image, channel, y, x)`` that cover a box of a plane. Does not know: which rank has which
+box.
 """
 
 from __future__ import annotations
@@ -11,6 +12,6 @@ from cotswold.geometry import Box
 
 
 def crop(x: Tensor, box: Box, origin: Box) -> Tensor:
-    """A box of the plane, ``(image, channel, *box)``, of a map that lies on the box ``origin``; a view."""
+    """Crop a map that covers the box ``origin`` to ``box``: a view ``(image, channel, *box)``."""
     rows, columns = box.within(origin).slices
     return x[:, :, rows, columns]

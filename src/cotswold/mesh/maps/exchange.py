@@ -1,10 +1,10 @@
-"""Exchanges: messages by which distributed maps are fetched, and sums of what ranks wrote in the same place.
+"""Halo exchanges of distributed maps, and their adjoints, which sum what several ranks wrote.
 
-Knows: plans, where a box lies in a map. Does not know: how messages travel (`transport`), what the maps are
-for. Source: Coates et al. 2013, section 4.2. A pair of ranks has one message an exchange at most.
+Knows: plans, the place of a box in a map. Does not know: how messages travel (`transport`), the use of the
+maps. Source: Coates et al. 2013, section 4.2. A pair of ranks has at most one message per exchange.
 
-Maps are ``(image, channel, y, x)``; a message carries ``[y][x][channel][image]``, so that whole rows of a map
-whose images are last are sent and received in place.
+Maps are ``(image, channel, y, x)``; a message is ``[y][x][channel][image]``. So whole rows of a map in
+channels-last order with the images innermost are sent and received in place.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from cotswold.ops.layout import empty_map
 
 
 def part_of_map(x: Tensor, box: Box, origin: Box) -> Tensor:
-    """A box of a map that lies on the box ``origin``, as ``(y, x, channel, image)``, a view."""
+    """Crop a map that covers the box ``origin`` to ``box``, as a view ``(y, x, channel, image)``."""
     return crop(x, box, origin).permute(2, 3, 1, 0)
 
 
 @dataclass(frozen=True, eq=False)
 class _Incoming:
-    """A message that is to come: where it belongs in the plane, and in memory; who brings it."""
+    """An expected message: its box in the plane, its place in memory, its sender."""
 
     box: Box
     destination: Tensor
@@ -43,9 +43,17 @@ class _Incoming:
 
 
 class Pending:
-    """An exchange under way. ``window`` has what this rank wrote itself; `finish` adds what others wrote.
+    """A started exchange.
 
-    One that is not finished (an exception came between) is abandoned once nobody holds it any more.
+    `finish` completes it. If an exception prevents `finish`, the exchange is abandoned when this object is
+    deleted.
+
+    Args:
+        window: This rank's window ``(image, channel, y, x)``, with the values that this rank wrote itself.
+        box: Box (y, x) of the window in the plane.
+        under_way: The messages in flight; None without any.
+        incoming: The expected messages.
+        summing: True if the values of several ranks are added.
     """
 
     def __init__(
@@ -60,9 +68,12 @@ class Pending:
         self._incoming, self._summing = incoming, summing
 
     def finish(self) -> Tensor:
-        """Wait for every message; the whole window. What has come is unpacked while the rest travels.
+        """Wait for all messages, and unpack each as soon as it can be while others are in flight.
 
-        Sums are taken in the plan's order, whatever comes first; of short numbers in float32.
+        Sums are taken in the plan's order, regardless of the order of arrival; of 16-bit floats in float32.
+
+        Returns:
+            The complete window ``(image, channel, y, x)`` of this rank.
         """
         try:
             self._unpack()
@@ -75,7 +86,7 @@ class Pending:
         return self.window
 
     def abandon(self) -> None:
-        """Give up: what others sent is dropped, memory for it is freed, and what was sent still arrives."""
+        """Abandon the exchange: drop incoming messages and free their memory; sent messages still arrive."""
         under_way, self._under_way, self._incoming = self._under_way, None, ()
         if under_way is not None:
             under_way.abandon()
@@ -101,11 +112,25 @@ class Pending:
 
 
 class Exchange:
-    """A plan between the ranks of a mesh; every rank has the same one, and starts exchanges in one order."""
+    """A plan for halo exchanges between the ranks of a mesh.
+
+    Every rank has the same plan, and starts exchanges in the same order.
+
+    Args:
+        mesh: The ranks.
+        plan: Boxes that each rank writes and reads.
+
+    Attributes:
+        part: Box (y, x) of the plane that this rank writes.
+        window: Box (y, x) of the plane that this rank reads.
+
+    Raises:
+        GeometryError: The plan is for another number of ranks.
+    """
 
     def __init__(self, mesh: Mesh, plan: ExchangePlan) -> None:
         if plan.ranks != mesh.size:
-            raise GeometryError(f"the plan is for {plan.ranks} ranks, the mesh has {mesh.size}")
+            raise GeometryError(f"the plan is for {plan.ranks} ranks, but the mesh has {mesh.size}")
         self.mesh, self.plan = mesh, plan
         rank = mesh.rank
         self.part, self.window = plan.writes[rank], plan.reads[rank]
@@ -121,27 +146,38 @@ class Exchange:
 
     @property
     def adjoint(self) -> Exchange:
-        """The exchange that goes the other way: its sums are the gradient of this one."""
+        """The reverse exchange, whose sums are the gradient of this one."""
         if self._adjoint is None:
             self._adjoint = Exchange(self.mesh, self.plan.adjoint)
             self._adjoint._adjoint = self
         return self._adjoint
 
     def start(self, part: Tensor, into: Tensor | None = None) -> Pending:
-        """Send what others read of this rank's part ``(image, channel, *part)``; nobody waits yet.
+        """Send the values of this rank's part that others read, and return without waiting.
 
-        What is sent must not be changed before the exchange is finished. ``into`` is a window in whose memory
-        the part lies in its place (or the window in that of the part): nothing is copied by this rank to
-        itself, and what lies there when the exchange is finished is what others' messages are added to.
+        The sent values must not change before the exchange is finished.
+
+        Args:
+            part: This rank's part ``(image, channel, *part)``.
+            into: Window ``(image, channel, *window)`` whose memory contains the part at its place (or the
+                reverse). Then this rank copies nothing to itself, and received values are added to the
+                window's values at the time of `finish`.
+
+        Returns:
+            The exchange in flight; its `Pending.finish` returns the window.
+
+        Raises:
+            GeometryError: A tensor does not have the shape that the plan requires.
         """
         if tuple(part.shape[2:]) != self.part.shape:
             raise GeometryError(
-                f"rank {self.mesh.rank} has the part {self.part.shape} of a map, not {tuple(part.shape[2:])}"
+                f"rank {self.mesh.rank} needs a part of shape {self.part.shape} of a map, got "
+                f"{tuple(part.shape[2:])}"
             )
         images, channels = part.shape[:2]
         if into is not None and tuple(into.shape) != (images, channels, *self.window.shape):
             raise GeometryError(
-                f"rank {self.mesh.rank} has a window {tuple(into.shape)}, not "
+                f"rank {self.mesh.rank} got a window of shape {tuple(into.shape)}, but needs "
                 f"{(images, channels, *self.window.shape)}"
             )
         self.mesh.abandon_forgotten()
@@ -171,12 +207,16 @@ class Exchange:
         return pending
 
     def __call__(self, part: Tensor) -> Tensor:
-        """The window ``(image, channel, *window)`` of this rank; differentiable any number of times."""
+        """Return this rank's window ``(image, channel, *window)``; differentiable any number of times.
+
+        Args:
+            part: This rank's part ``(image, channel, *part)``.
+        """
         out: Tensor = _Exchanged.apply(part, self)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return out
 
     def _begun(self, part: Tensor) -> Tensor:
-        """A window with what this rank itself wrote."""
+        """Return a window that contains what this rank itself wrote."""
         if self.part == self.window and not self._receives:
             return part
         window = _empty(part, self.window)
@@ -188,7 +228,7 @@ class Exchange:
 
 
 def _empty(like: Tensor, box: Box) -> Tensor:
-    """A map of any values on another box, as many images and channels."""
+    """Return an uninitialised map on another box, with as many images and channels."""
     (images, channels), (height, width) = like.shape[:2], box.shape
     if 0 in (channels, height, width):
         return like.new_empty((images, channels, height, width))

@@ -1,6 +1,7 @@
-"""Distributed features: vectors ``(..., feature)`` of which each rank has some features.
+"""Distributed features: vectors ``(..., feature)`` of which each rank holds some features.
 
-Knows: which features a rank has, what stays in parts, when the whole is gathered. Does not know: layers.
+Knows: the features of each rank, operations that keep them distributed, when to gather. Does not know:
+layers.
 """
 
 from __future__ import annotations
@@ -43,19 +44,19 @@ DRAWING = frozenset(
         "rrelu",
     )
 )
-"""Functions that draw random numbers, of which all ranks need the same."""
+"""Functions that draw random numbers, which must be equal on all ranks."""
 
 
 class DistributedFeatures(InParts):
-    """Values ``(..., feature)`` of which each rank has some features; torch's functions take it.
+    """Values ``(..., feature)`` of which each rank holds some features; torch's functions accept it.
 
-    What is computed value by value stays in parts; any other function gets the whole, on every rank.
+    Pointwise operations keep it distributed; every other function gets the gathered values on every rank.
     """
 
-    called = "a vector of features in parts"
+    called = "a vector of distributed features"
 
     def __new__(cls, local: Tensor, features: int, mesh: Mesh) -> Self:
-        """A tensor of the shape of the whole."""
+        """Create a tensor with the shape of the whole."""
         return cls.without_memory((*local.shape[:-1], features), local)
 
     def __init__(self, local: Tensor, features: int, mesh: Mesh) -> None:
@@ -63,32 +64,32 @@ class DistributedFeatures(InParts):
 
     @property
     def own(self) -> slice:
-        """The features of this rank."""
+        """Features that this rank holds."""
         cuts = nested_cuts(self.features, self.mesh.grid)
         return slice(cuts[self.mesh.rank], cuts[self.mesh.rank + 1])
 
     @property
     def shape(self) -> torch.Size:  # type: ignore[override]  # an attribute in torch's stubs
-        """The shape of the whole."""
+        """Shape of the whole."""
         return torch.Size((*self.local.shape[:-1], self.features))
 
     def dim(self) -> int:
-        """The number of dimensions."""
+        """Number of dimensions."""
         return self.local.dim()
 
     @property
     def dtype(self) -> torch.dtype:  # type: ignore[override]  # an attribute in torch's stubs
-        """The type of the values."""
+        """Type of the values."""
         return self.local.dtype
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]  # an attribute in torch's stubs
-        """Where this rank's part lies."""
+        """Device of this rank's part."""
         return self.local.device
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow into the features."""
+        """True if gradients flow into the features."""
         return self.local.requires_grad
 
     @requires_grad.setter
@@ -96,13 +97,13 @@ class DistributedFeatures(InParts):
         refuse_gradient(self)
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Any:
-        """Register a function of the gradient, which is in parts as these are."""
+        """Register a function of the gradient, which is distributed like these features."""
         return register_part_hook(
             self.local, hook, lambda grad: DistributedFeatures(grad, self.features, self.mesh)
         )
 
     def full_tensor(self) -> Tensor:
-        """All features on every rank; differentiable."""
+        """Gather all features on every rank; differentiable."""
         self.check_gradient()
         cuts = nested_cuts(self.features, self.mesh.grid)
         places = [(..., slice(a, b)) for a, b in pairwise(cuts)]
@@ -116,7 +117,7 @@ class DistributedFeatures(InParts):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """What torch calls instead of its own function where an argument is in parts."""
+        """Handle a torch function that has distributed features among its arguments."""
         from cotswold.mesh.rules.registry import POINTWISE
 
         kwargs = dict(kwargs or {})
@@ -129,11 +130,11 @@ class DistributedFeatures(InParts):
                 return found if attribute else found(*args[1:], **kwargs)
             if function.__name__ in ("requires_grad_", "retain_grad"):
                 raise UserError(
-                    f"{function.__name__} of {cls.called} is not kept; use register_hook, or parameters"
+                    f"{function.__name__} of {cls.called} has no effect; use register_hook, or parameters"
                 )
             if attribute and function.__name__ != "__get__":
                 raise UserError(
-                    f"{attribute} of {cls.called} cannot be set; use functions that give new tensors"
+                    f"{attribute} of {cls.called} cannot be set; use functions that return new tensors"
                 )
         name, changes = base_name(function), in_place(function) or bool(kwargs.get("inplace"))
         parts = first is not None and (
@@ -141,7 +142,8 @@ class DistributedFeatures(InParts):
         )
         if changes and args and not isinstance(args[0], cls):
             raise UserError(
-                f"{name} in place changes a whole tensor by parts; use the function that gives a new one"
+                f"{name} in place would change a replicated tensor by distributed features; use the "
+                "out-of-place function"
             )
         for one in given:
             if isinstance(one, cls):
@@ -176,12 +178,12 @@ class DistributedFeatures(InParts):
     def _dropped(
         self, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool = True
     ) -> DistributedFeatures:
-        """The mask that one process would draw, of which each rank takes its own part."""
+        """Apply this rank's part of the mask that one process would draw."""
         if not training or not train or p == 0:
             return self
         self.mesh.agreement.drawing(self.device.type)
         whole = torch.dropout(self.local.new_ones(self.shape), p, True)
-        mask = whole[..., self.own].clone()  # the rest is let go
+        mask = whole[..., self.own].clone()  # frees the rest
         if inplace:
             self.local.mul_(mask)
             return self
@@ -192,7 +194,7 @@ class DistributedFeatures(InParts):
 
 
 def _of_wholes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """A function of the whole, on every rank; views of the whole that it gives, and changes, are watched."""
+    """Call a function with gathered features on every rank; watch views of them, and changes in place."""
     given = [one for one in (*args, *kwargs.values()) if isinstance(one, DistributedFeatures)]
     if given and base_name(function) in DRAWING:
         given[0].mesh.agreement.drawing(given[0].device.type)
@@ -212,7 +214,7 @@ def _of_wholes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
 
 
 def whole_of(value: Any) -> Any:
-    """A value, or the values of a tuple or list, with features in parts gathered."""
+    """Gather distributed features in a value, tuple or list; leave other values as they are."""
     if isinstance(value, DistributedFeatures):
         return value.full_tensor()
     if isinstance(value, tuple | list):

@@ -1,7 +1,7 @@
-"""Tensors without memory of which each rank has a part, and how torch's functions reach them.
+"""Tensor-like objects that hold one rank's part, and dispatch torch functions via ``__torch_function__``.
 
-Knows: how calls reach ``__torch_function__``, what autograd must not do. Does not know: what is in parts,
-what a function does to it.
+Knows: how calls reach ``__torch_function__``, what autograd must not do. Does not know: the meaning of the
+parts, the functions' results.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _CHANGING = frozenset(
 
 
 def base_name(function: Callable[..., Any]) -> str:
-    """The name of a function without the marks of operators and of work in place."""
+    """Name of a function without the underscores of operators and of in-place variants."""
     name: str = function.__name__
     return name.strip("_") if name.startswith("__") else name.rstrip("_")
 
 
 def in_place(function: Callable[..., Any]) -> bool:
-    """Whether a function changes its first operand."""
+    """True if a function changes its first operand."""
     name: str = function.__name__
     if name.startswith("__"):
         return name.strip("_") in _CHANGING
@@ -43,7 +43,7 @@ def in_place(function: Callable[..., Any]) -> bool:
 
 
 def shares_memory(a: Any, b: Any) -> bool:
-    """Whether two tensors lie in the same memory."""
+    """True if two tensors share memory."""
     return (
         isinstance(a, Tensor)
         and isinstance(b, Tensor)
@@ -53,58 +53,58 @@ def shares_memory(a: Any, b: Any) -> bool:
 
 
 def version_of(values: Tensor) -> int:
-    """How often a tensor or what shares its memory was changed in place; inference mode does not count."""
+    """Number of in-place changes of a tensor or of its memory; inference mode does not count them."""
     return 0 if values.is_inference() else values._version
 
 
 class Copies:
-    """Gathered copies of what is in parts, which torch's functions would have as views of it.
+    """Gathered copies of a distributed tensor that torch semantics would make views.
 
-    Neither can follow where the other is changed in place.
+    A change in place of the tensor or of a copy cannot reach the other, so `check` raises an error.
     """
 
     def __init__(self) -> None:
         self._found: list[tuple[Tensor, int]] = []
 
     def add(self, copy: Tensor, version: int) -> None:
-        """Watch a copy, and all that shares its memory, for changes since its ``version_of``."""
+        """Watch a copy, and all tensors that share its memory, for changes since its ``version_of``."""
         self._found.append((copy, version))
 
     def check(self, name: str, called: str, changes: bool = False) -> None:
-        """Raise UserError where a copy was changed, or what it is a copy of is about to be (``changes``)."""
+        """Raise UserError if a copy was changed, or if its source is about to be changed (``changes``)."""
         if (changes and self._found) or any(version_of(copy) != version for copy, version in self._found):
             raise UserError(
-                f"{name} of {called} is work in place on what has a view elsewhere, or comes after it; over "
-                "ranks that view is a copy, so use functions that give new tensors"
+                f"{name} of {called} works in place on a tensor that has a view, or follows such a change; "
+                "over ranks that view is a copy, so use functions that return new tensors"
             )
 
 
 def refuse_gradient(_: Tensor) -> Tensor:
-    """Refuse a gradient that autograd has for a whole map, of which no rank has the whole."""
+    """Reject a gradient of autograd for a whole map, which no rank holds."""
     raise UserError(
-        "an autograd.Function took a tensor that is cut over ranks, and would lose its gradient: reentrant "
-        "torch.utils.checkpoint, a backward hook of a module, or a function of your own; leave the "
-        "checkpoint and the hook out, and write the function as a cotswold.mesh.SpatialLayer"
+        "an autograd.Function received a distributed tensor, and would lose its gradient: reentrant "
+        "torch.utils.checkpoint, a backward hook of a module, or a custom function; remove the checkpoint "
+        "or the hook, or write the function as a cotswold.mesh.SpatialLayer"
     )
 
 
 _HOOKS: dict[int, Callable[[Tensor], Tensor | None]] = OrderedDict({0: refuse_gradient})
-"""Backward hooks of everything in parts."""
+"""Backward hooks of all distributed tensors."""
 
 
 class InParts(Tensor):
-    """Stands for a whole tensor of ``shape``; what it does is in ``__torch_function__`` of its kind.
+    """Base of distributed tensors; subclasses implement ``__torch_function__``.
 
-    It is a tensor for ``isinstance`` and has no memory. Autograd knows it as a leaf only to find out
-    that an `autograd.Function` has taken it.
+    It stands for a whole tensor of ``shape``: a tensor for ``isinstance``, without memory. Autograd knows it
+    as a leaf only to detect that an `autograd.Function` received it.
     """
 
     called: ClassVar[str]
-    """The name of its kind in errors."""
+    """Name of the class in error messages."""
 
     @classmethod
     def without_memory(cls, shape: Sequence[int], like: Tensor) -> Self:
-        """A tensor of a shape, with the type, device and need of a gradient of ``like``."""
+        """Create a tensor of a shape, with the type, device and ``requires_grad`` of ``like``."""
         out: Self = Tensor._make_wrapper_subclass(
             cls, shape, dtype=like.dtype, device=like.device, requires_grad=like.requires_grad
         )
@@ -120,7 +120,7 @@ class InParts(Tensor):
 
     @abstractmethod
     def full_tensor(self) -> Tensor:
-        """The whole on every rank, an ordinary tensor; differentiable."""
+        """Gather the whole on every rank, as an ordinary tensor; differentiable."""
 
     @classmethod
     def __torch_function__(
@@ -130,19 +130,19 @@ class InParts(Tensor):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Answer torch in the place of its function; NotImplemented unless a kind knows better."""
+        """Handle a torch function; NotImplemented unless a subclass overrides it."""
         return NotImplemented
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, *_: object) -> Any:
-        """Refuse what reaches torch's operators without ``__torch_function__``."""
+        """Reject calls of torch's operators that bypass ``__torch_function__``."""
         raise UserError(
-            f"{function} got {cls.called} as an ordinary tensor, in an autograd.Function or a hook perhaps; "
-            "call full_tensor() on it before, or write the function as a cotswold.mesh.SpatialLayer"
+            f"{function} received {cls.called} as an ordinary tensor, perhaps in an autograd.Function or a "
+            "hook; call full_tensor() on it first, or write the function as a cotswold.mesh.SpatialLayer"
         )
 
     def size(self, dim: int | None = None) -> Any:
-        """The shape of the whole, or one extent of it."""
+        """Return the shape of the whole, or one extent of it."""
         return self.shape if dim is None else self.shape[dim]
 
     def __len__(self) -> int:
@@ -156,7 +156,10 @@ class InParts(Tensor):
 
 
 def register_part_hook(part: Tensor, hook: Callable[[Any], Any], wrap: Callable[[Tensor], Any]) -> Any:
-    """Register a hook that gets the gradient of a part as the whole is, in parts, and may return another."""
+    """Register a hook on a part that receives the gradient as a distributed tensor.
+
+    The hook may return another gradient.
+    """
 
     def call(grad: Tensor) -> Tensor | None:
         found = hook(wrap(grad))
@@ -171,7 +174,7 @@ def _grad_fn(x: Tensor) -> object:
 
 
 def attribute_of(function: Callable[..., Any]) -> str | None:
-    """The name of the attribute that a function of ``__torch_function__`` reads or sets, if it does that."""
+    """Name of the attribute that a function reads or sets; None for other functions."""
     if function.__name__ not in ("__get__", "__set__", "__delete__"):
         return None
     name: str = function.__self__.__name__  # type: ignore[attr-defined]  # a method of a descriptor
@@ -184,7 +187,7 @@ _ALIKE = """
     is_leaf is_neg is_signed itemsize element_size layout get_device grad_fn _version
 """
 ALIKE = frozenset(_ALIKE.split())
-"""Attributes and methods that a part has as the whole has them."""
+"""Attributes and methods that are equal for a part and for the whole."""
 
 
 def _operator(name: str) -> Callable[..., Any]:

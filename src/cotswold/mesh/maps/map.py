@@ -1,6 +1,7 @@
 """Distributed maps: each rank holds a part of every channel's plane.
 
-Knows: parts, cuts, how torch's functions reach the rules for maps. Does not know: the rules, messages.
+Knows: parts, their boundaries, how torch's functions reach the rules for maps. Does not know: rules,
+messages.
 """
 
 from __future__ import annotations
@@ -20,39 +21,52 @@ from cotswold.mesh.ranks.mesh import Mesh
 
 
 class DistributedMap(InParts):
-    """A map ``(image, channel, y, x)`` of which each rank holds a part; torch's functions take it.
+    """A map ``(image, channel, y, x)`` of which each rank holds a part; torch's functions accept it.
 
-    ``local`` is this rank's part, an ordinary tensor of autograd; ``partition`` says how the plane is cut.
-    What is computed point by point stays in parts, windows fetch what they need from other ranks, sums over
-    space are whole on every rank. All ranks do the same to the same maps in one order.
+    Pointwise operations need no message. Windows fetch their halo from other ranks. Sums over space are
+    replicated on every rank. All ranks must apply the same operations to the same maps in the same order.
+
+    Args:
+        local: This rank's part ``(image, channel, y, x)``, an ordinary tensor of autograd.
+        partition: Boundaries of the parts in the plane.
+        mesh: The ranks.
+
+    Raises:
+        GeometryError: ``local`` does not have the shape of this rank's part, or the grids differ.
     """
 
     called = "a distributed map"
 
     def __new__(cls, local: Tensor, partition: Partition, mesh: Mesh) -> Self:
-        """A tensor of the shape of the whole."""
+        """Create a tensor with the shape of the whole map."""
         return cls.without_memory((*local.shape[:2], *partition.shape), local)
 
     def __init__(self, local: Tensor, partition: Partition, mesh: Mesh) -> None:
         own = partition.box(mesh.rank)
         if partition.grid != mesh.grid or local.dim() != 4 or tuple(local.shape[2:]) != own.shape:
             raise GeometryError(
-                f"rank {mesh.rank} has the part (image, channel, {own.shape[0]}, {own.shape[1]}) of a map, "
-                f"not {tuple(local.shape)}"
+                f"rank {mesh.rank} needs a part (image, channel, {own.shape[0]}, {own.shape[1]}) of a map, "
+                f"got {tuple(local.shape)}"
             )
         self._local: Tensor | None = local
         self.partition, self.mesh = partition, mesh
         self.source, self.copies = local, Copies()
         self.reach: tuple[Box, ...] | None = None
-        """The pixels that each rank has in its ``source``, where that is more than its part."""
+        """Boxes that each rank has in its ``source``, if they exceed its part: its halo is local."""
 
     _whole: Tensor | None = None
     passing = False
-    """Whether the whole of which the part was cut is wanted no longer: windows are copied out of it."""
+    """True if the replicated source is no longer needed, so that windows are copied out of it."""
 
     @classmethod
     def of(cls, whole: Tensor, mesh: Mesh, partition: Partition | None = None) -> DistributedMap:
-        """The map of a tensor that every rank has, in even parts or those that are given; no message."""
+        """Distribute a replicated tensor, without a message.
+
+        Args:
+            whole: The map ``(image, channel, y, x)``, equal on every rank.
+            mesh: The ranks.
+            partition: Boundaries of the parts (default: equal parts).
+        """
         height, width = whole.shape[2:]
         partition = partition or Partition.even((height, width), mesh.grid)
         reach = (Box.whole((height, width)),) * mesh.size
@@ -62,7 +76,7 @@ class DistributedMap(InParts):
 
     @property
     def local(self) -> Tensor:
-        """This rank's part of the map."""
+        """This rank's part of the map ``(image, channel, y, x)``."""
         if self._local is None:
             assert self.reach is not None
             self._local = cut_out(self.source, self.box, self.reach[self.mesh.rank])
@@ -70,39 +84,39 @@ class DistributedMap(InParts):
 
     @property
     def box(self) -> Box:
-        """Where this rank's part lies in the plane (y, x)."""
+        """Box (y, x) of this rank's part in the plane."""
         return self.partition.box(self.mesh.rank)
 
     @property
     def shape(self) -> torch.Size:  # type: ignore[override]  # these are attributes in torch's stubs
-        """The shape of the whole map."""
+        """Shape of the whole map."""
         return torch.Size((*self.source.shape[:2], *self.partition.shape))
 
     def dim(self) -> int:
-        """Always four."""
+        """Return the number of dimensions, which is always 4."""
         return 4
 
     ndim = 4
 
     def numel(self) -> int:
-        """The number of values of the whole map."""
+        """Return the number of values of the whole map."""
         return self.shape.numel()
 
     nelement, ndimension = numel, dim
 
     @property
     def dtype(self) -> torch.dtype:  # type: ignore[override]  # as above
-        """The type of the values."""
+        """Type of the values."""
         return self.source.dtype
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]  # as above
-        """Where this rank's part lies."""
+        """Device of this rank's part."""
         return self.source.device
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow into the map."""
+        """True if gradients flow into the map."""
         return self.source.requires_grad
 
     @requires_grad.setter
@@ -110,20 +124,30 @@ class DistributedMap(InParts):
         refuse_gradient(self)
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Any:
-        """Register a function of the gradient, which is a map as this is; raises UserError for a batch."""
+        """Register a function of the gradient.
+
+        Args:
+            hook: Called with the gradient, a distributed map like this one; may return another.
+
+        Returns:
+            A handle that removes the hook.
+
+        Raises:
+            UserError: The map is a batch from outside, of which no rank has the gradient.
+        """
         if self.reach is not None:
             raise UserError(
-                "register_hook of a batch that came from outside: no rank has its gradient before the "
+                "register_hook cannot be used on a batch from outside: no rank has its gradient before the "
                 "backward pass ends; register it on the batch itself, or on the output of a layer"
             )
         return register_part_hook(self.source, hook, self.like)
 
     def is_floating_point(self) -> bool:
-        """Whether the values are floating-point numbers."""
+        """Return True if the values are floating-point numbers."""
         return self.source.is_floating_point()
 
     def full_tensor(self) -> Tensor:
-        """The whole map on every rank, an ordinary tensor; differentiable."""
+        """Gather the whole map ``(image, channel, y, x)`` on every rank; differentiable."""
         self.check_gradient()
         if self._whole is not None:
             return self._whole
@@ -131,13 +155,18 @@ class DistributedMap(InParts):
         return all_gather(self.local, self.mesh, self.shape, places)
 
     def like(self, local: Tensor) -> DistributedMap:
-        """A map of the same cuts with another part."""
+        """Return a map with the same boundaries and another part.
+
+        Args:
+            local: This rank's part ``(image, channel, y, x)``.
+        """
         return DistributedMap(local, self.partition, self.mesh)
 
     def viewed(self, view: Callable[[Tensor], Any]) -> Any:
-        """A view of the map, or several, in which changes in place are seen through the map, and the reverse.
+        """Return one or several views of the map; changes in place are visible in both directions.
 
-        ``view`` leaves space alone; it is applied to all that this rank has of the map.
+        Args:
+            view: A function that leaves space alone; it is applied to all that this rank has of the map.
         """
         if self.reach is None:
             return wrapped(view(self.local), self.like)
@@ -153,7 +182,7 @@ class DistributedMap(InParts):
         return wrapped(view(self.source), again)
 
     def changed_in_place(self) -> DistributedMap:
-        """This map, after all that this rank has of it was changed: a whole that lies elsewhere is old."""
+        """Discard a separate replicated whole after a change of this rank's values; return this map."""
         if self._whole is not None and not shares_memory(self._whole, self.source):
             self._whole = None
         return self
@@ -166,7 +195,7 @@ class DistributedMap(InParts):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """What torch calls instead of its own function where an argument is a map."""
+        """Handle a torch function that has a map among its arguments."""
         from cotswold.mesh.rules.registry import apply
 
         return apply(function, args, dict(kwargs or {}))
@@ -176,7 +205,7 @@ class DistributedMap(InParts):
 
 
 def wrapped(out: Any, wrap: Callable[[Tensor], DistributedMap]) -> Any:
-    """Tensors as maps."""
+    """Apply ``wrap`` to a tensor, or to the tensors of a tuple or list."""
     if isinstance(out, Tensor):
         return wrap(out)
     if isinstance(out, tuple | list):
@@ -189,8 +218,8 @@ def _each(out: Any) -> Iterable[Tensor]:
 
 
 def cut_out(source: Tensor, box: Box, origin: Box) -> Tensor:
-    """What lies on a box of a map's plane, of a tensor that lies on the box ``origin``."""
-    if not box.size:  # it need not lie in the other
+    """Crop a tensor that covers the box ``origin`` to ``box``."""
+    if not box.size:  # an empty box need not be inside the other
         return connected_zeros((*source.shape[:2], *box.shape), source)
     return crop(source, box, origin)
 
@@ -198,19 +227,29 @@ def cut_out(source: Tensor, box: Box, origin: Box) -> Tensor:
 def local_map(
     window: Tensor, mesh: Mesh, partition: Partition, reach: tuple[Box, ...] | None = None
 ) -> DistributedMap:
-    """The map of which this rank gives ``window``: its part, or with ``reach`` the box ``reach[rank]``.
+    """Create a distributed map from the window that this rank has.
 
-    ``reach`` has the box (y, x) that each rank gives, at least its own part; pixels that it has need not be
-    fetched from others. Raises GeometryError where shapes do not fit.
+    Args:
+        window: This rank's part ``(image, channel, y, x)``, or with ``reach`` the box ``reach[rank]``.
+        mesh: The ranks.
+        partition: Boundaries of the parts in the plane.
+        reach: Box (y, x) that each rank gives, at least its part; the additional halo need not be fetched.
+
+    Returns:
+        The map.
+
+    Raises:
+        GeometryError: The shapes do not fit.
     """
     if reach is None:
         return DistributedMap(window, partition, mesh)
     for rank, (box, own) in enumerate(zip(reach, partition.boxes, strict=True)):
         if not box.contains(own):
-            raise GeometryError(f"rank {rank} gives {box} of a map, which lacks some of its part, {own}")
+            raise GeometryError(f"rank {rank} gives {box} of a map, which does not contain its part {own}")
     if tuple(window.shape[2:]) != reach[mesh.rank].shape:
         raise GeometryError(
-            f"rank {mesh.rank} gives {reach[mesh.rank].shape} pixels of a map, not {tuple(window.shape[2:])}"
+            f"rank {mesh.rank} must give {reach[mesh.rank].shape} pixels of a map, got "
+            f"{tuple(window.shape[2:])}"
         )
     out = DistributedMap.without_memory((*window.shape[:2], *partition.shape), window)
     out._local, out.partition, out.mesh, out.source, out.reach = None, partition, mesh, window, reach

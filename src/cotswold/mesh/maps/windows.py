@@ -1,6 +1,6 @@
-"""Windows over distributed maps: what a rank's outputs read, who sends it, and the padding around.
+"""Windows over distributed maps: the input box of each rank's outputs, its halo, and the padding.
 
-Knows: cuts of outputs, plans of exchanges, padding at the true border of a map. Does not know: what is
+Knows: boundaries of outputs, plans of exchanges, padding at the true border of a map. Does not know: what is
 computed from a window.
 """
 
@@ -23,20 +23,20 @@ from cotswold.mesh.ranks.mesh import Mesh
 
 
 class ReceptiveField(Protocol):
-    """What an output reads."""
+    """The pixels that an output reads."""
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of the output of a map."""
+        """Return the number of output rows and columns for a map."""
 
     def input_box(self, output: Box) -> Box:
-        """The pixels (y, x) that a box of outputs reads; what reaches outside of the map is padding."""
+        """Return the box (y, x) that a box of outputs reads; pixels outside of the map are padding."""
 
     def __hash__(self) -> int: ...
 
 
 @dataclass(frozen=True)
 class Strided:
-    """Windows of one size that move in steps, (y, x): convolution, pooling, padding."""
+    """Windows of one size with a stride, (y, x): convolution, pooling, padding."""
 
     size: tuple[int, int]
     step: tuple[int, int]
@@ -44,11 +44,11 @@ class Strided:
     outputs: tuple[int, int]
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """As many outputs as were said."""
+        """Return the fixed number of outputs."""
         return self.outputs
 
     def input_box(self, output: Box) -> Box:
-        """From the first output's window to the last one's."""
+        """Return the box from the first output's window to the last one's."""
         first = zip(output.start, self.step, self.low, strict=True)
         last = zip(output.stop, self.step, self.low, self.size, strict=True)
         start = tuple(at * step - low for at, step, low in first)
@@ -57,21 +57,22 @@ class Strided:
 
 @dataclass(frozen=True)
 class Windows:
-    """What the ranks of a mesh read of a map, and have of the output."""
+    """Input and output boxes of all ranks of a mesh."""
 
     partition: Partition
-    """Cuts of the output."""
+    """Boundaries of the output."""
     wanted: tuple[Box, ...]
-    """What each rank's outputs read; it may reach outside of the map."""
+    """Box that each rank's outputs read; it may exceed the map."""
     inside: tuple[Box, ...]
-    """The part of it that is in the map."""
+    """Part of that box which is inside the map."""
     exchange: Exchange
 
 
 def windows_of(mesh: Mesh, below: Partition, field: ReceptiveField, cuts: Partition | None = None) -> Windows:
-    """The windows of an output that is cut as said, or as the map below it.
+    """Plan the windows of an output; its boundaries are ``cuts``, or follow those of the map below.
 
-    A map that grows out of a few pixels is cut evenly: all of it would follow the ranks of these.
+    An output that grows from a few pixels is divided evenly; otherwise all of it would be on the ranks that
+    have these pixels.
     """
     height, width = field.output_size(*below.shape)
 
@@ -98,7 +99,10 @@ def windows_of(mesh: Mesh, below: Partition, field: ReceptiveField, cuts: Partit
 
 
 def _balanced(cuts: tuple[int, ...]) -> tuple[int, ...]:
-    """The same cuts, or even ones where every rank can have some and one has twice its share or more."""
+    """Return the boundaries, or even ones if they are very unequal.
+
+    Even boundaries are used if each rank can have a part, and one part is twice its share or more.
+    """
     extent, parts = cuts[-1], len(cuts) - 1
     largest = max(stop - start for start, stop in pairwise(cuts))
     return even_cuts(extent, parts) if extent >= parts > 1 and largest >= 2 * -(-extent // parts) else cuts
@@ -106,7 +110,7 @@ def _balanced(cuts: tuple[int, ...]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1024)
 def near_outputs(outputs: Box, own: Box, plane: tuple[int, int], field: ReceptiveField) -> Box:
-    """Those of a box of outputs that read nothing of the plane (height, width) but a rank's own pixels."""
+    """Return the outputs of a box that read only a rank's own pixels of the plane (height, width)."""
     edges = []
     for axis in (0, 1):
         found = []
@@ -123,12 +127,12 @@ def near_outputs(outputs: Box, own: Box, plane: tuple[int, int], field: Receptiv
 
 
 def cached_windows(mesh: Mesh, below: Partition, field: ReceptiveField) -> Windows:
-    """``windows_of`` readers that are values."""
+    """Return `windows_of` from the mesh's cache."""
     return mesh.cached((windows_of, below, field), lambda: windows_of(mesh, below, field))
 
 
 def fetch(x: DistributedMap, windows: Windows) -> Tensor:
-    """The pixels of the map that this rank reads, without padding."""
+    """Fetch the pixels of the map that this rank reads, without padding."""
     x.copies.check("a window", x.called)
     if x.reach is not None and all(a.contains(b) for a, b in zip(x.reach, windows.inside, strict=True)):
         rank = x.mesh.rank
@@ -138,7 +142,7 @@ def fetch(x: DistributedMap, windows: Windows) -> Tensor:
 
 
 def padded(window: Tensor, windows: Windows, rank: int, fill: float = 0.0) -> Tensor:
-    """A rank's window with what lies outside of the map."""
+    """Pad a rank's window where it exceeds the map."""
     wanted, inside = windows.wanted[rank], windows.inside[rank]
     if wanted == inside or not wanted.size:
         return window
@@ -146,7 +150,7 @@ def padded(window: Tensor, windows: Windows, rank: int, fill: float = 0.0) -> Te
 
 
 def unpadded(window: Tensor, windows: Windows, rank: int) -> Tensor:
-    """The part of a padded window that lies in the map."""
+    """Remove the padding from a rank's window."""
     inside = windows.inside[rank]
     left, _, top, _ = margins(windows.wanted[rank], inside)
     height, width = inside.shape
@@ -154,7 +158,7 @@ def unpadded(window: Tensor, windows: Windows, rank: int) -> Tensor:
 
 
 def margins(wanted: Box, inside: Box) -> tuple[int, int, int, int]:
-    """What lies left, right, above and below of what is in the map."""
+    """Return the widths of the padding: left, right, above, below."""
     (top, left), (bottom, right) = wanted.start, wanted.stop
     (y0, x0), (y1, x1) = inside.intersect(wanted).start, inside.intersect(wanted).stop
     return x0 - left, right - x1, y0 - top, bottom - y1

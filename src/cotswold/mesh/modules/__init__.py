@@ -1,1 +1,1 @@
-"""Partitioned modules: ordinary ones whose maps and parameters are cut over ranks."""
+"""Partitioned modules: ordinary modules whose maps and parameters are distributed over ranks."""

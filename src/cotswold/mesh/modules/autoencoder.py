@@ -1,7 +1,7 @@
 """A sparse autoencoder stack partitioned over a grid of ranks, with gradients.
 
-Knows: where the stack's maps are fetched and summed; tied decoding is an overlap-sum. Does not know: how a
-stack is trained fast (`stack_step`), messages.
+Knows: where the stack's maps are exchanged and summed; tied decoding is an overlap-sum. Does not know: the
+fast training of stacks (`stack_step`), messages.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from cotswold.nn._checks import autocast, check_dtype
 
 
 class PartitionedAutoencoder(nn.SparseAutoencoderStack):
-    """A `SparseAutoencoderStack` of which each rank has the filters of some blocks.
+    """A `SparseAutoencoderStack` of which each rank holds the filters of some blocks.
 
-    Takes whole batches, the same on every rank, or `DistributedMap`s; maps come out as `DistributedMap`s,
-    the objective and its parts whole on every rank. The batch dimension may not be left out.
+    It takes replicated batches or `DistributedMap`s. Output maps are `DistributedMap`s; the objective and its
+    terms are replicated. The batch dimension is required.
     """
 
     sharded: Mapping[str, tuple[int, int]] = MappingProxyType({"filters": (0, 1), "norms": (0, 1)})
@@ -43,7 +43,7 @@ class PartitionedAutoencoder(nn.SparseAutoencoderStack):
         self._entries: dict[Partition, Windows] = {}
 
     def objective_parts(self, x: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """The objective and its two terms, whole on every rank."""
+        """Return the objective and its two terms, replicated on every rank."""
         mesh = self.share.mesh
         with own_parts(self):
             maps = self._map(x)
@@ -59,7 +59,7 @@ class PartitionedAutoencoder(nn.SparseAutoencoderStack):
         return error + penalty, error, penalty
 
     def calibrate(self, x: Any) -> None:
-        """Set the gain from a batch's root mean square, and α to the best for these filters and pictures."""
+        """Set the gain from a batch's root mean square, and α to the best value for the filters."""
         from cotswold.mesh.stacks import step as stack_step
 
         with torch.no_grad(), own_parts(self):
@@ -68,12 +68,12 @@ class PartitionedAutoencoder(nn.SparseAutoencoderStack):
             stack_step.calibrate(self.share, state, window, self.objective_settings)
 
     def state(self, momentum: Tensor, masters: Tensor | None = None) -> ops.StackState:
-        """This rank's part of what `stacks.step.step` updates in place, sharing memory."""
+        """Return this rank's part of the state that `stacks.step.step` updates in place, sharing memory."""
         with own_parts(self):
             return super().state(momentum, masters)
 
     def train(self, mode: bool = True) -> Self:
-        """Training or evaluation mode; the latter records the norms of the filters."""
+        """Set training or evaluation mode; evaluation mode records the norms of the filters."""
         if mode or self.filters.is_meta:
             torch.nn.Module.train(self, mode)
             return self
@@ -89,7 +89,7 @@ class PartitionedAutoencoder(nn.SparseAutoencoderStack):
         shape = self.geometry.input
         if tuple(maps.shape[1:]) != (shape.channels, shape.height, shape.width):
             raise GeometryError(
-                f"SparseAutoencoderStack was built for batches of {shape}, but got {tuple(maps.shape)}"
+                f"SparseAutoencoderStack was built for batches of {shape}, got {tuple(maps.shape)}"
             )
         check_dtype(self, maps.source, self.filters)
         return maps

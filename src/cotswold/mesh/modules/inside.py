@@ -1,7 +1,7 @@
 """Checks before a partitioned module or one of its parts is called.
 
-Knows: that parameters are local tensors only inside of the outermost module's forward, which hooks and
-compilers cannot follow maps. Does not know: how layers compute.
+Knows: parameters are local tensors only inside the outermost module's forward; hooks and compilers that
+cannot handle distributed maps. Does not know: how layers compute.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ CONVOLUTIONS = nn.Conv2d, nn.ConvTranspose2d
 
 
 def watch_parts(partitioned: nn.Module, mesh: Mesh) -> None:
-    """Let every part of a partitioned module check its calls; the outermost module checks its own."""
+    """Make every part of a partitioned module check its calls; the outermost module checks its own."""
     for name, part in partitioned.named_modules():
-        # a stack has its own parameters ready in every method
+        # every method of a stack makes its parameters local itself
         if part is not partitioned and part._parameters and not isinstance(part, SparseAutoencoderStack):
             part.register_forward_pre_hook(partial(_check_call, name, mesh))
     if isinstance(partitioned, CONVOLUTIONS):
@@ -35,19 +35,19 @@ def watch_parts(partitioned: nn.Module, mesh: Mesh) -> None:
 
 
 def _check_call(name: str, mesh: Mesh, part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Raise UserError outside of the outermost forward; bring pictures to the ranks' cuts inside of it."""
+    """Raise UserError outside of the outermost forward; distribute images inside of it."""
     if any(isinstance(values, DTensor) for values in part._parameters.values()):
         raise UserError(
-            f"{type(part).__name__} {name!r} is a part of a partitioned module and was called outside of its "
-            "forward, where no rank has its parameters ready; call the partitioned module, and return from "
-            "its forward what you need. torch.utils.checkpoint calls parts again during backward: leave it "
-            "out"
+            f"{type(part).__name__} {name!r} is a part of a partitioned module and was called outside of "
+            "the module's forward, where its parameters are not local; call the partitioned module, and "
+            "return from its forward what you need. torch.utils.checkpoint calls parts again during "
+            "backward: remove it"
         )
     return _bring(mesh, part, args) if isinstance(part, CONVOLUTIONS) else None
 
 
 def _bring(mesh: Mesh, part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Cut what a view made whole for a convolution; tell of a picture that is no batch."""
+    """Distribute a map that a view has gathered before a convolution; warn of a missing batch dimension."""
     x = args[0] if args else None
     if not isinstance(x, Tensor) or isinstance(x, InParts):
         return None
@@ -55,8 +55,8 @@ def _bring(mesh: Mesh, part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...
         notice(
             mesh,
             "unbatched",
-            f"{{layer}} got a picture {tuple(x.shape)} without a batch dimension, which every rank "
-            "computes whole; give the partitioned module a batch of one, x[None]",
+            f"{{layer}} got an image {tuple(x.shape)} without a batch dimension, which every rank computes "
+            "whole; give the partitioned module a batch of one, x[None]",
         )
     elif x.dim() == 4 and mesh.gathered and _every_rank_has_some(x, mesh):
         again = DistributedMap.of(x, mesh)
@@ -70,11 +70,11 @@ def _every_rank_has_some(x: Tensor, mesh: Mesh) -> bool:
 
 
 def check_root(partitioned: nn.Module) -> None:
-    """Raise UserError for hooks and compilers that cannot follow maps in parts."""
+    """Raise UserError for hooks and compilers that cannot handle distributed maps."""
     if _compiles():
         raise UserError(
-            f"{type(partitioned).__name__} cannot be compiled: torch.compile knows no messages between "
-            "ranks; call the partitioned module itself"
+            f"{type(partitioned).__name__} cannot be compiled: torch.compile does not support messages "
+            "between ranks; call the partitioned module itself"
         )
     for part in partitioned.modules():
         if part is partitioned:
@@ -82,7 +82,7 @@ def check_root(partitioned: nn.Module) -> None:
         if part._compiled_call_impl is not None or "_orig_mod" in part._modules:
             raise UserError(
                 f"{_called(part, partitioned)} is compiled inside of a partitioned module: torch.compile "
-                "knows no messages between ranks; leave torch.compile out"
+                "does not support messages between ranks; remove torch.compile"
             )
         if part._backward_hooks or part._backward_pre_hooks:
             raise UserError(
@@ -97,7 +97,7 @@ def _called(part: nn.Module, partitioned: nn.Module) -> str:
 
 
 def _compiles() -> bool:
-    """Whether torch.compile traces this call, or runs what it could not trace."""
+    """True if torch.compile traces this call, or runs what it could not trace."""
     if torch.compiler.is_compiling():
         return True
     if "torch._dynamo" not in sys.modules:

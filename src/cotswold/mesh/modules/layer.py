@@ -1,4 +1,4 @@
-"""Layers of anybody's that compute windows of maps: they say which pixels an output needs, ranks fetch them.
+"""User-defined spatial layers: they declare the pixels that an output needs, and the ranks exchange the halo.
 
 Knows: how such a layer runs on a whole map and on parts. Does not know: what it computes.
 Source: Dean et al. 2012, section 3: the user defines the computation, the framework partitions it.
@@ -28,12 +28,15 @@ from cotswold.mesh.ranks.mesh import Mesh
 
 
 class SpatialLayer(nn.Module, ABC):
-    """A layer on maps ``(image, channel, y, x)`` that runs in one process and, partitioned, on ranks.
+    """Base class of layers on maps that run in one process or partitioned over ranks.
 
-    A subclass says `output_size`, `input_box` and `forward_window`; ``forward`` is here. Boxes are (y, x),
-    half open. Parameters are whole on every rank but those named in ``sharded``, ``{name: (dimension of y,
-    dimension of x)}``, which differ by position: they are cut with the output, whose height and width are
-    whole multiples of these extents, and `forward_window` sees those of its box.
+    Maps are ``(image, channel, y, x)``. A subclass defines `output_size`, `input_box` and `forward_window`;
+    this class defines ``forward``. Boxes are (y, x), half open.
+
+    Attributes:
+        sharded: Parameters that differ by position, ``{name: (dimension of y, dimension of x)}``. They are
+            divided like the output, whose height and width must be multiples of these dimensions' sizes, and
+            `forward_window` sees those of its box. All other parameters are replicated.
     """
 
     sharded: Mapping[str, tuple[int, int]] = MappingProxyType({})
@@ -42,23 +45,47 @@ class SpatialLayer(nn.Module, ABC):
 
     @abstractmethod
     def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of the output of a map."""
+        """Return height and width of the output of a map.
+
+        Args:
+            height: Height of the map in pixels.
+            width: Width of the map in pixels.
+        """
 
     @abstractmethod
     def input_box(self, output: Box) -> Box:
-        """The pixels that a box of outputs needs; those outside of the map will be zeros."""
+        """Return the box of pixels that a box of outputs needs; pixels outside of the map will be zeros.
+
+        Args:
+            output: Box (y, x) of outputs.
+        """
 
     @abstractmethod
     def forward_window(self, window: Tensor, output: Box) -> Tensor:
-        """The outputs of a box, ``(image, channel, *output.shape)``, from the pixels that it needs."""
+        """Compute a box of outputs.
+
+        Args:
+            window: The pixels ``(image, channel, y, x)`` of ``input_box(output)``.
+            output: Box (y, x) of outputs.
+
+        Returns:
+            The outputs ``(image, channel, *output.shape)``.
+        """
 
     def forward(self, x: Any) -> Any:
-        """The output of a map, whole or in parts; raises GeometryError for what is no map."""
+        """Return the output of a map.
+
+        Args:
+            x: A map ``(image, channel, y, x)``, a tensor or a `DistributedMap`.
+
+        Raises:
+            GeometryError: ``x`` does not have four dimensions.
+        """
         if isinstance(x, DistributedMap):
             return self._on_ranks(x)
         if x.dim() != 4:
             raise GeometryError(
-                f"{type(self).__name__} takes maps (image, channel, y, x), not {x.dim()} dimensions"
+                f"{type(self).__name__} takes maps (image, channel, y, x), got {x.dim()} dimensions"
             )
         if self._mesh is not None:
             return self._on_ranks(DistributedMap.of(x, self._mesh))
@@ -73,12 +100,20 @@ class SpatialLayer(nn.Module, ABC):
         return self._checked(self.forward_window(window, box), box)
 
     def join(self, mesh: Mesh) -> None:
-        """Become one rank's; parameters still have their whole shape."""
+        """Prepare the layer for one rank of a mesh, while parameters still have their whole shape.
+
+        Args:
+            mesh: The ranks.
+
+        Raises:
+            GeometryError: ``sharded`` names no parameter, or its parameters have different numbers of blocks.
+        """
         for name in self.sharded:
             if name not in self._parameters:
                 has = ", ".join(self._parameters) or "none"
                 raise GeometryError(
-                    f"{type(self).__name__}.sharded names {name}, which is no parameter of it; it has {has}"
+                    f"{type(self).__name__}.sharded names {name}, which is not one of its parameters; it "
+                    f"has {has}"
                 )
         extents = {
             tuple(self.get_parameter(name).shape[dim] for dim in dims)
@@ -106,13 +141,13 @@ class SpatialLayer(nn.Module, ABC):
             if box.size:
                 seen = padded(window, windows, x.mesh.rank)
                 out = self._checked(self.forward_window(seen, box), box)
-                # what is changed in place later is not the map below
+                # Later changes in place must not change the map below.
                 found.append(out.clone() if shares_memory(out, x.source) else out)
 
         with _summing_gradients(self, x.mesh):
             if (kind := _kind_of(x)) in self._tried:
                 compute()
-            else:  # the first time it may fail on one rank, and the others must not wait for it
+            else:  # the first time it may fail on one rank, and the others must not wait for that rank
                 x.mesh.check_on_all(compute)
                 self._tried.add(kind)
             learnt = _learnt(self)
@@ -122,7 +157,7 @@ class SpatialLayer(nn.Module, ABC):
     def _beside_nothing(
         self, x: DistributedMap, windows: Windows, own: Tensor | None, window: Tensor, learnt: list[Tensor]
     ) -> Tensor:
-        """The outputs; where a rank has none, all depend on all sources, as its messages backwards do."""
+        """Return the outputs; if a rank has none, all depend on all sources, like its messages backwards."""
         if all(box.size for box in windows.partition.boxes):
             assert own is not None, "this rank has outputs"
             return own
@@ -140,7 +175,7 @@ class SpatialLayer(nn.Module, ABC):
         return self._plans[x.partition]
 
     def _field(self, plane: tuple[int, int]) -> ReceptiveField:
-        """What outputs read of a map of a height and width."""
+        """Return the pixels that outputs read of a map of a given height and width."""
         return self
 
     def _cuts(self, size: tuple[int, int], mesh: Mesh) -> Partition | None:
@@ -148,8 +183,8 @@ class SpatialLayer(nn.Module, ABC):
             return None
         if any(extent % count for extent, count in zip(size, self._blocks, strict=True)):
             raise GeometryError(
-                f"{type(self).__name__} has an output of {size}, no whole multiple of the {self._blocks} "
-                "blocks of its parameters"
+                f"{type(self).__name__} has an output of {size}, which is not a multiple of the "
+                f"{self._blocks} blocks of its parameters"
             )
         times = [extent // count for extent, count in zip(size, self._blocks, strict=True)]
         (rows, columns), grid = self._blocks, mesh.grid
@@ -157,7 +192,7 @@ class SpatialLayer(nn.Module, ABC):
         return blocks.times(times[0], times[1])
 
     def _kind(self, x: DistributedMap, own: Tensor | None) -> tuple[int, torch.dtype]:
-        """Channels and type of the output; a rank without outputs asks the others, once."""
+        """Return channels and type of the output; a rank without outputs gets them from the others, once."""
         key = _kind_of(x)
         if key not in self._kinds:
             mine = (0, 0) if own is None else (own.shape[1], _TYPES.index(own.dtype))
@@ -168,18 +203,18 @@ class SpatialLayer(nn.Module, ABC):
     def _checked(self, out: Tensor, box: Box) -> Tensor:
         if out.dim() != 4 or tuple(out.shape[2:]) != box.shape:
             raise GeometryError(
-                f"{type(self).__name__}.forward_window must give (image, channel, {box.shape[0]}, "
-                f"{box.shape[1]}) for {box}, not {tuple(out.shape)}"
+                f"{type(self).__name__}.forward_window must return (image, channel, {box.shape[0]}, "
+                f"{box.shape[1]}) for {box}, got {tuple(out.shape)}"
             )
         return out
 
 
 _TYPES = tuple(sorted({one for one in vars(torch).values() if isinstance(one, torch.dtype)}, key=str))
-"""Types that outputs may have, in an order that all ranks know."""
+"""Types that outputs may have, in an order that is equal on all ranks."""
 
 
 def _kind_of(x: DistributedMap) -> tuple[Any, ...]:
-    """Maps of a kind have outputs of a kind, and fail or do not fail alike."""
+    """Key of maps whose outputs have equal channels and types, and that fail or succeed alike."""
     return x.partition, x.shape[1], x.dtype, torch.is_autocast_enabled(x.device.type)
 
 
@@ -190,7 +225,7 @@ def _learnt(layer: nn.Module) -> list[Tensor]:
 
 @contextmanager
 def _summing_gradients(layer: SpatialLayer, mesh: Mesh) -> Iterator[None]:
-    """While it lasts, the gradients of parameters that are whole are summed over ranks."""
+    """Sum the gradients of replicated parameters over ranks, for a `with` block."""
     changed = [
         (one._parameters, name, values)
         for one in layer.modules()

@@ -1,4 +1,4 @@
-"""Fully connected layers over ranks, by columns and by rows in turn.
+"""Tensor-parallel fully connected layers, alternately split by columns and by rows.
 
 Knows: which part of its matrix a rank has, when outputs are summed. Does not know: how parts are gathered.
 """
@@ -21,9 +21,9 @@ from cotswold.mesh.ranks.mesh import Mesh
 class SplitLinear(nn.Module):
     """A fully connected layer of which each rank has some outputs (``columns``) or some inputs (``rows``).
 
-    By columns it takes whole values and gives parts; by rows it takes parts and gives the whole, by one sum
-    over ranks. ``weight`` is ``(output, input)`` as torch.nn.Linear's, whose matrix W' they are columns and
-    rows of.
+    Split by columns it takes replicated values and returns distributed features; split by rows it takes
+    distributed features and returns replicated values, by one all-reduce. ``weight`` is ``(output, input)``
+    as in torch.nn.Linear; columns and rows refer to its transpose.
     """
 
     hides_parts = True
@@ -36,17 +36,18 @@ class SplitLinear(nn.Module):
         self.way, self.mesh = way, mesh
 
     def forward(self, x: Any) -> Any:
-        """Outputs ``(..., output)``; raises UserError for a map."""
+        """Return the outputs ``(..., output)``; raises UserError for a map."""
         if isinstance(x, DistributedMap):
             raise UserError(
-                f"Linear({self.in_features}, {self.out_features}) takes features, not a map "
-                f"{tuple(x.shape)} that is cut over ranks; flatten it before"
+                f"Linear({self.in_features}, {self.out_features}) takes features, not a distributed map "
+                f"{tuple(x.shape)}; flatten it first"
             )
         if isinstance(x, DistributedFeatures):
             x.copies.check("Linear", x.called)
         if x.shape[-1] != self.in_features:
             raise UserError(
-                f"Linear({self.in_features}, {self.out_features}) got inputs of {x.shape[-1]} features"
+                f"Linear({self.in_features}, {self.out_features}) needs inputs with in_features features, "
+                f"got {x.shape[-1]}"
             )
         weight, bias = local_of(self.weight), None if self.bias is None else local_of(self.bias)
         if self.way == "columns":
@@ -59,5 +60,5 @@ class SplitLinear(nn.Module):
         return y if bias is None else y + bias.to(y.dtype)
 
     def extra_repr(self) -> str:
-        """What the layer is, and how it is split."""
+        """Describe the layer and its split."""
         return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}, by {self.way}"

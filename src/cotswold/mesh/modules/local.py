@@ -1,7 +1,7 @@
 """Locally connected layers, pooling and contrast normalisation over ranks.
 
-Knows: which pixels a box of their outputs sees, clipped to the map, so that padding is skipped as in one
-process. Does not know: messages (`SpatialLayer` fetches).
+Knows: which pixels a box of outputs sees, clipped to the map, so that padding is skipped as in one process.
+Does not know: messages (`SpatialLayer` exchanges the halo).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cotswold.ops.products import in_regions
 
 
 class PartitionedLocal2d(SpatialLayer):
-    """A `LocallyConnected2d` of which each rank has some blocks; outputs have the bits of one process."""
+    """A `LocallyConnected2d` of which each rank holds some blocks; bit-identical to one process."""
 
     sharded: Mapping[str, tuple[int, int]] = MappingProxyType({"weight": (0, 1), "bias": (0, 1)})
     hides_parts = True
@@ -42,28 +42,27 @@ class PartitionedLocal2d(SpatialLayer):
         self.register_parameter("bias", None)
 
     def forward(self, x: Any) -> Any:
-        """Responses; raises GeometryError, on all ranks alike, for maps of other channels."""
+        """Return the responses; raises GeometryError, on all ranks alike, for maps with other channels."""
         if x.dim() == 4 and x.shape[1] != self.geometry.input.channels:
             raise GeometryError(
-                f"LocallyConnected2d was built for maps of {self.geometry.input}, but got "
-                f"{x.shape[1]} channels"
+                f"LocallyConnected2d was built for maps of {self.geometry.input}, got {x.shape[1]} channels"
             )
         return super().forward(x)
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """That of the layer; raises GeometryError for a map of another size."""
+        """Return the layer's output size; raises GeometryError for a map of another size."""
         if (height, width) != (self.geometry.input.height, self.geometry.input.width):
             raise GeometryError(
-                f"LocallyConnected2d was built for maps of {self.geometry.input}, but got {height} x {width}"
+                f"LocallyConnected2d was built for maps of {self.geometry.input}, got {height} x {width}"
             )
         return self.geometry.output.height, self.geometry.output.width
 
     def input_box(self, output: Box) -> Box:
-        """What the blocks see, without padding."""
+        """Return the box that the blocks see, without padding."""
         return self.geometry.part(self._blocks_of(output))[1]
 
     def forward_window(self, window: Tensor, output: Box) -> Tensor:
-        """Responses of the blocks."""
+        """Return the responses of the blocks."""
         part = self.geometry.part(self._blocks_of(output))[0]
         window, weight, *bias = autocast(window, *self._own())
         if bias:
@@ -74,7 +73,7 @@ class PartitionedLocal2d(SpatialLayer):
         windows = self._windows(x)
         box = windows.partition.box(x.mesh.rank)
         busy = all(one.size for one in windows.partition.boxes)
-        # all ranks do alike, so that they send as many messages, whatever is differentiated how often
+        # All ranks decide alike, so that they send equally many messages for derivatives of any order.
         if x.mesh.size == 1 or x.reach is not None or not busy or not _all_in_regions(x):
             return super()._on_ranks(x)
         part, weight, *biases = autocast(x.local, *self._own())
@@ -83,7 +82,7 @@ class PartitionedLocal2d(SpatialLayer):
         return DistributedMap(out, windows.partition, x.mesh)
 
     def _own(self) -> list[Tensor]:
-        """This rank's filters, and biases if there are any."""
+        """This rank's filters, and biases if it has any."""
         return [local_of(values) for values in (self.weight, self.bias) if values is not None]
 
     def _blocks_of(self, output: Box) -> Box:
@@ -94,14 +93,14 @@ class PartitionedLocal2d(SpatialLayer):
         return Box(start, stop)
 
     def extra_repr(self) -> str:
-        """The arguments of the layer."""
+        """Return the layer's arguments."""
         return self._arguments
 
 
 def _all_in_regions(x: DistributedMap) -> bool:
-    """Whether kernels of every rank computed maps of this type by regions when they were first asked.
+    """True if the kernels of every rank supported regions for maps of this type at the first call.
 
-    Where one's turn out to be wrong later its products still come in regions, by torch.
+    If a kernel fails its self-test later, torch computes the regions.
     """
 
     def agreed() -> bool:
@@ -113,17 +112,17 @@ def _all_in_regions(x: DistributedMap) -> bool:
 
 @dataclass(frozen=True)
 class _Clipped:
-    """What a layer's outputs see of a plane (height, width), without padding."""
+    """The pixels that a layer's outputs see of a plane (height, width), without padding."""
 
     layer: PartitionedSmoothing
     plane: tuple[int, int]
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """That of the layer."""
+        """Return the layer's output size."""
         return self.layer.output_size(height, width)
 
     def input_box(self, output: Box) -> Box:
-        """The layer's, inside of the plane."""
+        """Return the layer's input box, clipped to the plane."""
         return self.layer.input_box(output).intersect(Box.whole(self.plane))
 
 
@@ -144,14 +143,14 @@ class PartitionedSmoothing(SpatialLayer):
             self._compute = lambda maps: ops.contrast_norm(maps, self.smoothing, floor)
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """The map's, or less what the windows take off; raises GeometryError where they do not fit."""
+        """Return the map's size, less what the windows remove; raises GeometryError if they do not fit."""
         shape = MapShape(1, height, width)
         for _ in range(self.passes):
             shape = self.smoothing.output(shape)
         return shape.height, shape.width
 
     def input_box(self, output: Box) -> Box:
-        """What the windows see; below and right of the map it is padding."""
+        """Return the box that the windows see; below and right of the map it is padding."""
         window = self.smoothing.window
         low, reach = self.passes * window.low, self.passes * (window.size - 1)
         return Box(self._first(output), tuple(at - low + reach for at in output.stop))
@@ -160,14 +159,15 @@ class PartitionedSmoothing(SpatialLayer):
         return _Clipped(self, plane)
 
     def _first(self, output: Box) -> tuple[int, ...]:
-        # sums of pooling go over squares of 2 x 2 outputs, whose order is that of one process at even places
+        # Pooling sums go over squares of 2 x 2 outputs; at even offsets their order equals that of one
+        # process.
         low = self.passes * self.smoothing.window.low if self.smoothing.keep else 0
         return tuple(max(at - low, 0) // 2 * 2 for at in output.start)
 
     def forward_window(self, window: Tensor, output: Box) -> Tensor:
-        """The outputs whose windows are whole, or end at the border of the map."""
+        """Return the outputs whose windows are complete, or end at the border of the map."""
         return crop(self._compute(window), output, Box(self._first(output), output.stop))
 
     def extra_repr(self) -> str:
-        """The arguments of the layer."""
+        """Return the layer's arguments."""
         return self._arguments

@@ -1,6 +1,6 @@
-"""First values of modules that were built on the meta device: no rank ever has more than one layer whole.
+"""Initial values of modules that were built on the meta device; no rank ever has more than one layer whole.
 
-Knows: how modules draw their first values (``reset_parameters``), local layers one block row at a time.
+Knows: how modules draw their initial values (``reset_parameters``), local layers one block row at a time.
 Does not know: how modules are split.
 """
 
@@ -20,15 +20,15 @@ from cotswold.nn import LocallyConnected2d
 
 
 def is_meta(module: nn.Module) -> bool:
-    """Whether a module has parameters or buffers of its own without values."""
+    """True if a module itself has parameters or buffers without values."""
     own = (*module._parameters.values(), *module._buffers.values())
     return any(values is not None and values.is_meta for values in own)
 
 
 def materialised(module: nn.Module, name: str, device: str) -> nn.Module:
-    """A module, without its children, with first values as its constructor draws them from torch's generator.
+    """Copy a module, without its children, with initial values that its constructor would draw.
 
-    What has values keeps them. Raises UserError, which names the module, where it cannot draw them.
+    Existing values stay. Raises UserError that names the module if it has no ``reset_parameters``.
     """
     whole = copy.copy(module)
     whole._modules = {}
@@ -43,7 +43,7 @@ def materialised(module: nn.Module, name: str, device: str) -> nn.Module:
     if not callable(reset):
         raise UserError(
             f"{type(module).__name__} {name!r} is on the meta device and has no reset_parameters, which "
-            "would draw its first values; build it on the CPU"
+            "would draw its initial values; build it on the CPU"
         )
     reset()
     for homes in ((whole._parameters, module._parameters), (whole._buffers, module._buffers)):
@@ -59,7 +59,7 @@ def _empty(values: Tensor, device: str) -> Tensor:
 def local_parts(
     layer: LocallyConnected2d, mesh: Mesh, dims: dict[str, tuple[int, int]], device: str
 ) -> dict[str, nn.Parameter | None]:
-    """A rank's parts of a local layer's parameters, of the values that its constructor draws."""
+    """Return a rank's parts of a local layer's parameters, with the values of a fresh layer."""
     bound = 1 / math.sqrt(layer._fan_in())
     parts: dict[str, nn.Parameter | None] = {"weight": None, "bias": None}
     for name in parts:

@@ -1,6 +1,6 @@
-"""Optimisers of torch that cannot take the parameters of partitioned modules.
+"""Optimisers of torch that cannot update the parameters of partitioned modules.
 
-Knows: which operations DTensor refuses or gets wrong, which parameters are cut unequally. Does not know:
+Knows: operations that DTensor lacks or gets wrong, parameters that are divided unequally. Does not know:
 modules.
 """
 
@@ -17,12 +17,12 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from cotswold.errors import UserError
 
 UNKNOWN_TO_DTENSOR = (torch.optim.Adafactor, torch.optim.Rprop)
-"""Optimisers whose steps need operations that DTensor does not have."""
+"""Optimisers whose steps need operations that DTensor lacks."""
 
 
 @cache
 def watch() -> None:
-    """From now on a step that DTensor cannot take on the parameters raises UserError on every rank."""
+    """Make optimiser steps that DTensor cannot do raise UserError on every rank, from now on."""
     register_optimizer_step_pre_hook(_refuse)
 
 
@@ -35,14 +35,14 @@ def _refuse(optimiser: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
             if isinstance(optimiser, UNKNOWN_TO_DTENSOR):
                 if isinstance(values, DTensor):
                     raise UserError(
-                        f"torch.optim.{name} cannot take the parameters of a partitioned module, which are "
-                        "DTensors; use SGD, Adam, AdamW or RMSprop"
+                        f"torch.optim.{name} cannot update the parameters of a partitioned module, which "
+                        "are DTensors; use SGD, Adam, AdamW or RMSprop"
                     )
             elif not _equal_parts(values):
                 raise UserError(
-                    f"torch.optim.LBFGS cannot take a parameter {tuple(values.shape)} that is cut unequally "
-                    f"over a {'x'.join(map(str, values.device_mesh.shape))} grid; use another optimiser, or "
-                    "a grid that divides it"
+                    f"torch.optim.LBFGS cannot update a parameter {tuple(values.shape)} that is divided "
+                    f"unequally over a {'x'.join(map(str, values.device_mesh.shape))} grid; use another "
+                    "optimiser, or a grid that divides it"
                 )
 
 

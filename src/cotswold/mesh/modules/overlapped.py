@@ -1,6 +1,6 @@
-"""A local layer over ranks whose messages travel while blocks are computed that need none of them.
+"""A local layer over ranks that overlaps its halo exchange with the computation of interior blocks.
 
-Knows: which blocks see this rank's own pixels alone, what to compute while gradients travel. Does not know:
+Knows: which blocks see only this rank's pixels, what to compute while gradients travel. Does not know:
 modules, parameters as DTensors.
 """
 
@@ -25,10 +25,10 @@ from cotswold.ops.products import adds_biases, adjoint, outer, product_of
 def local_layer(
     part: Tensor, filters: Tensor, biases: Tensor | None, exchange: Exchange, layer: BlockLocal
 ) -> Tensor:
-    """``Wx + biases`` of own blocks, where ``exchange`` brings the window on which ``layer`` is.
+    """Compute ``Wx + biases`` of own blocks; ``exchange`` brings the window that ``layer`` reads.
 
-    ``part`` is this rank's part of the map; shapes otherwise as for `ops.local_layer`. Differentiable any
-    number of times in reverse; the second time without hiding messages.
+    ``part`` is this rank's part of the map; other shapes as in `ops.local_layer`. Differentiable any number
+    of times in reverse mode; second derivatives do not overlap messages.
     """
     out: Tensor = _OverlappedLocal.apply(part, filters, biases, exchange, layer)  # type: ignore[no-untyped-call]  # torch's
     return out
@@ -57,7 +57,7 @@ class _OverlappedLocal(torch.autograd.Function):
         exchange, layer = ctx.exchange, ctx.layer
         to_part, to_filters, to_biases, *_ = ctx.needs_input_grad
         summed = bias_gradient(grad, encode(layer)) if to_biases else None
-        if torch.is_grad_enabled():  # the gradient will be differentiated in turn
+        if torch.is_grad_enabled():  # the gradient will be differentiated
             return (
                 exchange.adjoint(ops.local_adjoint(grad, filters, layer)) if to_part else None,
                 ops.local_outer(grad, exchange(part), layer) if to_filters else None,
@@ -71,6 +71,6 @@ class _OverlappedLocal(torch.autograd.Function):
 
 
 def _kept(exchange: Exchange) -> Box:
-    """What of the window is this rank's own, in the window's own numbers."""
+    """Box of the window that this rank itself writes, in the window's coordinates."""
     kept = exchange.part.intersect(exchange.window)
     return kept.within(exchange.window) if kept.size else NOTHING

@@ -1,4 +1,4 @@
-"""Parameters of partitioned modules: DTensors on the mesh, of which each rank has a part or all.
+"""Parameters of partitioned modules: DTensors on the mesh, sharded or replicated.
 
 Knows: DTensor's own split, on one dimension or two. Does not know: what is computed with them.
 """
@@ -22,7 +22,9 @@ from cotswold.mesh.ranks.mesh import Mesh
 
 
 def nested_cuts(extent: int, grid: Grid) -> tuple[int, ...]:
-    """An axis in as many parts as there are ranks: over the rows of the grid, each over its columns.
+    """Return the boundaries of an axis divided over all ranks.
+
+    The axis is divided over the rows of the grid, and each part over its columns.
 
     >>> nested_cuts(10, Grid(2, 2))
     (0, 3, 5, 8, 10)
@@ -35,9 +37,9 @@ def nested_cuts(extent: int, grid: Grid) -> tuple[int, ...]:
 
 
 def own_part(shape: torch.Size, mesh: Mesh, dims: tuple[int, int] | None) -> tuple[slice, ...]:
-    """The part of a rank where dimensions ``dims`` are cut over the rows and columns of the grid.
+    """Slices of this rank's part if dimensions ``dims`` are divided over the rows and columns of the grid.
 
-    One dimension twice is cut over rows, and each part over columns; None is no cut.
+    Twice the same dimension is divided over rows, and each part over columns; None divides nothing.
     """
     slices = [slice(0, extent) for extent in shape]
     if dims is not None:
@@ -57,7 +59,7 @@ def own_part(shape: torch.Size, mesh: Mesh, dims: tuple[int, int] | None) -> tup
 
 
 def distributed(whole: Tensor, mesh: Mesh, dims: tuple[int, int] | None) -> nn.Parameter:
-    """A parameter of which every rank has the whole, as a DTensor of its own part; no message."""
+    """Shard a replicated parameter: a DTensor with this rank's part, without a message."""
     part = whole.detach()[own_part(whole.shape, mesh, dims)].clone(memory_format=torch.contiguous_format)
     return of_part(part, whole.shape, mesh, dims, whole.requires_grad)
 
@@ -65,7 +67,7 @@ def distributed(whole: Tensor, mesh: Mesh, dims: tuple[int, int] | None) -> nn.P
 def of_part(
     part: Tensor, shape: torch.Size, mesh: Mesh, dims: tuple[int, int] | None, requires_grad: bool = True
 ) -> nn.Parameter:
-    """The parameter of ``shape`` of which this rank has ``part``."""
+    """Create the parameter of ``shape`` of which this rank has ``part``."""
     placements: list[Placement] = [Replicate(), Replicate()] if dims is None else [Shard(dim) for dim in dims]
     stride = torch.empty(shape, device="meta").stride()
     values = DTensor.from_local(
@@ -75,7 +77,14 @@ def of_part(
 
 
 def own_box(values: DTensor) -> Box:
-    """Where the part of this rank lies in a parameter made by `distributed`, or a tensor like one."""
+    """Return the box of this rank's part in a parameter of a partitioned module.
+
+    Args:
+        values: A parameter made by `partition`, or a DTensor with the same placements.
+
+    Returns:
+        The index ranges of the part in the whole parameter.
+    """
     mesh, shape = values.device_mesh, tuple(values.shape)
     down, across = values.placements
     if not isinstance(down, Shard) or not isinstance(across, Shard):
@@ -94,12 +103,12 @@ def own_box(values: DTensor) -> Box:
 
 
 class CutParameter(InParts):
-    """A parameter of which a rank has a part, for everybody but its layer; refuses what torch does to it."""
+    """A sharded parameter as seen by all code but its layer; it refuses torch's functions."""
 
-    called = "a parameter that is cut over ranks"
+    called = "a sharded parameter"
 
     def __new__(cls, local: Tensor, shape: torch.Size) -> Self:
-        """A tensor of the shape of the whole."""
+        """Create a tensor with the shape of the whole."""
         return cls.without_memory(shape, local)
 
     def __init__(self, local: Tensor, shape: torch.Size) -> None:
@@ -107,14 +116,14 @@ class CutParameter(InParts):
 
     @property
     def shape(self) -> torch.Size:  # type: ignore[override]  # an attribute in torch's stubs
-        """The shape of the whole."""
+        """Shape of the whole."""
         return self._shape
 
     def full_tensor(self) -> Tensor:
-        """Raise UserError: inside of a forward a rank has its part alone."""
+        """Raise UserError: inside of a forward a rank has only its part."""
         raise UserError(
-            f"full_tensor() inside of a forward got {self.called}; call it on the parameter of the "
-            "partitioned module, outside of the forward"
+            f"full_tensor() was called inside of a forward on {self.called}; call it on the parameter of "
+            "the partitioned module, outside of the forward"
         )
 
     @classmethod
@@ -125,13 +134,14 @@ class CutParameter(InParts):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Raise UserError for what a part alone would get wrong."""
+        """Raise UserError for functions that would be wrong on a part."""
         attribute = attribute_of(function)
         if attribute in HARMLESS and isinstance(args[0], cls):
             return getattr(args[0].local, attribute)
         raise UserError(
-            f"{attribute or base_name(function)} inside of a forward got {cls.called}, of which this rank "
-            "has only its part; call the layer, or compute with the parameter outside of the forward"
+            f"{attribute or base_name(function)} was called inside of a forward on {cls.called}, of which "
+            "this rank has only its part; call the layer, or compute with the parameter outside of the "
+            "forward"
         )
 
     def __repr__(self) -> str:  # type: ignore[override]  # torch's takes contents
@@ -139,19 +149,19 @@ class CutParameter(InParts):
 
 
 HARMLESS = ALIKE | {"dtype", "device", "requires_grad"}
-"""Attributes that a part of a parameter has as the whole has them."""
+"""Attributes that are equal for a part of a parameter and for the whole."""
 
 
 def local_of(values: Tensor) -> Tensor:
-    """What this rank has of a parameter, for its layer."""
+    """Return this rank's part of a parameter, for its layer."""
     return values.local if isinstance(values, CutParameter) else values
 
 
 @contextmanager
 def own_parts(module: nn.Module) -> Iterator[None]:
-    """While it lasts, parameters and buffers are ordinary tensors, what this rank has of them.
+    """Replace parameters and buffers by this rank's parts, as ordinary tensors, for a `with` block.
 
-    Cut parameters of a module with the attribute ``hides_parts`` are `CutParameter`s.
+    Sharded parameters of a module with the attribute ``hides_parts`` become `CutParameter`s.
     """
     changed = []
     try:

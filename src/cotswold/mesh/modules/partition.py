@@ -1,7 +1,7 @@
-"""Partitioned modules from ordinary modules.
+"""Partition ordinary modules over ranks.
 
-Knows: which modules have layers of their own over ranks, which run as they are on distributed maps, which
-cannot be split. Does not know: how layers compute.
+Knows: which modules have a partitioned version, which run unchanged on distributed maps, which cannot be
+split. Does not know: how layers compute.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SPLITS: tuple[type[nn.Module], ...] = (
     nn.ParameterList,
     nn.ParameterDict,
 )
-"""Modules of torch with parameters whose own forward runs on distributed maps, or on what is whole."""
+"""torch modules with parameters whose own forward runs on distributed maps, or on replicated tensors."""
 
 WHOLE: tuple[type[nn.Module], ...] = (
     nn.Bilinear,
@@ -60,7 +60,7 @@ WHOLE: tuple[type[nn.Module], ...] = (
     nn.TransformerEncoder,
     nn.TransformerEncoderLayer,
 )
-"""Modules of torch that every rank computes whole, on tensors that are whole; they refuse maps."""
+"""torch modules that every rank computes whole, on replicated tensors; they refuse maps."""
 
 _HOOKS = (
     "_forward_hooks",
@@ -73,32 +73,40 @@ _HOOKS = (
 
 
 def partition(module: nn.Module, grid: Grid | str | tuple[int, int] | DeviceMesh | Mesh) -> Any:
-    """A module that computes what ``module`` computes, each rank of a grid a part of every map.
+    """Partition a module over a grid of ranks: each rank computes a part of every map.
 
-    ``grid`` is the grid of all ranks of the job, "2x2" or (2, 2) for two rows of two, or a 2-D `DeviceMesh`
-    of some of them, or a `Mesh`. Every rank calls this with the same module, which is left as it is::
+    Every rank calls this with the same module, which stays unchanged::
 
         torch.distributed.init_process_group("gloo")
         model = cotswold.mesh.partition(model, "2x2")
         loss = torch.nn.functional.cross_entropy(model(images), labels)  # the whole batch, on every rank
 
-    The partitioned module has the module's names and interface. It takes whole batches
-    ``(image, channel, y, x)``, the same on every rank, or `DistributedMap`s, and returns what the module
-    returns: whole on every rank where it has no space, otherwise a `DistributedMap`. Its parameters are
-    DTensors on the grid, so torch.optim, ``clip_grad_norm_`` and state dicts work.
+    The partitioned module has the module's names and interface. It takes replicated batches
+    ``(image, channel, y, x)`` or `DistributedMap`s, and returns what the module returns: replicated if it has
+    no spatial dimensions, otherwise a `DistributedMap`. Its parameters are DTensors on the grid, so
+    torch.optim, ``clip_grad_norm_`` and state dicts work.
 
-    Of a module on the meta device each rank makes only its own parts, of the values that a module built on
-    the CPU would have: layer by layer in the order of ``modules()``, one layer whole at most, and of a
-    `LocallyConnected2d` one row of blocks.
+    Each rank of a module on the meta device creates only its own parts, with the values that a module built
+    on the CPU would have. It draws layer by layer in the order of ``modules()``, with at most one layer whole
+    in memory, and of a `LocallyConnected2d` one row of blocks.
 
-    Raises UserError, which names the module at fault, for one that cannot be split or differs between
-    ranks, and where there are not as many ranks as the grid has places.
+    Args:
+        module: The module, equal on every rank.
+        grid: The grid of all ranks of the job, "2x2" or (2, 2) for two rows of two; or a 2-D `DeviceMesh`,
+            which may have a part of the ranks; or a `Mesh`.
+
+    Returns:
+        The partitioned module.
+
+    Raises:
+        UserError: A module cannot be split or differs between ranks (the message names it), or the number of
+            ranks is not the number of places of the grid.
     """
     first = next(module.parameters(), None)
     mesh = Mesh.of(grid, "cpu" if first is None or first.is_meta else first.device.type)
     _check_alike(module, mesh)
-    # the device mesh stays unflattened, whatever DTensor's warnings say: torch 2.13 gathers unequal parts
-    # wrongly on a flattened one
+    # Keep the device mesh unflattened, despite DTensor's warnings: torch 2.13 gathers unequal parts of a
+    # flattened mesh wrongly.
     optimisers.watch()
     partitioned = _Partitioner(mesh).of(module, "")
     make_root(partitioned, mesh)
@@ -107,7 +115,7 @@ def partition(module: nn.Module, grid: Grid | str | tuple[int, int] | DeviceMesh
 
 
 class _Partitioner:
-    """Partitioned modules of a module and its children, each made once."""
+    """Partitioned versions of a module and its children, each created once."""
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
@@ -115,11 +123,11 @@ class _Partitioner:
         self._owners: dict[int, str] = {}
         self._linear_layers = 0
         self._inside_whole = False
-        """Whether the module around uses the parameters of its children by itself."""
+        """True if the enclosing module uses the parameters of its children directly."""
         self._device = mesh.device_mesh.device_type
 
     def of(self, module: nn.Module, name: str) -> nn.Module:
-        """The partitioned module of the one called ``name``."""
+        """Return the partitioned version of the module called ``name``."""
         if id(module) not in self._done:
             _refuse(module, name)
             self._done[id(module)] = self._made(module, name)
@@ -186,7 +194,9 @@ class _Partitioner:
     def _own(self, values: nn.Parameter, name: str) -> None:
         owner = self._owners.setdefault(id(values), name)
         if owner != name:
-            raise UserError(f"{name} and {owner} are one parameter, which cannot be split; give each its own")
+            raise UserError(
+                f"{name} and {owner} are one parameter, which cannot be split; use separate parameters"
+            )
 
 
 def _refuse(module: nn.Module, name: str) -> None:
@@ -194,16 +204,18 @@ def _refuse(module: nn.Module, name: str) -> None:
     kind = type(module).__name__
     called = f"{kind} {name!r}" if name else kind
     if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
-        raise UserError(f"{called} has no weights yet; give it an input once before it is partitioned")
+        raise UserError(f"{called} has no weights yet; call it once with an input before partitioning it")
     if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
-        raise UserError(f"{called} is compiled and cannot be split; partition the module it was made of")
+        raise UserError(
+            f"{called} is compiled and cannot be split; partition the module from which it was compiled"
+        )
     if hasattr(module, "parametrizations"):
         raise UserError(
             f"{called} has parametrizations and cannot be split; remove them with "
             "torch.nn.utils.parametrize.remove_parametrizations"
         )
     if any(isinstance(values, DTensor) for values in module._parameters.values()):
-        raise UserError(f"{called} is partitioned already; give the module that it was made of")
+        raise UserError(f"{called} is partitioned already; partition the original module")
     if any(getattr(module, hooks) for hooks in _HOOKS):
         raise UserError(
             f"{called} has hooks and cannot be split; remove them, and register them on the partitioned "
@@ -211,20 +223,20 @@ def _refuse(module: nn.Module, name: str) -> None:
         )
     if isinstance(module, nn.Conv2d | nn.ConvTranspose2d) and module.padding_mode != "zeros":
         raise UserError(
-            f"{called} pads in mode {module.padding_mode!r}, which reaches to the other side of the map; "
-            "use padding_mode='zeros'"
+            f"{called} pads in mode {module.padding_mode!r}, which needs the opposite side of the map; use "
+            "padding_mode='zeros'"
         )
     if isinstance(module, nn.RNNBase | nn.RNNCellBase):
         raise UserError(
-            f"{called} is recurrent and cannot be split over ranks; leave it out of the partitioned module, "
-            "and call it on what that returns"
+            f"{called} is recurrent and cannot be split over ranks; move it out of the partitioned module, "
+            "and apply it to the module's output"
         )
     held = next((key for key, value in vars(module).items() if key not in _HOMES and _holds(value)), None)
     if held is not None:
         raise UserError(
-            f"{called} keeps modules, parameters or methods of modules in its attribute {held!r} too, where "
-            "the partitioned module would still use the original's; keep them in nn.ModuleList, "
-            "nn.ModuleDict or attributes of their own, and find them there"
+            f"{called} also keeps modules, parameters or methods of modules in its attribute {held!r}, "
+            "which would still refer to the original module; keep them in nn.ModuleList, nn.ModuleDict or "
+            "attributes, and look them up there"
         )
     library = type(module).__module__.startswith(("torch.nn.", "cotswold.nn."))
     known = (
@@ -233,7 +245,7 @@ def _refuse(module: nn.Module, name: str) -> None:
     )
     if library and not known and module._parameters:
         raise UserError(
-            f"{called} cannot be split over ranks; leave it out of the partitioned module, or write it as a "
+            f"{called} cannot be split over ranks; move it out of the partitioned module, or write it as a "
             "cotswold.mesh.SpatialLayer"
         )
 
@@ -242,7 +254,7 @@ _HOMES = frozenset(("_modules", "_parameters", "_buffers"))
 
 
 def _holds(value: object) -> bool:
-    """Whether a value leads to a module or parameter that is not found where torch keeps them."""
+    """True if a value refers to a module or parameter outside of torch's registries."""
     if isinstance(value, nn.Module | nn.Parameter):
         return True
     if isinstance(value, dict):
@@ -266,13 +278,13 @@ def _seen(cell: CellType) -> object:
 
 
 def _drawing(module: nn.Module) -> bool:
-    """Whether numbers will be drawn of which ranks need the same."""
+    """True if a module draws random numbers that must be equal on all ranks."""
     drawing = _DropoutNd, nn.MultiheadAttention
     return any(isinstance(one, drawing) or is_meta(one) for one in module.modules())
 
 
 def _check_alike(module: nn.Module, mesh: Mesh) -> None:
-    """Raise UserError where ranks have different parameters, buffers or generators that draw for all."""
+    """Raise UserError if ranks have different parameters, buffers, or generators that draw for all."""
     if mesh.size == 1:
         return
     held = [
@@ -286,7 +298,7 @@ def _check_alike(module: nn.Module, mesh: Mesh) -> None:
         [(tuple(one.shape), one.dtype) for one in held],
         torch.cat([torch.ones(1, dtype=torch.float64, device="cpu"), *sums]),
         f"has another {type(module).__name__} module",
-        "call torch.manual_seed with the same number on each, build the module, and partition it",
+        "call torch.manual_seed with the same number on each rank, build the module, and partition it",
     )
     drawing = _drawing(module)
     mesh.agreement.generators(states_of(mesh.device_mesh.device_type), drawing)

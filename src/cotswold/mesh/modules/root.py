@@ -1,6 +1,6 @@
-"""Calls of a partitioned module: what comes in is compared and cut, what has no space goes out whole.
+"""Calls of a partitioned module: compare and distribute inputs, gather outputs without spatial dimensions.
 
-Knows: its outermost module, and states that its module saved. Does not know: how modules are split.
+Knows: its outermost module, and state dicts of the original module. Does not know: how modules are split.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from cotswold.mesh.ranks.mesh import Mesh
 
 
 class _Root:
-    """The outermost module: what comes in is cut, what goes out is whole where it has no space."""
+    """Mixin of the outermost module: distributes inputs, gathers outputs without space."""
 
     _mesh_of_maps: Mesh
     _calls_of_root = 0
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's own forward, on this rank's parts."""
+        """Run the module's own forward on this rank's parts."""
         check_root(self)  # type: ignore[arg-type]  # it is mixed into a module
         with self._mesh_of_maps.calls:
             return self._forward(args, kwargs)
@@ -43,27 +43,27 @@ class _Root:
         with _compared(self, (args, kwargs), due(self._calls_of_root)):  # type: ignore[arg-type]  # as below
             args, kwargs = tree_map(lambda value: _cut(value, mesh), (args, kwargs))
             with own_parts(self), _scripts_refused():  # type: ignore[arg-type]  # it is mixed into a module
-                out = super().forward(*args, **kwargs)  # type: ignore[misc]  # as said
+                out = super().forward(*args, **kwargs)  # type: ignore[misc]  # as above
         return tree_map(_whole, out)
 
 
 @contextmanager
 def _scripts_refused() -> Iterator[None]:
-    """Raise UserError where TorchScript fails, which loses the words of what it calls."""
+    """Raise UserError if TorchScript fails, which loses the message of the function that it calls."""
     try:
         yield
     except RuntimeError as error:
         if "TorchScript interpreter" not in str(error):
             raise
         raise UserError(
-            "a function of torch.jit.script got a tensor that is cut over ranks, which TorchScript cannot "
-            f"read; use the Python function that it was made of ({error})"
+            "a function of torch.jit.script received a distributed tensor, which TorchScript cannot read; "
+            f"use the Python function from which it was made ({error})"
         ) from error
 
 
 @contextmanager
 def _compared(partitioned: nn.Module, given: object, values_too: bool) -> Iterator[None]:
-    """Compare what the ranks of a mesh are given, and whether they draw alike, around a call."""
+    """Check around a call that all ranks got the same arguments, and draw the same random numbers."""
     mesh: Mesh = partitioned._mesh_of_maps  # type: ignore[assignment]  # torch types attributes as tensors or modules
     if mesh.size == 1:
         yield
@@ -90,7 +90,7 @@ def _compared(partitioned: nn.Module, given: object, values_too: bool) -> Iterat
 
 
 def _is_shared(parameter: Tensor) -> TypeGuard[DTensor]:
-    """Whether every rank holds all of a parameter."""
+    """True if a parameter is replicated."""
     return isinstance(parameter, DTensor) and all(each.is_replicate() for each in parameter.placements)
 
 
@@ -115,7 +115,7 @@ def make_root(partitioned: nn.Module, mesh: Mesh) -> None:
 
 
 def _cut_whole_values(partitioned: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Let a partitioned module load what its module saved: of whole tensors each rank takes its part."""
+    """Let a partitioned module load the original module's state; each rank takes its part."""
     for name, values in [*partitioned.named_parameters(), *partitioned.named_buffers()]:
         given = state.get(prefix + name)
         if not isinstance(values, DTensor) or not isinstance(given, Tensor) or isinstance(given, DTensor):

@@ -1,11 +1,11 @@
-"""What all ranks must have alike, compared now and then: batches, other arguments, modes, random generators.
+"""Periodic consistency checks between ranks: batches, other arguments, modes, random generators.
 
-Knows: fingerprints of tensors and of generators, when they are compared, how ranks that differ are named.
-Does not know: maps, modules, how what is compared travels.
+Knows: fingerprints of tensors and of generators, when to compare them, how to name differing ranks. Does not
+know: maps, modules, how fingerprints travel.
 
-Sizes, other arguments and modes are compared at every call where messages go between hosts (on one host every
-message is compared with what was expected of it), values and generators, and there all of these, at calls 1,
-2, 4, 8, … and every `OFTEN`. All ranks compare the same numbers, so all raise the same error.
+Between hosts, every call compares sizes, other arguments and modes; on one host each message is checked
+against its expected size instead. Calls 1, 2, 4, 8, … and every `OFTEN`-th call also compare values and
+generators, and on one host all of these. All ranks compare the same numbers, so all raise the same error.
 """
 
 from __future__ import annotations
@@ -26,63 +26,67 @@ if TYPE_CHECKING:
     from cotswold.mesh.ranks.mesh import Mesh
 
 OFTEN = 64
-"""The most calls between two comparisons of values."""
+"""Maximum number of calls between two comparisons of values."""
 _CLOSE = 1e-6
-"""What fingerprints may differ by, of the sum of all magnitudes: machines round differently."""
+"""Tolerance of fingerprints, relative to the sum of magnitudes: machines round differently."""
 _PIECE = 1 << 20
-"""Values of which a fingerprint is taken at once."""
+"""Number of values of which a fingerprint is taken at once."""
 _STRANGE = 1234.5, 2345.6, -2345.6
-"""What stands for NaN, for infinity and for minus infinity in a fingerprint."""
+"""Replacements of NaN, infinity and minus infinity in a fingerprint."""
 _OTHER_STEP = 0.618
-"""Between the phases of two values in the second sum."""
+"""Phase difference of neighbouring values in the second sum."""
 
 
 def due(calls: int) -> bool:
-    """Whether values are compared at this call, counted from 1."""
+    """True if values are compared at this call, counted from 1."""
     return calls & (calls - 1) == 0 or calls % OFTEN == 0
 
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """Comparisons between the ranks of a mesh, which all call its methods in one order."""
+    """Comparisons between the ranks of a mesh, which must call its methods in the same order."""
 
     mesh: Mesh
 
     def batches(self, sizes: object, settings: object, tensors: Sequence[Tensor], values_too: bool) -> None:
-        """Raise UserError, which names the ranks, where they got batches of different sizes, or values.
+        """Raise UserError that names the ranks whose batches differ in size, or in values if ``values_too``.
 
-        ``sizes`` and ``settings`` (other arguments, modes) are anything whose ``repr`` is the same for the
-        same. Every tensor is compared for itself: beside a batch of pictures a few numbers weigh nothing.
-        Ranks of one host notice other sizes by their messages, and are asked with the values alone.
+        ``sizes`` and ``settings`` (other arguments, modes) may be any objects with equal ``repr`` for equal
+        values. Every tensor is compared separately, because a few numbers would vanish in the sum of a batch
+        of images. Ranks of one host detect other sizes by their messages, and compare them only together with
+        the values.
         """
         if not values_too and self.mesh.on_one_host:
             return
         checksums = [float(crc32(repr(each).encode())) for each in (sizes, settings)]
         found = torch.stack(self.mesh.gather(torch.tensor(checksums, dtype=torch.float64, device="cpu")))
-        whole = "hand every rank the same whole batch"
+        whole = "give every rank the same whole batch"
         self._raise_if_any(found[:, 0].tolist(), "got a batch of other sizes", whole)
         self._raise_if_any(
             found[:, 1].tolist(),
             "was called with other arguments, or in another mode (train, eval, autocast, no_grad),",
-            "call it alike on every rank",
+            "call it with equal arguments and modes on every rank",
         )
         if values_too and tensors:
             values = self.mesh.gather(torch.stack([fingerprint(each) for each in tensors]))
             self._raise_if_any(kinds(values, _close), "got another batch", whole)
 
     def parameters(self, shared: Sequence[Tensor]) -> None:
-        """Raise UserError, which names the ranks, where parameters that every rank holds whole have drifted
-        apart: another learning rate on one of them, or a change by hand."""
+        """Raise UserError that names the ranks whose replicated parameters differ.
+
+        The cause is other settings of an optimiser, or a manual change.
+        """
         if shared:
             values = self.mesh.gather(torch.stack([fingerprint(each) for each in shared]))
             self._raise_if_any(
                 kinds(values, _close),
-                "has other values of shared parameters",
-                "give all the same optimiser and settings, and change parameters on all of them or on none",
+                "has other values of replicated parameters",
+                "give all ranks the same optimiser and settings, and change parameters on all of them or on "
+                "none",
             )
 
     def generators(self, states: Sequence[float], drew: bool = True) -> None:
-        """Raise UserError, which names the ranks, where one ``drew`` and the generators' states differ."""
+        """Raise UserError that names the ranks whose generators differ, if any rank ``drew``."""
         mine = torch.tensor([float(drew), *states], dtype=torch.float64, device="cpu")
         found = torch.stack(self.mesh.gather(mine))
         if found[:, 0].any():
@@ -93,20 +97,20 @@ class Agreement:
             )
 
     def drawing(self, device: str) -> None:
-        """Before numbers are drawn that all ranks need alike: compare generators now and then."""
+        """Check the generators periodically before drawing numbers that must be equal on all ranks."""
         self.mesh.draws += 1
         if self.mesh.size > 1 and due(self.mesh.draws):
             self.generators(states_of(device))
 
     def values(self, structure: object, sums: Tensor, what: str, remedy: str) -> None:
-        """Raise UserError, which names the ranks, where ``structure`` or ``sums`` of values differ."""
+        """Raise UserError that names the ranks whose ``structure`` or ``sums`` of values differ."""
         checksums = torch.tensor([float(crc32(repr(structure).encode()))], dtype=torch.float64, device="cpu")
         self._raise_if_any([one.item() for one in self.mesh.gather(checksums)], what, remedy)
         found = self.mesh.gather(torch.nan_to_num(sums))
         self._raise_if_any(kinds(found, partial(torch.allclose, rtol=1e-12, atol=0)), what, remedy)
 
     def _raise_if_any(self, values: Sequence[object], what: str, remedy: str) -> None:
-        """Raise UserError unless all ranks have one value; those are named that have not what most have."""
+        """Raise UserError unless all values are equal; it names the ranks that differ from the majority."""
         counts = Counter(values)
         if len(counts) == 1:
             return
@@ -118,24 +122,24 @@ class Agreement:
 
 
 def kinds(values: Sequence[Tensor], alike: Callable[[Tensor, Tensor], bool]) -> list[int]:
-    """For each of several values the number of the first that is like it."""
+    """For each value, the index of the first value that equals it."""
     found: list[int] = []
     for number, value in enumerate(values):
-        firsts = dict.fromkeys(found)  # one, unless ranks differ
+        firsts = dict.fromkeys(found)  # one element unless ranks differ
         found.append(next((first for first in firsts if alike(values[first], value)), number))
     return found
 
 
 def _close(one: Tensor, other: Tensor) -> bool:
-    """Whether the fingerprints of some tensors, a row each, are of the same values, but for rounding."""
+    """True if fingerprints (one row per tensor) are of equal values, except for rounding."""
     most = _CLOSE * torch.minimum(one[:, 2], other[:, 2])
     return not bool(((one - other)[:, :2].abs() > most[:, None]).any())
 
 
 def fingerprint(values: Tensor) -> Tensor:
-    """Two weighted sums, which tell values and their places, and the sum of magnitudes; float64.
+    """Two weighted sums that depend on values and their places, and the sum of magnitudes; float64.
 
-    What is no finite number counts as one that no batch has.
+    Each non-finite value counts as a number that no batch contains.
     """
     out = torch.zeros(3, dtype=torch.float64, device="cpu")
     position = 0.0
@@ -151,7 +155,7 @@ def fingerprint(values: Tensor) -> Tensor:
 
 
 def states_of(device: str) -> list[float]:
-    """The states of torch's generators for a kind of device, as numbers that differ where they do."""
+    """States of torch's generators for a kind of device, as numbers that differ if the states do."""
     found = [torch.get_rng_state()]
     if device == "cuda":
         found.append(torch.cuda.get_rng_state())

@@ -1,11 +1,11 @@
-"""Between tensors that are whole on every rank and parts that each rank has for itself.
+"""Differentiable collectives between replicated tensors and parts of ranks.
 
 Knows: sums and maxima over ranks, their gradients. Does not know: maps, modules.
 
-A whole tensor has its full gradient on every rank, the same on each. So what makes a whole tensor of parts
-hands its gradient on as it is, and where a whole tensor meets parts, its gradient is a sum over ranks.
-Autograd runs nodes backwards in the order in which they were made; every rank makes those that talk in one
-order.
+A replicated tensor has its full gradient on every rank, equal on each. So an operation that makes a
+replicated tensor from parts passes its gradient on unchanged, and where a replicated tensor meets parts, its
+gradient is a sum over ranks. Autograd runs nodes backwards in the order of their creation; every rank creates
+nodes that communicate in the same order.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _AllGather(torch.autograd.Function):
     ) -> Tensor:
         ctx.mesh, ctx.place = mesh, places[mesh.rank]
         whole = part.new_empty(shape)
-        # equal pieces, for not every backend gathers unequal ones
+        # equal pieces, because some backends cannot gather unequal ones
         sizes = [whole[place].numel() for place in places]
         own = mesh.buffers.take(max(sizes), part)
         own[: sizes[mesh.rank]].copy_(part.reshape(-1))
@@ -83,7 +83,7 @@ class _AllGather(torch.autograd.Function):
 
 
 def all_reduce_forward(part: Tensor, mesh: Mesh) -> Tensor:
-    """The sum over ranks, whole on each, the same bits."""
+    """Sum over ranks, replicated, with the same bits on each."""
     if mesh.size == 1:
         return part
     out: Tensor = _AllReduceForward.apply(part, mesh)  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -91,7 +91,7 @@ def all_reduce_forward(part: Tensor, mesh: Mesh) -> Tensor:
 
 
 def all_reduce_backward(whole: Tensor, mesh: Mesh) -> Tensor:
-    """A whole tensor where it meets parts: its gradient is summed over ranks."""
+    """Return a replicated tensor for use with parts: its gradient is summed over ranks."""
     if mesh.size == 1 or not whole.requires_grad:
         return whole
     out: Tensor = _AllReduceBackward.apply(whole, mesh)  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -99,16 +99,17 @@ def all_reduce_backward(whole: Tensor, mesh: Mesh) -> Tensor:
 
 
 def connected_zeros(shape: Sequence[int], *sources: Tensor) -> Tensor:
-    """Zeros, none mostly, of ``sources``, which get gradients of 0: ranks without work talk as others do.
+    """Zeros, usually an empty tensor, that depend on ``sources`` and give them gradients of 0.
 
-    They depend on their sources as a product does, so that derivatives of any order have the same messages.
+    A rank without work so joins the messages of the backward pass. The zeros depend on their sources
+    as a product does, so that derivatives of any order have the same messages.
     """
     out: Tensor = _ConnectedZeros.apply(tuple(shape), *sources)  # type: ignore[no-untyped-call]  # torch's
     return out
 
 
 def all_gather(part: Tensor, mesh: Mesh, shape: Sequence[int], places: Sequence[tuple[slice, ...]]) -> Tensor:
-    """A tensor of ``shape``, whole on every rank; ``places[rank]`` is where a rank's part belongs."""
+    """Gather the ranks' parts into a replicated tensor of ``shape``; part r is at ``places[r]``."""
     if mesh.size == 1:
         return part
     out: Tensor = _AllGather.apply(part, mesh, shape, places)  # type: ignore[no-untyped-call]  # torch's
@@ -116,11 +117,11 @@ def all_gather(part: Tensor, mesh: Mesh, shape: Sequence[int], places: Sequence[
 
 
 def all_reduce_max(values: Tensor, mesh: Mesh) -> Tensor:
-    """The largest over ranks, without a gradient; NaN where any rank has it, as torch.amax has it."""
+    """Maximum over ranks, without a gradient; NaN if any rank has NaN, as in torch.amax."""
     if mesh.size == 1:
         return values.detach()
     if values.dtype.is_floating_point:
-        # ranks compare floats as whole numbers in the same order: of floats, some backends lose a NaN
+        # Floats are compared as integers in the same order, because some backends lose a NaN among floats.
         wide = values.detach().to(wide_type(values.dtype), memory_format=torch.contiguous_format)
         return _from_order(mesh.largest_in_place(_to_order(wide)), wide.dtype).to(values.dtype)
     long = values.detach().to(torch.int64, memory_format=torch.contiguous_format, copy=True)
@@ -131,7 +132,7 @@ _AS_WHOLE = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def _to_order(values: Tensor) -> Tensor:
-    """Whole numbers that are ordered as floats are, NaN above all."""
+    """Integers that have the order of the floats, with NaN above all."""
     bits = torch.where(values.isnan(), torch.full_like(values, torch.nan), values).view(
         _AS_WHOLE[values.dtype]
     )

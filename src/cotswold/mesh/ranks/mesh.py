@@ -1,7 +1,7 @@
-"""A grid of ranks: who is in it, and what all of them do together.
+"""A grid of ranks and its collectives.
 
-Knows: torch.distributed's groups and device meshes, which of their ranks stand where, how many bytes they
-send each other. Does not know: maps, modules, who started the processes.
+Knows: torch.distributed's groups and device meshes, the place of each rank, bytes sent between ranks. Does
+not know: maps, modules, how processes were started.
 """
 
 from __future__ import annotations
@@ -36,45 +36,59 @@ AXES = ("rows", "columns")
 """Names of the dimensions of the device mesh."""
 
 MOST_CACHED = 1024
-"""Plans that a mesh keeps at most."""
+"""Maximum number of cached plans of a mesh."""
 _T = TypeVar("_T")
 
 
 class Mesh:
-    """A 2-D grid of ranks of a job. ``device_mesh`` is torch's own, for parameters (DTensor).
+    """A 2-D grid of ranks of a job; create one with `Mesh.of`, with the same arguments on every rank.
 
-    Make one with `Mesh.of`, on every rank alike.
+    Args:
+        device_mesh: A 2-D device mesh of torch.
+        token: Secret with which ranks on several hosts authenticate each other (default: COTSWOLD_TOKEN).
+
+    Attributes:
+        device_mesh: torch's device mesh, for parameters (DTensor).
+        grid: Number of rows and columns.
+        rank: This rank's number in the grid, row by row.
+        members: Ranks of the job in the grid, row by row.
+        group: Process group of the grid's ranks for this mesh alone; None for one rank.
+
+    Raises:
+        UserError: The device mesh is not 2-D, its ranks do not rise row by row, or this rank is not in it.
     """
 
     def __init__(self, device_mesh: DeviceMesh, token: Token | None = None) -> None:
         if device_mesh.ndim != 2:
-            raise UserError(f"a mesh for maps has two dimensions (rows, columns), not {device_mesh.ndim}")
+            raise UserError(
+                f"a mesh for maps must have two dimensions (rows, columns), got {device_mesh.ndim}"
+            )
         members = cast(list[int], device_mesh.mesh.flatten().tolist())
         self.device_mesh, self._token = device_mesh, token
         self.grid = Grid(*device_mesh.shape)
         self.members = members
-        """The ranks of the job that stand in the grid, row by row."""
         if members != sorted(members):
             raise UserError(
-                f"ranks of a mesh for maps rise row by row, as torch's groups have them, not {members}"
+                f"ranks of a mesh for maps must rise row by row, as in torch's groups, got {members}"
             )
         me, count = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         if me not in members:
-            raise UserError(f"rank {me} is not in the grid of ranks {members}; call this on its ranks only")
+            raise UserError(
+                f"rank {me} is not in the grid of ranks {members}; call this only on the grid's ranks"
+            )
         self.rank = members.index(me)
         self.group = _own_group(members, count, device_mesh.device_type)
-        """A group of the grid's ranks for this mesh alone: nothing else has its tags. None for one rank."""
         self.buffers = Buffers()
         self.draws = 0
-        """How often numbers were drawn that all ranks need alike."""
+        """Number of draws of random numbers that must be equal on all ranks."""
         self.calls = RLock()
-        """Held by the thread that is in the forward of a partitioned module: parameters are swapped there."""
+        """Held by the thread in the forward of a partitioned module, because parameters are swapped there."""
         self.gathered = False
-        """Whether a reshape has made a map whole in this forward."""
+        """True if a reshape has gathered a map in this forward."""
         self.noticed: set[tuple[str, str]] = set()
-        """Notices that were given outside of partitioned modules."""
+        """Warnings that were given outside of partitioned modules."""
         self.forgotten: deque[UnderWay] = deque()
-        """Exchanges that nobody will finish, to be abandoned by the thread that starts exchanges."""
+        """Unfinished exchanges to be abandoned by the thread that starts the next exchange."""
         self._exchanges = self._sent_bytes = 0
         self._cached: dict[Hashable, Any] = {}
 
@@ -85,12 +99,23 @@ class Mesh:
         device: str = "cpu",
         token: Token | None = None,
     ) -> Mesh:
-        """The mesh of a grid ("2x2", (2, 2)) of all ranks of the job, or of a 2-D device mesh, maybe a part.
+        """Return the mesh of a grid.
 
-        A process that is alone needs no group for a 1x1 grid. While the job's default group lives, the same
-        grid gives the same mesh. By ``token``, when the mesh is made, ranks of several hosts know each other
-        (see `connecting.streams_of`); by default by the one in COTSWOLD_TOKEN. Raises UserError where there
-        are not as many ranks as the grid has places.
+        While the job's default group exists, equal grids return the same mesh. A single process needs no
+        process group for a 1x1 grid.
+
+        Args:
+            grid: A grid of all ranks of the job ("2x2" or (2, 2) for two rows of two), a 2-D device mesh,
+                which may have a part of the ranks, or a mesh, which is returned.
+            device: Type of the device that holds the maps.
+            token: Secret with which ranks on several hosts authenticate each other (default: COTSWOLD_TOKEN);
+                used when the mesh is created.
+
+        Returns:
+            The mesh.
+
+        Raises:
+            UserError: The number of ranks of the job is not the number of places of the grid.
         """
         if isinstance(grid, Mesh):
             return grid
@@ -105,46 +130,50 @@ class Mesh:
 
     @staticmethod
     def _all_ranks(wanted: Grid, device: str) -> DeviceMesh:
-        """The device mesh of a grid of all ranks of the job."""
+        """Return the device mesh of a grid of all ranks of the job."""
         if not dist.is_initialized():
             if wanted.size > 1:
                 raise UserError(
                     f"a {wanted} grid needs {wanted.size} processes that have called "
                     "torch.distributed.init_process_group; start them with torchrun or cotswold train --grid"
                 )
-            # without a group, so that the process can still become a rank of a job
+            # Without a group, so that the process can still become a rank of a job.
             alone = torch.zeros(1, 1, dtype=torch.int64, device="cpu")
             return DeviceMesh(device, alone, mesh_dim_names=AXES, _init_backend=False, _rank=0)
         if wanted.size != dist.get_world_size():
             raise UserError(
-                f"a {wanted} grid has {wanted.size} ranks, but the job has {dist.get_world_size()}; "
-                "give a DeviceMesh for a part of a job"
+                f"a {wanted} grid has {wanted.size} ranks, but the job has {dist.get_world_size()}; use a "
+                "DeviceMesh for a part of a job"
             )
         ranks = torch.arange(wanted.size, device="cpu").reshape(wanted.rows, wanted.columns)
         return DeviceMesh(device, ranks, mesh_dim_names=AXES)
 
     @property
     def size(self) -> int:
-        """The number of ranks."""
+        """Number of ranks."""
         return self.grid.size
 
     @cached_property
     def channels(self) -> dict[int, Channel]:
-        """Ways through memory to the ranks on this host; all ranks ask for the first time together."""
+        """Shared memory channels to the ranks on this host; the first access is a collective call."""
         if self.group is None:
             return {}
         return channels_of(self.gather, timeout_of(self.group), self.members, self.rank)
 
     @cached_property
     def streams(self) -> dict[int, MessageStream]:
-        """Sockets for short messages to ranks of other hosts; all ranks ask for the first time together."""
+        """TCP streams for short messages to ranks of other hosts; the first access is a collective call."""
         if self.group is None or len(self.channels) == self.size - 1:
             return {}
         near, token = tuple(self.channels), self._token or token_of(os.environ)
         return streams_of(self.gather, timeout_of(self.group), self.members, self.rank, near, token)
 
     def routes(self, device: torch.device) -> Routes:
-        """The transports for messages between memory of a device; all ranks first ask together."""
+        """Return the transports for messages from memory of a device; the first call is collective.
+
+        Args:
+            device: Device of the tensors.
+        """
         return self._routes_of_cpu if device.type == "cpu" else self._routes_of_others
 
     @cached_property
@@ -161,20 +190,29 @@ class Mesh:
 
     @property
     def agreement(self) -> Agreement:
-        """What all ranks must have alike."""
+        """Consistency checks between the ranks."""
         return Agreement(self)
 
     @property
     def on_one_host(self) -> bool:
-        """Whether all messages go through channels, which know the size of what is expected."""
+        """True if all messages use channels, which check the size of each message."""
         return self.device_mesh.device_type == "cpu" and len(self.channels) == self.size - 1
 
     def member(self, rank: int) -> int:
-        """The rank in the job of a rank of the grid."""
+        """Return the job's rank of a rank of the grid.
+
+        Args:
+            rank: Number in the grid.
+        """
         return self.members[rank]
 
     def cached(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """What was made for a key before, or is made now; the oldest is forgotten when there are too many."""
+        """Return the cached value of a key, or create it; the oldest value is dropped if there are too many.
+
+        Args:
+            key: Key of the value.
+            make: Creates the value.
+        """
         if key not in self._cached:
             if len(self._cached) >= MOST_CACHED:
                 del self._cached[next(iter(self._cached))]
@@ -183,34 +221,50 @@ class Mesh:
         return found
 
     def next_tag(self) -> int:
-        """A number that every rank has for the same exchange, for all begin their exchanges in one order."""
+        """Return the tag of the next exchange.
+
+        It is equal on every rank, because all ranks begin exchanges in the same order.
+        """
         self._exchanges += 1
         return self._exchanges
 
     def abandon_forgotten(self) -> None:
-        """Abandon the exchanges that nobody will finish."""
+        """Abandon exchanges that will not be finished."""
         while self.forgotten:
             self.forgotten.popleft().abandon()
 
     def count(self, sent_bytes: int) -> None:
-        """Count what all ranks together send; every rank knows it from the plan."""
+        """Count bytes that all ranks together send; every rank knows the number from the plan.
+
+        Args:
+            sent_bytes: Bytes to add.
+        """
         self._sent_bytes += sent_bytes
 
     def take_count(self) -> int:
-        """Bytes that all ranks sent each other since this was last asked, headers left out.
+        """Return the bytes that all ranks have sent since the last call, and reset the count.
 
-        Messages of exchanges as planned; sums and maxima of n bytes over P ranks as 2 (P - 1) n, and n bytes
-        gathered from every rank as P (P - 1) n: what a ring sends, as Gloo and NCCL do.
+        Messages of exchanges count as planned. Sums and maxima of n bytes over P ranks count as 2 (P - 1) n,
+        and n bytes gathered from every rank as P (P - 1) n, which is the traffic of a ring, as Gloo and NCCL
+        use. Headers are not counted.
         """
         sent_bytes, self._sent_bytes = self._sent_bytes, 0
         return sent_bytes
 
     def sum_in_place(self, values: Tensor) -> Tensor:
-        """The sum over all ranks, the same bits on each."""
+        """Sum over all ranks in place, with the same bits on each.
+
+        Args:
+            values: This rank's values; changed in place.
+        """
         return self._reduced(values, dist.ReduceOp.SUM)
 
     def largest_in_place(self, values: Tensor) -> Tensor:
-        """The largest of all ranks' whole numbers, place by place. Of floats a NaN would be lost."""
+        """Elementwise maximum over all ranks in place.
+
+        Args:
+            values: This rank's integers; changed in place. A NaN in floats would be lost.
+        """
         return self._reduced(values, dist.ReduceOp.MAX)
 
     def _reduced(self, values: Tensor, how: dist.ReduceOp.RedOpType) -> Tensor:
@@ -220,7 +274,15 @@ class Mesh:
         return values
 
     def gather(self, values: Tensor, into: list[Tensor] | None = None) -> list[Tensor]:
-        """What every rank has of one shape and type, in their order; ``into`` is room for it."""
+        """Gather tensors of equal shape and type from all ranks.
+
+        Args:
+            values: This rank's tensor.
+            into: One buffer per rank for the result (default: new tensors).
+
+        Returns:
+            The tensors in rank order.
+        """
         if self.group is None:
             return [values]
         found = [torch.empty_like(values) for _ in self.members] if into is None else into
@@ -229,25 +291,29 @@ class Mesh:
         return found
 
     def check_on_all(self, check: Callable[[], None]) -> None:
-        """Run a check on every rank; where one raises, all do, so that none waits for the others.
+        """Run a check on every rank, and raise on all ranks if it raises on one.
 
-        Ranks whose own check passed raise GeometryError with the number of those that failed.
+        Args:
+            check: Raises an error if this rank cannot continue.
+
+        Raises:
+            GeometryError: On ranks whose check passed, with the number of ranks that failed.
         """
         error: Exception | None = None
         try:
             check()
-        except Exception as found:  # raised again below, once the others know
+        except Exception as found:  # raised below, once the other ranks know
             error = found
         failed = self.sum_in_place(torch.tensor([float(error is not None)], device="cpu"))
         if error is not None:
             raise error
         if failed.item():
             raise GeometryError(
-                f"{int(failed.item())} of {self.size} ranks cannot take part; see their errors"
+                f"{int(failed.item())} of {self.size} ranks cannot continue; see their errors"
             )
 
     def __deepcopy__(self, memo: object) -> Mesh:
-        """The same: a copy of a module is on the same ranks, and counts exchanges with them."""
+        """Return the same mesh: a copied module uses the same ranks, and counts exchanges with them."""
         return self
 
     def __repr__(self) -> str:
@@ -255,20 +321,20 @@ class Mesh:
 
 
 def _own_group(members: list[int], count: int, device: str) -> dist.ProcessGroup | None:
-    """A new group of these of the job's ``count`` ranks, for tensors of a device and of the CPU.
+    """Create a group of these of the job's ``count`` ranks, for tensors of a device and of the CPU.
 
-    All ranks of the mesh call this; it waits as long for a rank as the job's own group. Raises UserError
-    where the job's group has no backend for the CPU, and maps lie there.
+    All ranks of the mesh call this; the group has the timeout of the job's group. Raises UserError if maps
+    are on the CPU, and the job's group has no backend for the CPU.
     """
     if len(members) == 1:
         return None
     backend, timeout = None, timeout_of(None)
-    if timeout is None:  # the few numbers that ranks compare lie on the CPU, wherever maps do
+    if timeout is None:  # the few numbers that ranks compare are on the CPU, also if maps are on a GPU
         backend = f"cpu:gloo,{dist.get_backend_config()}"
         if device == "cpu":
             raise UserError(
-                f"maps on the CPU need a process group for the CPU, but the job's has {dist.get_backend()} "
-                f'alone; call init_process_group("{backend}"), or move the module to the GPU before'
+                f"maps on the CPU need a process group for the CPU, but the job's is {dist.get_backend()}; "
+                f'call init_process_group("{backend}"), or move the module to the GPU first'
             )
         timeout = timeout_of(None, device)
     everybody = members == list(range(count))
@@ -279,12 +345,12 @@ def _own_group(members: list[int], count: int, device: str) -> dist.ProcessGroup
 
 
 def timeout_of(group: dist.ProcessGroup | None, device: str = "cpu") -> timedelta | None:
-    """How long ranks of a group (None: the job's) wait for each other; None without the device's backend."""
+    """Timeout of a group (None: the job's default group); None if it has no backend for the device."""
     known = group if group is not None else dist.group.WORLD
-    assert known is not None, "there is a group where there are several ranks"
+    assert known is not None, "several ranks need a process group"
     try:
         backend = known._get_backend(torch.device(device))
-    except RuntimeError:  # torch's word for a device without a backend
+    except RuntimeError:  # torch's error for a device without a backend
         return None
     timeout: timedelta = getattr(getattr(backend, "options", None), "_timeout", dist.default_pg_timeout)
     return timeout
@@ -294,7 +360,7 @@ _MESHES: list[tuple[weakref.ref[dist.ProcessGroup] | None, dict[Hashable, Mesh]]
 
 
 def _of_this_job() -> dict[Hashable, Mesh]:
-    """Meshes that were made while the default group of now lived; those of a group before it are let go."""
+    """Meshes of the current default group; meshes of an earlier group are dropped."""
     group = dist.group.WORLD if dist.is_initialized() else None
     if not _MESHES or (_MESHES[0][0] and _MESHES[0][0]()) is not group:
         _MESHES[:] = [(None if group is None else weakref.ref(group), {})]

@@ -1,6 +1,6 @@
-"""Notices about what a mesh makes slow or large, given once for each layer.
+"""Warnings about slow or memory-hungry operations of a mesh, given once per layer.
 
-Knows: which module and which line of a program a call came from. Does not know: maps, what is slow.
+Knows: the module and the program line of a call. Does not know: maps, what is slow.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 def notice(mesh: Mesh, kind: str, sentence: str) -> None:
-    """Warn once for each layer, on the first rank of a mesh of several.
+    """Warn once per layer, on the first rank of a mesh of several.
 
-    ``sentence`` contains ``{layer}``, the place of the name of the innermost module that is being called.
+    ``sentence`` contains ``{layer}``, which is replaced by the name of the innermost module that is being
+    called.
     """
     if mesh.size == 1 or mesh.rank:
         return

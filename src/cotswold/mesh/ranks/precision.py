@@ -1,4 +1,4 @@
-"""In which type sums are taken: float32 at least.
+"""Accumulation types: float32 at least.
 
 Knows: types of numbers. Does not know: what is summed.
 """
@@ -9,5 +9,5 @@ import torch
 
 
 def wide_type(dtype: torch.dtype) -> torch.dtype:
-    """The type in which numbers of a type are summed: float32 for shorter floats, otherwise their own."""
+    """Return the type in which to sum: float32 for shorter floats, otherwise the same type."""
     return torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else dtype

@@ -1,1 +1,1 @@
-"""What torch's functions do to maps that are cut over ranks: one rule a function."""
+"""Rules for torch's functions on distributed maps: one rule per function."""

@@ -1,6 +1,6 @@
-"""A convolution over ranks whose messages travel while outputs are computed that need no pixel of others.
+"""A convolution over ranks that overlaps its halo exchange with the computation of interior outputs.
 
-Knows: which outputs are near, what to compute while gradients travel. Does not know: how a convolution is
+Knows: which outputs need no halo, what to compute while gradients travel. Does not know: how a convolution is
 computed, parameters as DTensors.
 """
 
@@ -21,12 +21,12 @@ from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.maps.windows import Strided, Windows, margins, near_outputs, padded, unpadded
 
 Margins = tuple[int, int, int, int]
-"""Padding left, right, above and below."""
+"""Widths of padding left, right, above and below."""
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of windows, padding included; ``field`` says which pixels an output needs."""
+    """A convolution of padded windows; ``field`` says which pixels an output needs."""
 
     field: Strided
     step: tuple[int, int]
@@ -36,13 +36,13 @@ class Convolution:
     def __call__(
         self, window: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int] = (0, 0)
     ) -> Tensor:
-        """The outputs of a window, padded by so much before and after (y, x)."""
+        """Return the outputs of a window, with ``padding`` added on both sides (y, x)."""
         return F.conv2d(window, weight, bias, self.step, padding, self.spread, self.groups)
 
     def gradients(
         self, grad: Tensor, window: Tensor, weight: Tensor, wanted: list[bool]
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Those by the window, the weight and the bias."""
+        """Return the gradients with respect to the window, the weight and the bias."""
         sizes, none = [weight.shape[0]], [0, 0]
         out: tuple[Tensor | None, Tensor | None, Tensor | None] = torch.ops.aten.convolution_backward(
             grad, window, weight, sizes, self.step, none, self.spread, False, none, self.groups, wanted
@@ -52,9 +52,9 @@ class Convolution:
 
 @lru_cache(maxsize=1024)
 def is_worth_overlapping(outputs: Partition, below: Partition, field: Strided) -> bool:
-    """Whether some rank has most of its outputs near, but not all; and all have outputs.
+    """True if all ranks have outputs, and on some rank most outputs, but not all, need no halo.
 
-    All ranks do alike, so that they send as many messages, whatever is differentiated how often.
+    All ranks decide alike, so that they send equally many messages for derivatives of any order.
     """
     pairs = zip(outputs.boxes, below.boxes, strict=True)
     near = [near_outputs(box, own, below.shape, field) for box, own in pairs]
@@ -65,9 +65,9 @@ def is_worth_overlapping(outputs: Partition, below: Partition, field: Strided) -
 def overlapped(
     x: DistributedMap, weight: Tensor, bias: Tensor | None, windows: Windows, compute: Convolution
 ) -> Tensor:
-    """The outputs of this rank, those that are near first; differentiable any number of times.
+    """Compute this rank's outputs, first those that need no halo; differentiable any number of times.
 
-    The second time messages are not hidden.
+    Second derivatives do not overlap messages.
     """
     near = near_outputs(windows.partition.box(x.mesh.rank), x.box, x.partition.shape, compute.field)
     out: Tensor = _OverlappedConvolution.apply(x.local, weight, bias, windows, (x.mesh.rank, near), compute)  # type: ignore[no-untyped-call]  # torch's
@@ -90,7 +90,7 @@ class _OverlappedConvolution(torch.autograd.Function):
         box, wanted = windows.partition.box(rank), windows.wanted[rank]
         images = part.shape[0]
         out = part.new_empty((images, weight.shape[0], *box.shape))
-        if near.size:  # the window is not complete yet; these outputs read what is
+        if near.size:  # the window is incomplete; these outputs read only what has arrived
             early = _early(arriving.window, compute, near, windows.inside[rank])
             crop(out, near, box).copy_(compute(early, weight, bias))
         own = arriving.finish()
@@ -106,7 +106,7 @@ class _OverlappedConvolution(torch.autograd.Function):
         part, own, weight, bias = ctx.saved_tensors
         windows, rank, compute = ctx.windows, ctx.rank, ctx.compute
         to_part, to_weight, to_bias, *_ = ctx.needs_input_grad
-        if torch.is_grad_enabled():  # the gradient will be differentiated in turn
+        if torch.is_grad_enabled():  # the gradient will be differentiated
             return *_plainly(grad, part, weight, bias, ctx), None, None, None
         leaving, window = None, padded(own, windows, rank)
         if to_part:
@@ -119,7 +119,7 @@ class _OverlappedConvolution(torch.autograd.Function):
 def _plainly(
     grad: Tensor, part: Tensor, weight: Tensor, bias: Tensor | None, ctx: Any
 ) -> Iterator[Tensor | None]:
-    """The gradients by way of functions that autograd knows."""
+    """The gradients by functions that autograd can differentiate."""
     window = padded(ctx.windows.exchange(part), ctx.windows, ctx.rank)
     out = ctx.compute(window, weight, bias)
     return _gradients(out, (part, weight, bias), ctx.needs_input_grad[:3], grad)
@@ -128,7 +128,7 @@ def _plainly(
 def convolved(
     window: Tensor, weight: Tensor, bias: Tensor | None, margin: Margins, compute: Convolution
 ) -> Tensor:
-    """The outputs of a window that is padded only while they are computed; its padding is not kept."""
+    """Return the outputs of a window that is padded only during the computation, to save memory."""
     out: Tensor = _PaddedConvolution.apply(window, weight, bias, margin, compute)  # type: ignore[no-untyped-call]  # torch's
     return out
 
@@ -146,7 +146,7 @@ class _PaddedConvolution(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         window, weight, bias = ctx.saved_tensors
         needed, (left, _, top, _), compute = ctx.needs_input_grad[:3], ctx.margin, ctx.compute
-        if torch.is_grad_enabled():  # the gradient will be differentiated in turn
+        if torch.is_grad_enabled():  # the gradient will be differentiated
             out = compute(F.pad(window, ctx.margin), weight, bias)
             return *_gradients(out, (window, weight, bias), needed, grad), None, None
         height, width = window.shape[2:]
@@ -160,14 +160,14 @@ class _PaddedConvolution(torch.autograd.Function):
 def _gradients(
     out: Tensor, learnt: tuple[Any, ...], needed: tuple[bool, ...], grad: Tensor
 ) -> Iterator[Tensor | None]:
-    """The gradients of an output by those of its operands that need one, differentiable."""
+    """Gradients of an output with respect to those operands that need one; differentiable."""
     sources = [one for one, wanted in zip(learnt, needed, strict=True) if wanted]
     found = iter(torch.autograd.grad(out, sources, grad, create_graph=True))
     return (next(found) if wanted else None for wanted in needed)
 
 
 def around(box: Box, inner: Box) -> list[Box]:
-    """What a box has around an inner one: above, below, left and right of it; only what is not empty."""
+    """Split a box without an inner one into non-empty strips: above, below, left, right."""
     (top, left), (bottom, right) = box.start, box.stop
     (y0, x0), (y1, x1) = inner.start, inner.stop
     strips = (

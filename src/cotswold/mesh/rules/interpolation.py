@@ -1,6 +1,6 @@
-"""Rules for interpolation: pixels repeated, or weighted by their distance.
+"""Rules for interpolation: nearest neighbour and bilinear.
 
-Knows: where an output lies between inputs, as torch has it. Does not know: exchanges.
+Knows: positions of outputs between inputs, as in torch. Does not know: exchanges.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class _Axis:
     linear: bool
 
     def place(self, output: int) -> float:
-        """Where an output lies among the inputs."""
+        """Return the position of an output among the inputs."""
         if not self.linear:
             return float(math.floor(output * self.scale))
         return output * self.scale if self.align else max((output + 0.5) * self.scale - 0.5, 0.0)
 
     def reads(self, output: int) -> tuple[int, int]:
-        """The inputs before and behind it."""
+        """Return the inputs before and after an output."""
         first = min(int(self.place(output)), self.inputs - 1)
         return first, min(first + self.linear, self.inputs - 1)
 
     def mixed(self, window: Tensor, dim: int, first: int, outputs: range) -> Tensor:
-        """The outputs, from a window that begins at the input ``first``."""
+        """Compute the outputs from a window that begins at the input ``first``."""
         near, far = (
             torch.tensor([self.reads(output)[side] - first for output in outputs], device=window.device)
             for side in (0, 1)
@@ -61,11 +61,11 @@ class _Interpolated:
     x: _Axis
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """As many outputs as were said."""
+        """Return the fixed number of outputs."""
         return self.y.outputs, self.x.outputs
 
     def input_box(self, output: Box) -> Box:
-        """The inputs around the outputs."""
+        """Return the box of inputs around the outputs."""
         (top, left), (bottom, right) = output.start, output.stop
         start = self.y.reads(top)[0], self.x.reads(left)[0]
         return Box(start, (self.y.reads(bottom - 1)[1] + 1, self.x.reads(right - 1)[1] + 1))
@@ -81,11 +81,11 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> DistributedMap:
-    """``nearest`` by whole factors, and ``bilinear``."""
+    """Apply ``nearest`` by whole factors, or ``bilinear``."""
     plane, align = input.partition.shape, bool(align_corners)
     factors = scale_factor if isinstance(scale_factor, tuple | list) else (scale_factor,) * 2
     if (size is None) == (scale_factor is None) or len(factors) != 2:
-        raise UserError("interpolate takes either a size or a scale_factor, of one or two numbers")
+        raise UserError("interpolate takes either size or scale_factor, of one or two numbers")
     if size is None:
         outputs = tuple(math.floor(n * factor) for n, factor in zip(plane, factors, strict=True))
     else:
@@ -93,9 +93,8 @@ def interpolate(
     whole = all(count % n == 0 for count, n in zip(outputs, plane, strict=True))
     if mode not in ("nearest", "bilinear") or antialias or (mode == "nearest" and not whole):
         raise UserError(
-            "a map that is cut over ranks is interpolated with mode='nearest' by whole factors, or with "
-            f"mode='bilinear', not with mode={mode!r} from {plane} to {outputs}; "
-            "call full_tensor() on it before"
+            "a distributed map supports mode='nearest' by whole factors, and mode='bilinear', but got "
+            f"mode={mode!r} from {plane} to {outputs}; call full_tensor() on it first"
         )
     axes = []
     for at, (n, count) in enumerate(zip(plane, outputs, strict=True)):

@@ -1,6 +1,6 @@
-"""Rules for losses between maps, or of a map and classes: a number, whole on every rank.
+"""Rules for losses between maps, or of a map and classes: a number, replicated on every rank.
 
-Knows: how torch reduces losses, with weights or without. Does not know: sums of other kinds, windows.
+Knows: torch's reductions of losses, with or without weights. Does not know: other sums, windows.
 """
 
 from __future__ import annotations
@@ -36,21 +36,19 @@ def _loss(name: str) -> None:
         try:
             told = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
-            raise UserError(f"{name} is not called so: {error}") from None
+            raise UserError(f"{name} does not accept these arguments: {error}") from None
         input, target = told.pop("input"), told.pop("target")
         reduction = told.pop("reduction", "mean")
         average, reduced = told.pop("size_average", None), told.pop("reduce", None)
         if average is not None or reduced is not None:
-            raise UserError(
-                f"{name} of maps that are cut over ranks takes reduction=, not size_average, reduce"
-            )
+            raise UserError(f"{name} of distributed maps takes reduction=, not size_average or reduce")
         if reduction not in ("none", "mean", "sum"):
-            raise UserError(f"{name} of maps that are cut over ranks is reduced by none, mean or sum")
+            raise UserError(f"{name} of distributed maps needs reduction none, mean or sum")
         if not any(isinstance(one, DistributedMap) for one in (input, target)):
-            raise UserError(f"{name} of tensors that are whole has weights that are whole too")
+            raise UserError(f"{name} of replicated tensors needs replicated weights")
         like = input if isinstance(input, DistributedMap) else target
         if tuple(input.shape) != tuple(target.shape):
-            raise UserError(f"{name} needs maps of one shape, not {input.shape} and {target.shape}")
+            raise UserError(f"{name} needs maps of one shape, got {input.shape} and {target.shape}")
         weight = told.pop("weight", None)
         operands = {key: _wide(beside(value, like)) for key, value in told.items()}
         own, wanted = beside(input, like), beside(target, like)
@@ -62,7 +60,7 @@ def _loss(name: str) -> None:
         if name not in _DIVIDED_BY_WEIGHTS or reduction != "mean":
             return _reduced(values * share, like, reduction, like.numel()).to(dtype)
         if tuple(weight.shape) != tuple(like.shape):
-            raise UserError(f"{name} takes weights of the shape of its maps, {tuple(like.shape)}")
+            raise UserError(f"{name} needs weights of the shape of its maps, {tuple(like.shape)}")
         total = (
             all_reduce_forward(share.sum(), like.mesh)
             if isinstance(weight, DistributedMap)
@@ -76,9 +74,9 @@ def _wide(value: Any) -> Any:
 
 
 _DIVIDED_BY_WEIGHTS = frozenset(("mse_loss", "l1_loss"))
-"""Losses whose mean is over weights, as torch has it; others divide by the number of values.
+"""Losses whose mean divides by the sum of weights, as in torch; others divide by the number of values.
 
-torch 2.13 keeps the weights of l1_loss to itself where an argument is a map: see docs/mesh.md.
+torch 2.13 does not dispatch the weights of l1_loss if an argument is a map: see docs/mesh.md.
 """
 
 
@@ -111,13 +109,11 @@ def _classes(name: str) -> None:
     ) -> Any:
         only_maps(name, target, weight)
         if size_average is not None or reduce is not None:
-            raise UserError(
-                f"{name} of a map that is cut over ranks takes reduction=, not size_average, reduce"
-            )
+            raise UserError(f"{name} of a distributed map takes reduction=, not size_average or reduce")
         if weight is not None or target.dim() != 3 or label_smoothing or reduction == "none":
             raise UserError(
-                f"{name} of a map that is cut over ranks takes classes (image, y, x), no weights, no "
-                "label_smoothing, and is reduced by mean or sum; call full_tensor() on the map before"
+                f"{name} of a distributed map takes classes (image, y, x), no weights, no label_smoothing, "
+                "and reduction mean or sum; call full_tensor() on the map first"
             )
         own = target[(slice(None), *input.box.slices)]
         values = function(_wide(input.local), own, ignore_index=ignore_index, reduction="sum")

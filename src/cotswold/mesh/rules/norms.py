@@ -1,4 +1,4 @@
-"""Rules for normalisations whose statistics are over space: they are those of the whole map.
+"""Rules for normalisations with statistics over space: those of the whole map.
 
 Knows: means and variances over ranks, running statistics. Does not know: windows.
 """
@@ -20,7 +20,7 @@ from cotswold.mesh.rules.registry import only_maps, rule
 
 
 def _moments(mesh: Mesh, values: Tensor, dims: tuple[int, ...], count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Values less their mean, mean and variance (without Bessel's correction) over ``dims`` and all ranks."""
+    """Centred values, mean and variance (without Bessel's correction) over ``dims`` and all ranks."""
     mean = all_reduce_forward(values.sum(dims, keepdim=True), mesh) / count
     away = values - all_reduce_backward(mean, mesh)
     return away, mean, all_reduce_forward((away * away).sum(dims, keepdim=True), mesh) / count
@@ -44,7 +44,7 @@ def batch_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> DistributedMap:
-    """Statistics over images, space and all ranks; running ones are the same on every rank."""
+    """Batch normalisation with statistics over images, space and ranks; running ones are replicated."""
     only_maps("batch_norm", running_mean, running_var, weight, bias)
     count = input.numel() // input.shape[1]
     if training:
@@ -71,9 +71,9 @@ def batch_norm(
 
 
 class _BatchNorm(torch.autograd.Function):
-    """Values normalised over images, space and ranks; and their mean and variance, without gradients.
+    """Values normalised over images, space and ranks, and their mean and variance, without gradients.
 
-    One sum over ranks a pass over the values: two forward, one backward.
+    It needs one all-reduce for each pass over the values: two forward, one backward.
     """
 
     @staticmethod
@@ -96,7 +96,7 @@ class _BatchNorm(torch.autograd.Function):
         values, weight, bias, mean, scale = ctx.saved_tensors
         mesh, count, _ = ctx.how
         needed = ctx.needs_input_grad[:3]
-        if torch.is_grad_enabled():  # the gradient will be differentiated in turn
+        if torch.is_grad_enabled():  # the gradient will be differentiated
             learnt: tuple[Any, ...] = (values, weight, bias)
             sources = [one for one, wanted in zip(learnt, needed, strict=True) if wanted]
             out = _composed(values, weight, bias, *ctx.how)
@@ -115,7 +115,7 @@ class _BatchNorm(torch.autograd.Function):
 def _composed(
     values: Tensor, weight: Tensor | None, bias: Tensor | None, mesh: Mesh, count: int, eps: float
 ) -> Tensor:
-    """The same of functions that autograd knows."""
+    """The same result by functions that autograd can differentiate."""
     away, _, var = _moments(mesh, values, (0, 2, 3), count)
     scale = torch.rsqrt(var + eps)
     out = away * all_reduce_backward(scale if weight is None else scale * weight[:, None, None], mesh)
@@ -131,7 +131,7 @@ def group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> DistributedMap:
-    """Statistics of each image's groups of channels, over space and all ranks."""
+    """Group normalisation with statistics of each image's groups of channels, over space and all ranks."""
     only_maps("group_norm", weight, bias)
     images, channels = input.shape[:2]
     if channels % num_groups:
@@ -158,7 +158,9 @@ def instance_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> DistributedMap:
-    """Statistics of each image's channels, over space and all ranks."""
+    """Instance normalisation with statistics of each image's channels, over space and all ranks."""
     if running_mean is not None or running_var is not None:
-        raise UserError("instance_norm over ranks keeps no running statistics; use track_running_stats=False")
+        raise UserError(
+            "instance_norm over ranks supports no running statistics; use track_running_stats=False"
+        )
     return group_norm(input, input.shape[1], weight, bias, eps)

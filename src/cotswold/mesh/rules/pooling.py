@@ -1,6 +1,6 @@
-"""Rules for pooling: the largest, the mean or the root of a sum of powers of every window.
+"""Rules for max, average and power-average pooling.
 
-Knows: how torch counts windows and what it divides sums by. Does not know: exchanges.
+Knows: how torch counts windows, and by what it divides sums. Does not know: exchanges.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ _Pair = tuple[int, int]
 def _pooled(
     x: DistributedMap, name: str, size: _Pair, step: _Pair, low: _Pair, dilation: _Pair, ceil_mode: bool
 ) -> Padding:
-    """The windows of a pooling; in ``ceil_mode`` the last may end beyond the padding."""
+    """Return the windows of a pooling; in ``ceil_mode`` the last may end beyond the padding."""
     span = spanned(size, dilation)
     if any(2 * p > n for p, n in zip(low, size, strict=True)):
-        raise GeometryError(f"{name} pads by half of its window at most, not by {low} for {size}")
+        raise GeometryError(
+            f"{name} pads by at most half of its window; padding {low} is too large for {size}"
+        )
     counts = []
     for extent, n, s, p in zip(plane_of(x), span, step, low, strict=True):
         room = extent + 2 * p - n
@@ -53,9 +55,9 @@ def max_pool2d(
 ) -> DistributedMap:
     """Max pooling."""
     if return_indices:
-        raise UserError("max_pool2d of a map that is cut over ranks returns no indices")
+        raise UserError("max_pool2d of a distributed map does not support return_indices")
     size, spread = pair(kernel_size, "kernel_size"), pair(dilation, "dilation")
-    step = pair(stride, "stride") if stride else size  # torch's methods pass [] for none
+    step = pair(stride, "stride") if stride else size  # torch's methods pass [] for the default
     field = _pooled(input, "max_pool2d", size, step, pair(padding, "padding"), spread, ceil_mode)
     return windowed(
         input,
@@ -76,7 +78,7 @@ def avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> DistributedMap:
-    """Average pooling; sums are divided by what torch divides them by at this place of the map."""
+    """Average pooling with torch's divisors at each place of the map."""
     means = _averages(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
     return means.like(means.local.to(input.dtype))
 
@@ -90,7 +92,7 @@ def _averages(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> DistributedMap:
-    """Those of windows, in a wide type."""
+    """Return the averages of windows in the accumulation type."""
     wide = wide_type(input.dtype)
     size = pair(kernel_size, "kernel_size")
     step, low = pair(stride, "stride") if stride else size, pair(padding, "padding")
@@ -120,7 +122,7 @@ def _averages(
 def lp_pool2d(
     input: DistributedMap, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Any:
-    """The root of a sum of powers over a window, as torch has it."""
+    """Power-average pooling as in torch: the root of a sum of powers over a window."""
     powers: Any = input.to(wide_type(input.dtype)).pow(norm_type)
     means = _averages(powers, kernel_size, stride, 0, ceil_mode, True, None)
     area = math.prod(pair(kernel_size, "kernel_size"))

@@ -1,7 +1,7 @@
-"""What torch's functions do to distributed maps: the table of rules, and all that is done point by point.
+"""Rules for torch's functions on distributed maps: their table, and pointwise functions.
 
-Knows: which function is of which kind, how maps of different cuts and whole tensors meet. Does not know:
-windows, sums (they register their rules here).
+Knows: the kind of each function, how to combine maps of different boundaries and replicated tensors. Does not
+know: windows, sums (their modules register rules here).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cotswold.nn._checks import autocast
 Rule = Callable[..., Any]
 _RULES: dict[str, Rule] = {}
 _MODULES = ("shape", "sums", "losses", "norms", "interpolation", "windows", "pooling")
-"""Modules beside this one that register rules."""
+"""Modules of this package that register rules."""
 _R = TypeVar("_R", bound=Rule)
 
 _NAMES = """
@@ -44,21 +44,21 @@ _NAMES = """
     invert and or xor iadd isub imul itruediv
 """
 POINTWISE = frozenset(_NAMES.split())
-"""Functions that compute each output from what lies at its own place."""
+"""Functions that compute each output from the values at the same place."""
 VIEWS = frozenset(
     ("bfloat16", "contiguous", "detach", "double", "float", "half", "pos", "positive", "to", "type")
 )
-"""Those of them that may give their own operand, or a view of it."""
+"""Pointwise functions that may return their own operand, or a view of it."""
 _EXTENTS = frozenset(("dim", "numel", "size"))
-"""What a map knows of its whole."""
+"""Methods that a map answers for the whole."""
 _NUMBERS = frozenset(("__bool__", "__complex__", "__float__", "__index__", "__int__"))
-"""What Python asks of tensors with one value."""
+"""Methods that Python calls on tensors with one value."""
 AT_ONCE = frozenset(("avg_pool2d", "batch_norm", "conv2d", "conv_transpose2d", "group_norm", "max_pool2d"))
-"""Functions for which torch's own serves where one rank has the whole map."""
+"""Functions that use torch's own implementation if one rank has the whole map."""
 
 
 def rule(*names: str) -> Callable[[_R], _R]:
-    """Register what functions of these names do to maps."""
+    """Register a rule for functions of these names."""
 
     def register(function: _R) -> _R:
         for name in names:
@@ -69,9 +69,9 @@ def rule(*names: str) -> Callable[[_R], _R]:
 
 
 def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """A function of torch where an argument is a distributed map.
+    """Handle a torch function that has a distributed map among its arguments.
 
-    Raises UserError, which names the function, where there is no rule for it.
+    Raises UserError that names the function if it has no rule.
     """
     _load()
     attribute, of_map = attribute_of(function), bool(args) and isinstance(args[0], DistributedMap)
@@ -90,7 +90,7 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
         if first.mesh.size == 1 and not kwargs.get("return_indices"):
             return _alone(function, args, kwargs, first)
     if kwargs.get("out") is not None:
-        raise UserError(f"{name} of a map that is cut over ranks gives a new one; leave out= out")
+        raise UserError(f"{name} of a distributed map returns a new map; remove out=")
     changes = in_place(function) or bool(kwargs.get("inplace"))
     for one in (*args, *kwargs.values(), *(args[0] if args and isinstance(args[0], tuple | list) else ())):
         if isinstance(one, DistributedMap):
@@ -98,8 +98,8 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
             one.copies.check(name, one.called, changes and one is args[0])
         elif isinstance(one, DTensor):
             raise UserError(
-                f"{name} got a map that is cut over ranks and a DTensor: parameters of a partitioned module "
-                "are ready only inside of its forward; call the partitioned module"
+                f"{name} received a distributed map and a DTensor: parameters of a partitioned module are "
+                "local only inside of its forward; call the partitioned module"
             )
     if changes:
         check_changeable(name, args)
@@ -112,20 +112,20 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
 
 def _refusal(name: str) -> UserError:
     return UserError(
-        f"{name} cannot be computed on a map that is cut over ranks; "
-        "call full_tensor() on the map before, or write the layer as a cotswold.mesh.SpatialLayer"
+        f"{name} cannot be computed on a distributed map; call full_tensor() on the map first, or write the "
+        "layer as a cotswold.mesh.SpatialLayer"
     )
 
 
 @cache
 def _load() -> None:
-    """Import all rules; whichever thread calls, they are there when it returns."""
+    """Import all rules; they are complete when this returns, in any thread."""
     for module in _MODULES:
         importlib.import_module(f"cotswold.mesh.rules.{module}")
 
 
 def _called(rule: Rule, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """What a rule gives; raises UserError for arguments that it does not take."""
+    """Call a rule; raises UserError for arguments that it does not accept."""
     try:
         return rule(*args, **kwargs)
     except TypeError as error:
@@ -133,35 +133,35 @@ def _called(rule: Rule, name: str, args: tuple[Any, ...], kwargs: Mapping[str, A
             inspect.signature(rule).bind(*args, **kwargs)
         except TypeError:
             raise UserError(
-                f"{name} of a map that is cut over ranks is not called so: {error}; see docs/mesh.md for "
-                "what can be split, or call full_tensor() on the map before"
+                f"{name} of a distributed map does not accept these arguments: {error}; see docs/mesh.md "
+                "for what can be split, or call full_tensor() on the map first"
             ) from None
         raise
 
 
 def check_changeable(name: str, args: tuple[Any, ...]) -> None:
-    """Raise UserError unless what a function changes is the map whose cuts its operands are brought to."""
+    """Raise UserError unless a function changes the map whose boundaries its operands get."""
     if not isinstance(args[0], DistributedMap) or args[0] is not widest(list(args)):
         raise UserError(
-            f"{name} in place changes a tensor or map that is not cut as the maps beside it; "
-            "use the function that gives a new one"
+            f"{name} in place changes a tensor or map that has other boundaries than the other maps; use "
+            "the out-of-place function"
         )
 
 
 def _alone(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], first: DistributedMap
 ) -> DistributedMap:
-    """A function that makes maps of maps, where one rank has the whole: torch's own."""
+    """Apply torch's own function if one rank has the whole map."""
     own = [arg.local if isinstance(arg, DistributedMap) else arg for arg in args]
     out = function(*own, **{key: arg.local if arg is first else arg for key, arg in kwargs.items()})
     return DistributedMap(out, Partition.even((out.shape[2], out.shape[3]), first.mesh.grid), first.mesh)
 
 
 def pointwise(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The function on every rank's part; maps and whole tensors are brought to the cuts of the first map.
+    """Apply the function to every rank's part; operands get the boundaries of the widest map.
 
-    In place it changes all that a rank has of the first operand, so that views and neighbours' pixels of it
-    change as they do in one process.
+    In place it changes all that a rank has of the first operand, so that its views and its halo change as in
+    one process.
     """
     first = widest([*args, *kwargs.values()])
     maps = [one for one in (*args, *kwargs.values()) if isinstance(one, DistributedMap)]
@@ -173,8 +173,8 @@ def pointwise(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     named = {name: beside(value, first, box) for name, value in kwargs.items()}
     if box is not None and torch.is_grad_enabled() and any(map(_learns, (*own, *named.values()))):
         raise UserError(
-            f"{base_name(function)} in place changes a batch that came from outside, where gradients are "
-            "wanted; use the function that gives a new one"
+            f"{base_name(function)} in place changes a batch from outside while gradients are recorded; use "
+            "the out-of-place function"
         )
     out = function(*own, **named)
     return first.changed_in_place() if changes else wrapped(out, first.like)
@@ -185,13 +185,13 @@ def _learns(value: Any) -> bool:
 
 
 def widest(values: list[Any]) -> DistributedMap:
-    """The map whose cuts the result has: the first of those with the largest plane."""
+    """Return the map whose boundaries the result has: the first of those with the largest plane."""
     maps = [value for value in values if isinstance(value, DistributedMap)]
     return max(maps, key=lambda x: x.shape[2] * x.shape[3])
 
 
 def beside(value: Any, like: DistributedMap, box: Box | None = None) -> Any:
-    """What a rank has of an operand of a pointwise function on its part of ``like``, or on the box of it."""
+    """Return the local slice of a pointwise operand that matches this rank's part of ``like``, or ``box``."""
     if value is like and box is not None:
         return value.source
     if isinstance(value, InParts):
@@ -204,8 +204,8 @@ def beside(value: Any, like: DistributedMap, box: Box | None = None) -> Any:
         mine not in (1, whole) for mine, whole in zip(value.shape[:-3:-1], like.shape[:-3:-1], strict=False)
     ):
         raise UserError(
-            f"a tensor {tuple(value.shape)} does not go with a map {tuple(like.shape)} that is cut over "
-            "ranks; its last two extents must be those of the map, or 1"
+            f"a tensor {tuple(value.shape)} does not broadcast with a distributed map {tuple(like.shape)}; "
+            "its last two dimensions must be those of the map, or 1"
         )
     value = all_reduce_backward(value, like.mesh)
     rows, columns = (like.box if box is None else box).slices
@@ -217,7 +217,7 @@ def beside(value: Any, like: DistributedMap, box: Box | None = None) -> Any:
 
 
 def recut(x: DistributedMap, partition: Partition) -> DistributedMap:
-    """The same map, cut otherwise."""
+    """Redistribute a map to other boundaries."""
     if x.partition == partition:
         return x
     boxes = partition.boxes
@@ -234,7 +234,7 @@ def recut(x: DistributedMap, partition: Partition) -> DistributedMap:
 def part_of(
     box: Box, channels: int, compute: Callable[[], Tensor], window: Tensor, *parameters: Tensor | None
 ) -> Tensor:
-    """A rank's part of an output, ``(image, channels, *box)``; a rank without outputs computes nothing."""
+    """Compute a rank's part of an output, ``(image, channels, *box)``, or nothing if it is empty."""
     if box.size:
         return compute()
     learnt = (values for values in parameters if values is not None)
@@ -242,7 +242,7 @@ def part_of(
 
 
 def lowered(x: DistributedMap, *learnt: Tensor | None) -> tuple[DistributedMap, list[Any]]:
-    """Under autocast a map and parameters in its type, as products have it, on ranks without outputs too."""
+    """Cast a map and parameters to autocast's type, as for products, also on ranks without outputs."""
     (source,) = autocast(x.source)
     if source is not x.source:
         passing = x.passing
@@ -252,26 +252,26 @@ def lowered(x: DistributedMap, *learnt: Tensor | None) -> tuple[DistributedMap, 
 
 
 def pair(value: Any, name: str) -> tuple[int, int]:
-    """One or two whole numbers as (y, x)."""
+    """Return one or two integers as (y, x)."""
     if isinstance(value, int):
         return value, value
     numbers = tuple(int(one) for one in value)
     if len(numbers) not in (1, 2):
-        raise UserError(f"{name} of a map has one or two numbers, not {value!r}")
+        raise UserError(f"{name} of a map must have one or two numbers, got {value!r}")
     return numbers[0], numbers[-1]
 
 
 def channels_first(dim: int, name: str) -> int:
-    """A dimension that is not cut, 0 or 1; raises UserError for others."""
+    """Return a dimension that is not distributed, 0 or 1; raises UserError for others."""
     dim = dim + 4 if dim < 0 else dim
     if dim not in (0, 1):
         raise UserError(
-            f"{name} along dimension {dim} of a map that is cut over ranks there; call full_tensor() before"
+            f"{name} along dimension {dim} of a distributed map is not supported; call full_tensor() first"
         )
     return dim
 
 
 def only_maps(name: str, *values: object) -> None:
-    """Raise UserError where an operand that must not be cut is a map."""
+    """Raise UserError if an operand that must be replicated is a map."""
     if any(isinstance(value, DistributedMap) for value in values):
-        raise UserError(f"{name} takes one map that is cut over ranks; call full_tensor() on others")
+        raise UserError(f"{name} takes only one distributed map; call full_tensor() on others")

@@ -1,6 +1,6 @@
 """Rules for functions that join, split or reshape maps, and for random masks.
 
-Knows: which dimensions are cut. Does not know: windows, sums.
+Knows: which dimensions are distributed. Does not know: windows, sums.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _of_whole(name: str) -> None:
         if input.mesh.size > 1 and isinstance(out, Tensor):
             if input._whole is None:
                 input.copies.add(out, version_of(out))
-            if out.dim() > 2:  # features of an image have no space, and are wanted whole
+            if out.dim() > 2:  # features of an image have no spatial dimensions, and are gathered on purpose
                 _tell_of_whole(name, input)
         return out
 
@@ -45,8 +45,8 @@ def _tell_of_whole(name: str, x: DistributedMap) -> None:
     notice(
         x.mesh,
         "whole",
-        f"{name} in {{layer}} makes a map {tuple(x.shape)} whole: every rank keeps all of it, and computes "
-        "all that follows up to the next convolution; where you can, keep four dimensions and use slices of "
+        f"{name} in {{layer}} gathers a map {tuple(x.shape)}: every rank holds all of it, and computes "
+        "everything up to the next convolution; if possible, keep four dimensions and use slices of "
         "channels, F.channel_shuffle or F.pixel_shuffle",
     )
 
@@ -57,11 +57,11 @@ for _name in ("flatten", "view", "reshape", "unflatten", "squeeze", "tolist", "n
 
 @rule("cat", "concat", "concatenate")
 def cat(tensors: Any, dim: int = 0, **kwargs: Any) -> DistributedMap:
-    """Maps one after the other, by channels or images."""
+    """Concatenate maps along channels or images."""
     dim = channels_first(kwargs.get("axis", dim), "cat")
     first = widest(list(tensors))
     if any(isinstance(one, DistributedMap) and one.shape[2:] != first.shape[2:] for one in tensors):
-        raise UserError("maps that are joined need one height and width")
+        raise UserError("cat needs maps of one height and width")
     return first.like(torch.cat([beside(one, first) for one in tensors], dim))
 
 
@@ -99,15 +99,15 @@ for _name, _position, _default in (
 
 @rule("getitem")
 def getitem(input: DistributedMap, index: Any) -> DistributedMap:
-    """Some of the images or channels."""
+    """Index or slice images or channels."""
     indices: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
     if Ellipsis in indices[:1]:
         indices = (slice(None),) * (5 - len(indices)) + indices[1:]
     cut = [one for one in indices[2:] if one != slice(None)]
     if cut or any(one is None or one is Ellipsis or isinstance(one, int) for one in indices[:2]):
         raise UserError(
-            "a map that is cut over ranks takes slices of images and channels only, such as x[:, :8]; "
-            "call full_tensor() on it before"
+            "a distributed map supports only slices of images and channels, such as x[:, :8]; call "
+            "full_tensor() on it first"
         )
     if all(isinstance(one, slice) for one in indices[:2]):
         view: DistributedMap = input.viewed(lambda own: own[tuple(indices[:2])])
@@ -117,12 +117,12 @@ def getitem(input: DistributedMap, index: Any) -> DistributedMap:
 
 @rule("setitem")
 def setitem(input: DistributedMap, index: Any, value: Any) -> None:
-    """Some of the images or channels get other values, in place."""
+    """Assign values to some images or channels, in place."""
     indices = index if isinstance(index, tuple) else (index,)
     if not all(isinstance(one, slice) or one is Ellipsis for one in indices):
         raise UserError(
-            "of a map that is cut over ranks slices of images and channels can be set, such as x[:, :8] = 0; "
-            "use torch.where for others"
+            "assignment to a distributed map supports only slices of images and channels, such as x[:, :8] "
+            "= 0; use torch.where for others"
         )
     part = getitem(input, index)
     given = value if isinstance(value, Tensor | DistributedMap) else torch.tensor(value, device=input.device)
@@ -132,7 +132,7 @@ def setitem(input: DistributedMap, index: Any, value: Any) -> None:
 
 @rule("expand_as")
 def expand_as(input: Tensor | DistributedMap, other: Tensor | DistributedMap) -> Any:
-    """A whole tensor, or a map, as large as a map; a map as large as a whole tensor becomes whole."""
+    """Expand a tensor or map to a map; a map that is expanded to a replicated tensor is gathered."""
     if isinstance(other, DistributedMap):
         return other.like(beside(input, other).expand(other.local.shape))
     return input.full_tensor().expand_as(other) if isinstance(input, DistributedMap) else input
@@ -140,7 +140,7 @@ def expand_as(input: Tensor | DistributedMap, other: Tensor | DistributedMap) ->
 
 @rule("channel_shuffle")
 def channel_shuffle(input: DistributedMap, groups: int) -> DistributedMap:
-    """Channels of all groups in turn."""
+    """Interleave the channels of all groups."""
     images, channels = input.shape[:2]
     parts = input.local.reshape(images, groups, channels // groups, *input.box.shape)
     return input.like(parts.transpose(1, 2).reshape(input.local.shape))
@@ -148,7 +148,7 @@ def channel_shuffle(input: DistributedMap, groups: int) -> DistributedMap:
 
 @rule("local_response_norm")
 def local_response_norm(input: DistributedMap, *args: Any, **kwargs: Any) -> DistributedMap:
-    """A normalisation over neighbouring channels, at each place for itself."""
+    """Normalise over neighbouring channels at each place."""
     if not input.box.size:
         return input.like(input.local * 1)
     return input.like(torch.nn.functional.local_response_norm(input.local, *args, **kwargs))
@@ -156,7 +156,7 @@ def local_response_norm(input: DistributedMap, *args: Any, **kwargs: Any) -> Dis
 
 @rule("pixel_shuffle")
 def pixel_shuffle(input: DistributedMap, upscale_factor: int) -> DistributedMap:
-    """Channels laid out in space."""
+    """Rearrange channels into space."""
     images, channels = input.shape[0], input.shape[1] // upscale_factor**2
     rows, columns = input.box.shape
     apart = input.local.reshape(images, channels, upscale_factor, upscale_factor, rows, columns)
@@ -167,7 +167,7 @@ def pixel_shuffle(input: DistributedMap, upscale_factor: int) -> DistributedMap:
 
 @rule("prelu")
 def prelu(input: DistributedMap, weight: Tensor) -> DistributedMap:
-    """A slope a channel."""
+    """Apply one slope per channel."""
     only_maps("prelu", weight)
     return input.like(torch.prelu(input.local, all_reduce_backward(weight, input.mesh)))
 
@@ -176,7 +176,7 @@ def prelu(input: DistributedMap, weight: Tensor) -> DistributedMap:
 def dropout(
     input: DistributedMap, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool = True
 ) -> DistributedMap:
-    """The mask that one process would draw, of which each rank takes its own part."""
+    """Apply this rank's part of the mask that one process would draw."""
     if not training or not train or p == 0:
         return input
     input.mesh.agreement.drawing(input.device.type)
@@ -184,7 +184,7 @@ def dropout(
     ones = input.local.new_ones([input.shape[dim] for dim in order])
     ones = ones.permute([order.index(dim) for dim in range(4)])
     rows, columns = input.box.slices
-    own = torch.dropout(ones, p, True)[:, :, rows, columns].clone()  # the rest of the mask is let go
+    own = torch.dropout(ones, p, True)[:, :, rows, columns].clone()  # frees the rest of the mask
     return _masked(input, input.like(own), inplace)
 
 
@@ -192,7 +192,7 @@ def dropout(
 def dropout2d(
     input: DistributedMap, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool = True
 ) -> DistributedMap:
-    """Whole channels dropped, the same on every rank."""
+    """Drop whole channels, the same on every rank."""
     if not training or not train or p == 0:
         return input
     input.mesh.agreement.drawing(input.device.type)

@@ -1,4 +1,4 @@
-"""Rules for functions that sum over space, or take the largest: their results are whole on every rank.
+"""Rules for sums and maxima over space, whose results are replicated on every rank.
 
 Knows: sums and maxima of parts. Does not know: losses, windows.
 """
@@ -34,7 +34,7 @@ def _dims(dim: Dims) -> tuple[int, ...]:
 
 
 def _whole(kept: Tensor, x: DistributedMap, dims: tuple[int, ...], keepdim: bool) -> Tensor:
-    """Sums of parts, with extents of 1 where they were summed, as sums of the map."""
+    """Add up the ranks' partial sums, which have size 1 in summed dimensions."""
     box, plane = x.box, x.partition.shape
     sides = [0, 0, 0, 0]
     for dim in (2, 3):
@@ -49,7 +49,7 @@ def _whole(kept: Tensor, x: DistributedMap, dims: tuple[int, ...], keepdim: bool
 def sum(
     input: DistributedMap, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:
-    """A sum; over space it is whole on every rank, over channels with ``keepdim`` still a map."""
+    """Sum; replicated if over space, still a map if over channels with ``keepdim``."""
     of = dtype or (input.dtype if input.dtype.is_floating_point else torch.int64)
     return _wide_sum(input, dim, keepdim, wide_type(of)).to(of)
 
@@ -60,7 +60,7 @@ def _wide_sum(input: DistributedMap, dim: Dims, keepdim: bool, dtype: torch.dtyp
     if set(dims) & {2, 3}:
         return _whole(kept, input, dims, keepdim)
     if not keepdim:
-        raise UserError("a sum over channels of a map that is cut over ranks needs keepdim=True")
+        raise UserError("a sum over channels of a distributed map needs keepdim=True")
     return input.like(kept)
 
 
@@ -72,17 +72,17 @@ def _wide_mean(input: DistributedMap, dim: Dims, keepdim: bool, dtype: torch.dty
 def mean(
     input: DistributedMap, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:
-    """A mean, as ``sum``."""
+    """Mean, as ``sum``."""
     of = dtype or input.dtype
     if not of.is_floating_point:
-        raise UserError(f"a mean of {of} needs a dtype of floating-point numbers")
+        raise UserError(f"mean of {of} needs a floating-point dtype")
     return _wide_mean(input, dim, keepdim, wide_type(of)).to(of)
 
 
 def _variance(input: DistributedMap, dim: Dims, keepdim: bool, correction: int) -> Any:
-    """In two passes, in a wide type."""
+    """Variance in two passes, in the accumulation type."""
     if isinstance(dim, bool):
-        raise UserError("var of a map that is cut over ranks takes correction=0, not unbiased=False")
+        raise UserError("var of a distributed map takes correction=0, not unbiased=False")
     dims, wide = _dims(dim), wide_type(input.dtype)
     away = input.to(wide) - _wide_mean(input, dims, True, wide)
     count = math.prod(input.shape[one] for one in dims) - correction
@@ -91,23 +91,23 @@ def _variance(input: DistributedMap, dim: Dims, keepdim: bool, correction: int) 
 
 @rule("var")
 def var(input: DistributedMap, dim: Dims = None, *, keepdim: bool = False, correction: int = 1) -> Any:
-    """A variance, in two passes."""
+    """Variance, in two passes."""
     return _variance(input, dim, keepdim, correction).to(input.dtype)
 
 
 @rule("std")
 def std(input: DistributedMap, dim: Dims = None, *, keepdim: bool = False, correction: int = 1) -> Any:
-    """The root of the variance."""
+    """Square root of the variance."""
     return _variance(input, dim, keepdim, correction).sqrt().to(input.dtype)
 
 
 def _least(dtype: torch.dtype) -> float:
-    """What is larger than nothing."""
+    """Identity element of the maximum."""
     return -torch.inf if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
 class _Largest(torch.autograd.Function):
-    """The largest of the parts; values that are equally large share the gradient, as torch.amax has it."""
+    """Maximum of the parts; equal maxima share the gradient, as in torch.amax."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, mesh: Mesh, dims: tuple[int, ...]) -> Tensor:
@@ -116,7 +116,7 @@ class _Largest(torch.autograd.Function):
         whole = all_reduce_max(own, mesh)
         hits = part == whole
         ctx.mesh = mesh
-        # counts beyond what short floats can tell apart
+        # short floats cannot represent large counts
         counts = hits.sum(
             dims, keepdim=True, dtype=torch.float64 if part.dtype == torch.float64 else torch.float32
         )
@@ -131,21 +131,19 @@ class _Largest(torch.autograd.Function):
 
 @rule("amax")
 def amax(input: DistributedMap, dim: Dims = None, keepdim: bool = False) -> Any:
-    """The largest over both axes of space, or over channels with ``keepdim``."""
+    """Maximum over both spatial axes, or over channels with ``keepdim``."""
     dims = _dims(dim)
     if {2, 3} <= set(dims):
         out: Tensor = _Largest.apply(input.local, input.mesh, dims)  # type: ignore[no-untyped-call]  # torch's
         return out if keepdim else out.squeeze(dims)
     if set(dims) & {2, 3} or not keepdim:
-        raise UserError(
-            "the largest of a map that is cut over ranks is over dim=(2, 3), or dim=1 with keepdim=True"
-        )
+        raise UserError("amax of a distributed map needs dim=(2, 3), or dim=1 with keepdim=True")
     return input.like(input.local.amax(dims, keepdim=True))
 
 
 @rule("amin")
 def amin(input: DistributedMap, dim: Dims = None, keepdim: bool = False) -> Any:
-    """The smallest, as ``amax``."""
+    """Minimum, as ``amax``."""
     negative: DistributedMap = pointwise(torch.neg, input)
     return -amax(negative, dim, keepdim)
 
@@ -160,7 +158,7 @@ def _extreme(name: str, over_all: Callable[[DistributedMap], Any]) -> None:
         if isinstance(dim, DistributedMap):
             return pointwise(function, input, dim)
         if channels_first(dim, name) != 1 or not keepdim:
-            raise UserError(f"{name} of a map that is cut over ranks is over dim=1 with keepdim=True")
+            raise UserError(f"{name} of a distributed map needs dim=1 with keepdim=True")
         return tuple(map(input.like, function(input.local, 1, True)))
 
 
@@ -181,7 +179,7 @@ def _adaptive(x: DistributedMap, output_size: Any) -> tuple[list[tuple[int, int]
 
 @rule("adaptive_avg_pool2d")
 def adaptive_avg_pool2d(input: DistributedMap, output_size: Any) -> Tensor:
-    """Means over cells of the plane, whole on every rank."""
+    """Average over cells of the plane, replicated on every rank."""
 
     def weights(cells: list[tuple[int, int]], start: int, stop: int) -> Tensor:
         out = input.local.new_zeros((len(cells), stop - start), dtype=wide)
@@ -198,7 +196,7 @@ def adaptive_avg_pool2d(input: DistributedMap, output_size: Any) -> Tensor:
 
 
 class _LargestOfCells(torch.autograd.Function):
-    """The largest of each cell; of values that are equally large the first in the map has the gradient."""
+    """Maximum of each cell; the first of equal maxima in the map gets the gradient."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, like: tuple[DistributedMap], rows: Any, columns: Any) -> Tensor:
@@ -238,9 +236,9 @@ class _LargestOfCells(torch.autograd.Function):
 
 @rule("adaptive_max_pool2d")
 def adaptive_max_pool2d(input: DistributedMap, output_size: Any, return_indices: bool = False) -> Tensor:
-    """The largest over cells of the plane, whole on every rank."""
+    """Maximum over cells of the plane, replicated on every rank."""
     if return_indices:
-        raise UserError("adaptive_max_pool2d of a map that is cut over ranks returns no indices")
+        raise UserError("adaptive_max_pool2d of a distributed map does not support return_indices")
     rows, columns = _adaptive(input, output_size)
     out: Tensor = _LargestOfCells.apply(input.local, (input,), rows, columns)  # type: ignore[no-untyped-call]  # torch's
     return out

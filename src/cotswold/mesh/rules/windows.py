@@ -1,8 +1,7 @@
-"""Rules for functions whose outputs read windows: convolution, padding; and what all such rules share.
+"""Rules for functions whose outputs read windows: convolution and padding; shared code of such rules.
 
-Knows: which pixels an output reads, the local computation on a window with its padding. Does not know:
-exchanges.
-Each output is computed as in one process, on a window that a rank has whole.
+Knows: which pixels an output reads, the local computation on a padded window. Does not know: exchanges.
+Each output is computed as in one process, on a complete window.
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ def windowed(
     fill: float = 0.0,
     pads: Callable[[Tensor, Margins], Tensor] | None = None,
 ) -> DistributedMap:
-    """A map whose outputs are computed from windows: ``compute(window, output box, padding)`` on each rank.
+    """Compute a map from windows by ``compute(window, output box, padding)`` on each rank.
 
-    The padding is what is still to be added on either side (y, x), 0 unless the field is a `Padding`.
-    ``pads(window, margins)``, if given, computes from a window without its padding.
+    ``padding`` is the padding that the function still has to add on both sides (y, x), 0 unless the field is
+    a `Padding`. ``pads(window, margins)``, if given, computes from an unpadded window.
     """
     windows = cached_windows(x.mesh, x.partition, field)
     window, rank = fetch(x, windows), x.mesh.rank
@@ -72,11 +71,11 @@ def windowed(
 
 
 class Padding(Strided):
-    """Windows of functions that can pad by themselves, as much before as after."""
+    """Windows of functions that can pad by themselves, symmetrically."""
 
 
 def _both_sides(windows: Windows, rank: int, field: Strided) -> _Pair | None:
-    """The padding by which a function pads a rank's window by itself, without a copy; None if it cannot."""
+    """Padding with which a function pads a rank's window itself, without a copy; None if it cannot."""
     box, inside = windows.partition.box(rank), windows.inside[rank]
     left, _, top, _ = margins(windows.wanted[rank], inside)
     counts = tuple(
@@ -119,7 +118,7 @@ def conv2d(
     x, step, spread = input, pair(stride, "stride"), pair(dilation, "dilation")
     if x.shape[1] != weight.shape[1] * groups:
         raise GeometryError(
-            f"conv2d has weights for {weight.shape[1] * groups} channels, but got a map of {x.shape[1]}"
+            f"conv2d has weights for {weight.shape[1] * groups} channels, got a map of {x.shape[1]}"
         )
     size = spanned((weight.shape[2], weight.shape[3]), spread)
     if padding == "same":
@@ -133,7 +132,7 @@ def conv2d(
     windows = cached_windows(x.mesh, x.partition, field)
     if x.reach is None and is_worth_overlapping(windows.partition, x.partition, field):
         return DistributedMap(overlapped(x, weight, bias, windows, compute), windows.partition, x.mesh)
-    # a bias is added, not computed with, where it might be that of a rank without outputs
+    # If some rank has no outputs, the bias is added afterwards.
     beside = bias if all(box.size for box in windows.partition.boxes) else None
     out = windowed(
         x,
@@ -151,20 +150,20 @@ def conv2d(
 def _lowered_and_entered(
     x: DistributedMap, weight: Tensor, bias: Tensor | None
 ) -> tuple[DistributedMap, list[Any]]:
-    """Operands of a product, in autocast's type; gradients of parameters are summed in their own."""
+    """Operands of a product in autocast's type; parameter gradients are summed in the parameters' type."""
     return lowered(
         x, all_reduce_backward(weight, x.mesh), None if bias is None else all_reduce_backward(bias, x.mesh)
     )
 
 
 def spanned(size: _Pair, dilation: _Pair) -> _Pair:
-    """What a window with gaps in it covers."""
+    """Size that a dilated window covers."""
     return dilation[0] * (size[0] - 1) + 1, dilation[1] * (size[1] - 1) + 1
 
 
 @dataclass(frozen=True)
 class _Transposed:
-    """A convolution backwards: output o reads inputs i with ``o = i step - low + k spread`` for some k."""
+    """A transposed convolution: output o reads inputs i with ``o = i step - low + k spread`` for some k."""
 
     size: _Pair
     step: _Pair
@@ -172,11 +171,11 @@ class _Transposed:
     outputs: _Pair
 
     def output_size(self, height: int, width: int) -> _Pair:
-        """As many outputs as were said."""
+        """Return the fixed number of outputs."""
         return self.outputs
 
     def input_box(self, output: Box) -> Box:
-        """The inputs whose windows reach one of the outputs, at least one."""
+        """Return the box of inputs whose windows reach one of the outputs, at least one."""
         start, stop = [], []
         for first, end, size, step, low in zip(
             output.start, output.stop, self.size, self.step, self.low, strict=True
@@ -197,7 +196,7 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: Any = 1,
 ) -> DistributedMap:
-    """Transposed convolution; every output is computed where it is read, nothing is summed over ranks."""
+    """Transposed convolution; every rank computes its outputs from the halo, without sums over ranks."""
     only_maps("conv_transpose2d", weight, bias)
     x, step, spread = input, pair(stride, "stride"), pair(dilation, "dilation")
     low, more = pair(padding, "padding"), pair(output_padding, "output_padding")
@@ -213,7 +212,7 @@ def conv_transpose2d(
 
     def compute(window: Tensor, box: Box, _: _Pair) -> Tensor:
         seen = field.input_box(box)
-        # what lies beyond the last window has no input at all; room for it is cut off or added below
+        # Outputs beyond the last window have no input; they are cut off or padded below.
         out = F.conv_transpose2d(window, weight, None, step, 0, 0, groups, spread)
         start = tuple(at + p - i * s for at, p, i, s in zip(box.start, low, seen.start, step, strict=True))
         (top, left), (rows, columns) = start, box.shape
@@ -227,12 +226,12 @@ def conv_transpose2d(
 def pad(
     input: DistributedMap, pad: Any, mode: str = "constant", value: float | None = None
 ) -> DistributedMap:
-    """Padding with a constant, or cutting off where it is negative."""
+    """Pad with a constant, or crop if negative."""
     if mode != "constant":
-        raise UserError(f"a map that is cut over ranks is padded with a constant, not in mode {mode!r}")
+        raise UserError(f"a distributed map supports only constant padding, got mode {mode!r}")
     sides = [*pad, *[0] * (8 - len(pad))]
     if any(sides[4:]):
-        raise UserError("a map that is cut over ranks is padded in y and x, not in its channels or images")
+        raise UserError("a distributed map can be padded in y and x only, not in channels or images")
     low, high = (sides[2], sides[0]), (sides[3], sides[1])
     field = Strided((1, 1), (1, 1), low, _outputs(plane_of(input), (1, 1), (1, 1), low, high, "pad"))
     return windowed(input, field, input.shape[1], lambda window, _, __: window.clone(), fill=value or 0.0)

@@ -1,10 +1,10 @@
-"""One rank's share of a stack: its filters, and the operations on its own parts of the maps.
+"""One rank's share of a stack: its filters, and the operations on its parts of the maps.
 
-Knows: which parts a rank has (`geometry.StackPartition`), which exchange comes before which product, what is
+Knows: which parts a rank has (`geometry.StackPartition`), which exchange precedes which product, what is
 computed while messages travel. Does not know: parameters of modules, recipes, files.
 Source: Coates et al. 2013, sections 3 and 4.2.
 
-Every method is called by all ranks of the mesh, in one order; ranks without blocks take part with empty maps.
+All ranks of the mesh call every method in the same order; ranks without blocks use empty maps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cotswold.ops.sgd_rule import reciprocal
 
 @dataclass(frozen=True, eq=False)
 class Responses:
-    """A rank's own responses, and the window in whose memory they lie, where others' have their places."""
+    """A rank's responses, and the pooling window whose memory contains them."""
 
     own: Tensor
     around: Tensor | None
@@ -38,9 +38,9 @@ class Responses:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """The share of ``mesh.rank`` in a stack. ``below`` says who holds the stack's input, pixel by pixel.
+    """The share of ``mesh.rank`` in a stack; ``below`` has the box of the stack's input that each rank holds.
 
-    Pictures of a store have no ``below``: every rank reads its window by itself.
+    Without ``below`` the input is images of a store, and every rank reads its window itself.
     """
 
     mesh: Mesh
@@ -54,66 +54,69 @@ class Share:
 
     @cached_property
     def window(self) -> Box:
-        """What this rank holds of the input map."""
+        """Box of the input map that this rank reads."""
         return self.partition.windows[self.mesh.rank]
 
     @cached_property
     def own(self) -> Box:
-        """The pixels of the input map that are this rank's, in its window."""
+        """Box of the input map that this rank owns, in its window's coordinates."""
         own = self.partition.input.box(self.mesh.rank)
         return own.within(self.window)
 
     @cached_property
     def outputs(self) -> Box:
-        """The part of the stack's output that is this rank's."""
+        """Box of the stack's output that this rank computes."""
         return self.partition.output.box(self.mesh.rank)
 
     @cached_property
     def entry(self) -> Exchange | None:
-        """From the parts of the map below to windows."""
+        """Exchange from the parts of the map below to windows."""
         if self.below is None:
             return None
         return Exchange(self.mesh, ExchangePlan(self.below, self.partition.windows))
 
     @cached_property
     def descent(self) -> Exchange:
-        """From own pixels to this rank's part of the map below: for gradients."""
+        """Exchange from own pixels to this rank's part of the map below, for gradients."""
         return Exchange(self.mesh, ExchangePlan(self.partition.input.boxes, self.below or ()))
 
     @cached_property
     def pixels(self) -> Exchange:
-        """From own pixels to windows."""
+        """Exchange from own pixels to windows."""
         return Exchange(self.mesh, self.partition.pixels)
 
     @cached_property
     def pooling(self) -> Exchange:
-        """From own responses to the windows of own pooling units."""
+        """Exchange from own responses to the windows of own pooling units."""
         return Exchange(self.mesh, self.partition.pooling)
 
     @cached_property
     def normalisation(self) -> Exchange:
-        """From own pooling units to the windows of own outputs."""
+        """Exchange from own pooling units to the windows of own outputs."""
         return Exchange(self.mesh, self.partition.normalisation)
 
     def empty(self, like: Tensor, box: Box, channels: int) -> Tensor:
-        """An uninitialised map on a box, images last."""
+        """Return an uninitialised map on a box, in the layout with images innermost."""
         if not box.size:
             return like.new_empty((like.shape[0], channels, *box.shape))
         return empty_map(like, like.shape[0], MapShape(channels, *box.shape))
 
     def enter(self, x: Tensor) -> Pending:
-        """The input on this rank's window, on its way: from own pixels of the map below, or there already."""
+        """Start the exchange of the input to this rank's window.
+
+        If the rank reads the window itself, the exchange is complete already.
+        """
         if self.entry is not None:
             return self.entry.start(arranged(x))
         if tuple(x.shape[2:]) != self.window.shape:
             raise GeometryError(
-                f"rank {self.mesh.rank} reads a window {self.window.shape} of the pictures, "
-                f"not {tuple(x.shape[2:])}"
+                f"rank {self.mesh.rank} reads a window {self.window.shape} of the images, got "
+                f"{tuple(x.shape[2:])}"
             )
         return Pending(arranged(x))
 
     def room(self, like: Tensor) -> Responses:
-        """Room for own responses, in the middle of the window in which they are pooled if that holds them."""
+        """Allocate own responses, inside the window in which they are pooled if that contains them."""
         own, window = self.partition.responses.box(self.mesh.rank), self.pooling.window
         depth = self.partition.geometry.responses.channels
         if not own.size or not window.contains(own):
@@ -128,7 +131,7 @@ class Share:
         return Responses(crop(around, own, window), around)
 
     def product(self, arriving: Pending, near: Box, filters: Tensor) -> tuple[Responses, Tensor]:
-        """``Wx`` of own blocks, those that see ``near`` alone first; and the window, which has arrived."""
+        """Return ``Wx`` of own blocks and the complete window; blocks that only see ``near`` come first."""
         window = arriving.window
         out = self.room(window)
         if self.layer is None:
@@ -143,11 +146,11 @@ class Share:
         return out, window
 
     def gather(self, responses: Responses) -> Pending:
-        """The window of responses that own pooling units read, on its way."""
+        """Start the exchange of the responses that own pooling units read."""
         return self.pooling.start(responses.own, into=responses.around)
 
     def scatter(self, window: Tensor) -> Pending:
-        """The sum over ranks, at own responses, of what each has on its window; in the window's memory."""
+        """Start the sum over ranks, at own responses, of each rank's window; it uses the window's memory."""
         own = self.partition.responses.box(self.mesh.rank)
         held = own.size and self.pooling.window.contains(own)
         return self.pooling.adjoint.start(
@@ -155,7 +158,10 @@ class Share:
         )
 
     def decode(self, z: Tensor, filters: Tensor) -> Tensor:
-        """``W'z`` on this rank's window; at own pixels the sum over all ranks, elsewhere nothing of use."""
+        """Return ``W'z`` on this rank's window.
+
+        Own pixels have the sum over all ranks; other pixels are undefined.
+        """
         if self.layer is None:
             window = self.empty(z, self.window, self.partition.geometry.input.channels)
             self.pixels.adjoint.start(window, into=self.own_of(window)).finish()
@@ -173,34 +179,34 @@ class Share:
         return window
 
     def own_of(self, window: Tensor) -> Tensor:
-        """Own pixels of a map on this rank's window; a view."""
+        """Return a view of own pixels in a map on this rank's window."""
         rows, columns = self.own.slices
         return window[:, :, rows, columns]
 
     @cached_property
     def near(self) -> Box:
-        """What of the window comes from this rank's own part of the map below."""
+        """Box of the window that comes from this rank's own part of the map below."""
         if self.below is None:
             return Box.whole(self.window.shape)
         common = self.below[self.mesh.rank].intersect(self.window)
         return common.within(self.window) if common.size else NOTHING
 
     def scales(self, norms: Tensor) -> Tensor:
-        """``1 / |W~|`` of own neurons, laid out as responses."""
+        """Return ``1 / |W~|`` of own neurons, in the layout of responses."""
         geometry = self.partition.geometry.filters
         if self.layer is None:
             return norms.new_empty((geometry.depth, *self.partition.responses.box(self.mesh.rank).shape))
         return lay_out(reciprocal(norms), self.layer)
 
     def pool(self, window: Tensor, epsilon: float) -> Tensor:
-        """Own pooling units from the window of responses that they read."""
+        """Compute own pooling units from the window of responses that they read."""
         units = self.partition.pooled.box(self.mesh.rank)
         if not units.size:
             return self.empty(window, units, window.shape[1])
         return ops.l2_pool(window, Smoothing(self.partition.geometry.pool.size), epsilon)
 
     def normalise(self, window: Tensor) -> Tensor:
-        """Own outputs from the window of pooling units that they read."""
+        """Compute own outputs from the window of pooling units that they read."""
         norm = self.partition.geometry.norm
         if norm.size == 1:
             return window
@@ -210,5 +216,5 @@ class Share:
         return crop(y, self.outputs, self.normalisation.window) if norm.keep else y
 
     def total(self, terms: list[Tensor]) -> Tensor:
-        """The sums of scalars over all ranks, float64."""
+        """Sum scalars over all ranks, in float64."""
         return self.mesh.sum_in_place(torch.stack([term.to(torch.float64) for term in terms]))

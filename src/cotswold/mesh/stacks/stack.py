@@ -1,8 +1,7 @@
-"""A stack that all ranks of a mesh train together: this rank's filters, and the verbs of training.
+"""A stack that all ranks of a mesh train together: this rank's filters, and the methods of training.
 
-Knows: what of a stack's state a rank holds, and where it lies in the whole. Does not know: the order in which
-stacks are trained, recipes, files. Without autograd; modules
-of `partition` have gradients.
+Knows: this rank's part of a stack's state, and its place in the whole. Does not know: the order in which
+stacks are trained, recipes, files. It uses no autograd; modules of `partition` have gradients.
 """
 
 from __future__ import annotations
@@ -21,11 +20,21 @@ from cotswold.mesh.stacks.share import Share
 
 
 class TrainedStack:
-    """The share of this rank in one stack; every method is called by all ranks together, in one order.
+    """The share of this rank in one stack; all ranks call every method together, in the same order.
 
-    ``below`` is who holds the input map (the outputs of the stack below), None where each rank reads its
-    window of the pictures, ``partition.windows[rank]``, by itself. The first filters depend on seed, index
-    and block alone, and are the same on every grid.
+    The initial filters depend only on seed, index and block, and are equal on every grid.
+
+    Args:
+        mesh: The ranks.
+        geometry: Sizes of the stack's maps and filters.
+        sparsity: Weight λ of the penalty.
+        epsilon: Constant under the roots of pooling.
+        seed: Seed of the initial filters.
+        index: Number of the stack in the network.
+        below: Box of the input map that each rank holds (the output of the stack below). None if each rank
+            reads its window of the images, ``partition.windows[rank]``, itself.
+        dtype: Type of the filters.
+        device: Device of the filters.
     """
 
     def __init__(
@@ -55,11 +64,19 @@ class TrainedStack:
         self.momentum: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """This rank's part of the stack's output, from its part of the map below (or window of pictures)."""
+        """Compute this rank's part of the stack's output.
+
+        Args:
+            x: This rank's part ``(image, channel, y, x)`` of the map below, or its window of the images.
+        """
         return steps.output(self.share, self._state(), x, self.objective_settings.epsilon)
 
     def calibrate(self, x: Tensor) -> None:
-        """Set the gain from a batch's root mean square, and α to the best for these filters and pictures."""
+        """Set the gain from a batch's root mean square, and α to the best value for these filters and images.
+
+        Args:
+            x: This rank's part ``(image, channel, y, x)`` of the map below, or its window of the images.
+        """
         steps.calibrate(self.share, self._state(), x, self.objective_settings)
 
     def step(
@@ -71,7 +88,18 @@ class TrainedStack:
         upstream: Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """One step on a batch; see `stacks.step.step`. A momentum begins at rest."""
+        """Take one training step on a batch; see `stacks.step.step`. The momentum starts at zero.
+
+        Args:
+            batch: This rank's part ``(image, channel, y, x)`` of the map below, or its window of the images.
+            objective: Weights of the objective.
+            rule: Learning rate, momentum and the step of α.
+            upstream: Gradient with respect to this rank's part of the output, of losses above the stack.
+            input_gradient: True to return the gradient with respect to this rank's part of the map below.
+
+        Returns:
+            The objective and its terms, equal on every rank.
+        """
         if self.momentum is None:
             self.rest()
         return steps.step(
@@ -85,33 +113,37 @@ class TrainedStack:
         )
 
     def objective_parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The objective and its two terms, means over images, the same on every rank."""
+        """Return the objective and its two terms, means over images, equal on every rank.
+
+        Args:
+            x: This rank's part ``(image, channel, y, x)`` of the map below, or its window of the images.
+        """
         error, penalty = steps.objective_parts(self.share, self._state(), x, self.objective_settings)
         return error + penalty, error, penalty
 
     def rest(self) -> None:
-        """A momentum of zeros."""
+        """Set the momentum to zero."""
         self.momentum = torch.zeros_like(self.filters)
 
     def let_go(self) -> None:
-        """Forget the momentum."""
+        """Discard the momentum."""
         self.momentum = None
 
     training = False
-    """Norms are recorded by every step, so that evaluation needs no other mode."""
+    """Always False: every step records the norms, so evaluation needs no other mode."""
 
     def train(self) -> Self:
-        """The stack itself: it computes alike in training and evaluation."""
+        """Return the stack: training and evaluation compute alike."""
         return self
 
     def eval(self) -> Self:
-        """The stack itself: it computes alike in training and evaluation."""
+        """Return the stack: training and evaluation compute alike."""
         return self
 
     def parts(self) -> Iterator[tuple[str, Tensor, Box, tuple[int, ...]]]:
-        """What this rank holds of the stack: name, live tensor, its box in the whole, the whole's shape.
+        """Yield this rank's tensors: name, live tensor, its box in the whole, the whole's shape.
 
-        Scalars are the same on every rank and rank 0's alone.
+        Scalars are equal on every rank, and belong to rank 0.
         """
         layer = self.geometry.filters
         yield "filters", self.filters, self._box(layer.filters_shape), layer.filters_shape
@@ -120,10 +152,10 @@ class TrainedStack:
             yield name, scalar, Box.whole(()), ()
 
     def moving(self) -> tuple[Tensor, Box, tuple[int, ...]]:
-        """The momentum that this rank holds, at rest where there was none; its box, the whole's shape."""
+        """Return this rank's momentum (zeros if unset), its box in the whole, and the whole's shape."""
         if self.momentum is None:
             self.rest()
-        assert self.momentum is not None, "it rests now"
+        assert self.momentum is not None, "rest() has set it"
         shape = self.geometry.filters.filters_shape
         return self.momentum, self._box(shape), shape
 
@@ -131,6 +163,6 @@ class TrainedStack:
         return Box((*self.blocks.start, *(0 for _ in shape[2:])), (*self.blocks.stop, *shape[2:]))
 
     def _state(self) -> ops.StackState:
-        nothing = self.filters.new_empty(0)  # whoever moves nothing reads no momentum
+        nothing = self.filters.new_empty(0)  # without a step no momentum is read
         moving = nothing if self.momentum is None else self.momentum
         return ops.StackState(self.filters, self.norms, moving, self.alpha, self.gain)

@@ -1,8 +1,8 @@
-"""One training step of a stack whose maps and filters are cut over ranks.
+"""One training step of a stack whose maps and filters are distributed over ranks.
 
-Knows: objective (1) of Coates et al. 2013, the order in which products and messages hide each other. Does not
-know: modules, files. It computes what `ops.stack_step` computes in one process; sums over ranks are added in
-another order, so that bits differ, but for a grid of one rank.
+Knows: objective (1) of Coates et al. 2013, how products and messages overlap. Does not know: modules, files.
+It computes what `ops.stack_step` computes in one process. Sums over ranks are added in another order, so the
+bits differ, except on a grid of one rank.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cotswold.ops.stack_step import InMemoryPasses, dot, total
 
 
 def responses(share: Share, state: StackState, x: Tensor) -> tuple[Responses, Tensor]:
-    """``αWx`` of own neurons, x times its gain, and the input on this rank's window."""
+    """Return ``αWx`` of own neurons, with x scaled by its gain, and the input on this rank's window."""
     z, window = share.product(share.enter(x), share.near, state.filters)
     scale = share.scales(state.norms) * (state.alpha * state.gain)
     z.own.mul_(scale.to(window.dtype))
@@ -31,13 +31,13 @@ def responses(share: Share, state: StackState, x: Tensor) -> tuple[Responses, Te
 
 
 def decoded(share: Share, state: StackState, z: Tensor) -> Tensor:
-    """``W'z``, on own pixels of this rank's window."""
+    """Return ``W'z`` on own pixels of this rank's window."""
     return share.decode(z * share.scales(state.norms).to(z.dtype), state.filters)
 
 
 @torch.no_grad()
 def output(share: Share, state: StackState, x: Tensor, epsilon: float) -> Tensor:
-    """This rank's part of the stack's output."""
+    """Return this rank's part of the stack's output."""
     z, _ = responses(share, state, x)
     pooled = share.pool(share.gather(z).finish(), epsilon)
     return share.normalise(share.normalisation.start(pooled).finish())
@@ -47,7 +47,7 @@ def output(share: Share, state: StackState, x: Tensor, epsilon: float) -> Tensor
 def objective_parts(
     share: Share, state: StackState, x: Tensor, objective: StackObjective
 ) -> tuple[Tensor, Tensor]:
-    """Squared error and penalty, means over images, the same on every rank."""
+    """Return squared error and penalty, means over images, equal on every rank."""
     images = x.shape[0]
     z, window = responses(share, state, x)
     pooling = share.gather(z)
@@ -60,7 +60,10 @@ def objective_parts(
 
 @torch.no_grad()
 def calibrate(share: Share, state: StackState, x: Tensor, objective: StackObjective) -> None:
-    """Set gain, norms and α in place from a batch: inputs of RMS 1, the α that minimises the objective."""
+    """Set gain, norms and α in place from a batch.
+
+    The gain scales inputs to RMS 1; α minimises the objective.
+    """
     _check(x)
     window = share.enter(x).finish()
     own = share.own_of(window)
@@ -90,10 +93,11 @@ def step(
     upstream: Tensor | None = None,
     input_gradient: bool = False,
 ) -> StackReport:
-    """As `ops.stack_step`, by all ranks together; the report is the same on every rank.
+    """Take a step as `ops.stack_step` does, by all ranks together; the report is equal on every rank.
 
-    ``x`` is this rank's part of the map below, or its window of the pictures; ``upstream`` the gradient by
-    its part of the output; `StackReport.input_gradient` is by its part of the map below.
+    ``x`` is this rank's part of the map below, or its window of the images; ``upstream`` is the gradient with
+    respect to its part of the output; `StackReport.input_gradient` is that with respect to its part of the
+    map below.
     """
     _check(x)
     images, gain = x.shape[0], state.gain
@@ -104,7 +108,7 @@ def step(
     terms = [gain * dot(back, seen), dot(back, back)]
     residual = back.addcmul_(seen, gain.to(back.dtype), value=-1)
     terms.append(dot(residual, residual))
-    residual.mul_(2 / images)  # from here on the gradient by the decoded map
+    residual.mul_(2 / images)  # from here on the gradient with respect to the decoded map
     fetched = share.pixels.start(residual, into=window)
 
     around = pooling.finish()
@@ -127,11 +131,11 @@ def step(
 
 def _check(x: Tensor) -> None:
     if x.shape[0] == 0:
-        raise UserError("a stack cannot learn from an empty batch; leave it out")
+        raise UserError("a stack cannot learn from an empty batch; skip it")
 
 
 def _through_normalisation(share: Share, pooled: Tensor, upstream: Tensor) -> Tensor:
-    """The gradient by own pooling units of losses above the stack."""
+    """Gradient of losses above the stack with respect to own pooling units."""
     norm = share.partition.geometry.norm
     if norm.size == 1:
         return upstream
@@ -149,14 +153,14 @@ def _through_normalisation(share: Share, pooled: Tensor, upstream: Tensor) -> Te
 def _pool_backward(
     share: Share, around: Tensor, pooled: Tensor, above: Tensor | None, weight: float
 ) -> Tensor:
-    """The gradient by the responses that own pooling units read."""
+    """Gradient with respect to the responses that own pooling units read."""
     if not pooled.numel():
         return torch.zeros_like(around)
     return pool_backward(around, pooled, Smoothing(share.partition.geometry.pool.size), above, weight)
 
 
 def _to_input(share: Share, state: StackState, scaled: Tensor, residual: Tensor) -> Tensor:
-    """The gradient by this rank's part of the map below."""
+    """Gradient with respect to this rank's part of the map below."""
     window = share.decode(scaled, state.filters)
     gradient = share.own_of(window).mul_(state.alpha.to(window.dtype)).sub_(residual)
     gradient = gradient.mul_(state.gain.to(window.dtype))

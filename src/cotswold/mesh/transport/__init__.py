@@ -1,1 +1,1 @@
-"""How messages of exchanges travel: shared memory, sockets, or torch's point-to-point messages."""
+"""Transports of exchanges: shared memory, sockets, or torch's point-to-point messages."""

@@ -1,6 +1,6 @@
-"""Buffers that exchanges use again and again.
+"""A pool of buffers for exchanges.
 
-Knows: sizes, types and devices of buffers. Does not know: what travels in them.
+Knows: sizes, types and devices of buffers. Does not know: their contents.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ import torch
 from torch import Tensor
 
 KEPT = 8
-"""Buffers of one size that are kept at most."""
+"""Maximum number of free buffers of one size."""
 SIZES = 64
-"""Sizes of which any are kept; the oldest go first."""
+"""Number of sizes whose buffers are kept; the oldest are dropped first."""
 
 
 class Buffers:
-    """Flat tensors, handed out and taken back."""
+    """A pool of flat tensors."""
 
     def __init__(self) -> None:
         self._free: dict[tuple[int, torch.dtype, torch.device], list[Tensor]] = defaultdict(list)
 
     def take(self, numel: int, like: Tensor) -> Tensor:
-        """A tensor of so many numbers, of any values."""
+        """Return an uninitialised tensor of ``numel`` numbers."""
         free = self._free[numel, like.dtype, like.device]
         if free:
             return free.pop()
         while len(self._free) > SIZES:
             del self._free[next(iter(self._free))]
-        with torch.inference_mode(False):  # the next may come with gradients
+        with torch.inference_mode(False):  # the next user may need gradients
             return torch.empty(numel, dtype=like.dtype, device=like.device)
 
     def give(self, buffer: Tensor) -> None:
-        """Take a tensor back that nobody reads any more."""
+        """Return a tensor to the pool."""
         free = self._free[buffer.numel(), buffer.dtype, buffer.device]
         if len(free) < KEPT:
             free.append(buffer)

@@ -1,8 +1,8 @@
-"""How ranks of a group come to have connections: through shared memory on one host, over TCP to others.
+"""Connections between the ranks of a group: shared memory on one host, TCP to other hosts.
 
-Knows: which ranks are on this host, what ranks tell each other through their group, the run's token. Does not
-know: what travels. Linux only; elsewhere, and to and from a rank with ``COTSWOLD_SHARED_MEMORY=0`` or
-``COTSWOLD_SOCKETS=0``, there is no such connection, and torch's group carries messages.
+Knows: which ranks are on this host, addresses exchanged through the group, the run's token. Does not know:
+the messages. Linux only. On other systems, and to and from a rank with ``COTSWOLD_SHARED_MEMORY=0`` or
+``COTSWOLD_SOCKETS=0``, there is no such connection, and torch's group carries the messages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cotswold.host.token import Token, is_signed, sign
 SWITCH = "COTSWOLD_SHARED_MEMORY"
 SOCKETS_SWITCH = "COTSWOLD_SOCKETS"
 CALL_SECONDS, ANSWER_SECONDS = 5.0, 10.0
-"""How long ranks of several hosts try to reach each other; those that cannot have torch's group."""
+"""Seconds that ranks of several hosts try to reach each other before they fall back to torch's group."""
 Gather = Callable[[Tensor], list[Tensor]]
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACES = (Path("/proc/self/ns/net"), Path("/proc/self/ns/user"))
@@ -40,11 +40,11 @@ _FIELD_BYTES = 64
 def channels_of(
     gather: Gather, timeout: timedelta | None, members: Sequence[int], rank: int
 ) -> dict[int, Channel]:
-    """Channels from member ``rank`` of a group to those on this host, by rank; all members call this.
+    """Connect member ``rank`` of a group to the members on this host; all members call this together.
 
-    ``gather`` gives what every member has of one shape, ``members`` are their ranks in the job, which errors
-    name. Raises TimeoutError where one does not come within ``timeout``, ConnectionResetError where one is
-    gone.
+    ``gather`` gathers tensors of equal shape from all members; ``members`` are their ranks in the job, for
+    error messages. Returns channels by member. Raises TimeoutError if a member does not connect within
+    ``timeout``, ConnectionResetError if one has exited.
     """
     here = _this_host()
     with closing(Listener(len(members))) if here else nullcontext() as listener:
@@ -65,7 +65,7 @@ def channels_of(
 
 @dataclass(frozen=True)
 class _Peer:
-    """Another member of a group: its name in errors, where it listens, the secret of its listener."""
+    """Another member of a group: its name in errors, its listener's address and secret."""
 
     name: str
     address: bytes
@@ -80,10 +80,10 @@ def streams_of(
     near: Sequence[int],
     token: Token | None,
 ) -> dict[int, MessageStream]:
-    """Streams from member ``rank`` of a group to those that are not ``near``; all members call this.
+    """Connect member ``rank`` of a group to the members that are not ``near``; a collective call.
 
-    Ranks that cannot reach each other (a firewall, no address) have none, both alike. With a ``token``
-    nobody else is believed; without one whoever sees the messages of the group is.
+    Ranks that cannot reach each other (a firewall, no address) get no stream, on both sides. With a ``token``
+    only its holders can connect; without one, every reader of the group's messages can.
     """
     host = address_for_peers(os.environ)
     key = b"" if token is None else token.derive("messages of a mesh")
@@ -92,7 +92,7 @@ def streams_of(
         if os.environ.get(SOCKETS_SWITCH) != "0" and host is not None:
             try:
                 listener = stack.enter_context(closing(TcpListener(host, key, len(members))))
-            except OSError:  # no address of this host's after all
+            except OSError:  # it is no address of this host
                 listener = None
         where = (b"", b"") if listener is None else (listener.address, listener.secret)
         told = _told(gather, sign(key, *where), *where)
@@ -121,7 +121,7 @@ def _reached(listener: TcpListener, key: bytes, rank: int, peers: dict[int, _Pee
         peer = peers[other]
         try:
             found[other] = call_tcp(peer.address, key, peer.secret, rank, CALL_SECONDS)
-        except OSError:  # the next would be waited for in vain as well
+        except OSError:  # a further attempt would most likely time out as well
             break
     callers = {other: peer.name for other, peer in peers.items() if other > rank}
     return found | listener.answered_in_time(callers, ANSWER_SECONDS)
@@ -132,7 +132,7 @@ def _seconds(timeout: timedelta | None) -> float:
 
 
 def _told(gather: Gather, *fields: bytes) -> list[tuple[bytes, bytes, bytes]]:
-    """Three fields of every member, of `_FIELD_BYTES` at most; nothing that arrives is unpickled."""
+    """Gather three fields of every member, at most `_FIELD_BYTES` each; nothing is unpickled."""
     packed = b"".join(one.ljust(_FIELD_BYTES, b"\0") for one in fields)
     found = []
     for each in gather(torch.frombuffer(bytearray(packed), dtype=torch.uint8)):
@@ -145,12 +145,14 @@ def _told(gather: Gather, *fields: bytes) -> list[tuple[bytes, bytes, bytes]]:
 
 
 def _this_host() -> bytes:
-    """What tells hosts apart: processes that have the same can map each other's memory. Nothing where that
-    cannot be."""
+    """Identity of the host: processes with equal identities can map each other's memory.
+
+    Empty if shared memory is not available.
+    """
     if os.environ.get(SWITCH) == "0" or not is_supported():
         return b""
     try:
-        # network namespaces are hosts of their own, as the addresses of their sockets are
+        # Each network namespace counts as a host, because its sockets have separate addresses.
         spaces = [str(path.readlink()) for path in _NAMESPACES]
         words = " ".join([_BOOT.read_text().strip(), *spaces, str(os.geteuid())])
     except OSError:

@@ -1,4 +1,4 @@
-"""The transport over connections of ours: shared memory to ranks of this host, TCP to those of others.
+"""The transport over Cotswold's connections: shared memory to ranks of this host, TCP to those of others.
 
 Knows: how tensors are packed into messages of `host`. Does not know: how bytes travel, maps, plans.
 """
@@ -18,12 +18,12 @@ from cotswold.mesh.transport.transport import Expected
 
 
 class MessageTransport:
-    """Messages of the CPU's tensors, by a connection to each rank; ``names`` are theirs in errors."""
+    """Messages of CPU tensors over one connection per rank; ``names`` has the ranks' names for errors."""
 
     def __init__(self, connections: Mapping[int, Messages], names: Mapping[int, str]) -> None:
         self._connections, self._names = connections, names
         self._sent: dict[int, list[int]] = {}
-        """Ranks to which something was sent, by the tag of an exchange that has not ended."""
+        """Ranks to which messages were sent, by the tag of an open exchange."""
         self._expected: dict[int, dict[int, Expected]] = {}
 
     def send(self, tag: int, outgoing: Mapping[int, Tensor], expected: Mapping[int, Expected]) -> None:
@@ -44,8 +44,8 @@ class MessageTransport:
         wanted = destination.numel() * destination.element_size()
         if memory.nbytes != wanted:
             raise GeometryError(
-                f"{self._names[source]} sent {memory.nbytes} bytes where {wanted} were expected; "
-                "every rank must have as many images, of the same type"
+                f"{self._names[source]} sent {memory.nbytes} bytes, but {wanted} were expected; every rank "
+                "must have the same number of images, of the same type"
             )
         return _tensor(memory, destination)
 
@@ -63,7 +63,7 @@ class MessageTransport:
     def abandon(self, tag: int) -> None:
         """See `Transport`."""
         for other in {*self._expected.pop(tag, ()), *self._sent.pop(tag, ())}:
-            with suppress(OSError):  # whoever is gone is noticed where something is awaited
+            with suppress(OSError):  # the next receive reports a lost rank
                 self._connections[other].abandon(tag)
 
 
@@ -73,7 +73,7 @@ def _pack(values: Tensor, memory: memoryview) -> None:
 
 
 def _tensor(memory: memoryview, like: Tensor) -> Tensor:
-    """The numbers that lie in memory, of the type and shape of a tensor."""
+    """Return the numbers in memory as a tensor with the type and shape of another."""
     if not memory.nbytes:
         return like.new_empty(like.shape)
     return torch.frombuffer(memory, dtype=like.dtype).view(like.shape)

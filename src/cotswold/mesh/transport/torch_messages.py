@@ -1,6 +1,6 @@
 """The transport over torch.distributed: point-to-point messages of a process group, on any device.
 
-Knows: torch's requests, its tags, buffers for what is not contiguous. Does not know: maps, plans.
+Knows: torch's requests, its tags, buffers for non-contiguous tensors. Does not know: maps, plans.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from cotswold.mesh.transport.buffers import Buffers
 from cotswold.mesh.transport.transport import Expected
 
 TAGS = 1 << 10
-"""Tags of torch.distributed are used again after so many exchanges."""
+"""Number of exchanges after which tags of torch.distributed are reused."""
 _SIZES = 1 << 20
-"""Sizes that tags tell apart: a message of another size than is expected is never taken for one."""
+"""Number of sizes that tags distinguish: a message of an unexpected size never matches."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Request:
-    """A message under way, in ``values``; ``buffer`` is memory of ours, to be given back."""
+    """A message in flight, in ``values``; ``buffer`` is pooled memory to return."""
 
     values: Tensor
     works: Sequence[dist.Work]
@@ -39,14 +39,16 @@ class _Open:
 
 
 class PointToPoint:
-    """Messages to the ``members`` (ranks of the job) of a group; a message of another size is never received,
-    and waited for until the group's timeout."""
+    """Messages to the ``members`` (ranks of the job) of a group.
+
+    A message of an unexpected size is never received; its receiver waits until the group's timeout.
+    """
 
     def __init__(self, group: dist.ProcessGroup | None, members: Sequence[int], buffers: Buffers) -> None:
         self._group, self._members, self._buffers = group, members, buffers
         self._open: dict[int, _Open] = {}
         self._abandoned: dict[int, _Open] = {}
-        """Requests that torch cannot take back: they hold buffers until their messages have come."""
+        """Requests that torch cannot cancel: they hold buffers until their messages arrive."""
 
     def send(self, tag: int, outgoing: Mapping[int, Tensor], expected: Mapping[int, Expected]) -> None:
         """See `Transport`."""
@@ -64,7 +66,7 @@ class PointToPoint:
             values = view if buffer is None else buffer
             requests.append((target, values, buffer))
             messages.append(self._message(dist.isend, values, target, tag))
-        # at once, for NCCL pairs them up; some backends then answer once for all messages
+        # sent as one batch because NCCL pairs them; some backends then return one request for all messages
         works = dist.batch_isend_irecv(messages) if messages else []
         each = [[work] for work in works] if len(works) == len(messages) else [works] * len(messages)
         found = self._open[tag] = _Open()
@@ -84,7 +86,7 @@ class PointToPoint:
         self._end(self._open[tag].incoming.pop(source))
 
     def finish(self, tag: int) -> None:
-        """See `Transport`; waits until what was sent has left."""
+        """See `Transport`; waits until sent messages have left."""
         found = self._open[tag]
         for requests in (found.incoming, found.outgoing):
             while requests:
@@ -94,13 +96,13 @@ class PointToPoint:
         del self._open[tag]
 
     def abandon(self, tag: int) -> None:
-        """See `Transport`; buffers stay until a later message of the same rank was received."""
+        """See `Transport`; buffers are freed when a later message of the same rank was received."""
         found = self._open.pop(tag, None)
         if found is not None and (found.incoming or found.outgoing):
             self._abandoned[tag] = found
 
     def _reclaim(self, tag: int, other: int) -> None:
-        """Free what abandoned exchanges had with a rank, which has begun a later one and so them as well."""
+        """Free the buffers of abandoned exchanges with a rank that has begun a later one."""
         for number in [one for one in self._abandoned if one < tag]:
             found = self._abandoned[number]
             for requests in (found.incoming, found.outgoing):

@@ -1,9 +1,9 @@
-"""What every transport does: it moves the messages of exchanges between ranks.
+"""The interface of transports, which move the messages of exchanges between ranks.
 
-Knows: the four calls of an exchange. Does not know: maps, plans, which transport serves whom (`routes`).
+Knows: the calls of an exchange. Does not know: maps, plans, the choice of a transport (`routes`).
 
-All ranks begin exchanges in one order, with tags that rise, and a pair of ranks has one message each way an
-exchange at most. `tests/mesh/test_transports.py` is the contract that all pass.
+All ranks begin exchanges in the same order, with rising tags, and a pair of ranks has at most one message in
+each direction per exchange. `tests/mesh/test_transports.py` is the contract that all implementations pass.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """A message that is to come, of the shape and type of ``destination``."""
+    """An expected message, with the shape and type of ``destination``."""
 
     destination: Tensor
     in_place: bool = False
-    """Whether a transport may write there as soon as the message comes; it is contiguous then."""
+    """True if a transport may write into the (contiguous) destination as soon as the message arrives."""
 
 
 class Transport(Protocol):
-    """Messages to and from some ranks. Errors name the rank that is gone, late, or sends another size."""
+    """Messages to and from some ranks. Errors name the rank that is lost, late, or sends another size."""
 
     def send(self, tag: int, outgoing: Mapping[int, Tensor], expected: Mapping[int, Expected]) -> None:
-        """Begin an exchange: send views of any strides to ranks, and say what is to come from which.
+        """Begin an exchange: send views of any strides to ranks, and declare the expected messages by sender.
 
-        What is sent must not change before the exchange is finished or abandoned.
+        The sent values must not change before the exchange is finished or abandoned.
         """
         ...
 
     def receive(self, tag: int, source: int) -> Tensor:
-        """The message of a rank, shaped as its destination; waits for it. To be read until it is released.
+        """Wait for the message of a rank, shaped as its destination; it is valid until `release`.
 
-        Raises ConnectionResetError or RuntimeError where the rank is gone, TimeoutError or RuntimeError where
-        nothing comes, GeometryError where it is known to be of another size.
+        Raises ConnectionResetError or RuntimeError if the rank is lost, TimeoutError or RuntimeError if
+        nothing arrives, GeometryError if the message has another size.
         """
         ...
 
     def release(self, tag: int, source: int) -> None:
-        """Nobody reads the message of a rank any more."""
+        """Release the message of a rank."""
         ...
 
     def finish(self, tag: int) -> None:
-        """End an exchange of which all messages were received; frees what it held."""
+        """End an exchange after all its messages were received, and free its resources."""
         ...
 
     def abandon(self, tag: int) -> None:
-        """End an exchange whatever has come; what comes later is dropped, and its memory freed then.
+        """End an exchange at any time; late messages are dropped, and their memory is freed then.
 
-        What was sent still arrives. Never raises.
+        Sent messages still arrive. Never raises.
         """
         ...

@@ -1,6 +1,6 @@
-"""Exchanges that were started, and how they end: finished, abandoned, or forgotten.
+"""Started exchanges and their end: finished, abandoned, or forgotten.
 
-Knows: which transports an exchange travels by. Does not know: maps, plans, what the messages are.
+Knows: which transports an exchange uses. Does not know: maps, plans, the messages.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from cotswold.mesh.transport.transport import Transport
 class UnderWay:
     """An exchange, and the transports that have not ended it.
 
-    ``forgotten`` collects exchanges that nobody will finish. Python frees memory in whatever thread it is,
-    maybe amid a call of the same transport; so they are abandoned later, by whoever starts the next.
+    ``forgotten`` collects exchanges that will not be finished. Python may delete objects in any thread, even
+    during a call of the same transport. So these exchanges are abandoned later, when the next one starts.
     """
 
     tag: int
@@ -24,16 +24,16 @@ class UnderWay:
     forgotten: deque[UnderWay]
 
     def finish(self) -> None:
-        """End it on every transport, once all of its messages were received."""
+        """End the exchange on every transport, once all of its messages were received."""
         while self.transports:
             self.transports[0].finish(self.tag)
             del self.transports[0]
 
     def abandon(self) -> None:
-        """End it on those that are left, whatever has come."""
+        """End the exchange on the remaining transports, regardless of arrived messages."""
         while self.transports:
             self.transports.pop().abandon(self.tag)
 
     def forget(self) -> None:
-        """Have it abandoned when the next exchange is started; in any thread, at any time."""
+        """Queue the exchange to be abandoned when the next one starts; allowed in any thread, at any time."""
         self.forgotten.append(self)

@@ -1,4 +1,4 @@
-"""Value and gradient of fully connected networks, by whatever computes them fastest here."""
+"""Loss and gradient of fully connected networks, by the fastest backend on this machine."""
 
 from __future__ import annotations
 

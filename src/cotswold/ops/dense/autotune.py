@@ -1,11 +1,10 @@
-"""Which way a dense network is computed: the fastest of those that there are here, measured once.
+"""Choice of the backend of a dense network: the fastest one available, measured once.
 
-Knows: kernels of our own, libraries, what makes two networks alike, where choices are remembered. Does not
-know: how a way works.
+Knows: the backends, which networks share a choice, the cache of choices. Does not know: how a backend works.
 
-A process measures a class of shapes on its first patterns, unless another one has done so within a day: a
-worker that takes the place of a dead one has no time for it. Values and gradients take the same way, so that
-a line search compares what is rounded alike.
+A process measures a class of shapes on its first samples, unless another process did so within a day: a
+worker that replaces a dead one has no time to measure. Losses and gradients use the same backend, so that a
+line search compares values with the same rounding.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ from cotswold.kernels.compile import code_cache
 from cotswold.ops.dense import torch_backend as library
 from cotswold.ops.dense.spec import DenseSpec
 
-try:  # with this module, and so before processes are forked
+try:  # load this module's kernels before processes fork
     from cotswold.kernels.machine.processor import this_processor
     from cotswold.ops.dense import native as own
-except (ImportError, OSError):  # without llvmlite nothing is `usable`, which says why
+except (ImportError, OSError):  # without llvmlite no kernel is `usable`
     own = this_processor = None  # type: ignore[assignment]  # a module and a function
 
 OWN, ONEDNN, TORCH = "kernels", "oneDNN", "torch.mm"
 MEASURED_PATTERNS = 384
-"""The most patterns of one measurement."""
+"""Maximum samples of one measurement."""
 ROUNDS = 3
 WORTH_FLOPS = 1e8
-"""Work below which nothing is measured: kernels of our own, where they are."""
+"""Work below which nothing is measured: the library's kernels run, if available."""
 MARGIN = 1.03
-"""By how much a library must be faster."""
+"""Factor by which a library must be faster."""
 CHOSEN: dict[tuple[object, ...], str] = {}
-"""What was measured in this process, or by others before it."""
+"""Choices measured in this process or read from the cache."""
 AGAIN_AFTER_S = 86400.0
-"""For so long a measurement counts: versions of everything change, and the machine may have been busy."""
+"""Seconds until a choice expires: versions change, and the machine may have been busy."""
 
 Way = Callable[[DenseSpec, Tensor, Tensor, Tensor, Tensor | None], tuple[float, int]]
 
 
 def ways(like: Tensor) -> dict[str, Way]:
-    """The ways there are for parameters of this type, the preferred one first."""
+    """Return the backends for parameters of this dtype, the preferred one first."""
     found: dict[str, Way] = {}
     if usable(like):
         found[OWN] = own.add
@@ -67,9 +66,9 @@ def dense_add(
     gradient: Tensor | None,
     deterministic: bool,
 ) -> tuple[float, int]:
-    """The sum of losses and how many are right; adds the gradient. See `nn.DenseNetwork.add`."""
+    """Return losses and correct samples; add to the gradient. See `nn.DenseNetwork.add`."""
     known = ways(parameters)
-    if deterministic:  # without kernels of our own, what is the same for every build of torch
+    if deterministic:  # without the library's kernels: torch.mm, which every build of torch has
         name = OWN if OWN in known else TORCH
     else:
         name = choose(known, spec, parameters, inputs, targets)
@@ -79,7 +78,7 @@ def dense_add(
 @torch.no_grad()
 @or_torch
 def dense_outputs(spec: DenseSpec, parameters: Tensor, inputs: Tensor) -> Tensor:
-    """Outputs ``(outputs, patterns)``."""
+    """Return outputs ``(outputs, samples)``."""
     if usable(parameters):
         return own.outputs(spec, parameters, inputs)
     return library.outputs(spec, parameters, inputs)
@@ -88,7 +87,7 @@ def dense_outputs(spec: DenseSpec, parameters: Tensor, inputs: Tensor) -> Tensor
 def choose(
     known: dict[str, Way], spec: DenseSpec, parameters: Tensor, inputs: Tensor, targets: Tensor
 ) -> str:
-    """The fastest way for a network and about so many patterns; measured where no call has done so."""
+    """Return the fastest backend for a network and a similar number of samples; measure if unknown."""
     patterns = min(inputs.shape[1], MEASURED_PATTERNS)
     values = targets.dtype.is_floating_point
     key = spec, parameters.dtype, torch.get_num_threads(), values, patterns.bit_length(), tuple(known)
@@ -107,7 +106,7 @@ def choose(
 
 
 def _file(key: tuple[object, ...]) -> str:
-    """The name under which a choice is remembered: for this processor and this torch."""
+    """Cache file of a choice, for this processor and this version of torch."""
     processor = None if this_processor is None else this_processor()
     said = repr((key, processor, torch.__version__))
     return f"dense-{hashlib.sha256(said.encode()).hexdigest()[:16]}.json"
@@ -120,15 +119,16 @@ def _recalled(file: str, known: Container[str]) -> str | None:
     try:
         told = json.loads(content)
         chosen, when = str(told["way"]), float(told["when"])
-    except (ValueError, KeyError, TypeError):  # of another version
+    except (ValueError, KeyError, TypeError):  # written by another version
         return None
     return chosen if chosen in known and 0 <= time.time() - when < AGAIN_AFTER_S else None
 
 
 def fastest(actions: Mapping[str, Callable[[], object]], clock: Callable[[], float]) -> str:
-    """The action whose shortest time is the least; the first, where others gain little.
+    """Return the action with the least minimum time, or the first action if the gain is small.
 
-    Each is done once before, for it may compile; then in turns, so that a slow second slows all.
+    Each action runs once untimed, because it may compile. The timed runs alternate, so that a slow second
+    affects all actions.
     """
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for round_number in range(ROUNDS + 1):

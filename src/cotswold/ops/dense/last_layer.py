@@ -1,6 +1,6 @@
-"""The last layer of a dense network by passes of our own: losses, slopes, how many are right.
+"""The last layer of a dense network by the library's kernels: losses, slopes, correct samples.
 
-Knows: which losses have passes, how the groups of a pass are put together. Does not know: products.
+Knows: the losses that have kernels, how to combine the groups of a pass. Does not know: products.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Doubles: TypeAlias = NDArray[np.float64]
 def finish(
     spec: DenseSpec, sums: Matrix, biases: Tensor, targets: Tensor, bias_gradient: Tensor | None
 ) -> tuple[float, int]:
-    """The sum of losses and how many are right.
+    """Return the sum of losses and the number of correct samples.
 
-    With a gradient by the biases, that is added to, and sums become slopes.
+    With a bias gradient, add to it and replace the sums by slopes.
     """
     if not _has_passes(spec, sums.whole.dtype, targets):
         outputs = sums.view.add_(biases[:, None]).t()
@@ -61,13 +61,13 @@ def _has_passes(spec: DenseSpec, dtype: torch.dtype, targets: Tensor) -> bool:
 
 
 def _rows(targets: Tensor) -> Tensor:
-    """Values to predict, as rows of float32 patterns."""
+    """Return target values as rows of float32 samples."""
     values = targets.to(torch.float32)
     return values if values.stride(1) == 1 and values.stride(0) > 0 else values.contiguous()
 
 
 def _groups(layer: Layer, operands: dict[DenseJob, Tensor]) -> Singles:
-    """What the groups left, ``(group, number, pattern)``."""
+    """Partial results of the groups, ``(group, number, sample)``."""
     found: Singles = operands[DenseJob.PARTIALS][:, :, : layer.lanes].numpy()
     return found
 
@@ -81,7 +81,7 @@ def _squared(spec: DenseSpec, layer: Layer, operands: dict[DenseJob, Tensor]) ->
 
 
 def _softmax(spec: DenseSpec, layer: Layer, operands: dict[DenseJob, Tensor]) -> tuple[float, int]:
-    """The cross entropy of a softmax: exponentials less the greatest of each group, then of all."""
+    """Cross entropy of a softmax: exponentials are relative to the maximum of each group, then of all."""
     slopes = DenseJob.BIAS_GRADIENT in operands
     dense.run(Pass("softmax", slopes=slopes), layer, operands)
     found = _groups(layer, operands)
@@ -98,7 +98,7 @@ def _softmax(spec: DenseSpec, layer: Layer, operands: dict[DenseJob, Tensor]) ->
 
 
 def _down(groups: Singles | Doubles) -> Doubles:
-    """The sum of ``(group, pattern)``, group after group; NumPy adds a lone pattern's in another order."""
+    """Sum ``(group, sample)`` over groups in order; NumPy would add a single sample's in another order."""
     total = np.zeros(groups.shape[1])
     for one in groups:
         total += one
@@ -106,6 +106,6 @@ def _down(groups: Singles | Doubles) -> Doubles:
 
 
 def _right(found: Singles, losses: Doubles) -> int:
-    """How many patterns have the greatest sum at their own class; none whose loss is no number."""
+    """Count samples whose greatest sum is at their own class; a NaN loss does not count."""
     greater = found[:, 1].max(0) > found[:, 2].max(0)
     return int((greater & ~np.isnan(losses)).sum())

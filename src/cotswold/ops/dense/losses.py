@@ -1,7 +1,7 @@
-"""The last layer of a dense network after its products: outputs, losses, slopes, how many are right.
+"""The last layer of a dense network after its products: outputs, losses, slopes, correct samples.
 
-Knows: formulas, in plain torch. Does not know: products, parameters, in which order outputs are summed, which
-is an argument. Everything is ``(pattern, output)``, in any strides.
+Knows: formulas, in plain torch. Does not know: products, parameters, the order of sums over outputs, which is
+an argument. Every tensor is ``(sample, output)``, in any strides.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from torch import Tensor
 from cotswold.ops.dense.spec import DenseSpec
 
 Total = Callable[[Tensor], Tensor]
-"""The sums over outputs ``(pattern, 1)`` of ``(pattern, output)``."""
+"""Function that sums ``(sample, output)`` over outputs, to ``(sample, 1)``."""
 
 
 def summed(values: Tensor) -> Tensor:
-    """The sums over outputs, as torch adds them."""
+    """Sum over outputs in torch's order."""
     return values.sum(1, keepdim=True)
 
 
 def activate(name: str, sums: Tensor, total: Total = summed) -> Tensor:
-    """An activation, in place."""
+    """Apply an activation in place."""
     if name == "tanh":
         return sums.tanh_()
-    if name == "sigmoid":  # by an exponential: torch's own sigmoid rounds otherwise at the end of a stretch
+    if name == "sigmoid":  # by an exponential: torch's sigmoid rounds differently at a loop's end
         return sums.neg_().exp_().add_(1).reciprocal_()
     if name == "relu":
         return sums.relu_()
@@ -38,7 +38,7 @@ def activate(name: str, sums: Tensor, total: Total = summed) -> Tensor:
 
 
 def to_slope(name: str, gradient: Tensor, outputs: Tensor, total: Total = summed) -> Tensor:
-    """The gradient by an activation's sums, from that by its outputs, in place."""
+    """Turn the gradient of an activation's outputs into that of its inputs, in place."""
     if name == "tanh":
         return gradient.addcmul_(gradient * outputs, outputs, value=-1)
     if name == "sigmoid":
@@ -51,9 +51,9 @@ def to_slope(name: str, gradient: Tensor, outputs: Tensor, total: Total = summed
 
 
 def right(sums: Tensor, classes: Tensor) -> int:
-    """How many patterns have the greatest sum at their own class, and nowhere else.
+    """Count samples whose greatest sum is at their own class, without a tie.
 
-    Activations are monotonic: outputs are in the same order, but where they saturate.
+    Activations are monotonic: outputs have the same order, except where they saturate.
     """
     own = classes[:, None]
     found = sums.gather(1, own)
@@ -66,7 +66,7 @@ def right(sums: Tensor, classes: Tensor) -> int:
 def finish(
     spec: DenseSpec, sums: Tensor, targets: Tensor, slopes: bool, total: Total = summed
 ) -> tuple[float, int]:
-    """The sum of losses and how many are right; ``slopes``: sums become the loss's gradient by them."""
+    """Return the sum of losses and the number of correct samples; with ``slopes``, sums become gradients."""
     wanted = _Wanted(spec, sums, targets)
     count = 0 if wanted.classes is None else right(sums, wanted.classes)
     losses = (_squared_error if spec.loss == "squared_error" else _cross_entropy)(
@@ -76,7 +76,7 @@ def finish(
 
 
 class _Wanted:
-    """What outputs should be: values, or the numbers of classes."""
+    """Target outputs: values, or class numbers."""
 
     def __init__(self, spec: DenseSpec, sums: Tensor, targets: Tensor) -> None:
         self.low, self.high = spec.low, spec.high
@@ -84,7 +84,7 @@ class _Wanted:
         self.values = targets.t().to(sums.dtype) if self.classes is None else None
 
     def off(self, outputs: Tensor) -> Tensor:
-        """Take it off outputs, in place."""
+        """Subtract the targets from outputs, in place."""
         if self.values is not None:
             return outputs.sub_(self.values)
         assert self.classes is not None, "there are values or classes"
@@ -94,13 +94,13 @@ class _Wanted:
         return outputs.scatter_add_(1, self.classes[:, None], change)
 
     def total(self, outputs: Tensor, total: Total) -> Tensor:
-        """Its sums over outputs."""
+        """Sums of the targets over outputs."""
         if self.values is not None:
             return total(self.values)
         return outputs.new_full((len(outputs), 1), self.low * (outputs.shape[1] - 1) + self.high)
 
     def overlap(self, outputs: Tensor, total: Total) -> Tensor:
-        """Its products with outputs, summed."""
+        """Sums over outputs of the targets times the outputs."""
         if self.values is not None:
             return total(outputs * self.values)
         assert self.classes is not None, "there are values or classes"

@@ -1,10 +1,10 @@
-"""Dense networks by kernels of our own, patterns last.
+"""Dense networks by the library's kernels, samples last in memory.
 
-Knows: in which order products and passes run. Does not know: how any of them works, other ways.
+Knows: the order of products and passes. Does not know: how any of them works, other backends.
 
-Patterns are done in chunks of at most 384, which is also what one chain of a gradient's sum has. In float32 a
-pattern's outputs have the same bits wherever it is in a batch; and the same patterns in the same order give
-the same bits of the sums, whatever threads there are.
+Samples are processed in chunks of at most 384, which is also the length of one chain of a gradient's sum. In
+float32 the bits of a sample's outputs do not depend on its place in a batch. The same samples in the same
+order give the same bits of the sums for any number of threads.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from cotswold.ops.dense.matrices import Matrix, add_outer, add_row_sums, backwar
 from cotswold.ops.dense.spec import DenseSpec
 
 CHUNK = 384
-"""Patterns that are done together, at most: one section of a gradient's sum."""
+"""Maximum samples of a chunk: one k-block of a gradient's sum."""
 _REHEARSED: set[tuple[object, ...]] = set()
-"""Networks and chunks whose kernels have all been loaded and tried."""
+"""Networks and chunks whose kernels are all loaded and have passed their self-tests."""
 
 
 def chunks(patterns: int) -> Iterator[slice]:
-    """Nearly equal chunks."""
+    """Split samples into nearly equal chunks."""
     parts = -(-patterns // CHUNK)
     for number in range(parts):
         yield slice(number * patterns // parts, (number + 1) * patterns // parts)
@@ -38,7 +38,7 @@ def chunks(patterns: int) -> Iterator[slice]:
 def add(
     spec: DenseSpec, parameters: Tensor, inputs: Tensor, targets: Tensor, gradient: Tensor | None
 ) -> tuple[float, int]:
-    """See `ways.dense_add`; nothing is added before all kernels have passed their trials."""
+    """See `ways.dense_add`; the gradient is changed only after all kernels have passed their self-tests."""
     losses, right = [], 0
     for chunk in chunks(inputs.shape[1]):
         network = _Chunk(spec, parameters, inputs[:, chunk])
@@ -63,7 +63,7 @@ def outputs(spec: DenseSpec, parameters: Tensor, inputs: Tensor) -> Tensor:
 
 
 class _Chunk:
-    """A network on some patterns."""
+    """A network on one chunk of samples."""
 
     def __init__(self, spec: DenseSpec, parameters: Tensor, inputs: Tensor) -> None:
         self.spec, self.layers = spec, spec.layers(parameters)
@@ -75,7 +75,7 @@ class _Chunk:
         return Matrix.empty(rows, self.patterns, self.dtype)
 
     def outputs(self) -> Tensor:
-        """Outputs ``(output, pattern)``."""
+        """Return outputs ``(output, sample)``."""
         sums, biases = self._sums(), self.layers[-1][1]
         if self.dtype == torch.float32 and self.spec.output != "softmax":
             self._activate(self.spec.output, sums, biases)
@@ -83,7 +83,7 @@ class _Chunk:
         return activate(self.spec.output, sums.view.add_(biases[:, None]).t(), row_totals).t()
 
     def _sums(self) -> Matrix:
-        """The sums of the last layer, without biases; what hidden layers respond is kept."""
+        """Return the sums of the last layer without biases; keep the outputs of hidden layers."""
         for weights, biases in self.layers[:-1]:
             found = self._empty(weights.shape[0])
             forward(self.states[-1], weights, found)
@@ -101,7 +101,7 @@ class _Chunk:
         dense.run(Pass("activate", name), Layer(sums.rows, sums.patterns, sums.pitch), operands)
 
     def add(self, targets: Tensor, gradient: Tensor | None) -> tuple[float, int]:
-        """The sum of losses and how many are right; adds the gradient, if there is one."""
+        """Return the sum of losses and the number of correct samples; add to the gradient, if given."""
         delta, biases = self._sums(), self.layers[-1][1]
         if gradient is None:
             return finish(self.spec, delta, biases, targets, None)
@@ -117,7 +117,7 @@ class _Chunk:
         return found
 
     def _slope(self, delta: Matrix, outputs: Matrix, bias_gradient: Tensor) -> None:
-        """The gradient by the sums of a hidden layer, and by its biases, which is added to."""
+        """Compute the gradient of a hidden layer's sums in place; add to the gradient of its biases."""
         if self.dtype != torch.float32:
             to_slope(self.spec.activation, delta.view, outputs.view)
             add_row_sums(delta, bias_gradient)

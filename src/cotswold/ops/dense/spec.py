@@ -1,6 +1,6 @@
-"""What a fully connected network computes, without its parameters.
+"""Specification of a fully connected network, without its parameters.
 
-Knows: sizes, activations, losses, where a layer's parameters lie in the flat vector. Does not know: how
+Knows: sizes, activations, losses, offsets of a layer's parameters in the flat vector. Does not know: how
 anything is computed.
 """
 
@@ -22,9 +22,9 @@ LOSSES: tuple[DenseLoss, ...] = ("squared_error", "cross_entropy")
 
 @dataclass(frozen=True)
 class DenseSpec:
-    """A network: what follows its hidden layers and its last one, and what is minimised.
+    """A network's sizes, activations and loss.
 
-    ``low`` and ``high`` are what outputs should be for other classes and for a pattern's own.
+    ``low`` and ``high`` are the target outputs for the wrong classes and for the sample's class.
     """
 
     sizes: tuple[int, ...]
@@ -35,10 +35,10 @@ class DenseSpec:
     high: float
 
     def layers(self, flat: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Weights ``(out, in)`` and biases ``(out,)`` of every layer, views of the flat vector.
+        """Weights ``(out, in)`` and biases ``(out,)`` of every layer, as views of the flat vector.
 
-        As `torch.nn.Linear` has them. The last layer is the widest as a rule: so no product reads it by
-        columns that are a page apart, and what is transposed for gradients is the smaller matrix.
+        The layout is that of `torch.nn.Linear`. The last layer is usually the widest. With this layout no
+        product reads it by columns a page apart, and gradients transpose the smaller matrix.
         """
         found, offset = [], 0
         for inputs, outputs in pairwise(self.sizes):

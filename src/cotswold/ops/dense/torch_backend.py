@@ -1,8 +1,8 @@
-"""Dense networks by the matrix products of libraries, patterns first, as they like them.
+"""Dense networks by the matrix products of libraries, with samples as the first dimension.
 
-Knows: PyTorch's own products and oneDNN's. Does not know: kernels of our own, choices.
+Knows: PyTorch's and oneDNN's products. Does not know: the library's own kernels, choices of a backend.
 
-NumPy's are left out: its threads are not those of `torch.set_num_threads`.
+NumPy's products are left out: `torch.set_num_threads` does not set their threads.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ class Products(Protocol):
     """The three products of a layer with weights ``(out, in)``."""
 
     def forward(self, x: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
-        """Sums ``(pattern, out)``."""
+        """Return sums ``(sample, out)``."""
         ...
 
     def backward(self, delta: Tensor, weights: Tensor) -> Tensor:
-        """The gradient ``(pattern, in)`` by what the layer reads."""
+        """Return the gradient ``(sample, in)`` with respect to the layer's input."""
         ...
 
     def add_outer(self, gradient: Tensor, delta: Tensor, x: Tensor) -> None:
-        """Add the gradient by the weights."""
+        """Add the weights' gradient to ``gradient``."""
         ...
 
 
 class TorchProducts:
-    """Those of `torch.mm`."""
+    """Products by `torch.mm`."""
 
     def forward(self, x: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
         """See `Products`."""
@@ -50,7 +50,7 @@ class TorchProducts:
 
 
 class OnednnProducts:
-    """Those of oneDNN, reached as torch's compiler reaches it."""
+    """Products by oneDNN, called as torch's compiler calls it."""
 
     def forward(self, x: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
         """See `Products`."""
@@ -72,7 +72,7 @@ def _linear(x: Tensor, weights: Tensor, biases: Tensor | None) -> Tensor:
 
 @lru_cache(maxsize=1)
 def has_onednn() -> bool:
-    """Whether this build of torch has that way in, and it multiplies here."""
+    """True if this build of torch has oneDNN's operator and its result is correct."""
     a, b = torch.arange(6.0).view(2, 3), torch.arange(12.0).view(4, 3)
     try:
         return bool(torch.equal(_linear(a, b, None), a @ b.t()))

@@ -1,10 +1,10 @@
-"""The search of Hager and Zhang (2005) for a step that meets the Wolfe conditions, or their approximation.
+"""Line search of Hager and Zhang (2005): the Wolfe conditions, or approximate ones.
 
 Knows: values and slopes at steps. Does not know: vectors, evaluations.
 
-Near a minimum the decrease of φ is lost in rounding long before its slope is: of the root of the precision
-against the precision, which counts in float32. The approximate conditions ask for slopes, and of φ only that
-it did not rise by more than rounding:
+Near a minimum, rounding hides the decrease of φ long before it hides the slope: at the square root of the
+precision instead of the precision, which matters in float32. The approximate conditions use slopes, and only
+require that φ does not rise by more than rounding:
 
     (2 decrease − 1) φ'(0) ≥ φ'(α) ≥ curvature · φ'(0)   and   φ(α) ≤ φ(0) + rounding · |φ(0)|
 """
@@ -19,11 +19,11 @@ from cotswold.optim.search.base import Ask, Line, Outcome, Start, Trial
 
 
 class FoundError(Exception):
-    """A step that meets the conditions; ends the search from within."""
+    """A step meets the conditions; ends the search from within."""
 
 
 class SpentError(Exception):
-    """No more trials are allowed, or nothing lies between the ends."""
+    """The trials are used up, or no number lies between the ends."""
 
 
 Look = Generator[Ask, Trial, Trial]
@@ -33,32 +33,56 @@ Narrow = Generator[Ask, Trial, Ends]
 
 @dataclass(frozen=True)
 class ApproximateWolfe:
-    """What the search demands."""
+    """Line search for the Wolfe conditions or their approximation by slopes.
+
+    Args:
+        decrease: fraction of the initial slope's predicted decrease that is required.
+        curvature: largest remaining slope, as a fraction of the initial slope.
+        rounding: tolerated rise of the value, as a fraction of |φ(0)|.
+        growth: factor of the step while the line descends.
+        shrink: an interval must shrink by this factor in two secants, or it is halved.
+        trials: largest number of evaluations per search.
+
+    Raises:
+        ValueError: unless 0 < decrease < 1/2, decrease <= curvature < 1, trials >= 1, growth > 1, 0 < shrink
+            < 1 and rounding >= 0.
+
+    Source: Hager and Zhang 2005.
+    """
 
     decrease: float = 0.1
-    """How much of the first slope's promise must be kept."""
+    """Required fraction of the decrease that the initial slope predicts."""
     curvature: float = 0.9
-    """How much of the first slope may be left."""
+    """Largest remaining slope, as a fraction of the initial slope."""
     rounding: float = 1e-6
-    """By how much of |φ(0)| the value may rise for rounding."""
+    """Tolerated rise of the value, as a fraction of |φ(0)|."""
     growth: float = 5.0
-    """By how much a step grows as long as the line goes down."""
+    """Factor of the step while the line descends."""
     shrink: float = 0.66
-    """By how much an interval must shrink in two secants; it is halved where it does not."""
+    """Factor by which two secants must shrink an interval; otherwise it is halved."""
     trials: int = 30
-    """How many evaluations a search may take."""
+    """Largest number of evaluations per search."""
 
     def __post_init__(self) -> None:
         if not (0 < self.decrease < 0.5 and self.decrease <= self.curvature < 1):
             raise ValueError(
-                "0 < decrease < 1/2 and decrease <= curvature < 1 are needed, not "
-                f"{self.decrease} and {self.curvature}"
+                "ApproximateWolfe needs 0 < decrease < 1/2 and decrease <= curvature < 1, got "
+                f"decrease={self.decrease}, curvature={self.curvature}"
             )
         if self.trials < 1 or not self.growth > 1 or not 0 < self.shrink < 1 or self.rounding < 0:
-            raise ValueError("trials >= 1, growth > 1, 0 < shrink < 1 and rounding >= 0 are needed")
+            raise ValueError(
+                "ApproximateWolfe needs trials >= 1, growth > 1, 0 < shrink < 1 and rounding >= 0"
+            )
 
     def along(self, start: Start) -> Line:
-        """Ask until the conditions hold; the lowest step met where they cannot be."""
+        """Search until the conditions hold; if they cannot, return the lowest step met.
+
+        Args:
+            start: value and slope at 0, and the first step to try.
+
+        Returns:
+            A generator that yields `Ask`, receives `Trial` and returns `Outcome`.
+        """
         looking = _Looking(self, start)
         try:
             low, high = yield from looking.bracket()
@@ -72,11 +96,11 @@ class ApproximateWolfe:
         except SpentError:
             if looking.best.step > 0.0 and looking.best.value < start.value:
                 return Outcome(looking.best.step, "the slope is not small enough, and trials ran out")
-            return Outcome(None, "no step goes down enough")
+            return Outcome(None, "no step decreases the value enough")
 
 
 class _Looking:
-    """One search: what was met, and how an interval is made and narrowed."""
+    """State of one search: its trials, and how it makes and narrows an interval."""
 
     def __init__(self, demands: ApproximateWolfe, start: Start) -> None:
         self._demands, self._start = demands, start
@@ -91,7 +115,7 @@ class _Looking:
         self._left -= 1
         trial = yield Ask(step)
         if not trial.finite:
-            return Trial(step, inf, self._start.slope)  # too far: higher than allowed
+            return Trial(step, inf, self._start.slope)  # too far: counts as higher than allowed
         self.last = trial
         if trial.value < self.best.value:
             self.best = trial
@@ -104,7 +128,7 @@ class _Looking:
         return trial
 
     def bracket(self) -> Narrow:
-        """Ends a < b: at a the line goes down and φ is not too high, at b it rises."""
+        """Ends a < b: at a the line descends and φ is not too high, at b it rises."""
         low, step = self._zero, self._start.step
         while True:
             trial = yield from self._look(step)
@@ -115,7 +139,7 @@ class _Looking:
             low, step = trial, step * self._demands.growth
 
     def _halve(self, a: Trial, b: Trial) -> Narrow:
-        """Between a, where the line goes down, and b, where φ is too high."""
+        """Bisect between a, where the line descends, and b, where φ is too high."""
         while True:
             middle = (a.step + b.step) / 2.0
             if not a.step < middle < b.step:
@@ -126,7 +150,7 @@ class _Looking:
             a, b = (trial, b) if trial.value <= self._highest else (a, trial)
 
     def update(self, a: Trial, b: Trial, step: float) -> Narrow:
-        """The interval with a trial at a step inside."""
+        """Narrow the interval by a trial at a step inside."""
         if not a.step < step < b.step:
             if not a.step < (a.step + b.step) / 2.0 < b.step:
                 raise SpentError
@@ -139,7 +163,7 @@ class _Looking:
         return (yield from self._halve(a, trial))
 
     def two_secants(self, a: Trial, b: Trial) -> Narrow:
-        """The interval after a secant, and another through the end that it moved."""
+        """Narrow the interval by a secant, and by a second one through the end that the first moved."""
         step = _secant(a, b)
         low, high = yield from self.update(a, b, step)
         if step == high.step:
@@ -150,6 +174,6 @@ class _Looking:
 
 
 def _secant(a: Trial, b: Trial) -> float:
-    """Where the slope would be zero if it changed evenly; a's own step where it does not change."""
+    """Zero of the linear interpolation of the slope; a's own step if the slope does not change."""
     change = b.slope - a.slope
     return (a.step * b.slope - b.step * a.slope) / change if change != 0.0 else a.step

@@ -1,8 +1,8 @@
-"""The words between a line search and whoever evaluates for it.
+"""Messages between a line search and its caller, which evaluates.
 
 Knows: steps, values, slopes. Does not know: vectors, directions, evaluations.
 
-A search is a generator: it yields an `Ask`, is sent the `Trial`, and returns an `Outcome`.
+A search is a generator: it yields an `Ask`, receives a `Trial` and returns an `Outcome`.
 """
 
 from __future__ import annotations
@@ -15,57 +15,67 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Start:
-    """A line: the function φ of the step at 0, and where to look first."""
+    """Start of a line: the function φ of the step at 0, and the first step."""
 
     value: float
-    """φ(0)."""
+    """Value φ(0)."""
     slope: float
-    """φ'(0) < 0."""
+    """Slope φ'(0), below 0."""
     step: float
-    """The first step to try."""
+    """First step to try."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Evaluate at this step."""
+    """Request to evaluate at a step."""
 
     step: float
     part: float | None = None
-    """The fraction of the patterns that suffices, where the sign of the slope is all that is asked."""
+    """Fraction of the samples that is enough, if the search needs only the sign of the slope; None for all
+    samples.
+    """
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What was found at a step."""
+    """Value and slope at a step."""
 
     step: float
     value: float
-    """φ there; of no use where part of the patterns was evaluated."""
+    """Value φ at the step; meaningless if only a fraction of the samples was evaluated."""
     slope: float
-    """φ' there."""
+    """Slope φ' at the step."""
 
     @property
     def finite(self) -> bool:
-        """Neither NaN nor infinite."""
+        """True if value and slope are finite."""
         return isfinite(self.value) and isfinite(self.slope)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a search ended."""
+    """Result of a search."""
 
     step: float | None
-    """The step to take; None where none was found."""
+    """Step to take; None if the search found none."""
     weak: str | None = None
-    """Why the search ended without meeting its conditions; None where it met them."""
+    """Why the search ended without meeting its conditions; None if it met them."""
 
 
 Line = Generator[Ask, Trial, Outcome]
+"""A search in progress along a line."""
 
 
 class Search(Protocol):
-    """Looks for a step along a line."""
+    """A line search."""
 
     def along(self, start: Start) -> Line:
-        """Ask for trials until a step is found."""
+        """Search for a step along a line.
+
+        Args:
+            start: value and slope at 0, and the first step to try.
+
+        Returns:
+            A generator that yields `Ask`, receives `Trial` and returns `Outcome`.
+        """
         ...

@@ -1,10 +1,11 @@
-"""Strong Wolfe conditions where a decrease can be seen, the approximate ones where rounding hides it.
+"""Strong Wolfe conditions where a decrease is visible, the approximate ones where rounding hides it.
 
-Knows: how small a promised decrease is beside the value, both searches. Does not know: vectors, evaluations.
+Knows: the size of a predicted decrease compared with the value, both searches. Does not know: vectors,
+evaluations.
 
-Far from a minimum the search of Moré and Thuente takes fewer evaluations, for it draws cubics through values.
-Near one, in float32, values are rounding alone, and it finds no step that goes down; slopes still tell. Hager
-and Zhang (2005, section 4) go over from one kind of condition to the other for the same reason.
+Far from a minimum the search of Moré and Thuente takes fewer evaluations, because it fits cubics to values.
+Near a minimum, in float32, values are pure rounding, and it finds no step that descends; slopes still do.
+Hager and Zhang (2005, section 4) switch conditions for the same reason.
 """
 
 from __future__ import annotations
@@ -18,19 +19,37 @@ from cotswold.optim.search.strong_wolfe import StrongWolfe
 
 @dataclass(frozen=True)
 class RoundedWolfe:
-    """Both searches, and when which of them goes."""
+    """Chooses between two searches by the size of the predicted decrease.
+
+    Args:
+        strong: the search for visible decreases.
+        approximate: the search for decreases that rounding hides.
+        visible: smallest visible decrease, as a fraction of |φ(0)|.
+
+    Raises:
+        ValueError: if `visible` is not above 0.
+    """
 
     strong: StrongWolfe
     approximate: ApproximateWolfe
     visible: float = 1e-4
-    """The part of |φ(0)| that the first step must promise by the slope, or slopes alone are trusted."""
+    """Fraction of |φ(0)| that the first step must decrease the value by, according to the slope; otherwise
+    only slopes are trusted.
+    """
 
     def __post_init__(self) -> None:
         if not self.visible > 0:
-            raise ValueError(f"visible is {self.visible}; it must be above 0")
+            raise ValueError(f"visible must be above 0, got {self.visible}")
 
     def along(self, start: Start) -> Line:
-        """Ask as the search that suits; as the approximate one, too, where the strong one found nothing."""
+        """Search with the suitable conditions; if the strong search fails, use the approximate one.
+
+        Args:
+            start: value and slope at 0, and the first step to try.
+
+        Returns:
+            A generator that yields `Ask`, receives `Trial` and returns `Outcome`.
+        """
         if -start.slope * start.step > self.visible * abs(start.value):
             outcome = yield from self.strong.along(start)
             if outcome.step is not None:
@@ -39,10 +58,19 @@ class RoundedWolfe:
 
 
 EXACT = 2.0**-52
-"""The epsilon of float64, in which values are trusted."""
+"""Machine epsilon of float64; at this precision values are trusted."""
 
 
 def suited(epsilon: float, *, decrease: float, curvature: float) -> Search:
-    """The search for vectors of this `Vectors.epsilon`: strong Wolfe, with regard to rounding in float32."""
+    """Return the default line search for a precision.
+
+    Args:
+        epsilon: relative precision of the vectors (`Vectors.epsilon`).
+        decrease: see `StrongWolfe`.
+        curvature: see `StrongWolfe`.
+
+    Returns:
+        Strong Wolfe for float64; for float32 a search that copes with rounding (`RoundedWolfe`).
+    """
     strong = StrongWolfe(decrease=decrease, curvature=curvature)
     return RoundedWolfe(strong, ApproximateWolfe(curvature=curvature)) if epsilon > EXACT else strong

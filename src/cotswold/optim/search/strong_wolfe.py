@@ -1,4 +1,4 @@
-"""The search of Moré and Thuente (1994) for a step that meets the strong Wolfe conditions.
+"""Line search of Moré and Thuente (1994) for the strong Wolfe conditions.
 
 Knows: values and slopes at steps. Does not know: vectors, evaluations.
 
@@ -6,9 +6,9 @@ The conditions, for 0 < decrease < curvature < 1:
 
     φ(α) ≤ φ(0) + decrease · α · φ'(0)   and   |φ'(α)| ≤ curvature · |φ'(0)|
 
-An interval that holds such a step shrinks around the minimum of cubics and parabolas through its ends. As
-long as no step with enough decrease was met whose slope rises, these are drawn for ψ(α) = φ(α) − φ(0) −
-decrease · α · φ'(0) instead (section 3 of the article).
+An interval that contains such a step shrinks around the minimum of cubics and parabolas through its ends.
+Until the search meets a step with enough decrease and a rising slope, it fits ψ(α) = φ(α) − φ(0) − decrease ·
+α · φ'(0) instead (section 3 of the article).
 """
 
 from __future__ import annotations
@@ -21,29 +21,51 @@ from cotswold.optim.search.base import Ask, Line, Outcome, Start, Trial
 
 @dataclass(frozen=True)
 class StrongWolfe:
-    """What the search demands."""
+    """Line search for the strong Wolfe conditions.
+
+    Args:
+        decrease: fraction of the initial slope's predicted decrease that is required.
+        curvature: largest remaining slope, as a fraction of the initial slope; about 0.4 for conjugate
+            gradient.
+        trials: largest number of evaluations per search.
+        longest: longest step, as a multiple of the first step.
+        narrowest: width of the interval, relative to its upper end, at which the search gives up.
+
+    Raises:
+        ValueError: unless 0 < decrease < curvature < 1, trials >= 1 and longest > 0.
+
+    Source: Moré and Thuente 1994.
+    """
 
     decrease: float = 1e-4
-    """How much of the first slope's promise must be kept."""
+    """Required fraction of the decrease that the initial slope predicts."""
     curvature: float = 0.9
-    """How much of the first slope may be left. Conjugate gradient wants less, 0.4 or so."""
+    """Largest remaining slope, as a fraction of the initial slope. Conjugate gradient needs about 0.4."""
     trials: int = 20
-    """How many evaluations a search may take."""
+    """Largest number of evaluations per search."""
     longest: float = 1e10
-    """The longest step, in first steps: as these, it does not depend on the unit of the loss."""
+    """Longest step, as a multiple of the first step, so it does not depend on the unit of the loss."""
     narrowest: float = 1e-10
-    """How narrow the interval may become, relative to its end, before the search gives up."""
+    """Width of the interval, relative to its upper end, at which the search gives up."""
 
     def __post_init__(self) -> None:
         if not 0 < self.decrease < self.curvature < 1:
             raise ValueError(
-                f"0 < decrease < curvature < 1 is needed, not {self.decrease} and {self.curvature}"
+                f"StrongWolfe needs 0 < decrease < curvature < 1, got decrease={self.decrease}, "
+                f"curvature={self.curvature}"
             )
         if self.trials < 1 or not self.longest > 0:
-            raise ValueError("trials must be at least 1, longest above 0")
+            raise ValueError("StrongWolfe needs trials >= 1 and longest > 0")
 
     def along(self, start: Start) -> Line:
-        """Ask until the conditions hold; the best step met where they cannot be."""
+        """Search until the conditions hold; if they cannot, return the best step met.
+
+        Args:
+            start: value and slope at 0, and the first step to try.
+
+        Returns:
+            A generator that yields `Ask`, receives `Trial` and returns `Outcome`.
+        """
         slope_limit = self.decrease * start.slope
         interval = Interval(Trial(0.0, start.value, start.slope), Trial(0.0, start.value, start.slope))
         best = interval.best
@@ -53,7 +75,7 @@ class StrongWolfe:
         step, lower, upper = min(start.step, limit), 0.0, 5.0 * start.step
         for _ in range(self.trials):
             trial = yield Ask(step)
-            if not trial.finite:  # too far: back towards the best, and never again as far
+            if not trial.finite:  # too far: back towards the best step, and never this far again
                 near, far = interval.best.step, step
                 step, limit = near + 0.1 * (far - near), near + 0.5 * (far - near)
                 upper = min(upper, limit)
@@ -66,7 +88,7 @@ class StrongWolfe:
             if enough and trial.value < best.value:
                 best = trial
             if trial.step == limit and enough and trial.slope <= slope_limit:
-                return Outcome(trial.step, "the longest step that is allowed still goes down")
+                return Outcome(trial.step, "the line still descends at the longest allowed step")
             shift = shift and not (enough and trial.slope >= 0.0)
             tilted = shift and not enough and trial.value <= interval.best.value
             by = slope_limit if tilted else 0.0
@@ -89,31 +111,31 @@ class StrongWolfe:
             if step == interval.best.step:  # rounding leaves nothing between the ends
                 break
         if best.step > 0.0:
-            return Outcome(best.step, "the slope is not small enough, and no better step was found")
-        return Outcome(None, "no step goes down enough")
+            return Outcome(best.step, "the slope is not small enough, and the search found no better step")
+        return Outcome(None, "no step decreases the value enough")
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Two ends: the best trial so far, and the one on the other side."""
+    """Two ends: the best trial so far, and the trial on the other side of the minimum."""
 
     best: Trial
     other: Trial
     bracketed: bool = False
-    """Whether a minimum is known to lie between them."""
+    """True if a minimum is known to lie between the ends."""
 
     def tilted(self, by: float) -> Interval:
-        """The same ends of φ + by · α."""
+        """Return the same ends of φ + by · α."""
         return replace(self, best=tilt(self.best, by), other=tilt(self.other, by))
 
 
 def tilt(trial: Trial, by: float) -> Trial:
-    """A trial of φ + by · α."""
+    """Return a trial of φ + by · α."""
     return Trial(trial.step, trial.value + by * trial.step, trial.slope + by)
 
 
 def root(a: Trial, b: Trial) -> tuple[float, float, float]:
-    """θ and γ of the cubic through two trials (section 4), γ with the sign of b − a; γ² over a scale."""
+    """θ and γ of the cubic through two trials (section 4), γ with the sign of b − a; and γ² over a scale."""
     theta = 3.0 * (a.value - b.value) / (b.step - a.step) + a.slope + b.slope
     scale = max(abs(theta), abs(a.slope), abs(b.slope)) or 1.0
     inside = (theta / scale) ** 2 - (a.slope / scale) * (b.slope / scale)
@@ -121,7 +143,7 @@ def root(a: Trial, b: Trial) -> tuple[float, float, float]:
 
 
 def cubic(a: Trial, b: Trial) -> float:
-    """Where the cubic through two trials is lowest; halfway where rounding leaves none."""
+    """Minimum of the cubic through two trials; halfway between them if rounding leaves none."""
     theta, gamma, _ = root(a, b)
     below = (gamma - a.slope) + gamma + b.slope
     ratio = ((gamma - a.slope) + theta) / below if below != 0.0 else 0.5
@@ -129,12 +151,12 @@ def cubic(a: Trial, b: Trial) -> float:
 
 
 def secant(a: Trial, b: Trial) -> float:
-    """Where the slope would be zero if it changed evenly."""
+    """Zero of the linear interpolation of the slope."""
     return b.step + b.slope / (b.slope - a.slope) * (a.step - b.step)
 
 
 def narrowed(interval: Interval, trial: Trial, lower: float, upper: float) -> tuple[Interval, float]:
-    """The interval with a trial in it, and the step to try next: the four cases of section 4."""
+    """Return the interval narrowed by a trial, and the step to try next: the four cases of section 4."""
     x, y = interval.best, interval.other
     if trial.value > x.value:  # higher: a minimum is bracketed
         drop = (x.value - trial.value) / (trial.step - x.step)

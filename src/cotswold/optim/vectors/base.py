@@ -1,11 +1,11 @@
-"""Vectors that an optimiser commands by name and never sees: whoever has them answers with scalars.
+"""Commands on named vectors: an optimiser sends commands and receives scalars, never vectors.
 
-Knows: the commands and what each means. Does not know: where the numbers are (tensors, parts of tensors on
-ranks, shards on other processes), what is minimised.
+Knows: the commands and their meaning. Does not know: where the numbers are stored (tensors, parts of tensors
+on ranks, shards on other processes), the objective.
 
-A method that is written against `Vectors` is written once for all of them. Commands that are given together
-travel together: one round of messages, one reduction for all dots, so a method asks for everything that it
-can foresee at once (Dean et al. 2012, section 4.2: the coordinator sends commands, and sees no vector).
+A method written against `Vectors` runs on all of them. Commands that are given together travel together: one
+round of messages and one reduction for all dots. So a method sends everything it can foresee in one round
+(Dean et al. 2012, section 4.2: the coordinator sends commands and sees no vector).
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ from typing import Protocol
 class Combine:
     """``out`` ← Σ factor · vector, added in the order of ``terms``.
 
-    ``out`` may be one of them, for all are read before it is written; it is made where it is new. No terms
-    make zeros.
+    All terms are read before ``out`` is written, so ``out`` may be one of them. A new ``out`` is created. No
+    terms give zeros.
+
+    Args:
+        out: name of the vector that receives the sum.
+        terms: factors and names of vectors.
     """
 
     out: str
@@ -29,7 +33,7 @@ class Combine:
 
 @dataclass(frozen=True)
 class Multiply:
-    """``out`` ← ``left`` · ``right``, element by element."""
+    """``out`` ← ``left`` · ``right``, element by element; the arguments are names of vectors."""
 
     out: str
     left: str
@@ -38,9 +42,9 @@ class Multiply:
 
 @dataclass(frozen=True)
 class Dot:
-    """The inner product of two vectors, which the round answers with.
+    """Inner product of two named vectors; the round returns it.
 
-    In float64, blocks added in their order, so that no cut over processes changes a bit.
+    Computed in float64 over blocks in order, so that the split over processes does not change a bit.
     """
 
     left: str
@@ -49,25 +53,33 @@ class Dot:
 
 @dataclass(frozen=True)
 class Drop:
-    """A vector is used no more; one that is not there is no error."""
+    """Delete a named vector; an unknown name is no error."""
 
     name: str
 
 
 Command = Combine | Multiply | Dot | Drop
+"""Command on named vectors."""
 
 
 class Vectors(Protocol):
-    """Vectors of one length, each with a name."""
+    """Named vectors of one length."""
 
     @property
     def epsilon(self) -> float:
-        """From 1 to the next number: 2^-23 in float32, 2^-52 in float64. How far values can be trusted."""
+        """Relative precision: the distance from 1 to the next number, 2^-23 in float32, 2^-52 in float64."""
         ...
 
     def run(self, commands: Sequence[Command]) -> list[float]:
-        """Do as commanded, in this order, in one round; the values of the dots among them, in their order.
+        """Run commands in order, in one round.
 
-        Raises KeyError for a name that no vector has.
+        Args:
+            commands: the commands of one round.
+
+        Returns:
+            The results of the `Dot` commands, in order.
+
+        Raises:
+            KeyError: if a command reads a vector that does not exist.
         """
         ...

@@ -1,10 +1,10 @@
-"""Arithmetic on vectors in memory, whose bits depend neither on threads nor on where the numbers lie.
+"""Arithmetic on vectors in memory; its bits depend neither on threads nor on the location of the numbers.
 
-Knows: flat tensors. Does not know: names, commands, who holds the other parts.
+Knows: flat tensors. Does not know: names, commands, which process holds the other parts.
 
-`torch.dot` and `add(alpha=…)` answer with other bits when threads, alignment or the cut over processes change
-(a library's choice, fused multiply-adds in whole registers alone). Here products are rounded before they are
-added, and sums have a fixed shape. Work goes block by block through memory that stays in the cache.
+The bits of `torch.dot` and `add(alpha=…)` change with threads, alignment or the split over processes (the
+library's choice; fused multiply-adds only in whole registers). Here products are rounded before they are
+added, and sums have a fixed shape. The work proceeds in blocks that fit into the cache.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ import torch
 from torch import Tensor
 
 BLOCK = 1 << 16
-"""Elements that are worked on at a time; the shape of a dot's sum depends on it."""
+"""Elements per block; the order of a dot's sum depends on it."""
 ROW = 512
-"""Neighbours in a block that a dot adds up first."""
+"""Neighbouring elements of a block that a dot sums first."""
 
 
 def dot(left: Tensor, right: Tensor) -> float:
-    """The inner product of two flat tensors, in float64.
+    """Return the inner product of two flat tensors, computed in float64.
+
+    Args:
+        left: a tensor of shape (n,).
+        right: a tensor of the same shape.
 
     >>> dot(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
     11.0
@@ -36,7 +40,12 @@ def dot(left: Tensor, right: Tensor) -> float:
 
 
 def combine(out: Tensor, terms: Sequence[tuple[float, Tensor]]) -> None:
-    """``out`` ← Σ factor · tensor, added in the order of ``terms``; ``out`` may be among them."""
+    """Compute ``out`` ← Σ factor · tensor.
+
+    Args:
+        out: the tensor of shape (n,) that receives the sum; it may be one of the terms.
+        terms: factors and tensors of the same shape, added in this order; no terms give zeros.
+    """
     if not terms:
         out.zero_()
         return

@@ -1,6 +1,6 @@
-"""Vectors of which every rank has a part: DTensors, cut evenly or not.
+"""Vectors that are sharded over ranks: DTensors, evenly split or not.
 
-Knows: placements, one all-reduce a round. Does not know: methods, what is minimised, files.
+Knows: placements, one all-reduce per round. Does not know: methods, the objective, files.
 """
 
 from __future__ import annotations
@@ -18,25 +18,35 @@ from cotswold.optim.vectors.local import TensorVectors
 
 
 class DTensorVectors:
-    """Vectors like a list of DTensors of one mesh; ordinary tensors among them are the same on all its ranks.
+    """Named vectors laid out like a list of DTensors of one mesh.
 
-    Commands touch a rank's own part alone. The dots of a round are local sums in float64 and one all-reduce,
-    so all ranks read the same bits and decide alike. All ranks must run the same commands.
+    Ordinary tensors in the list are replicated on all ranks of the mesh. Commands touch only a rank's local
+    part. The dots of a round are local sums in float64 and one all-reduce per mesh dimension, so all ranks
+    read the same bits and decide alike. All ranks must run the same commands.
+
+    Args:
+        parts: the tensors of the first vector, at least one of them a DTensor.
+        name: name of the first vector.
+
+    Raises:
+        UserError: without a DTensor, for several meshes, for pending sums (Partial), or on a rank outside the
+            mesh.
     """
 
     def __init__(self, parts: Sequence[Tensor], name: str = "x") -> None:
-        """Raises UserError without a DTensor, for several meshes, or for parts that are pending sums."""
         shared = [part for part in parts if isinstance(part, DTensor)]
         if not shared:
-            raise UserError("there is no DTensor among the tensors: use TensorVectors")
+            raise UserError("the tensors include no DTensor; use TensorVectors")
         mesh = shared[0].device_mesh
         if any(part.device_mesh != mesh for part in shared):
-            raise UserError("the DTensors are on several meshes: a vector has one")
+            raise UserError("the DTensors are on several meshes; a vector needs one mesh")
         if any(place.is_partial() for part in shared for place in part.placements):
-            raise UserError("a DTensor is a pending sum (Partial): redistribute it first")
+            raise UserError("a DTensor is a pending sum (Partial); redistribute it first")
         coordinate = mesh.get_coordinate()
         if coordinate is None:
-            raise UserError("this rank is not in the mesh of the DTensors: only its ranks make vectors")
+            raise UserError(
+                "this rank is not in the mesh of the DTensors; only ranks of the mesh can make vectors"
+            )
         local, counted = [], []
         for part in parts:
             if isinstance(part, DTensor):
@@ -51,20 +61,34 @@ class DTensorVectors:
         self._device = local[0].device
 
     def __getitem__(self, name: str) -> list[Tensor]:
-        """This rank's parts of a vector, flat."""
+        """Return this rank's parts of a vector, flattened."""
         return self._local[name]
 
     def make(self, name: str) -> list[Tensor]:
-        """This rank's parts of a vector, made of zeros where it is new."""
+        """Return this rank's parts of a vector; create it as zeros if it does not exist.
+
+        Args:
+            name: name of the vector.
+        """
         return self._local.make(name)
 
     @property
     def epsilon(self) -> float:
-        """From 1 to the next number."""
+        """Relative precision: the distance from 1 to the next number."""
         return self._local.epsilon
 
     def run(self, commands: Sequence[Command]) -> list[float]:
-        """Do as commanded; the dots over all ranks."""
+        """Run commands in order, on all ranks together.
+
+        Args:
+            commands: the commands of one round, the same on all ranks.
+
+        Returns:
+            The results of the `Dot` commands over all ranks, in order.
+
+        Raises:
+            KeyError: if a command reads a vector that does not exist.
+        """
         dots = self._local.run(commands)
         if not dots:
             return dots

@@ -1,6 +1,6 @@
 """Vectors in the memory of this process, and a function of them.
 
-Knows: tensors, the commands. Does not know: other processes, methods, what is minimised.
+Knows: tensors, the commands. Does not know: other processes, methods, the objective.
 """
 
 from __future__ import annotations
@@ -19,10 +19,20 @@ TYPES = (torch.float32, torch.float64)
 
 
 class TensorVectors:
-    """Vectors that lie in tensors: one, or a list of them (the parameters of a network), each a part.
+    """Named vectors stored in tensors: one tensor, or a list of them (the parameters of a network).
 
-    The first vector, ``name``, is the very memory of ``parts``; the others are made as they are commanded.
-    A dot adds up the parts in their order: those who cut a vector alike get the same bits.
+    The first vector shares memory with `parts`; commands create the others. A dot adds up the parts in order:
+    vectors that are split alike give the same bits.
+
+    Args:
+        parts: the tensors of the first vector, any shapes, contiguous, all float32 or all float64.
+        name: name of the first vector.
+        counted: for each part, whether dots include it; another process counts the others (default: all).
+        pieces: numbers of elements of the pieces of each part that a dot sums separately, as if each were a
+            part (default: one piece per part).
+
+    Raises:
+        UserError: if a tensor is neither float32 nor float64, the types are mixed, or one is not contiguous.
     """
 
     def __init__(
@@ -32,10 +42,6 @@ class TensorVectors:
         counted: Sequence[bool] | None = None,
         pieces: Sequence[int] | None = None,
     ) -> None:
-        """``counted``: which parts the dots are over; the others are counted elsewhere. ``pieces``: numbers
-        in each piece of a part that a dot adds up apart, as if it were a part; all by default.
-
-        Raises UserError for what is neither float32 nor float64, is mixed, or is not contiguous."""
         given = [parts] if isinstance(parts, Tensor) else list(parts)
         _check(given)
         self._vectors = {name: [part.detach().view(-1) for part in given]}
@@ -44,35 +50,49 @@ class TensorVectors:
         self._pieces = None if pieces is None else list(pieces)
 
     def __getitem__(self, name: str) -> list[Tensor]:
-        """The parts of a vector, flat; who writes into them changes it."""
+        """Return the parts of a vector, flattened; writing into them changes the vector."""
         if name not in self._vectors:
-            raise KeyError(f"no vector {name!r}; there are {', '.join(sorted(self._vectors))}")
+            raise KeyError(f"no vector {name!r}; existing vectors: {', '.join(sorted(self._vectors))}")
         return self._vectors[name]
 
     def make(self, name: str) -> list[Tensor]:
-        """The parts of a vector, made of zeros where it is new."""
+        """Return the parts of a vector; create it as zeros if it does not exist.
+
+        Args:
+            name: name of the vector.
+        """
         if name not in self._vectors:
             self._vectors[name] = [torch.zeros_like(part) for part in self._like]
         return self._vectors[name]
 
     @property
     def epsilon(self) -> float:
-        """From 1 to the next number."""
+        """Relative precision: the distance from 1 to the next number."""
         return float(torch.finfo(self._like[0].dtype).eps)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Which vectors there are."""
+        """Names of the vectors."""
         return tuple(self._vectors)
 
     @property
     def size(self) -> int:
-        """How many numbers a vector has here."""
+        """Number of elements of a vector in this process."""
         return sum(part.numel() for part in self._like)
 
     @torch.no_grad()
     def run(self, commands: Sequence[Command]) -> list[float]:
-        """Do as commanded; the dots, in their order. Raises KeyError for a name that no vector has."""
+        """Run commands in order.
+
+        Args:
+            commands: the commands of one round.
+
+        Returns:
+            The results of the `Dot` commands, in order.
+
+        Raises:
+            KeyError: if a command reads a vector that does not exist.
+        """
         dots = []
         for command in commands:
             match command:
@@ -101,18 +121,31 @@ class TensorVectors:
 
 
 Function = Callable[[Sequence[Tensor], Sequence[Tensor] | None], float]
-"""The value at the parts of a point; its gradient is written into the other parts unless that is None."""
+"""Computes the value at the parts of a point, and writes the gradient into the other parts unless they are
+None.
+"""
 
 
 class FunctionObjective:
-    """A function of tensors as an objective: all of its patterns, whatever is asked for."""
+    """A function of tensors as an objective; every evaluation covers all samples.
+
+    Args:
+        vectors: the vectors that the methods work on.
+        function: receives the parts of the point and the parts of the gradient (or None); writes the gradient
+            and returns the value.
+        samples: number of samples that the function averages over.
+    """
 
     def __init__(self, vectors: TensorVectors, function: Function, samples: int = 1) -> None:
-        """``samples``: over how many patterns the function is a mean."""
         self._vectors, self._function, self._samples = vectors, function, samples
 
     def part(self, patterns: str, fraction: float) -> str:
-        """The function has no parts: all."""
+        """Return `patterns`: a function has no subsets.
+
+        Args:
+            patterns: name of a sample set.
+            fraction: ignored.
+        """
         return patterns
 
     def evaluate(
@@ -124,7 +157,18 @@ class FunctionObjective:
         after: Sequence[Command] = (),
         patterns: str | None = None,
     ) -> Evaluation:
-        """The value at a vector, the dots of ``after``."""
+        """Compute the value at a vector, and its gradient.
+
+        Args:
+            at: name of the vector to evaluate at.
+            gradient: name of the vector that receives the gradient; None for the value alone.
+            before: commands to run first.
+            after: commands to run last.
+            patterns: ignored; all samples are evaluated.
+
+        Returns:
+            The value and the dots of `after`.
+        """
         self._vectors.run(before)
         into = None if gradient is None else self._vectors.make(gradient)
         value = float(self._function(self._vectors[at], into))
@@ -133,13 +177,14 @@ class FunctionObjective:
 
 def _check(parts: Sequence[Tensor]) -> None:
     if not parts:
-        raise UserError("there is nothing to minimise over: give at least one tensor")
+        raise UserError("a vector needs at least one tensor, got none")
     for number, part in enumerate(parts):
         if part.dtype not in TYPES:
-            raise UserError(f"tensor {number} is of {part.dtype}: a vector is of float32 or float64")
+            raise UserError(f"a vector must be float32 or float64; tensor {number} is {part.dtype}")
         if part.dtype != parts[0].dtype:
             raise UserError(
-                f"tensor {number} is of {part.dtype}, the first of {parts[0].dtype}: a vector is of one type"
+                f"all tensors of a vector must have one type; tensor {number} is {part.dtype}, "
+                f"tensor 0 is {parts[0].dtype}"
             )
         if not part.is_contiguous():
-            raise UserError(f"tensor {number} is not contiguous: give tensor.contiguous()")
+            raise UserError(f"tensor {number} is not contiguous; pass tensor.contiguous()")

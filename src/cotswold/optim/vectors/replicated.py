@@ -1,6 +1,6 @@
-"""Vectors that every rank has whole, as under DistributedDataParallel: all ranks read the same dots.
+"""Vectors that every rank holds whole, as under DistributedDataParallel: all ranks read the same dots.
 
-Knows: a group of ranks, one gather a round. Does not know: methods, closures, DTensors.
+Knows: a process group, one gather per round. Does not know: methods, closures, DTensors.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from cotswold.optim.vectors.base import Command, Dot
 from cotswold.optim.vectors.local import TensorVectors
 
 TOLERANCE = 1e-3
-"""How far apart, relatively, squares of the same vector may be on several ranks."""
+"""Largest relative difference between ranks of the squared norm of one vector."""
 
 
 class ReplicaVectors(TensorVectors):
-    """A copy on every rank of a group; the first rank's dots are everybody's.
+    """A copy of every vector on every rank of a group; all ranks use the dots of rank 0.
 
-    Copies may differ in their last bits, for gradients were added up in another order. A decision must not.
+    Copies may differ in their last bits, because ranks add up gradients in another order. Decisions must not.
+
+    Raises UserError as `TensorVectors` does.
     """
 
     def __init__(self, parts: Tensor | Sequence[Tensor], group: dist.ProcessGroup) -> None:
-        """Raises UserError as `TensorVectors` does."""
         super().__init__(parts)
         self._group, self._compared = group, False
 
     def run(self, commands: Sequence[Command]) -> list[float]:
-        """Do as commanded. Raises RankError on all ranks where the first dots show different vectors."""
+        """Run the commands. Raises RankError on all ranks if the first dots show different vectors."""
         dots = super().run(commands)
         if not dots:
             return dots
@@ -42,20 +43,20 @@ class ReplicaVectors(TensorVectors):
         return of_ranks[0]
 
     def _compare(self, commands: Sequence[Command], of_ranks: Sequence[Sequence[float]]) -> None:
-        """By squares alone: other inner products may be all rounding."""
+        """Compare squared norms only: other inner products may be pure rounding."""
         squares = [command.left == command.right for command in commands if isinstance(command, Dot)]
         for rank, others in enumerate(of_ranks):
             for first, other, square in zip(of_ranks[0], others, squares, strict=True):
                 if square and abs(first - other) > TOLERANCE * max(abs(first), abs(other)):
                     raise RankError(
-                        f"rank {rank} has another gradient than rank 0 (its square is {other:.6g}, not "
-                        f"{first:.6g}): wrap the module in DistributedDataParallel, or give group=None where "
+                        f"rank {rank} has another gradient than rank 0 (squared norm {other:.6g}, not "
+                        f"{first:.6g}): wrap the module in DistributedDataParallel, or pass group=None if "
                         "every rank minimises for itself"
                     )
 
 
 def gathered(values: Sequence[float], group: dist.ProcessGroup, device: torch.device) -> list[list[float]]:
-    """The values of every rank, by rank; the same bits on all."""
+    """Return the values of every rank, by rank; the same bits on all ranks."""
     own = torch.tensor(values, dtype=torch.float64, device=device)
     found = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(found, own, group=group)

@@ -1,4 +1,4 @@
-"""The schema of a recipe: every field with its unit and default, one module a table or two."""
+"""The schema of a recipe: every field with its unit and default; one module per table or two."""
 
 from cotswold.recipe.schema.cluster import Cluster as Cluster
 from cotswold.recipe.schema.data import Data as Data

@@ -1,6 +1,6 @@
-"""`[[data.augment]]`: transforms that make variants of pictures, in their order; one class a `name`.
+"""`[[data.augment]]`: augmentations of images, applied in order; one class per `name`.
 
-Knows: the parameters of each, their units and ranges. Does not know: how pictures are transformed.
+Knows: the parameters of each, their units and ranges. Does not know: how images are transformed.
 """
 
 from __future__ import annotations
@@ -24,29 +24,30 @@ Factors = Annotated[
 
 def _ascending(name: str, values: tuple[float, float]) -> None:
     if values[0] > values[1]:
-        raise ValueError(f"{name} is {list(values)}; give the least, then the greatest")
+        raise ValueError(f"{name} must be [least, greatest], got {list(values)}")
 
 
 class _Some(Section):
     probability: Probability = 1.0
-    """Of how many of the pictures it is done, 0 to 1; others pass it unchanged."""
+    """Fraction of images to transform, 0 to 1; the others stay unchanged."""
 
 
 class _Moved(_Some):
     fill: Fill = "edge"
-    """What comes from outside of the picture: `edge`, its nearest pixel; `reflect`, its mirror image; `zero`,
-    the prepared value 0, which is black where neither `contrast` nor `whiten` is set, else the mean grey."""
+    """Values outside the image: `edge`, the nearest pixel; `reflect`, the mirror image; `zero`, the
+    prepared value 0, which is the mean grey with `contrast` or `whiten`, black otherwise.
+    """
 
 
 class Translation(_Moved):
-    """A shift by whole pixels."""
+    """Shift by whole pixels."""
 
     name: Literal["translation"] = "translation"
-    """`translation`: a shift by whole pixels, up, down, left and right."""
+    """`translation`: a random shift by whole pixels, vertical and horizontal."""
     pixels: Shift | None = None
-    """By so many pixels at most, each way. Either this or `fraction`."""
+    """Largest shift in pixels, in each direction. Give either this or `fraction`."""
     fraction: Part | None = None
-    """By this part of the height, and of the width, at most."""
+    """Largest shift as a fraction of the height and of the width."""
 
     @model_validator(mode="after")
     def _has_one(self) -> Translation:
@@ -56,38 +57,38 @@ class Translation(_Moved):
 
 
 class Reflection(Section):
-    """Mirror images."""
+    """Horizontal and vertical flips."""
 
     name: Literal["reflection"] = "reflection"
-    """`reflection`: left and right exchanged, or up and down."""
+    """`reflection`: random flips, left-right or up-down."""
     horizontal: Probability = 0.5
-    """How likely left and right are exchanged."""
+    """Probability of a horizontal flip (left-right)."""
     vertical: Probability = 0.0
-    """How likely up and down are exchanged."""
+    """Probability of a vertical flip (up-down)."""
     fill: Fill = "edge"
-    """That of the moves beside it: with the same fill they are taken in one."""
+    """Fill of the neighbouring geometric transforms: with the same fill they are combined into one."""
 
 
 class Rotation(_Moved):
-    """A turn."""
+    """Rotation about the centre."""
 
     name: Literal["rotation"] = "rotation"
-    """`rotation`: a turn about the middle."""
+    """`rotation`: a random rotation about the centre."""
     degrees: Annotated[float, Field(ge=0, le=180)]
-    """By so many degrees at most, either way."""
+    """Largest angle in degrees, in either direction."""
 
 
 class Affine(_Moved):
     """Scale, stretch and shear."""
 
     name: Literal["affine"] = "affine"
-    """`affine`: larger or smaller, stretched, sheared."""
+    """`affine`: random scale, aspect ratio and shear."""
     scale: Factors = (1.0, 1.0)
-    """Least and greatest factor of the size."""
+    """Smallest and largest scale factor."""
     aspect: Annotated[float, Field(ge=1, le=10)] = 1.0
-    """Height against width changes by a factor of at most this, either way."""
+    """Largest factor by which the aspect ratio changes, in either direction."""
     shear: Annotated[float, Field(ge=0, le=80)] = 0.0
-    """Columns lean by so many degrees at most, either way."""
+    """Largest shear angle of the columns in degrees, in either direction."""
 
     @model_validator(mode="after")
     def _is_ascending(self) -> Affine:
@@ -101,23 +102,30 @@ class Elastic(_Moved):
     name: Literal["elastic"] = "elastic"
     """`elastic`: a smooth random displacement of each pixel (Simard, Steinkraus, Platt 2003)."""
     alpha: Annotated[float, Field(ge=0, le=10_000)]
-    """What the smoothed random numbers, uniform in -1 to 1 before, are multiplied by, pixels."""
+    """Factor of the smoothed random displacements, in pixels; before smoothing they are uniform in -1 to
+    1.
+    """
     sigma: Annotated[float, Field(gt=0, le=100)]
-    """Standard deviation of the Gaussian that smoothes them, pixels."""
+    """Standard deviation of the smoothing Gaussian, in pixels."""
 
 
 class Crop(_Moved):
-    """A part of the picture, as large as the picture."""
+    """Random crop of unchanged size."""
 
     name: Literal["crop"] = "crop"
-    """`crop`: a part of the picture, or of the picture with a margin, of the same size afterwards."""
+    """`crop`: a random crop of the image, padded before or enlarged after, so that the size stays the
+    same.
+    """
     pad: Shift | None = None
-    """Put a margin of so many pixels around it, then cut a part of its size anywhere. Either this or
-    `area`."""
+    """Margin in pixels: pad the image by it, then crop a random part of the original size. Give either
+    this or `area`.
+    """
     area: Factors | None = None
-    """Cut a part of this area, least and greatest as parts of the whole (at most 1), and enlarge it."""
+    """Smallest and largest area of the crop, as fractions of the image (at most 1); the crop is enlarged
+    to the original size.
+    """
     aspect: Annotated[float, Field(ge=1, le=10)] = 1.0
-    """With `area`: height against width of the part differ from the picture's by this factor at most."""
+    """With `area`: largest factor between the aspect ratios of the crop and of the image."""
 
     @model_validator(mode="after")
     def _has_one(self) -> Crop:
@@ -125,11 +133,11 @@ class Crop(_Moved):
             raise ValueError("crop needs either pad or area; give one of them")
         if self.area is None:
             if self.aspect != 1:
-                raise ValueError("aspect belongs to area; take it out, or give area instead of pad")
+                raise ValueError("aspect belongs to area; remove it, or give area instead of pad")
             return self
         _ascending("area", self.area)
         if self.area[1] > 1:
-            raise ValueError(f"area is {list(self.area)}: parts of the picture, 1 at most")
+            raise ValueError(f"area must be fractions of the image, at most 1; got {list(self.area)}")
         return self
 
 
@@ -137,42 +145,42 @@ class Colour(_Some):
     """Brightness, contrast, saturation, hue."""
 
     name: Literal["colour"] = "colour"
-    """`colour`: brightness, contrast, saturation and hue; not with `whiten`."""
+    """`colour`: random brightness, contrast, saturation and hue; not with `whiten`."""
     brightness: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """Shift all values by at most this times the picture's standard deviation."""
+    """Largest shift of all values, as a multiple of the image's standard deviation."""
     contrast: Part = 0.0
-    """Multiply the distance from the picture's mean by a factor of up to this more or less than 1."""
+    """Largest relative change of the distance from the image's mean: 0.2 gives factors from 0.8 to 1.2."""
     saturation: Part = 0.0
-    """Multiply the distance from grey, pixel by pixel, by a factor of up to this more or less than 1."""
+    """Largest relative change of each pixel's distance from grey: 0.2 gives factors from 0.8 to 1.2."""
     hue: Annotated[float, Field(ge=0, le=180)] = 0.0
-    """Turn colours about the grey axis by so many degrees at most, either way."""
+    """Largest rotation of colours about the grey axis in degrees, in either direction."""
 
 
 class Erase(_Some):
-    """A square is erased."""
+    """Cutout of a square."""
 
     name: Literal["erase"] = "erase"
-    """`erase`: a square set to the picture's mean (DeVries, Taylor 2017)."""
+    """`erase`: set a random square to the image's mean (cutout; DeVries, Taylor 2017)."""
     pixels: Annotated[int, Field(gt=0), at_most(1 << 15)]
-    """Its side; what would lie outside of the picture is cut off."""
+    """Side of the square in pixels; it may extend beyond the image."""
 
 
 class Noise(_Some):
-    """Noise."""
+    """Additive noise."""
 
     name: Literal["noise"] = "noise"
-    """`noise`: normal noise, each value its own."""
+    """`noise`: independent Gaussian noise on each value."""
     deviation: Annotated[float, Field(ge=0, le=10)]
-    """Its standard deviation, as a part of the picture's own."""
+    """Standard deviation of the noise, as a multiple of the image's."""
 
 
 class Own(Section):
-    """A function of one's own."""
+    """A custom function."""
 
     model_config = ConfigDict(extra="allow")
 
     name: Literal["own"] = "own"
-    """`own`: a function of yours; what else stands in the table are its parameters."""
+    """`own`: a custom function; all other keys of the table are its parameters."""
     function: Text
     """`module:function`, called with values (image, channel, y, x), keys (image,) and the parameters."""
 
@@ -180,7 +188,7 @@ class Own(Section):
     def _is_a_function(self) -> Own:
         module, _, function = self.function.partition(":")
         if not all(part.isidentifier() for part in module.split(".")) or not function.isidentifier():
-            raise ValueError(f'function is "{self.function}"; write module:function')
+            raise ValueError(f'function must be "module:function", got "{self.function}"')
         return self
 
 

@@ -1,4 +1,4 @@
-"""`[cluster]`: the processes among which whole-set optimisation, or replicas, are spread.
+"""`[cluster]`: the processes that share full-batch optimisation, or that are replicas.
 
 Knows: fields, limits. Does not know: processes.
 """
@@ -18,92 +18,113 @@ Processes = Annotated[int, Field(gt=0), at_most(100_000)]
 
 
 class Cluster(Section):
-    """Processes that live and die alone: workers compute, parameter servers keep the vectors."""
+    """Processes that may fail independently: workers compute, parameter servers store the vectors."""
 
     workers: Processes = 1
-    """Workers, each a process, or the ranks of `mesh.grid`. For `batch` one process without `address` does
-    everything itself, without servers or sockets; for `downpour` these are the replicas."""
+    """Number of workers, each a process, or the ranks of `mesh.grid`. For `batch`, one worker without
+    `address` runs everything in one process, without servers or sockets; for `downpour`, workers are the
+    replicas.
+    """
     processes: Processes = 1
-    """For `downpour`: processes of a replica, all on one host, each on a core of its own. They share one copy
-    of the weights, and add their steps to it without locks (Hogwild; Chilimbi et al. 2014, section 3.2);
-    the replica has one conversation with the servers, in which it pushes `push_every` batches of each."""
+    """For `downpour`: processes per replica, all on one host, one core each. They share one copy of the
+    weights and add their steps to it without locks (Hogwild; Chilimbi et al. 2014, section 3.2). The
+    replica has one connection to the servers, and a push contains `push_every` batches of each process.
+    """
     servers: Processes = 1
-    """Parameter servers, which keep the parameters, directions and history in shards of about 1 MB."""
+    """Number of parameter servers. They store the parameters, directions and history in shards of about 1
+    MB.
+    """
     server_copies: Annotated[int, Field(ge=1, le=MOST_COPIES)] = 1
-    """For `downpour`: servers that have each part of the parameters. With 2 or more one may die at any time:
-    another that has what it had goes on in its place, each update counts once, and the run is not stopped
-    (Chilimbi et al. 2014, section 3.3: 3). With 1 the run ends with a server, and is resumed."""
+    """For `downpour`: replication factor, the number of servers that hold each bucket of the parameters.
+    With 2 or more, one server may die at any time: another one takes over, each update counts once, and
+    the run continues (Chilimbi et al. 2014, section 3.3: 3). With 1, the run ends with a server and must
+    be resumed.
+    """
     server_copies_min: Annotated[int, Field(ge=1, le=MOST_COPIES)] = 1
-    """For `downpour`: with fewer servers that have a part of the parameters pushes to it wait. What is
-    acknowledged is then on so many at least, and one less of these may die at once and nothing is lost."""
+    """For `downpour`: smallest number of servers that must hold a bucket to accept a push; with fewer,
+    pushes wait. An acknowledged push is then on at least this many servers, and all but one of these may
+    die at once without loss.
+    """
     replication: Literal["star", "chain"] = "star"
-    """For `downpour` with copies: how what changes comes from one server to the others that have a part. In a
-    `star` it sends it to each; in a `chain` to the first, which hands it on to the next (chain replication):
-    with three copies its network card carries half as much, and a push is acknowledged later."""
+    """For `downpour` with copies: replication topology. `star`: the primary sends each change to all other
+    copies. `chain`: it sends to the first, which forwards to the next (chain replication). With three
+    copies, `chain` halves the primary's network traffic but acknowledges a push later.
+    """
     flush_seconds: Span | None = None
-    """For `downpour`: each parameter server keeps on disk, in the run's folder, what it knew so long ago. If
-    all servers that have a part of the parameters die at once, others go on from their disks: of the newest
-    updates, those of this time are lost, which is counted, and their samples are handed out again. None
-    where nothing is said: the run is then resumed from its last checkpoint (Chilimbi et al. 2014, 3.3.2)."""
+    """For `downpour`: age in seconds of the state that each parameter server keeps on disk, in the run's
+    folder. If all servers of a bucket die at once, others resume from their disks. Updates younger than
+    this are lost and counted, and their samples are assigned again. Default: nothing is kept on disk, and
+    the run is resumed from its last checkpoint (Chilimbi et al. 2014, 3.3.2).
+    """
     parameter_servers: Text | None = None
-    """For `downpour`: the controllers of a cluster of parameter servers that stands (`cotswold cluster
-    start`), `host:port,host:port`, which keeps the parameters of this run among others; the cluster's token
-    is in COTSWOLD_CLUSTER_TOKEN. The run then starts no servers of its own."""
+    """For `downpour`: addresses of the controllers of a running parameter-server cluster (`cotswold
+    cluster start`), `host:port,host:port`. The cluster stores the parameters of this run and of others;
+    its token is in COTSWOLD_CLUSTER_TOKEN. The run then starts no servers.
+    """
     buckets: Processes | None = None
-    """For `downpour` with copies: parts of the parameters, each of which has its copies by itself, at most; 8
-    a server where nothing is said, and 64 on a cluster that stands."""
+    """For `downpour` with copies: largest number of buckets, the parts of the parameters that are
+    replicated separately. Default: 8 per server, and 64 on a running cluster.
+    """
     address: Text | None = None
-    """The head of a Ray cluster, `host:port`, on whose machines the processes are started; on this machine
-    alone where nothing is said."""
+    """Head of a Ray cluster, `host:port`, on whose machines the processes start. Default: this machine
+    only.
+    """
     ports: Text | None = None
-    """The ports at which processes listen for those of other machines, `30000-30099`: one for each process of
-    a machine, and some more; any that is free where nothing is said. Ray's own: `cotswold worker --ports`."""
+    """Range of ports on which processes listen for other machines, `30000-30099`: at least one per process
+    of a machine, plus spares. Default: any free port. For Ray's ports see `cotswold worker --ports`.
+    """
     spread_servers: bool = False
-    """Whether parameter servers stand on all machines, which share their memory and traffic; a machine that
-    leaves with one ends the run, which is resumed from its checkpoint. Otherwise all stand on the machine of
-    `cotswold train`, without which there is no run anyway."""
+    """Spread parameter servers over all machines, to share memory and traffic; if a machine with a server
+    leaves, the run ends and is resumed from its checkpoint. Default: all servers run on the machine of
+    `cotswold train`, which the run needs anyway.
+    """
     encrypt: bool = True
-    """Whether connections between hosts are encrypted (CURVE); those of one host never are."""
+    """Encrypt connections between hosts (CURVE); connections within a host are never encrypted."""
     travel: Literal["sandblaster", "bunyip"] = "sandblaster"
-    """How the point travels. `sandblaster`: workers pull it from the servers for each evaluation; `bunyip`:
-    workers keep it, get the direction once an iteration, and then step lengths alone."""
+    """Transfer of the point. `sandblaster`: workers pull it from the servers for each evaluation.
+    `bunyip`: workers keep it; they receive the direction once per iteration, then only step lengths.
+    """
     copies: Annotated[int, Field(gt=0), at_most(100)] = 2
-    """How many workers may have one of the last portions of an evaluation, of which the first answer counts;
-    1 for no backup copies."""
+    """Speculative execution: number of workers that may compute one of the last portions of an evaluation;
+    the first result counts. 1 for no backup copies.
+    """
     link_megabits: Positive = 1000.0
-    """Speed of each machine's network card, Mb/s: by it the order in which sums are reduced is chosen."""
+    """Speed of each machine's network card in Mb/s; it determines the order in which sums are reduced."""
     replay: Text | None = None
-    """A run whose evaluations ended before all patterns were done: count in each cycle the patterns that it
-    counted."""
+    """A run whose evaluations ended before all samples were evaluated: use the same samples in each cycle."""
     silence: Span = 10.0
-    """Seconds of silence. A worker or a replica that says nothing for so long is given up: its portions, or
-    samples, are given to others. A parameter server of replicas that does not answer for so long ends the
-    run, which is resumed. A replica, a worker or an evaluator whose step, portion or judgement stands still
-    is ended, and another is started: after so long where a process of several is stopped, after three times
-    as long where all only wait. A longer wait, for data from elsewhere, needs more."""
+    """Heartbeat timeout in seconds. A worker or replica that is silent for this long counts as lost: its
+    portions, or samples, are assigned to others. If a parameter server of replicas is silent for this
+    long, the run ends and must be resumed. If the step, portion or evaluation of a replica, worker or
+    evaluator makes no progress, the process is ended and another one started: after this time if one of
+    several processes is stopped, after three times as long if all only wait. Set it higher if data arrive
+    with long delays.
+    """
     wait: Span = 300.0
-    """Seconds for which the run waits where there is no worker at all, before it saves and ends; with
-    `parameter_servers`, where the cluster keeps none of some part of the parameters, or none is reached."""
+    """Seconds to wait if no worker is left, before the run saves and ends; with `parameter_servers`,
+    seconds to wait if the cluster holds no copy of some bucket or cannot be reached.
+    """
     metrics: Text | None = None
-    """Where the run serves metrics for Prometheus while it is trained, `127.0.0.1:9100`, at the path
-    `/metrics`; a port alone is one of this machine's loopback. Whoever reaches it may read it. None where
-    nothing is said."""
+    """Address at which the run serves Prometheus metrics during training, `127.0.0.1:9100`, at the path
+    `/metrics`; a port alone means the loopback address. Anyone who can reach it can read it. Default: no
+    metrics.
+    """
 
     @property
     def keeps_copies(self) -> bool:
-        """Whether the parameters are in parts that servers give to each other, or to those after them."""
+        """True if buckets of the parameters are copied between servers, or to later servers by disk."""
         return self.server_copies > 1 or self.flush_seconds is not None or self.parameter_servers is not None
 
     @property
     def alone(self) -> bool:
-        """Whether one process does everything."""
+        """True if one process does everything."""
         return self.workers == 1 and self.address is None
 
     @field_validator("address")
     @classmethod
     def _is_somewhere(cls, value: str | None) -> str | None:
         if value is not None and not value.strip():
-            raise ValueError("address is empty; write HOST:PORT, or take it out")
+            raise ValueError("address is empty; write HOST:PORT, or remove it")
         return value
 
     @field_validator("metrics", mode="before")
@@ -125,7 +146,7 @@ class Cluster(Section):
 
 
 def metrics_place(text: str | None) -> tuple[str, int] | None:
-    """The address and the port at which metrics are served; raises ValueError for what names none.
+    """Return the address and port for metrics; raises ValueError for a text that is neither.
 
     >>> metrics_place("9100"), metrics_place("[::1]:9100")
     (('127.0.0.1', 9100), ('::1', 9100))
@@ -135,12 +156,12 @@ def metrics_place(text: str | None) -> tuple[str, int] | None:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") if colon else LOOPBACK
     if not (host and port.isascii() and port.isdecimal() and int(port) < 1 << 16):
-        raise ValueError(f"{text!r} names no port; write one, such as 9100, or an address, 127.0.0.1:9100")
+        raise ValueError(f"{text!r} is not a port; write a port, such as 9100, or an address, 127.0.0.1:9100")
     return host, int(port)
 
 
 def port_range(text: str | None) -> tuple[int, int] | None:
-    """The first and the last of the ports that a text names; raises ValueError for what names none.
+    """Return the first and last port of a range; raises ValueError for any other text.
 
     >>> port_range("30000-30099")
     (30000, 30099)
@@ -149,5 +170,7 @@ def port_range(text: str | None) -> tuple[int, int] | None:
         return None
     first, dash, last = text.partition("-")
     if not (dash and first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < 1 << 16):
-        raise ValueError(f"{text!r} names no ports; write the first and the last, such as 30000-30099")
+        raise ValueError(
+            f"{text!r} is not a range of ports; write the first and the last, such as 30000-30099"
+        )
     return int(first), int(last)

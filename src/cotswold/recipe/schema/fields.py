@@ -1,6 +1,6 @@
-"""What the fields of all tables are made of: their base class, and numbers and texts with bounds.
+"""Building blocks of all tables: the base class, and numbers and texts with bounds.
 
-Knows: types, limits of single fields. Does not know: which tables there are.
+Knows: types, limits of single fields. Does not know: which tables exist.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from cotswold.recipe.bounds import at_most, characters, items
 Pixels = Annotated[int, Field(gt=0), at_most(1 << 16)]
 Pair = Annotated[
     Pixels | tuple[Pixels, Pixels],
-    BeforeValidator(
-        lambda value: tuple(value) if isinstance(value, list) else value
-    ),  # TOML knows lists only
+    BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),  # TOML only has lists
 ]
 Padding = Annotated[int, Field(ge=0), at_most(1 << 16)] | Literal["same"]
 Channels = Annotated[int, Field(gt=0), at_most(1 << 30)]
@@ -31,7 +29,7 @@ Passes = Annotated[
     Field(gt=0),
     at_most(10**6),
 ]
-"""Whole epochs: 10.0 is 10, since other strategies take parts of one."""
+"""Whole epochs; 10.0 is accepted as 10, because other strategies take fractions of epochs."""
 Seed = Annotated[int, Field(ge=0), at_most((1 << 63) - 1)]
 Threads = Annotated[int, Field(gt=0), at_most(4096)]
 Positive = Annotated[float, Field(gt=0), at_most(1e30)]
@@ -47,7 +45,7 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]*)")
 
 
 def byte_count(text: str) -> int:
-    """How many bytes a text says; raises ValueError for one that says none.
+    """Return the number of bytes that a text states; raises ValueError if it is not a size.
 
     >>> byte_count("1.5 GB"), byte_count("2 MiB")
     (1500000000, 2097152)
@@ -55,7 +53,7 @@ def byte_count(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     unit = None if found is None else _UNITS.get(found[2].upper())
     if found is None or unit is None:
-        raise ValueError(f"{text!r:.40} is no size; write a number and its unit, such as 512 MB or 4 GB")
+        raise ValueError(f"{text!r:.40} is not a size; write a number and its unit, such as 512 MB or 4 GB")
     return int(float(found[1]) * unit)
 
 
@@ -65,24 +63,24 @@ def _is_size(text: str) -> str:
 
 
 ByteSize = Annotated[Text, AfterValidator(_is_size)]
-"""A number of bytes with its unit."""
+"""Number of bytes with its unit, such as 512 MB."""
 
 
 def pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    """One number for both axes, or one each (y, x)."""
+    """Return (y, x): one number counts for both axes."""
     return (value, value) if isinstance(value, int) else value
 
 
 class Section(BaseModel):
-    """A table of a recipe: strict types, no unknown keys."""
+    """A table of a recipe: strict types, no unknown keys, frozen."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Raise RecipeError: what has been checked stays as it is."""
+        """Raise RecipeError: a validated table cannot change."""
         raise RecipeError(
-            f"{name} cannot be set, a {type(self).__name__} is frozen; give overrides= where it is used, or "
-            f"make another one by model_copy(update={{{name!r}: ...}})"
+            f"cannot set {name}: a {type(self).__name__} is frozen; pass overrides= to the function that "
+            f"takes the recipe, or make a copy with model_copy(update={{{name!r}: ...}})"
         )

@@ -33,8 +33,10 @@ def windows(
     padding: int | Literal["same"],
     below: MapShape,
 ) -> tuple[Window, Window]:
-    """The windows (y, x) of a stack or layer on a map; "same" pads so that a map of n pixels gives
-    ceil(n / stride) outputs, with the odd zero after the map."""
+    """Return the windows (y, x) of a stack or layer on a map.
+
+    "same" pads so that a map of n pixels gives ceil(n / stride) outputs, with the odd zero after the map.
+    """
     axes = zip(pair(size), pair(stride), (below.height, below.width), strict=True)
     if padding == "same":
         y, x = (Window.same(extent, step, over=over) for extent, step, over in axes)
@@ -47,32 +49,34 @@ class Stack(Section):
     """One stack: local filters, L2 pooling, contrast normalisation."""
 
     field: Pair
-    """Receptive field, pixels of the input map (height, width)."""
+    """Receptive field in pixels of the input map (height, width)."""
     stride: Pair = 1
-    """Distance between the fields of neighbouring blocks, pixels."""
+    """Distance between the fields of neighbouring blocks, in pixels."""
     padding: Padding = 0
-    """Zeros around the input map, pixels on each side; "same" for as many as give ceil(n / stride) blocks
-    on a map of n pixels, the odd one after the map."""
+    """Zeros around the input map, in pixels on each side; "same" gives ceil(n / stride) blocks on a map of
+    n pixels, with the odd zero after the map.
+    """
     block: Pair = (4, 4)
-    """Rows and columns of neurons that share a field; they lie side by side in the output map."""
+    """Rows and columns of neurons that share a receptive field; they are neighbours in the output map."""
     channels: Channels = 8
     """Neurons at each position of the output map (the depth of a block)."""
     pool: Pixels = 5
-    """Pooling window, pixels; 1 for none."""
+    """Pooling window in pixels; 1 for no pooling."""
     norm: Pixels = 5
-    """Contrast normalisation window, pixels; 1 for none."""
+    """Window of contrast normalisation in pixels; 1 for no normalisation."""
     smoothing_padding: Literal["valid", "same"] = "valid"
-    """Of pooling and normalisation. `valid`: windows lie inside the map, which shrinks; `same`: zeros around
-    it keep its size."""
+    """Padding of pooling and normalisation. `valid`: windows lie inside the map, which shrinks; `same`:
+    zero padding keeps the size.
+    """
     sparsity: NotNegative | None = None
-    """λ of this stack; `[objective] sparsity` otherwise."""
+    """λ of this stack. Default: `[objective] sparsity`."""
     epochs: Span | None = None
-    """Passes over the training samples for this stack; `[training] epochs` otherwise."""
+    """Passes over the training samples for this stack. Default: `[training] epochs`."""
     relative_rate: Positive | None = None
-    """Learning rate of this stack, in units of 1 / (α fan-in); `[training] relative_rate` otherwise."""
+    """Learning rate of this stack in units of 1 / (α fan-in). Default: `[training] relative_rate`."""
 
     def geometry(self, below: MapShape) -> StackGeometry:
-        """The geometry on an input map; raises GeometryError where it does not fit."""
+        """Return the geometry on an input map; raises GeometryError if the stack does not fit."""
         rows, columns = pair(self.block)
         y, x = windows(self.field, self.stride, self.padding, below)
         keep = self.smoothing_padding == "same"
@@ -84,34 +88,36 @@ class Local(Section):
     """Untied, locally connected layer."""
 
     type: Literal["local"] = "local"
-    """A layer whose every position has its own filters."""
+    """A layer with separate filters at every position."""
     channels: Channels
     """Output channels."""
     kernel_size: Pair
-    """Receptive field, pixels."""
+    """Receptive field in pixels."""
     stride: Pair = 1
-    """Distance between the fields of neighbouring blocks, pixels."""
+    """Distance between the fields of neighbouring blocks, in pixels."""
     padding: Padding = 0
-    """Zeros on each side, pixels; "same" for as many as give ceil(n / stride) blocks on a map of n pixels,
-    the odd one after the map."""
+    """Zeros on each side, in pixels; "same" gives ceil(n / stride) blocks on a map of n pixels, with the
+    odd zero after the map.
+    """
     block: Pair = (1, 1)
-    """Rows and columns of neurons that share a field."""
+    """Rows and columns of neurons that share a receptive field."""
 
 
 class Convolution(Section):
     """Ordinary convolution."""
 
     type: Literal["convolution"] = "convolution"
-    """A layer that uses the same filters at every position."""
+    """A layer with the same filters at every position."""
     channels: Channels
     """Output channels."""
     kernel_size: Pair
-    """Receptive field, pixels."""
+    """Receptive field in pixels."""
     stride: Pair = 1
-    """Distance between neighbouring fields, pixels."""
+    """Distance between neighbouring fields, in pixels."""
     padding: Padding = 0
-    """Zeros on each side, pixels; "same" for as many as give ceil(n / stride) outputs on a map of n pixels,
-    the odd one after the map (also with a stride, where PyTorch has no such word)."""
+    """Zeros on each side, in pixels; "same" gives ceil(n / stride) outputs on a map of n pixels, with the
+    odd zero after the map (also with a stride, which PyTorch does not support).
+    """
 
 
 class Linear(Section):
@@ -120,47 +126,49 @@ class Linear(Section):
     type: Literal["linear"] = "linear"
     """A layer in which every output reads every input."""
     features: Features
-    """Outputs."""
+    """Number of outputs."""
 
 
 class Pool(Section):
-    """Pooling."""
+    """Pooling layer."""
 
     type: Literal["pool"] = "pool"
-    """Reduces a window of each map to one number."""
+    """Reduces each window of a map to one number."""
     kind: Literal["max", "average", "l2"] = "max"
-    """What is kept of a window."""
+    """Reduction of a window."""
     kernel_size: Pixels = 2
-    """Window, pixels."""
+    """Window in pixels."""
     stride: Pixels | None = None
-    """Distance between windows, pixels; the size of the window by default (1 for l2)."""
+    """Distance between windows in pixels. Default: the size of the window (1 for l2)."""
 
 
 class Normalisation(Section):
     """Contrast or batch normalisation."""
 
     type: Literal["normalisation"] = "normalisation"
-    """Brings responses to a common scale."""
+    """Normalises responses to a common scale."""
     kind: Literal["contrast", "batch"] = "batch"
-    """`contrast`: local contrast normalisation over a window and all maps; `batch`: batch normalisation."""
+    """`contrast`: local contrast normalisation over a window and all channels; `batch`: batch
+    normalisation.
+    """
     size: Pixels = 5
-    """Window of contrast normalisation, pixels."""
+    """Window of contrast normalisation in pixels."""
 
 
 class Dropout(Section):
-    """Dropout."""
+    """Dropout layer."""
 
     type: Literal["dropout"] = "dropout"
-    """Leaves out values at random while training."""
+    """Sets random values to zero during training."""
     probability: Fraction = 0.5
-    """The part of the values that is left out."""
+    """Fraction of values set to zero."""
 
 
 class Activation(Section):
     """Pointwise non-linearity."""
 
     type: Literal["relu", "tanh", "sigmoid"]
-    """Which function is applied."""
+    """The function."""
 
 
 Layer = Annotated[
@@ -169,25 +177,29 @@ Layer = Annotated[
 
 
 class Network(Section):
-    """Stacks (learnt without labels) or layers (learnt with labels), from the input upwards."""
+    """Stacks (trained without labels) or layers (trained with labels), from the input upwards."""
 
     stacks: Annotated[list[Stack], items(100)] = Field(default_factory=list)
     """Stacks of filters, pooling and normalisation, for `greedy` and `joint`."""
     layers: Annotated[list[Layer], items(1000)] = Field(default_factory=list)
-    """Layers of a supervised network; the layer of outputs, one a class, is added."""
+    """Layers of a supervised network; the output layer, with one output per class, is added."""
     output: Literal["linear", "tanh", "sigmoid"] = "linear"
-    """What is applied to the outputs of layers. `linear`: nothing, for `cross_entropy` and `logistic`, which
-    have their own; `tanh` and `sigmoid` go with `squared`."""
+    """Activation of the output layer. `linear`: none, for `cross_entropy` and `logistic`, which include
+    their own; `tanh` and `sigmoid` are for `squared`.
+    """
     output_scale: NotNegative = 1.0
-    """What the initial weights of the layer of outputs are multiplied by. With `squared` and many classes 0
-    is better: otherwise the first iterations unlearn what the outputs say at random."""
+    """Factor of the output layer's initial weights. With `squared` and many classes use 0: otherwise the
+    first iterations only unlearn the random outputs.
+    """
     start: Text | None = None
-    """For `supervised`: the directory of a run of stacks on whose output the layers stand, or a recipe of
-    stacks (a shipped name, or a file that ends in .toml), whose filters are then random, by this recipe's
-    seed. Pictures must have been prepared by the same choices (size, colour, contrast, whiten, band, unit);
-    the whitening filter itself is made anew from this recipe's pictures, unless both name one `store`."""
+    """For `supervised`: stacks to build the layers on. Either the directory of a run of stacks; or a
+    recipe of stacks (a shipped name, or a file that ends in .toml), with random filters by this recipe's
+    seed. Both recipes must prepare images alike (size, colour, contrast, whiten, band, unit). The
+    whitening filter is computed again from this recipe's images, unless both name the same `store`.
+    """
     tune: bool = False
-    """For `start`: train the stacks' filters as well."""
+    """For `start`: train the stacks' filters too."""
     module: Text | None = None
-    """For `supervised`: the name of a module that a Python program gives in place of layers; such a run is
-    resumed from Python only."""
+    """For `supervised`: name of a module that a Python program provides in place of layers; such a run can
+    only be resumed from Python.
+    """

@@ -33,19 +33,3 @@ class Copying:
     """For which a secondary to which a chain did not bring something in time is sent all by the primary."""
     saves: bool = False
     """Whether there is a disk."""
-
-
-def short_in_words(buckets: int, members: int, least: int) -> str:
-    """Why updates of so many buckets wait, of which one has so few members; nothing where none does.
-
-    >>> short_in_words(3, 1, 2)
-    '3 buckets wait: one has 1 copy of at least 2 (server_copies_min, or --copies-min of its host)'
-    >>> short_in_words(0, 0, 2)
-    ''
-    """
-    if not buckets:
-        return ""
-    waits, whose = ("1 bucket waits", "it") if buckets == 1 else (f"{buckets} buckets wait", "one")
-    copies = "1 copy" if members == 1 else f"{members} copies"
-    wanted = f"{least} (server_copies_min, or --copies-min of its host)"
-    return f"{waits}: {whose} has {copies} of at least {wanted}"

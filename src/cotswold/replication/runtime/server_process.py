@@ -23,7 +23,7 @@ from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.supervisor_link import Bond
 from cotswold.replication.replica.bucket_replica import Role
 from cotswold.replication.replica.server import Keeper, ToKeeper
-from cotswold.replication.replica.settings import Copying, short_in_words
+from cotswold.replication.replica.settings import Copying
 from cotswold.replication.run_description import Description
 from cotswold.replication.runtime.client_names import Clients
 from cotswold.replication.runtime.disk import Disk, open_disk
@@ -69,6 +69,7 @@ from cotswold.wire.lifecycle import (
 )
 from cotswold.wire.messenger import AnyMessage, Calling, Letter, Post
 from cotswold.wire.names import run_of
+from cotswold.words import short_in_words
 
 _TICK_SECONDS = 0.05
 _ROOM_SECONDS = FINISH_SECONDS / 2

@@ -1,7 +1,7 @@
-"""What a run does now, in a file that is written anew every second: `status.json`.
+"""Current status of a run, in a file written every second: `status.json`.
 
-Knows: which events say it, that the file goes when the run ends. Does not know: what they mean, who asks.
-A run that was killed leaves the file: it says what was being done then.
+Knows: which events it contains, that the file is removed when the run ends. Does not know: their meaning, its
+readers. A run that was killed leaves the file, with its last status.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ WRITE_SECONDS = 1.0
 _BYTES_MAX = 1 << 26
 _NEWS = 10
 _KEPT = ("start", "step", "validation", "checkpoint", "replicas", "portions", "resumed", "warning")
-"""Kinds of which the newest event is kept."""
+"""Kinds of events of which the newest is saved."""
 _NEWS_KINDS = (
     *("cluster_ended", "cluster_lost", "cluster_left", "cluster_refused", "cluster_joined"),
     *("cluster_revived", "cluster_recalled", "cluster_restored", "cluster_disk", "cluster_waiting"),
 )
-"""Kinds of which the last few are."""
+"""Kinds of events of which the last few are saved."""
 
 
 class StatusFile:
-    """An observer of an EventLog; reads back by `status_in`."""
+    """An observer of an EventLog that writes the status file; `status_in` reads it."""
 
     name = "status.json"
 
@@ -38,7 +38,7 @@ class StatusFile:
         self._written = float("-inf")
 
     def write(self, event: Mapping[str, object]) -> None:
-        """Keep an event, and write all that is kept once a second."""
+        """Save an event, and write the file at most once per second."""
         kind = str(event["kind"])
         if kind in _KEPT:
             self._newest[kind] = event
@@ -54,21 +54,24 @@ class StatusFile:
             file.write(json.dumps(content, separators=(",", ":")).encode())
 
     def close(self) -> None:
-        """The run has ended: its events say how."""
+        """Remove the file: the events state how the run ended."""
         self._path.unlink(missing_ok=True)
 
 
 def status_in(path: Path) -> dict[str, object] | None:
-    """What a `StatusFile` wrote: ``written`` (unix seconds), ``newest`` events by kind, and ``news``; None
-    where there is none. Raises MachineError for a file that is none."""
+    """Return the content of a `StatusFile`, or None if it does not exist.
+
+    The keys are ``written`` (unix seconds), ``newest`` (events by kind) and ``news``. Raises MachineError for
+    an invalid file.
+    """
     try:
         found = read_object(path, bytes_max=_BYTES_MAX)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise MachineError(f"{path} cannot be read: {error.strerror}; look as the run's user") from error
+        raise MachineError(f"{path} cannot be read: {error.strerror}; read it as the run's user") from error
     except MalformedError as error:
-        raise MachineError(f"{path} {error}; remove it, a run that goes on writes it again") from error
+        raise MachineError(f"{path} {error}; remove it, a running run writes it again") from error
     if not isinstance(found.get("written"), int | float) or not isinstance(found.get("newest"), dict):
-        raise MachineError(f"{path} is no status of a run; remove it, a run that goes on writes it again")
+        raise MachineError(f"{path} is not the status of a run; remove it, a running run writes it again")
     return found

@@ -1,11 +1,11 @@
-"""Curves for TensorBoard, written next to the run's own log.
+"""TensorBoard curves of a run, in its directory.
 
-Knows: the format of TensorBoard's event files, that TensorBoard is an extra which may be missing, which
-events take a run back to an earlier step. Does not know: the other events; every number of an event that has
-a ``step`` becomes a point of a curve.
+Knows: the format of TensorBoard's event files, that the extra TensorBoard may be missing, which events return
+a run to an earlier step. Does not know: other events; every number of an event with a ``step`` becomes a
+point of a curve.
 
-Each point is written at once, in the thread that trains: a killed run keeps all of its points, and a full
-disk raises where the log can report it.
+Each point is written immediately, in the training thread: a killed run keeps all its points, and a full disk
+raises where the log can report it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_CURVES = ("time", "seconds", "step", "stack")
 
 
 class TensorBoard:
-    """An observer of an EventLog; curves are called `stack 0/loss` or `validation/accuracy`."""
+    """An observer of an EventLog; curves have names such as `stack 0/loss` or `validation/accuracy`."""
 
     name = "TensorBoard"
 
@@ -31,7 +31,7 @@ class TensorBoard:
         self._folder = folder
         self._file: int | None = None
         self._repeated_from: int | None = None
-        """The first step that the run takes again; None for a run that was never interrupted."""
+        """First step that the run repeats; None for a run that was never interrupted."""
 
     def write(self, event: Mapping[str, object]) -> None:
         """Add the numbers of an event that has a step."""
@@ -40,7 +40,7 @@ class TensorBoard:
             self._repeated_from = 0
         if not isinstance(step, int):
             return
-        if kind == "resumed":  # the checkpoint of a step holds the step itself
+        if kind == "resumed":  # the checkpoint of a step includes that step
             self._repeated_from = step + 1
             return
         stack = event.get("stack")
@@ -56,11 +56,11 @@ class TensorBoard:
     def _append(self, when: object, **fields: object) -> None:
         if self._file is None:
             real_folder(self._folder)
-            # TensorBoard reads files in the order of their names; times of events never go back
+            # TensorBoard reads files in the order of their names; times of events never decrease
             name = f"events.out.tfevents.{when:017.6f}.{os.getpid()}"
             self._file = open_file(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             start = _record(wall_time=when, file_version="brain.Event:2")
-            if self._repeated_from is not None:  # TensorBoard forgets the points from this step on
+            if self._repeated_from is not None:  # TensorBoard drops the points from this step on
                 restart = {"status": "START"}
                 start += _record(wall_time=when, step=self._repeated_from, session_log=restart)
             write_all(self._file, start)
@@ -74,7 +74,7 @@ class TensorBoard:
 
 
 def _record(**fields: Any) -> bytes:
-    """One of TensorBoard's events as its files hold it."""
+    """Return a TensorBoard event as bytes of its file format."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -84,5 +84,9 @@ def _record(**fields: Any) -> bytes:
 
 
 def tensorboard(folder: Path) -> TensorBoard | None:
-    """An observer that writes to ``folder``; None where the extra `tensorboard` is not installed."""
+    """Return an observer that writes TensorBoard files; None if the extra `tensorboard` is not installed.
+
+    Args:
+        folder: the folder for TensorBoard.
+    """
     return TensorBoard(folder) if find_spec("tensorboard") else None

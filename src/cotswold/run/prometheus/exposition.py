@@ -1,7 +1,7 @@
 """Metrics in Prometheus' text format, version 0.0.4.
 
-Knows: the format: HELP, TYPE, labels, how what is in them is escaped; how names of ours begin. Does not know:
-which metrics there are.
+Knows: the format (HELP, TYPE, labels, escaping), the prefix of metric names. Does not know: which metrics
+exist.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from typing import Literal
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Values = Sequence[tuple[Mapping[str, str], float]]
-"""With their labels."""
+"""Values with their labels."""
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 @dataclass(frozen=True)
 class Family:
-    """A metric, with a value for each set of labels; raises ValueError for what has no such name."""
+    """A metric, with a value for each set of labels; raises ValueError for invalid names."""
 
     name: str
     kind: Literal["counter", "gauge"]
-    """A counter only grows, and its name ends with ``_total``."""
+    """Kind of the metric; a counter only grows, and its name ends with ``_total``."""
     about: str
     values: Values
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or (self.kind == "counter") != self.name.endswith("_total"):
-            raise ValueError(f"no {self.kind} is called {self.name!r}")
+            raise ValueError(f"{self.name!r} is not a valid name of a {self.kind}")
         for name in {name for labels, _ in self.values for name in labels}:
             if not _LABEL.fullmatch(name):
-                raise ValueError(f"no label is called {name!r}")
+                raise ValueError(f"{name!r} is not a valid name of a label")
 
 
 def gauge(name: str, about: str, values: Values) -> Family:
-    """A metric of ours that grows and shrinks."""
+    """Return a Cotswold metric that can grow and shrink."""
     return Family(f"cotswold_{name}", "gauge", about, values)
 
 
 def counter(name: str, about: str, values: Values) -> Family:
-    """A metric of ours that only grows."""
+    """Return a Cotswold metric that only grows."""
     return Family(f"cotswold_{name}", "counter", about, values)
 
 
 def exposition(families: Iterable[Family]) -> str:
-    """The text of these metrics; those without values are left out.
+    """Return the text of metrics; those without values are omitted.
 
     >>> print(exposition([Family("cpu_total", "counter", "Seconds.", [({"mode": "user"}, 1.5)])]), end="")
     # HELP cpu_total Seconds.

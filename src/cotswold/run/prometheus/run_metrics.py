@@ -1,6 +1,6 @@
-"""What a run tells as metrics: from the newest of its events.
+"""Prometheus metrics of a run, from its newest events.
 
-Knows: which fields of events are metrics, their names and units. Does not know: the format, who asks.
+Knows: which fields of events are metrics, their names and units. Does not know: the format, the clients.
 """
 
 from __future__ import annotations
@@ -16,60 +16,70 @@ _STATES = ("starting", "joining", "pulling", "computing", "pushing", "idle", "go
 _EVALUATOR_STATES = ("starting", "judging", "idle")
 
 _OF_STEPS: Sequence[tuple[str, str, str]] = (
-    ("loss", "loss", "Mean loss on training samples since the event before."),
-    ("accuracy", "accuracy_ratio", "Part of the training samples that were right since the event before."),
-    ("pictures_per_second", "samples_per_second", "Training samples a second since the event before."),
+    ("loss", "loss", "Mean loss on training samples since the previous event."),
+    (
+        "accuracy",
+        "accuracy_ratio",
+        "Fraction of training samples classified correctly since the previous event.",
+    ),
+    ("pictures_per_second", "samples_per_second", "Training samples per second since the previous event."),
     ("staleness", "staleness_updates", "Mean staleness of all updates, in updates of a shard."),
-    ("staleness_most", "staleness_most_updates", "Greatest staleness of any update, in updates of a shard."),
-    ("workers", "workers", "Workers that compute."),
+    ("staleness_most", "staleness_most_updates", "Largest staleness of an update, in updates of a shard."),
+    ("workers", "workers", "Active workers."),
 )
 _OF_REPLICAS: Sequence[tuple[str, str, str]] = (
-    ("samples_per_second", "replica_samples_per_second", "Samples that a replica computes a second."),
+    ("samples_per_second", "replica_samples_per_second", "Samples per second that a replica computes."),
     ("staleness", "replica_staleness_updates", "Mean staleness of a replica's updates."),
-    ("in_hand", "replica_in_hand_samples", "Samples that a replica was handed, and that are not settled."),
-    ("silent_seconds", "replica_silent_seconds", "For how long nothing was heard of a replica."),
+    ("in_hand", "replica_in_hand_samples", "Samples assigned to a replica and not completed."),
+    ("silent_seconds", "replica_silent_seconds", "Seconds since the last message of a replica."),
 )
 _OF_SERVERS: Sequence[tuple[str, str, str]] = (
-    ("waiting", "server_queue_bytes", "Bytes of updates that wait on a server."),
-    ("queued", "server_queue_updates", "Updates that wait on a server."),
-    ("shards", "server_shards", "Shards that a server has."),
-    ("silent_seconds", "server_silent_seconds", "For how long a server has not answered."),
-    ("dirty_bytes", "server_dirty_bytes", "Bytes of a server's numbers that are not on its disk."),
-    ("window_seconds", "server_window_seconds", "How old the oldest change is that is not on its disk."),
-    ("longest_seconds", "server_longest_window_seconds", "The longest that this was, in its process."),
+    ("waiting", "server_queue_bytes", "Bytes of queued updates on a server."),
+    ("queued", "server_queue_updates", "Queued updates on a server."),
+    ("shards", "server_shards", "Shards on a server."),
+    ("silent_seconds", "server_silent_seconds", "Seconds since the last message of a server."),
+    ("dirty_bytes", "server_dirty_bytes", "Bytes of a server's data that are not on its disk."),
+    ("window_seconds", "server_window_seconds", "Age of the oldest change that is not on its disk."),
+    ("longest_seconds", "server_longest_window_seconds", "Largest such age since the start of the process."),
     ("leads", "server_leads_buckets", "Buckets of which a server is the primary."),
-    ("copies", "server_copies", "Copies of buckets that a server has."),
-    ("term", "server_term", "The newest term of a server's buckets."),
+    ("copies", "server_copies", "Copies of buckets on a server."),
+    ("term", "server_term", "Newest term of a server's buckets."),
     (
         "lag",
         "server_lag_changes",
-        "Changes that the last copy lacks of a bucket that a server leads.",
+        "Largest number of changes that a copy lags behind a primary on this server.",
     ),
 )
 _OF_EVALUATORS: Sequence[tuple[str, str, str]] = (
-    ("judges", "evaluator_samples", "Samples that counted in the parameters that it judges, or judged last."),
-    ("for_seconds", "evaluator_state_seconds", "For how long it has done that."),
-    ("silent_seconds", "evaluator_silent_seconds", "For how long nothing was heard of it."),
+    (
+        "judges",
+        "evaluator_samples",
+        "Training samples up to the parameters of the current or last evaluation.",
+    ),
+    ("for_seconds", "evaluator_state_seconds", "Seconds in the current state."),
+    ("silent_seconds", "evaluator_silent_seconds", "Seconds since the last message of an evaluator."),
 )
 
 
 def families(
     newest: Mapping[str, Fields], counts: Mapping[str, int], about: Mapping[str, str]
 ) -> list[Family]:
-    """Metrics from the newest event of each kind; ``counts``: how many events of a kind there were;
-    ``about``: labels of the run itself."""
+    """Return the metrics of the newest event of each kind.
+
+    ``counts``: number of events by kind; ``about``: labels of the run.
+    """
     saved, ended = counts.get("checkpoint", 0), counts.get("cluster_ended", 0)
     step, replicas = newest.get("step", {}), newest.get("replicas", {})
     return [
-        gauge("run_info", "What is trained.", [(about, 1.0)]),
+        gauge("run_info", "Labels that describe the run.", [(about, 1.0)]),
         *_steps(step),
         *_validations(newest.get("validation", {})),
         *_replicas(replicas),
         *_servers(_rows(replicas, "servers")),
         *_evaluators(_rows(replicas, "evaluators")),
         *_evaluations(newest.get("portions", {})),
-        counter("checkpoints_total", "Checkpoints that this process has saved.", [({}, saved)]),
-        counter("process_ends_total", "Replicas, workers and servers that have ended.", [({}, ended)]),
+        counter("checkpoints_total", "Checkpoints that this process saved.", [({}, saved)]),
+        counter("process_ends_total", "Replicas, workers and servers that ended.", [({}, ended)]),
     ]
 
 
@@ -77,19 +87,21 @@ def _steps(step: Fields) -> Iterator[Family]:
     for field, name, about in _OF_STEPS:
         yield gauge(name, about, _one(step, field))
     flops: Values = [({}, 1e9 * value) for _, value in _one(step, "gflops")]
-    yield gauge("flops_per_second", "Floating-point operations a second since the event before.", flops)
+    yield gauge("flops_per_second", "Floating-point operations per second since the previous event.", flops)
     at, of = _one(step, "at"), _one(step, "of")
     done: Values = [({}, at[0][1] / of[0][1])] if at and of and of[0][1] else []
-    yield gauge("progress_ratio", "Part of the training that is done.", done)
-    yield counter("pushed_bytes_total", "Bytes that replicas have pushed, by layer and kind.", _pushed(step))
+    yield gauge("progress_ratio", "Fraction of the training that is done.", done)
+    yield counter("pushed_bytes_total", "Bytes that replicas pushed, by layer and kind.", _pushed(step))
     seconds = _one(step, "training_seconds")
-    yield counter("training_seconds_total", "Seconds of training, those before resumptions too.", seconds)
+    yield counter("training_seconds_total", "Seconds of training, earlier sessions included.", seconds)
 
 
 def _validations(found: Fields) -> Iterator[Family]:
     yield gauge("validation_loss", "Mean loss on the validation samples.", _one(found, "loss"))
     yield gauge(
-        "validation_accuracy_ratio", "Part of the validation samples that are right.", _one(found, "accuracy")
+        "validation_accuracy_ratio",
+        "Fraction of validation samples classified correctly.",
+        _one(found, "accuracy"),
     )
 
 
@@ -99,33 +111,33 @@ def _replicas(found: Fields) -> Iterator[Family]:
     account = samples if isinstance(samples, Mapping) else {}
     yield counter(
         "samples_total",
-        "Samples by what became of them; one that is lost is handed out again.",
+        "Samples by outcome; a lost sample is assigned again.",
         [({"outcome": name}, value) for name in _OUTCOMES for _, value in _one(account, name)],
     )
-    yield gauge("open_samples", "Samples that are handed out, and not settled.", _one(found, "open"))
+    yield gauge("open_samples", "Samples assigned and not completed.", _one(found, "open"))
     epoch: Values = [({}, value + 1) for _, value in _one(found, "epoch")]
-    yield gauge("epoch", "The epoch that is on, counted from 1.", epoch)
-    yield gauge("epochs", "Epochs that are wanted.", _one(found, "epochs"))
-    yield gauge("replicas", "Replicas that have joined.", _one(found, "replicas"))
-    yield counter("sent_bytes_total", "Bytes that the coordinator has sent.", _one(found, "sent_bytes"))
+    yield gauge("epoch", "Current epoch, counted from 1.", epoch)
+    yield gauge("epochs", "Number of epochs of the run.", _one(found, "epochs"))
+    yield gauge("replicas", "Connected replicas.", _one(found, "replicas"))
+    yield counter("sent_bytes_total", "Bytes that the coordinator sent.", _one(found, "sent_bytes"))
     yield counter(
-        "received_bytes_total", "Bytes that the coordinator has received.", _one(found, "received_bytes")
+        "received_bytes_total", "Bytes that the coordinator received.", _one(found, "received_bytes")
     )
     yield counter(
         "replica_samples_total",
-        "Samples that a replica has computed, whatever became of them.",
+        "Samples that a replica computed, with any outcome.",
         _each(rows, "replica", "samples"),
     )
     yield counter(
         "replica_updates_total",
-        "Updates of a replica that are applied, each shard's by itself.",
+        "Applied updates of a replica, counted per shard.",
         _each(rows, "replica", "updates"),
     )
     for field, name, about in _OF_REPLICAS:
         yield gauge(name, about, _each(rows, "replica", field))
     yield gauge(
         "replica_state",
-        "1 for what a replica does, 0 for what it does not.",
+        "1 for the current state of a replica, 0 for other states.",
         [
             ({"replica": str(row.get("name")), "state": state}, float(row.get("doing") == state))
             for row in rows
@@ -137,14 +149,14 @@ def _replicas(found: Fields) -> Iterator[Family]:
 def _servers(rows: Sequence[Fields]) -> Iterator[Family]:
     yield counter(
         "server_updates_total",
-        "Updates that a server has applied, each shard's by itself.",
+        "Updates that a server applied, counted per shard.",
         _each(rows, "server", "updates"),
     )
     for field, name, about in _OF_SERVERS:
         yield gauge(name, about, _each(rows, "server", field))
     yield counter(
         "server_refused_updates_total",
-        "Updates that a server has refused, by the first word of the reason.",
+        "Updates that a server refused, by the first word of the reason.",
         [
             ({"server": str(row.get("name")), "reason": str(reason)}, float(count))
             for row in rows
@@ -156,7 +168,7 @@ def _servers(rows: Sequence[Fields]) -> Iterator[Family]:
 def _evaluators(rows: Sequence[Fields]) -> Iterator[Family]:
     yield gauge(
         "evaluator_state",
-        "1 for what an evaluator does, 0 for what it does not.",
+        "1 for the current state of an evaluator, 0 for other states.",
         [
             ({"evaluator": str(row.get("name")), "state": state}, float(row.get("doing") == state))
             for row in rows
@@ -168,18 +180,22 @@ def _evaluators(rows: Sequence[Fields]) -> Iterator[Family]:
 
 
 def _evaluations(portions: Fields) -> Iterator[Family]:
-    yield gauge("evaluation_portions", "Portions of the evaluation that is on.", _one(portions, "of"))
-    yield gauge("evaluation_done_portions", "Portions of it that are done.", _one(portions, "portions"))
+    yield gauge("evaluation_portions", "Portions of the current evaluation.", _one(portions, "of"))
+    yield gauge(
+        "evaluation_done_portions",
+        "Completed portions of the current evaluation.",
+        _one(portions, "portions"),
+    )
 
 
 def _one(fields: Fields, name: str) -> list[tuple[Mapping[str, str], float]]:
-    """A number without labels, where there is one."""
+    """Return a number without labels, if it exists."""
     value = fields.get(name)
     return [({}, float(value))] if isinstance(value, int | float) else []
 
 
 def _each(rows: Sequence[Fields], label: str, name: str) -> list[tuple[Mapping[str, str], float]]:
-    """A number of each row, labelled by its name."""
+    """Return a number of each row, labelled by the row's name."""
     return [({label: str(row.get("name"))}, value) for row in rows for _, value in _one(row, name)]
 
 

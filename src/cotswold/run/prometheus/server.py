@@ -1,9 +1,9 @@
-"""The endpoint at which Prometheus reads metrics: `http://HOST:PORT/metrics`.
+"""HTTP endpoint for Prometheus metrics: `http://HOST:PORT/metrics`.
 
-Knows: HTTP, of a run the newest event of each kind. Does not know: which metrics there are, when events come.
+Knows: HTTP, the newest event of each kind of a run. Does not know: which metrics exist, when events come.
 
-It answers `GET /metrics` and nothing else, and tells numbers and names of processes: no sample, no weight, no
-path. Whoever reaches the port may read it: that is this machine alone, unless another address is given.
+It only answers `GET /metrics`, with numbers and names of processes: no samples, weights or paths. Anyone who
+can reach the port can read it; by default only this machine can.
 """
 
 from __future__ import annotations
@@ -24,52 +24,52 @@ _TIMEOUT_SECONDS = 5.0
 
 
 class Scraping:
-    """A server that answers with what ``families`` gives when it is asked, in another thread."""
+    """An HTTP server in a background thread; it calls ``families`` for each request."""
 
     def __init__(self, host: str, port: int, families: Callable[[], Iterable[Family]]) -> None:
-        """Listen at once; port 0 is any that is free. Raises UserError where nothing can listen there."""
+        """Start to listen; port 0 is any free one. Raises UserError if the address cannot be used."""
         self._families = families
         try:
             self._server = _Server((host, port), self)
         except OSError as error:
             raise UserError(
                 f"metrics cannot be served at {_place(host, port)} ({error.strerror or error}); "
-                "if another run or pool has the port, give this one another: --metrics PORT"
+                "if another run or pool uses the port, choose a different one: --metrics PORT"
             ) from error
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()
 
     @property
     def url(self) -> str:
-        """Where metrics are."""
+        """URL of the metrics."""
         host, port = self._server.server_address[:2]
         return f"http://{_place(str(host), port)}{PATH}"
 
     @property
     def text(self) -> str:
-        """All metrics, now."""
+        """Text of all current metrics."""
         return exposition(self._families())
 
     def close(self) -> None:
-        """Answer no more; may be called again."""
+        """Stop the server; may be called again."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 class Scraped(Scraping):
-    """An observer of an EventLog, and the server that answers from what it has seen."""
+    """An observer of an EventLog, and the server that exports its newest events."""
 
     name = "metrics"
 
     def __init__(self, host: str, port: int, about: Mapping[str, str]) -> None:
-        """As `Scraping`; ``about``: labels of the run itself."""
+        """Start to listen as `Scraping` does; ``about``: labels of the run."""
         self._newest: dict[str, Mapping[str, object]] = {}
         self._counts: dict[str, int] = {}
         super().__init__(host, port, lambda: families(dict(self._newest), dict(self._counts), about))
 
     def write(self, event: Mapping[str, object]) -> None:
-        """Keep an event."""
+        """Save an event as the newest of its kind."""
         kind = str(event["kind"])
         self._newest[kind] = event
         self._counts[kind] = self._counts.get(kind, 0) + 1
@@ -89,7 +89,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Whoever asks may go away: nobody needs to know."""
+        """Ignore clients that disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -109,4 +109,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *words: object) -> None:
-        """Say nothing: the terminal belongs to whoever is watched."""
+        """Log nothing: the terminal shows the run."""

@@ -52,7 +52,7 @@ def feed_of(setting: Setting, varying: str, box: Box | None = None) -> ServedFee
     Started processes, and the connection, end with the setting. Raises UserError or MachineError
     where there are none.
     """
-    if not is_served(setting.recipe):
+    if not setting.recipe.is_served:
         return None
     data = setting.recipe.data
     assert isinstance(data, SourcedData), "others have no servers"
@@ -99,11 +99,6 @@ def _for_ranks(setting: Setting) -> PoolPlace:
     return PoolPlace.parsed(team.ranks.gather(str(place))[0])
 
 
-def is_served(recipe: Recipe) -> bool:
-    """Whether data servers make the training samples."""
-    return isinstance(recipe.data, SourcedData) and bool(recipe.data.servers)
-
-
 def check_pool(recipe: Recipe, store: Store | None = None) -> None:
     """Raise UserError where a pool that somebody has started has another token, or serves another store,
     where that is known, than the recipe's, MachineError where nobody serves there."""
@@ -128,7 +123,7 @@ def pool_of(setting: Setting, token: Token, host: str | None) -> PoolPlace | Non
     """
     recipe, store = setting.recipe, setting.store
     data = recipe.data
-    if not is_served(recipe):
+    if not recipe.is_served:
         return None
     assert isinstance(data, SourcedData), "others have no servers"
     if isinstance(data.servers, str):

@@ -23,7 +23,6 @@ from cotswold.data import (
     open_vectors,
     prepare,
 )
-from cotswold.data.service.store import needed_cache_bytes, shards_of
 from cotswold.data.store.splits import rule
 from cotswold.errors import RecipeError, SourceError, UnlabelledError
 from cotswold.recipe import Recipe, expand
@@ -238,6 +237,8 @@ def _of_cache(recipe: Recipe, store: Store) -> list[str]:
     data = recipe.data
     if not isinstance(data, SourcedData) or not data.servers or isinstance(data.servers, str):
         return []
+    from cotswold.data.service.store import needed_cache_bytes, shards_of
+
     if isinstance(recipe.training, SteppedTraining):
         needed, what = needed_cache_bytes(store), "fewer shards than the shuffle buffer has samples of"
     elif isinstance(recipe.training, DownpourTraining):

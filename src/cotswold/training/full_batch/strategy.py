@@ -28,7 +28,7 @@ from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
 from cotswold.shards.runtime.work import Work, means_of, portions_of
 from cotswold.training.data.indexed import write_rows
-from cotswold.training.data.service import is_served, pool_argument, pool_of
+from cotswold.training.data.service import pool_argument, pool_of
 from cotswold.training.flat_parameters import FlatModule
 from cotswold.training.full_batch.cluster import There, recorded_in, rows_folder, spread
 from cotswold.training.full_batch.local import Look, WholeSet
@@ -139,7 +139,7 @@ def build(setting: Setting) -> Evaluations:
         pool = pool_of(setting, token, None)
         work = of_recipe(recipe, setting.store, None, None if pool is None else str(pool), token)
         return in_one_process(work, recipe, setting.recorder)
-    for split in ("validation",) if is_served(recipe) else ("train", "validation"):
+    for split in ("validation",) if recipe.is_served else ("train", "validation"):
         if setting.store.splits.get(split):
             write_rows(setting.store, split, rows)
     arguments = {"recipe": dump(recipe), "store": str(setting.store.path.absolute()), "rows": str(rows)}

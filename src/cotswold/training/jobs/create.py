@@ -20,11 +20,9 @@ from cotswold.data import Store, shuffle_bytes
 from cotswold.errors import CotswoldError, MachineError, RunError, SourceError, StoreError
 from cotswold.files import expanded
 from cotswold.host import raise_on_all
-from cotswold.processes.ray.settings import check_joinable
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SourcedData
 from cotswold.run import RunDirectory, describe_environment
-from cotswold.training.data.service import check_pool
 from cotswold.training.data.stores import (
     STORES,
     Progress,
@@ -47,7 +45,6 @@ from cotswold.training.jobs.restore import (
     start_of,
 )
 from cotswold.training.jobs.run_store import place_of, store_of
-from cotswold.transport.token_rotation import required_tokens
 
 _Job = TypeVar("_Job", bound=Job)
 
@@ -197,24 +194,41 @@ def _resumed(
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
     wanted, totals = asked_for(wanted, kept, run)
     check_training_device(wanted.training)
-    if wanted.cluster.address is not None:
-        check_joinable(wanted.cluster.address)
+    _check_cluster(wanted)
     data, began = wanted.data, kept.data
     if isinstance(data, SourcedData) and isinstance(began, SourcedData) and data.splits == "auto":
         # what the run began with was one answer to it
         splits = {"splits": began.splits}
         wanted = wanted.model_copy(update={"data": data.model_copy(update=splits)})
     wanted = with_features_of(wanted, kept)
-    if wanted.cluster.parameter_servers is not None:
-        required_tokens(os.environ)
     if wanted.data.store is None:
         same_recipe(wanted, kept, path)  # before anything is prepared
     is_place_given = any(each.partition("=")[0].strip() == "data.source" for each in overrides)
     store = _store_of(run, wanted, stores, progress, is_place_given)
     wanted = with_store_shape(wanted, store)
     same_recipe(wanted, kept, path)
-    check_pool(wanted, store)
+    _check_pool(wanted, store)
     return StoreJob(run, wanted, resumed=True, team=team, totals=totals, store=store)
+
+
+def _check_cluster(wanted: Recipe) -> None:
+    """Raise UserError if the environment does not let a run reach its cluster or parameter servers."""
+    if wanted.cluster.address is not None:
+        from cotswold.processes.ray.settings import check_joinable
+
+        check_joinable(wanted.cluster.address)
+    if wanted.cluster.parameter_servers is not None:
+        from cotswold.transport.token_rotation import required_tokens
+
+        required_tokens(os.environ)
+
+
+def _check_pool(wanted: Recipe, store: Store | None = None) -> None:
+    """Check the data servers of a recipe, as `check_pool` does."""
+    if wanted.is_served:
+        from cotswold.training.data.service import check_pool
+
+        check_pool(wanted, store)
 
 
 def _store_of(
@@ -245,20 +259,17 @@ def _begun(
     assert recipe is not None, "a run begins with a recipe"
     wanted = with_features(recipes.load(recipe, overrides))
     check_training_device(wanted.training)
-    if wanted.cluster.address is not None:
-        check_joinable(wanted.cluster.address)
-    if wanted.cluster.parameter_servers is not None:
-        required_tokens(os.environ)
+    _check_cluster(wanted)
     if wanted.data.store is None:  # before hours of preparation
         check_start(wanted)
         check_memory(wanted, 0 if wanted.network.stacks else class_count(wanted), team)
-        check_pool(wanted)
+        _check_pool(wanted)
     store = open_store(wanted, stores or STORES, progress)
     wanted = with_store_shape(wanted, store)
     # before there is a directory that holds a run
     check_start(wanted)
     check_fit(wanted, store, path, team)
-    check_pool(wanted, store)
+    _check_pool(wanted, store)
     run = RunDirectory.begin(path, recipes.dump(wanted), {**describe_environment(), **place_of(store)})
     return StoreJob(run, wanted, resumed=False, team=team, store=store)
 

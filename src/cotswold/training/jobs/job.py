@@ -28,7 +28,6 @@ from cotswold.run import EventLog, NoLog, Recorder, RunDirectory, Stop, tensorbo
 from cotswold.run.events import Observer
 from cotswold.run.first_checkpoint import NOTHING_SAVED
 from cotswold.run.loggers.status_file import StatusFile
-from cotswold.run.prometheus.server import Scraped
 from cotswold.run.recorder import Log
 from cotswold.training.data.sample_spec import KEY, SampleSpec
 from cotswold.training.data.stores import warnings
@@ -132,8 +131,11 @@ class Job(ABC):
         observers: list[Observer] = [_Callback(on_event), StatusFile(self.run.status)]
         observers += [] if curves is None else [curves]
         place = metrics_place(self.recipe.cluster.metrics)
-        scraped = None if place is None else Scraped(*place, self._about)
-        if scraped is not None:
+        scraped = None
+        if place is not None:
+            from cotswold.run.prometheus.server import Scraped
+
+            scraped = Scraped(*place, self._about)
             open_things.callback(scraped.close)
             observers.append(scraped)
         log = open_things.enter_context(EventLog(self.run.events, observers=observers, began=self.began))

@@ -12,7 +12,6 @@ from math import prod
 from cotswold.geometry import Grid, MapShape, StackGeometry, StackPartition
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import JointTraining
-from cotswold.training.parameters.offload.memory_plan import BESIDE_BYTES, least_bytes
 
 FLOAT_BYTES = 4
 
@@ -87,6 +86,8 @@ def training_bytes(recipe: Recipe, batch: int) -> int:
     if not budgets:
         return 0
     if recipe.offloaded:
+        from cotswold.training.parameters.offload.memory_plan import BESIDE_BYTES, least_bytes
+
         rows = least_bytes(recipe.stack_geometries(), isinstance(recipe.training, JointTraining))
         return rows + maps_bytes(recipe, batch) + BESIDE_BYTES
     filters = sum(budget.filter_bytes for budget in budgets)

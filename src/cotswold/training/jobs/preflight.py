@@ -13,12 +13,9 @@ from cotswold.data import Store, shuffle_bytes
 from cotswold.geometry import Grid
 from cotswold.host import available_bytes, require_memory
 from cotswold.recipe import Recipe
-from cotswold.training.data.remote import check_held
-from cotswold.training.data.service import is_served
 from cotswold.training.distributed import SOLO, Team
 from cotswold.training.jobs.memory_estimate import largest_batch, rank_bytes, training_bytes
 from cotswold.training.jobs.restore import needed_bytes
-from cotswold.training.parameters.offload.parameters import check_disk
 
 
 def check_memory(recipe: Recipe, classes: int, team: Team = SOLO, *, reading: int = 0) -> None:
@@ -70,7 +67,12 @@ def check_fit(recipe: Recipe, store: Store, directory: Path, team: Team = SOLO) 
     """As `check_memory`, with the pictures of this store; DiskFullError where the files of a run in this
     directory would have no room."""
     check_memory(recipe, store.outputs, team, reading=shuffle_bytes(store, "train"))
-    if recipe.training.strategy == "batch" and is_served(recipe) and recipe.cluster.address is None:
+    if recipe.training.strategy == "batch" and recipe.is_served and recipe.cluster.address is None:
         ranks = 1 if recipe.gang is None else Grid.parse(recipe.gang).size
+        from cotswold.training.data.remote import check_held
+
         check_held(store, ranks * recipe.cluster.workers)
-    check_disk(recipe, directory)
+    if recipe.offloaded:
+        from cotswold.training.parameters.offload.parameters import check_disk
+
+        check_disk(recipe, directory)

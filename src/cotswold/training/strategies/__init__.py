@@ -1,1 +1,1 @@
-"""Strategies: what a step computes. `registry` names them, `builtin` has those of the package."""
+"""Strategies: the computation of a step. `registry` names them, `build_*` put them together."""

@@ -1,8 +1,9 @@
-"""The table of strategies: who trains a recipe, by the name in `[training] strategy`.
+"""The registry of strategies: the entry of each name of `[training] strategy`.
 
-Knows: names, entry points of other packages. Does not know: what an entry builds.
+Knows: names, entry points of other packages. Does not know: the runners that an entry builds.
 
-Another package joins by an entry point in the group `cotswold.strategies`: a name, and an `Entry`.
+The entries here name their functions as ``"module:function"``, so that a run imports only the modules of its
+strategy. Another package adds an entry point to the group `cotswold.strategies`: a name, and an `Entry`.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from cotswold.checkpoint import Checkpoint
 from cotswold.data import Store
 from cotswold.errors import RecipeError
+from cotswold.host.processes import function_of
 from cotswold.recipe import Recipe
 from cotswold.run import Recorder, RunDirectory
 from cotswold.training.distributed import Team
 from cotswold.training.strategies.phases import Epochs
+
+if TYPE_CHECKING:
+    from cotswold.mesh import Mesh
 
 GROUP = "cotswold.strategies"
 
@@ -63,17 +68,26 @@ class Setting:
     open_things: ExitStack
     """Closed when training ends, however it does."""
 
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh of the ranks, where there are several."""
+        assert self.team.mesh is not None, "a builder over ranks is taken where there are some"
+        return self.team.mesh
+
 
 Build = Callable[[Setting], Runner]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """How a strategy is built, one way a place where its parameters can be; None where it cannot be there."""
+    """The functions that build a strategy's runner, one for each place of its parameters.
 
-    in_memory: Build
-    on_disk: Build | None = None
-    on_mesh: Build | None = None
+    Each is a function, or ``"module:function"``. None: the strategy cannot have its parameters there.
+    """
+
+    in_memory: Build | str
+    on_disk: Build | str | None = None
+    on_mesh: Build | str | None = None
 
     def build(self, setting: Setting) -> Runner:
         """The runner of a recipe; raises RecipeError where the strategy cannot be where the recipe wants."""
@@ -86,13 +100,30 @@ class Entry:
             chosen, where = self.in_memory, "in memory"
         if chosen is None:
             raise RecipeError(f"strategy {name} cannot be trained {where}")
-        return chosen(setting)
+        build = cast(Build, function_of(chosen)) if isinstance(chosen, str) else chosen
+        return build(setting)
+
+
+_STACKS = "cotswold.training.strategies.build_stacks"
+_SUPERVISED = "cotswold.training.strategies.build_supervised"
+ENTRIES = {
+    "greedy": Entry(
+        f"{_STACKS}:greedy_in_memory",
+        on_disk=f"{_STACKS}:greedy_on_disk",
+        on_mesh=f"{_STACKS}:greedy_on_mesh",
+    ),
+    "joint": Entry(
+        f"{_STACKS}:joint_in_memory", on_disk=f"{_STACKS}:joint_on_disk", on_mesh=f"{_STACKS}:joint_on_mesh"
+    ),
+    "supervised": Entry(f"{_SUPERVISED}:in_memory", on_mesh=f"{_SUPERVISED}:on_mesh"),
+    "batch": Entry("cotswold.training.full_batch.strategy:build"),
+    "downpour": Entry("cotswold.training.async_sgd.strategy:build"),
+}
+"""The strategies of Cotswold."""
 
 
 def entry(name: str) -> Entry:
     """The entry of a strategy; raises RecipeError for a name that nobody has, or two packages."""
-    from cotswold.training.strategies.builtin import ENTRIES
-
     if name in ENTRIES:
         return ENTRIES[name]
     found = entry_points(group=GROUP, name=name)

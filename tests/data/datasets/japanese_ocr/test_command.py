@@ -38,8 +38,8 @@ def test_the_command_makes_the_set_and_says_what_people_should_know(
     )
     printed = capsys.readouterr().out
     assert "3,203 originals of 3,203 characters, 3,203 of them once or twice; 5,000 patterns" in printed
-    assert "never trained on: IPA Gothic" in printed
-    assert "fewer than 8 families; more come with apt install fonts-lost" in printed
+    assert "held out from training: IPA Gothic" in printed
+    assert "fewer than 8 families; get more with apt install fonts-lost" in printed
     made = JapaneseSet(out)
     assert made.request.frequencies == "equal" and made.request.held_families == ("IPA Gothic",)
     with pytest.raises(UserError, match="another directory"):

@@ -93,7 +93,7 @@ def test_the_commonest_are_the_fewest_that_make_the_share() -> None:
     assert commonest(np.array([1, 5, 3, 1]), 0.51).tolist() == [1, 2]
     assert sorted(commonest(np.array([1, 5, 3, 1]), 1.0).tolist()) == [0, 1, 2, 3]
     for wrong in (0.0, 1.5, float("nan")):
-        with pytest.raises(UserError, match="no part of the data"):
+        with pytest.raises(UserError, match="share must be above 0"):
             commonest(np.array([1]), wrong)
 
 

@@ -158,9 +158,9 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     ("request_", "words"),
     [
         ({"originals": 3202}, "3,203"),
-        ({"held_out": 0}, "test nothing"),
-        ({"patterns": 0}, "train nothing"),
-        ({"seed": -1}, "whole number"),
+        ({"held_out": 0}, "held_out must be at least 1"),
+        ({"patterns": 0}, "patterns must be at least 1"),
+        ({"seed": -1}, "seed must be in"),
         ({"frequencies": "odd"}, "natural"),
     ],
 )
@@ -173,7 +173,7 @@ def test_a_family_that_is_not_there_or_all_of_them_cannot_be_held_out(tmp_path: 
     with pytest.raises(UserError, match="IPA Gothic, Noto Serif CJK, IPA Mincho"):
         make(tmp_path / "a", replace(SMALL, held_families=("Comic",)), jobs=1)
     everything = ("IPA Gothic", "Noto Serif CJK", "IPA Mincho")
-    with pytest.raises(UserError, match="none is left to train on"):
+    with pytest.raises(UserError, match="none remains for training"):
         make(tmp_path / "b", replace(SMALL, held_families=everything), jobs=1)
 
 
@@ -184,7 +184,7 @@ def test_without_typefaces_the_packages_to_install_are_named(
     monkeypatch.setattr(typefaces, "DESIGNS", few)
     with pytest.raises(SourceError, match="apt install fonts-a fonts-b"):
         make(tmp_path / "set", SMALL)
-    with pytest.raises(SourceError, match="no folder of typefaces"):
+    with pytest.raises(SourceError, match="is not a folder"):
         make(tmp_path / "set", SMALL, fonts=[tmp_path / "missing"])
 
 
@@ -280,7 +280,7 @@ def test_a_data_set_makes_its_patterns_when_a_loader_asks_for_them(made: Japanes
     assert torch.equal(dataset[17][0], ink[2])
     with pytest.raises(IndexError, match="5,000"):
         dataset[5000]
-    with pytest.raises(UserError, match="empty"):
+    with pytest.raises(UserError, match="at least 1, got 0"):
         PatternDataset(made, 0)
 
 

@@ -131,7 +131,7 @@ def test_no_patterns_are_asked_for_and_none_are_made() -> None:
 
 
 def test_a_number_below_zero_is_refused() -> None:
-    with pytest.raises(UserError, match="counted from 0"):
+    with pytest.raises(UserError, match="at least 0, got -1"):
         patterns(scans(), np.array([4, -1]), 0)
 
 

@@ -185,7 +185,7 @@ def test_a_run_of_a_grid_that_was_brought_to_the_disk_goes_on_there_in_one_proce
     assert local_grid(wanted_recipe(None, run, [], print), print).size == 1
     assert local_grid(wanted_recipe(str(tmp_path / "run.toml"), run, [], print), print).size == 1
     assert resumed(run, stores).recipe.offloaded
-    with pytest.raises(RecipeError, match=r"set training\.offload=none"):
+    with pytest.raises(RecipeError, match=r"or training\.offload=none"):
         wanted_recipe(None, run, ["mesh.grid=1x2"], print)
     both = ["mesh.grid=1x2", "training.offload=none"]
     assert local_grid(wanted_recipe(None, run, both, print), print).size == 2

@@ -1,4 +1,4 @@
-"""Machine-printed Japanese: the set of Bunyip's experiment, rendered from typefaces that are installed."""
+"""Machine-printed Japanese: the data set of the Bunyip experiment, rendered from installed typefaces."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""The 3203 characters that are told apart.
+"""The 3203 character classes.
 
-Knows: which characters of JIS X 0208 are classes, their groups and their numbers. Does not know: typefaces,
-how often a character occurs.
+Knows: the characters of JIS X 0208 that are classes, their groups and numbers. Does not know: typefaces,
+frequencies.
 
-Aberdeen, Baxter and Edwards (2000) name the number of classes, not the classes. These are the rows of JIS X
-0208 that make 3203 together: both kana (rows 4 and 5), the kanji of level 1 (rows 16 to 47), digits and Latin
-letters (row 3), and seven signs of row 1.
+Aberdeen, Baxter and Edwards (2000) give the number of classes, but not the classes. The following rows of JIS
+X
+0208 add up to 3203: both kana (rows 4 and 5), the kanji of level 1 (rows 16 to 47), digits and Latin letters
+(row 3), and seven signs of row 1.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def _character(row: int, cell: int) -> str:
 
 @cache
 def groups() -> dict[Group, str]:
-    """The characters of each group, in the order of JIS X 0208."""
+    """Return the characters of each group, in the order of JIS X 0208."""
     latin = [*range(33, 59), *range(65, 91)]
     last = 47
     kanji = [
@@ -47,17 +48,17 @@ def groups() -> dict[Group, str]:
 
 @cache
 def classes() -> tuple[str, ...]:
-    """All characters, each at the number of its class. Digits and Latin are the full-width code points."""
+    """Return all characters, indexed by class number. Digits and Latin are full-width code points."""
     return tuple("".join(groups().values()))
 
 
 @cache
 def group_of() -> tuple[Group, ...]:
-    """The group of each class."""
+    """Return the group of each class."""
     return tuple(group for group, characters in groups().items() for _ in characters)
 
 
 def narrow(character: str) -> str | None:
-    """The half-width form of a digit or Latin letter, which typefaces have where they lack the other."""
+    """Return the half-width form of a digit or Latin letter, for typefaces without the full-width form."""
     number = ord(character) - 0xFEE0
     return chr(number) if 0x21 <= number <= 0x7E else None

@@ -1,6 +1,6 @@
-"""Patterns as a data set of torch, made when they are asked for.
+"""Training samples as a PyTorch dataset, generated on access.
 
-Knows: what a map-style data set is. Does not know: how patterns are made, batches, training.
+Knows: map-style datasets. Does not know: the generation of samples, batches, training.
 """
 
 from __future__ import annotations
@@ -17,12 +17,21 @@ from cotswold.errors import UserError
 
 
 class PatternDataset(Dataset[tuple[Tensor, Tensor]]):
-    """The first ``count`` training patterns of a set, as many as it is to have by default: ink from 0 to 1,
-    float32 (400,), and the number of the class. Nothing is stored; the same patterns each time."""
+    """The first ``count`` training samples of a set, generated on access and identical each time.
+
+    A sample is ``(ink, class)``: float32 (400,), ink from 0 to 1, and the number of the class.
+
+    Args:
+        made: The set.
+        count: Number of samples. [that of the set]
+
+    Raises:
+        UserError: if ``count`` is below 1.
+    """
 
     def __init__(self, made: JapaneseSet, count: int | None = None) -> None:
         if count is not None and count < 1:
-            raise UserError(f"a data set of {count} patterns is empty; give 1 or more")
+            raise UserError(f"count must be at least 1, got {count}")
         self.made = made
         self._count = made.request.patterns if count is None else count
 
@@ -33,10 +42,10 @@ class PatternDataset(Dataset[tuple[Tensor, Tensor]]):
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
-        """Several at once, which takes a tenth of the time; torch's loaders ask so."""
+        """Return several samples at once, in a tenth of the time; torch's loaders use it."""
         chosen = np.asarray(numbers, np.int64)
         beyond = chosen[(chosen < 0) | (chosen >= self._count)]
         if len(beyond):
-            raise IndexError(f"pattern {beyond[0]} is not one of {self._count:,}")
+            raise IndexError(f"sample {beyond[0]} is not one of {self._count:,}")
         ink = torch.from_numpy(self.made.patterns(chosen)).to(torch.float32) / 255
         return list(zip(ink, torch.from_numpy(self.made.labels(chosen)), strict=True))

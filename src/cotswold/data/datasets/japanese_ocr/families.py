@@ -1,11 +1,13 @@
-"""Which typefaces are one family, by their outlines.
+"""Grouping of typefaces into families by their outlines.
 
-Knows: how outlines are compared, which classes a family draws. Does not know: names (but those that say what
-faces are weights of one design), degradations.
+Knows: the comparison of outlines, the classes that a family draws. Does not know: names (except the designs
+to
+which faces belong), degradations.
 
-Two designs are one family where at least a quarter of some kanji have the same outline, whatever the size and
-the place of the glyph in its body: IPA, IPAex and Takao are one, so are M+, VL Gothic and MigMix. On 35
-designs of Debian the share is 0.60 and more inside a family and at most 0.02 between two.
+Two designs are one family if at least a quarter of a sample of kanji have the same outline, regardless of the
+size and position of the glyph in its body. IPA, IPAex and Takao are one family; so are M+, VL Gothic and
+MigMix.
+On 35 designs of Debian the fraction is at least 0.60 inside a family and at most 0.02 between families.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ Outlines = NDArray[np.float32]
 _COMPARED = 48
 _SIZE, _GRID = 96, 32
 _SAME_OUTLINE = 0.12
-"""Difference of two glyphs, each scaled to the same square, over the mean of their ink."""
+"""Maximum difference of equal glyphs, each scaled to the same square, relative to their mean ink."""
 _SAME_FAMILY = 0.25
 _EVERY = 4
 
 
 @dataclass(frozen=True)
 class Family:
-    """Designs with outlines in common. ``covers``: bool (face, class)."""
+    """Designs that share outlines. ``covers`` is bool (face, class)."""
 
     name: str
     faces: tuple[Face, ...]
@@ -40,17 +42,17 @@ class Family:
 
     @property
     def designs(self) -> tuple[str, ...]:
-        """Names of its designs."""
+        """Names of the designs."""
         return tuple(dict.fromkeys(face.design for face in self.faces))
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """Classes that no face of it draws."""
+        """Classes that no face of the family draws."""
         return tuple(np.array(classes())[~self.covers.any(0)].tolist())
 
 
 def grouped(faces: Sequence[Face]) -> list[Family]:
-    """Families, in the order of their first designs. Takes 0.3 s a face."""
+    """Group faces into families, in the order of their first designs. Takes 0.3 s per face."""
     outlines = [_outlines(face) for face in faces]
     of = list(range(len(faces)))
     for i in range(len(faces)):
@@ -66,7 +68,7 @@ def grouped(faces: Sequence[Face]) -> list[Family]:
 
 
 def alike(one: Outlines, other: Outlines) -> float:
-    """The share of glyphs (glyph, y, x) that have the same outline; of those that both draw."""
+    """Return the fraction of glyphs (glyph, y, x) with the same outline, among those drawn by both."""
     ink_one, ink_other = one.mean((1, 2)), other.mean((1, 2))
     both = (ink_one > 0) & (ink_other > 0)
     if not both.any():
@@ -76,13 +78,13 @@ def alike(one: Outlines, other: Outlines) -> float:
 
 
 def held_out(families: Sequence[Family]) -> list[str]:
-    """The families that are never trained on: every fourth, and one of two or three."""
+    """Return the families excluded from training: every fourth, and one of two or three."""
     every = min(_EVERY, len(families))
     return [each.name for each in families[every - 1 :: _EVERY]] if len(families) > 1 else []
 
 
 def _outlines(face: Face) -> Outlines:
-    """Some kanji (glyph, y, x), each scaled to a square by its ink; zeros for one that the face lacks."""
+    """Return some kanji (glyph, y, x), each scaled to a square by its ink; zeros for missing ones."""
     font = opened(face.file, _SIZE)
     kanji = groups()["kanji"]
     found = np.zeros((_COMPARED, _GRID, _GRID), np.float32)

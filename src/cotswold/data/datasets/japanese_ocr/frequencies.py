@@ -1,14 +1,19 @@
-"""How often each character occurs among the originals.
+"""Frequency of each character among the originals.
 
-Knows: the law, the shares of groups, how characters are ranked. Does not know: typefaces, pictures.
+Knows: the law, the fractions of groups, the ranking of characters. Does not know: typefaces, images.
 
-No corpus is copied. The *law* is stated here; only the *order* of the characters of a group comes from what
-is installed: newspaper ranks of kanji (Debian's `kanjidic`, field F) and counts in Japanese manual pages.
+No corpus is copied. The *law* is stated here; only the *order* of the characters in a group comes from
+installed
+files: newspaper ranks of kanji (Debian's `kanjidic`, field F) and counts in Japanese manual pages.
 
-Shares of groups: a year of a newspaper (Chikamatsu et al. 2000, Behavior Research Methods 32, 482-500).
-Inside a group the r-th of n characters has the weight exp(-5 x) / (x + c), x = r / n: Zipf's law with a flat
-top and an exponential tail (digits and signs: 1 / (x + 1)). Of kanji (c = 1/30) the first 1,000 are 95.7 % of
-the text and the first 2,000 are 99.6 %; in newspapers of 1966 they were 94.1 % and 99.7 % (National Language
+The fractions of groups are those of a year of a newspaper (Chikamatsu et al. 2000, Behavior Research Methods
+32,
+482-500). Inside a group the r-th of n characters has the weight exp(-5 x) / (x + c), x = r / n: Zipf's law
+with a
+flat top and an exponential tail (digits and signs: 1 / (x + 1)). Of kanji (c = 1/30) the first 1,000 are 95.7
+%
+of the text and the first 2,000 are 99.6 %; in newspapers of 1966 they were 94.1 % and 99.7 % (National
+Language
 Research Institute 1971).
 """
 
@@ -36,13 +41,13 @@ SHARES: dict[Group, float] = {
     "latin": 0.46,
     "signs": 13.09,
 }
-"""Per cent of running text. Punctuation and signs are more than our seven; these get the whole share."""
+"""Per cent of running text. There are more signs than our seven, which receive the whole fraction."""
 _DECAY = 5.0
 _FLAT: dict[Group, float] = {"kanji": 1 / 30}
 _FLAT_SMALL = 1 / 6
-"""`c` of kana and Latin, whose first character is less far ahead."""
+"""`c` of kana and Latin, whose first character leads by less."""
 _CLOSED: tuple[Group, ...] = ("digits", "signs")
-"""Groups of which all are common: their law is 1 / (x + 1)."""
+"""Groups in which all characters are common; their law is 1 / (x + 1)."""
 
 KANJIDIC = Path("/usr/share/edict/kanjidic")
 TEXTS = Path("/usr/share/man/ja")
@@ -51,15 +56,14 @@ _TEXT_BYTES_MAX = 64 << 20
 
 @dataclass(frozen=True)
 class Ranking:
-    """The characters of each group, the commonest first, and a sentence about where the order is from."""
+    """The characters of each group, most frequent first, and a sentence on the origin of the order."""
 
     order: dict[Group, str]
     origin: str
 
 
 def ranking(seed: int, kanjidic: Path | None = None, texts: Path | None = None) -> Ranking:
-    """Rank by newspapers, then by manual pages, then (ties, or where neither is installed) at random by
-    ``seed``."""
+    """Rank by newspapers, then by manual pages, then randomly by ``seed`` (ties and missing files)."""
     kanjidic, texts = kanjidic or KANJIDIC, texts or TEXTS
     newspaper = _newspaper_ranks(kanjidic)
     counts = _counts(texts)
@@ -78,7 +82,10 @@ def ranking(seed: int, kanjidic: Path | None = None, texts: Path | None = None) 
 
 
 def natural(order: dict[Group, str], originals: int) -> NDArray[np.int64]:
-    """Originals of each class (class,): natural text's, and at least one. Raises UserError for too few."""
+    """Return the originals of each class (class,) as in natural text, at least one.
+
+    Raises UserError if there are fewer originals than classes.
+    """
     weight = dict[str, float]()
     for group, these in order.items():
         x = np.arange(1, len(these) + 1) / len(these)
@@ -90,23 +97,23 @@ def natural(order: dict[Group, str], originals: int) -> NDArray[np.int64]:
 
 
 def equal(originals: int) -> NDArray[np.int64]:
-    """As many originals of each class, or one more."""
+    """Return equally many originals of each class, up to a difference of one."""
     return _apportioned(np.ones(len(classes())), originals)
 
 
 def drawn(frequencies: NDArray[np.int64], samples: int, seed: int) -> NDArray[np.int64]:
-    """Classes of held-out samples (sample,), drawn as the originals are spread."""
+    """Draw classes of held-out samples (sample,) with the frequencies of the originals."""
     random = np.random.default_rng([seed, 0x4854])
     return random.choice(len(frequencies), samples, p=frequencies / frequencies.sum()).astype(np.int64)
 
 
 def _apportioned(weights: NDArray[np.float64], originals: int) -> NDArray[np.int64]:
-    """Whole numbers that sum to ``originals``, one at least, otherwise as the weights."""
+    """Return integers that sum to ``originals``, proportional to the weights, at least 1 each."""
     if originals < len(weights):
         raise UserError(f"{originals:,} originals are fewer than the {len(weights):,} classes; give more")
     wanted = weights / weights.sum() * originals
     rare = wanted < 1
-    while True:  # what the rare ones get beyond their share is taken from the others; more may become rare
+    while True:  # the others give what rare classes receive beyond their share, so more may become rare
         scaled = wanted * (originals - rare.sum()) / wanted[~rare].sum()
         more = ~rare & (scaled < 1)
         if not more.any():
@@ -121,7 +128,7 @@ def _apportioned(weights: NDArray[np.float64], originals: int) -> NDArray[np.int
 
 
 def _newspaper_ranks(kanjidic: Path) -> dict[str, int]:
-    """Ranks of kanji from field F of a kanjidic file; none where there is no file."""
+    """Read ranks of kanji from field F of a kanjidic file; empty if there is no file."""
     if not kanjidic.exists():
         return {}
     ranks = dict[str, int]()
@@ -132,19 +139,19 @@ def _newspaper_ranks(kanjidic: Path) -> dict[str, int]:
             if rank is not None:
                 ranks[fields[0]] = int(rank)
     except OSError as error:
-        raise SourceError(f"{kanjidic} cannot be read: {error.strerror}; mend or remove it") from error
+        raise SourceError(f"{kanjidic} cannot be read: {error.strerror}; repair or remove it") from error
     return ranks
 
 
 def _counts(folder: Path) -> Counter[str]:
-    """How often each class occurs in the compressed texts below a folder, up to a bound on their size."""
+    """Count the classes in the compressed texts below a folder, up to a bound on their size."""
     found, left = Counter[str](), _TEXT_BYTES_MAX
     wanted = set(classes())
     for path in _files(folder):
         try:
             text = gzip.decompress(path.read_bytes())
         except (OSError, EOFError, zlib.error):
-            continue  # one damaged page changes no order that matters
+            continue  # one damaged page does not change the order noticeably
         left -= len(text)
         if left < 0:
             break
@@ -157,10 +164,13 @@ def _files(folder: Path) -> Iterable[Path]:
 
 
 def commonest(counts: NDArray[np.int64], share: float) -> NDArray[np.int64]:
-    """The fewest classes that make ``share`` of the originals: the paper's "40 % of the data which contained
-    the most examples of individual characters" for 0.4."""
+    """Return the smallest set of classes that makes up ``share`` of the originals.
+
+    For 0.4, that is the paper's "40 % of the data which contained the most examples of individual
+    characters".
+    """
     if not 0 < share <= 1 or math.isnan(share):
-        raise UserError(f"a share of {share} is no part of the data; give more than 0 and at most 1")
+        raise UserError(f"share must be above 0 and at most 1, got {share}")
     order = np.argsort(-counts, kind="stable")
     needed = int(np.searchsorted(np.cumsum(counts[order]), share * counts.sum() - 1e-9)) + 1
     return order[:needed].astype(np.int64)

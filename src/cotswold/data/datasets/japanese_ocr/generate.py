@@ -1,7 +1,8 @@
-"""Making the set: from installed typefaces to a folder, on all cores, resumable after a kill at any moment.
+"""Making of a set from installed typefaces, on all cores, resumable after a kill at any time.
 
-Knows: the order of things, what may be overwritten, what people must be told. Does not know: how a scan is
-made, how patterns are made of it.
+Knows: the sequence of steps, what may be overwritten, notes for users. Does not know: the making of a scan,
+or
+of samples from it.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from cotswold.files.checksum import seal
 from cotswold.host import granted_cores
 
 Progress = Callable[[int, int], None]
-"""Called with the scans done and the scans in all."""
+"""Called with the number of scans done and the total."""
 
 FAMILIES_WANTED = 8
 _UNFINISHED = "unfinished"
 _TOGETHER = 2048
-"""Scans in one file of an unfinished set: a second's work."""
+"""Scans in one file of an unfinished set: about a second's work."""
 
 
 def make(
@@ -51,15 +52,27 @@ def make(
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> JapaneseSet:
-    """Write the set ``out``; go on where an interrupted run stopped; do nothing if it is there already.
+    """Write the set ``out``, resuming an interrupted run; do nothing if the set is finished.
 
-    ``fonts``: folders with typefaces, besides the system's; ``jobs`` processes, all cores by default. Raises
-    SourceError where fewer than two families are installed, UserError where ``out`` holds something else,
-    BusyError, DiskFullError (free some room and run again).
+    Args:
+        out: Folder of the set.
+        request: Parameters of the set. [defaults of `Request`]
+        fonts: Folders with typefaces, in addition to the system's.
+        jobs: Number of processes. [all cores]
+        progress: Called with the number of scans done and the total.
+
+    Returns:
+        The finished set.
+
+    Raises:
+        SourceError: if fewer than two families of typefaces are installed.
+        UserError: if ``out`` contains something else.
+        BusyError: if another process is writing ``out``.
+        DiskFullError: if the disk is full; free some space and run again.
     """
     wanted, path = request or Request(), expanded(out)
     if jobs is not None and jobs < 1:
-        raise UserError(f"jobs = {jobs} would do nothing; give 1 or more")
+        raise UserError(f"jobs must be at least 1, got {jobs}")
     if not (path / MANIFEST).exists():
         _refuse_other(path)
         with claimed(path):
@@ -69,7 +82,7 @@ def make(
 
 
 def _make(path: Path, wanted: Request, fonts: Sequence[Path], jobs: int, progress: Progress | None) -> None:
-    """Write a set into a folder that is claimed."""
+    """Write a set into a locked folder."""
     faces, missing = typefaces.installed(fonts)
     _require_two(len({each.design for each in faces}), missing)
     found = families.grouped(tuple(faces))
@@ -109,7 +122,7 @@ class Printer:
     seed: int
 
     def scans(self, task: Task) -> Bits:
-        """The scans (sample, 64) of a task; each depends on the seed, its part and its number alone."""
+        """Return the scans (sample, 64) of a task; each depends only on the seed, its part and its number."""
         found = np.zeros((len(task.labels), SIDE), np.uint64)
         for at, (label, face) in enumerate(zip(task.labels.tolist(), task.faces.tolist(), strict=True)):
             number = task.start + at
@@ -121,7 +134,7 @@ class Printer:
 
 @dataclass(frozen=True)
 class Task:
-    """Samples ``start`` and following of a part, and the file that they go to."""
+    """Samples of a part from ``start``, and the file for their scans."""
 
     file: Path
     part: int
@@ -132,7 +145,7 @@ class Task:
 
 
 def _tasks(path: Path, plan: Plan, origin: str) -> list[Task]:
-    """All tasks; their files bear what they come from, so that those of another request are never taken."""
+    """Return all tasks; file names contain a digest, so that files of another request are not reused."""
     return [
         Task(
             path / _UNFINISHED / f"{origin}-{part.part}-{start}.npy",
@@ -165,15 +178,17 @@ def _print(printer: Printer, task: Task) -> None:
 
 
 def save(file: Path, array: np.typing.NDArray[Any]) -> None:
-    """What `numpy.save` writes, whole or not at all. Raises DiskFullError, for which NumPy has no word: it
-    reports a short write without the system's reason."""
+    """Write an array as `numpy.save` does, atomically.
+
+    Raises DiskFullError. NumPy itself reports a short write without the system's reason.
+    """
     with disk_full_named(file), writing_whole(file) as stream:
         np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
         stream.write(np.ascontiguousarray(array).data)
 
 
 def _join(path: Path, plan: Plan, tasks: list[Task]) -> None:
-    """One file for each array of each part."""
+    """Write one file for each array of each part."""
     for number, part in enumerate(plan.parts):
         scans = np.concatenate([np.load(task.file) for task in tasks if task.part == number])
         for name, array in zip(_ARRAYS, (scans, part.labels, part.faces), strict=True):
@@ -185,29 +200,29 @@ def _as_wanted(path: Path, wanted: Request) -> JapaneseSet:
     if there.request != wanted:
         new, old = wanted.state(), there.request.state()
         differs = ", ".join(f"{name} {old[name]!r}" for name in new if new[name] != old[name])
-        raise UserError(f"{path} already holds a set with {differs}; give another directory or delete it")
+        raise UserError(f"{path} already contains a set with {differs}; give another directory or delete it")
     return there
 
 
 def _refuse_other(path: Path) -> None:
-    """Raise UserError for a folder that holds anything but an unfinished set."""
+    """Raise UserError for a folder that contains anything except an unfinished set."""
     ours = {_UNFINISHED, sheets.FOLDER, *(array_file(part, array) for part in PARTS for array in _ARRAYS)}
     there = path.iterdir() if path.is_dir() else ()
     strange = sorted(each.name for each in there if not any(each.name.startswith(o) for o in ours))
     if strange:
-        raise UserError(f"{path} holds something else ({strange[0]}); give a new or empty directory")
+        raise UserError(f"{path} contains something else ({strange[0]}); give a new or empty directory")
 
 
 def _require_two(count: int, missing: Sequence[Design]) -> None:
     if count < 2:
         raise SourceError(
-            f"{count} families of Japanese typefaces are installed, and one must be held out: install two or "
-            f"more, better all: {install_words(missing)}"
+            f"{count} families of Japanese typefaces are installed, but one must be held out: install at "
+            f"least two, preferably all: {install_words(missing)}"
         )
 
 
 def install_words(missing: Sequence[Design]) -> str:
-    """The command that installs what is missing."""
+    """Return the command that installs the missing typefaces."""
     return f"apt install {' '.join(dict.fromkeys(each.package for each in missing))}"
 
 
@@ -216,9 +231,9 @@ def _held(wanted: Request, found: Sequence[Family]) -> list[str]:
     names = [each.name for each in found]
     for name in held:
         if name not in names:
-            raise UserError(f"{name!r} is none of the installed families: {', '.join(names)}")
+            raise UserError(f"{name!r} is not among the installed families: {', '.join(names)}")
     if len(set(held)) == len(names):
-        raise UserError("every family is held out, so none is left to train on; hold out fewer")
+        raise UserError("all families are held out, so none remains for training; hold out fewer")
     return held
 
 
@@ -241,13 +256,13 @@ def _notes(
     plan: Plan,
     ranking: frequencies.Ranking,
 ) -> list[str]:
-    """What people should know, a sentence each."""
-    notes = [f"{len(found)} families by their outlines, never trained on: {', '.join(held)}"]
+    """Return notes for users, one sentence each."""
+    notes = [f"{len(found)} families by their outlines, held out from training: {', '.join(held)}"]
     if len(found) < FAMILIES_WANTED:
-        notes.append(f"fewer than {FAMILIES_WANTED} families; more come with {install_words(missing)}")
+        notes.append(f"fewer than {FAMILIES_WANTED} families; get more with {install_words(missing)}")
     elif missing:
         named = ", ".join(f"{each.name} ({each.package})" for each in missing)
-        notes.append(f"typefaces that are not installed: {named}")
+        notes.append(f"typefaces not installed: {named}")
     notes += [
         f"{family.name} lacks characters ({len(family.lacks)}): {''.join(family.lacks[:20])}"
         for family in found
@@ -256,14 +271,14 @@ def _notes(
     for what, lacking in (("trained on", plan.untrained), ("held out", plan.untested)):
         if lacking:
             notes.append(
-                f"{len(lacking)} characters are in no family {what}, so they are left out there: "
+                f"{len(lacking)} characters are in no family {what}, so they are missing there: "
                 f"{''.join(lacking[:40])}"
             )
     return [*notes, f"characters are ranked by {ranking.origin}"]
 
 
 def _software() -> dict[str, str]:
-    """What decides the pixels of a glyph, besides its file."""
+    """Return the versions that, with the font file, determine the pixels of a glyph."""
     return {"pillow": pillow_version, "freetype": str(features.version("freetype2"))}
 
 

@@ -1,6 +1,6 @@
-"""A set of Japanese print that was made: scans, patterns by number, held-out parts.
+"""A finished set of Japanese print: scans, training samples by number, held-out parts.
 
-Knows: the folder, its manifest and arrays. Does not know: typefaces, how scans were made, training.
+Knows: the folder, its manifest and arrays. Does not know: typefaces, the making of scans, training.
 """
 
 from __future__ import annotations
@@ -24,46 +24,52 @@ from cotswold.files import MalformedError, expanded, read_object, take
 from cotswold.files.checksum import seal
 
 FORMAT = "cotswold japanese-ocr 1"
-_REMEDY = "make the set anew with `cotswold data make japanese-ocr`"
+_REMEDY = "make the set again with `cotswold data make japanese-ocr`"
 
 
 def array_file(part: str, array: str) -> str:
-    """The file of one array of a part."""
+    """Return the file of one array of a part."""
     return f"{part}.{array}.npy"
 
 
 class JapaneseSet:
-    """Open a finished set. Raises SourceError where it is unfinished, altered or damaged. Cheap to pickle:
-    arrays are mapped when they are needed."""
+    """A finished set of Japanese print. Cheap to pickle: arrays are mapped on demand.
+
+    Args:
+        folder: The folder of the set.
+
+    Raises:
+        SourceError: if the set is unfinished, altered or damaged.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.path = expanded(folder)
         self._manifest = _read(self.path)
         try:
             self.request = _request(take(self._manifest, "request", dict))
-            """What the set was asked to be."""
+            """The request that made the set."""
             self._arrays = take(self._manifest, "arrays", dict)
         except (MalformedError, TypeError) as error:
             raise SourceError(f"{self.path / MANIFEST} {error}; {_REMEDY}") from error
         for name, (size, _) in self._arrays.items():
             file = self.path / name
             if not file.is_file() or file.stat().st_size != size:
-                raise SourceError(f"{file} is missing or cut short; {_REMEDY}")
+                raise SourceError(f"{file} is missing or truncated; {_REMEDY}")
 
     def __reduce__(self) -> tuple[type[JapaneseSet], tuple[Path]]:
         return JapaneseSet, (self.path,)
 
     def __repr__(self) -> str:
-        return f"<JapaneseSet {str(self.path)!r}: {self.request.patterns:,} patterns of {self.originals:,}>"
+        return f"<JapaneseSet {str(self.path)!r}: {self.request.patterns:,} samples of {self.originals:,}>"
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The characters, each at the number of its class."""
+        """The characters, indexed by class number."""
         return classes()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What people should know, a sentence each."""
+        """Sentences for users."""
         return tuple(map(str, self._manifest["notes"]))
 
     @property
@@ -74,47 +80,76 @@ class JapaneseSet:
 
     @property
     def identity(self) -> str:
-        """A hash that changes when the set does, not when it moves."""
+        """A hash that changes with the set, but not with its location."""
         return str(self._manifest["checksum"])
 
     @property
     def originals(self) -> int:
-        """Scans that training patterns are made of."""
+        """Number of scans from which training samples are made."""
         return len(self._labels("originals"))
 
     @cached_property
     def frequencies(self) -> NDArray[np.int64]:
-        """Originals of each class (class,)."""
+        """Number of originals of each class (class,)."""
         return np.bincount(self._labels("originals"), minlength=len(classes())).astype(np.int64)
 
     def commonest(self, share: float = 0.4) -> NDArray[np.int64]:
-        """The fewest classes that make ``share`` of the originals; the paper gives its error on 0.4 apart."""
+        """Return the smallest set of classes that makes up ``share`` of the originals.
+
+        The paper reports its error on 0.4 separately.
+
+        Args:
+            share: Fraction of the originals.
+        """
         return frequencies.commonest(self.frequencies, share)
 
     def patterns(self, indices: NDArray[np.int64]) -> Patterns:
-        """Training patterns by number, of any numbers from 0 on: uint8 (n, 400), 255 is ink. Pattern i is a
-        function of (seed, i)."""
+        """Return training samples by number: uint8 (n, 400), 255 is ink.
+
+        Args:
+            indices: Numbers from 0, in any order; sample i is a function of (seed, i).
+        """
         return patterns(self.scans("originals"), np.asarray(indices, np.int64), self.request.seed)
 
     def labels(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The classes of training patterns by number, (n,)."""
+        """Return the classes of training samples by number, (n,).
+
+        Args:
+            indices: Numbers from 0, in any order.
+        """
         labels = self._labels("originals")
         return labels[np.asarray(indices, np.int64) % len(labels)].astype(np.int64)
 
     def held_out(self, part: Part) -> tuple[Patterns, NDArray[np.int64]]:
-        """`validation`, `degradations` or `families`: uint8 (n, 400) and classes (n,)."""
+        """Return the samples, uint8 (n, 400), and classes (n,) of a held-out part.
+
+        Args:
+            part: `validation`, `degradations` or `families`.
+        """
         return plain(self.scans(part)), self.held_out_labels(part)
 
     def held_out_labels(self, part: Part) -> NDArray[np.int64]:
-        """The classes of a held-out part, (n,)."""
+        """Return the classes of a held-out part, (n,).
+
+        Args:
+            part: `validation`, `degradations` or `families`.
+        """
         return self._labels(part).astype(np.int64)
 
     def scans(self, part: Part) -> Bits:
-        """The scans of a part as rows of bits (n, 64)."""
+        """Return the scans of a part as rows of bits (n, 64).
+
+        Args:
+            part: Name of the part.
+        """
         return self._mapped(part, "scans", np.uint64, (SIDE,))
 
     def faces(self, part: Part) -> NDArray[np.uint16]:
-        """Which face each scan of a part is of, counted through all `families`: (n,)."""
+        """Return the face of each scan of a part, numbered over all `families`: (n,).
+
+        Args:
+            part: Name of the part.
+        """
         return self._mapped(part, "faces", np.uint16, ())
 
     def _labels(self, part: Part) -> NDArray[np.uint16]:
@@ -130,7 +165,7 @@ class JapaneseSet:
                 raise SourceError(f"{file} is damaged (its checksum does not match); {_REMEDY}")
             loaded = np.load(file, mmap_mode="r", allow_pickle=False)
             if loaded.dtype != dtype or loaded.shape[1:] != inner or not len(loaded):
-                raise SourceError(f"{file} holds {loaded.dtype} of {loaded.shape}; {_REMEDY}")
+                raise SourceError(f"{file} contains {loaded.dtype} of shape {loaded.shape}; {_REMEDY}")
             self._open[name] = loaded
         return self._open[name]
 
@@ -149,7 +184,7 @@ def _read(folder: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = read_object(path)
     except FileNotFoundError as error:
         raise SourceError(
-            f"{folder} is no finished set (it has no {MANIFEST}); make or finish it with "
+            f"{folder} is not a finished set (no {MANIFEST}); make or finish it with "
             "`cotswold data make japanese-ocr`"
         ) from error
     except OSError as error:

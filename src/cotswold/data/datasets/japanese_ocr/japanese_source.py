@@ -1,6 +1,6 @@
 """A set of Japanese print as a source of vectors: `folder`, `folder:611200`, `folder:families`.
 
-Knows: what the text after the colon means, splits. Does not know: how patterns are made, stores.
+Knows: the text after the colon, splits. Does not know: the making of samples, stores.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ _HELD_OUT = (_VALIDATION, _TEST, "families")
 
 
 def is_set(text: str) -> bool:
-    """Whether a source's name is that of a set of Japanese print, with or without what follows a colon."""
+    """True if a source's name is that of a set of Japanese print, with or without a suffix after a colon."""
     return bool(text) and (folder_of(text) / MANIFEST).is_file()
 
 
 def folder_of(text: str) -> Path:
-    """The folder of a set, whatever follows the colon."""
+    """Return the folder of a set, without the suffix."""
     return _split(text)[0]
 
 
 def open_set(text: str, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> VectorSource:
-    """Ink from 0 to 1, (pattern, 400), made when it is read.
+    """Open a set; a sample is ink from 0 to 1, (sample, 400), generated on access.
 
-    Training patterns, as many as the set is to have or as the name says; `validation`; and, called test, the
-    scans with unseen degradations. A part's name after the colon gives that part alone.
+    The source contains the training samples (the number in the name, else that of the set), `validation`, and
+    the
+    scans with unseen degradations as test. The name of a part after the colon selects that part alone.
     """
     from cotswold.data.datasets.japanese_ocr.japanese_set import JapaneseSet
 
@@ -47,7 +48,7 @@ def open_set(text: str, include: tuple[str, ...], exclude: tuple[str, ...], labe
     if include or exclude:
         raise SourceError(f"{text} has no names; include and exclude do not apply to it")
     if labels == "folders":
-        raise SourceError(f'{text} has no folders to take labels from; use labels = "file" or "none"')
+        raise SourceError(f'{text} has no folders to take labels from; set labels = "file" or "none"')
     found = JapaneseSet(folder)
     if what in _HELD_OUT:
         parts = [_Part(folder, what, None)]
@@ -65,29 +66,29 @@ def open_set(text: str, include: tuple[str, ...], exclude: tuple[str, ...], labe
 
 
 class PatternSource(VectorSource):
-    """Patterns that are made when they are read; all their numbers are finite."""
+    """Samples that are generated on access; all values are finite."""
 
     def settle(self) -> tuple[str, ...]:
-        """Nothing is to be decided, so nothing is made here."""
+        """Return no notes; nothing is generated here."""
         return ()
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of a set, or so many training patterns of it."""
+    """A part of a set, or its first ``count`` training samples."""
 
     folder: Path
     part: str
     count: int | None
 
     def split(self, parts: int) -> str | None:
-        """What it is called; one that is given alone is nothing's test set."""
+        """Return the split of the part; None if the part is opened alone."""
         if parts == 1:
             return None
         return {_TRAIN: "train", _VALIDATION: "validation"}.get(self.part, "test")
 
     def labels(self, found: Any) -> NDArray[np.int64]:
-        """Its classes (pattern,)."""
+        """Return the classes (sample,) of the part."""
         if self.count is not None:
             return cast(NDArray[np.int64], found.labels(np.arange(self.count)))
         return cast(NDArray[np.int64], found.held_out_labels(self.part))
@@ -112,7 +113,9 @@ def _opened(part: _Part) -> ByNumber:
 
 
 def _split(text: str) -> tuple[Path, str]:
-    """The folder, and what follows the colon; a folder whose own name has a colon is taken whole."""
+    """Return the folder and the text after the colon; a set whose folder name contains a colon is kept
+    whole.
+    """
     folder, colon, what = text.rpartition(":")
     if not colon or not folder or (expanded(text) / MANIFEST).is_file():
         return expanded(text), ""
@@ -120,9 +123,9 @@ def _split(text: str) -> tuple[Path, str]:
 
 
 def _patterns(text: str, what: str) -> int:
-    """The number after the colon; 0 for none."""
+    """Return the number after the colon; 0 if missing."""
     if what and not (what.isascii() and what.isdigit() and 0 < int(what) <= 1 << 40):
         raise SourceError(
-            f"{text}: {what!r} is neither a number of training patterns nor one of {', '.join(_HELD_OUT)}"
+            f"{text}: {what!r} is neither a number of training samples nor one of {', '.join(_HELD_OUT)}"
         )
     return int(what or 0)

@@ -1,11 +1,13 @@
-"""Any number of patterns out of few originals: pattern i is a function of (seed, i).
+"""Unlimited training samples from few originals: sample i is a function of (seed, i).
 
 Knows: thickening, thinning, shifting, blurring, noise; 64 x 64 bits to 20 x 20 grey. Does not know: printing,
 files, labels.
 
-The first n patterns are the n originals as they are; pattern i is made of original i modulo n. All arithmetic
-is of whole numbers (products of floats that are whole numbers below 2^24 among it), so that a pattern has the
-same bits on every processor, in every batch. Random numbers are a hash of (seed, i), not a stream.
+The first n samples are the n unchanged originals; sample i is made from original i modulo n. All arithmetic
+is
+exact on integers (including products of floats that are integers below 2^24), so a sample has the same bits
+on
+every processor and in every batch. Random numbers are a hash of (seed, i) instead of a stream.
 """
 
 from __future__ import annotations
@@ -22,33 +24,33 @@ from cotswold.data.datasets.japanese_ocr.printing import SIDE, Bits, unpacked
 from cotswold.errors import UserError
 
 Patterns = NDArray[np.uint8]
-"""(pattern, 400): rows of 20 x 20, 255 is ink."""
+"""(sample, 400): rows of 20 x 20, 255 is ink."""
 Numbers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 GRID = 20
 FEATURES = GRID * GRID
 _BLOCK = 512
-"""Patterns that are made at a time; their 64 x 64 floats take 8 MiB."""
+"""Samples made at a time; their 64 x 64 floats take 8 MiB."""
 _SHIFTS = 17
 _SHIFT_STEP = 0.4
-"""Pixels of 64 between two shifts: 16 steps are 6.4 pixels, two of 20 x 20."""
+"""Distance of two shifts in pixels of 64: 16 steps are 6.4 pixels, or two pixels of 20 x 20."""
 _BLURS = (0.0, 0.9, 1.8, 2.8)
 """Deviations of the blur, pixels of 64."""
 _WEIGHT = 255
-"""What the weights of one pixel of 20 sum to; its square times 1 is below 2^24, so that sums are exact."""
+"""Sum of the weights of one pixel of 20; its square is below 2^24, so sums are exact."""
 _FINE = 40
-"""Places in a pixel of 64 by which its parts are weighed; cells and shifts begin between two of them."""
+"""Subdivisions of a pixel of 64 for the weights; cells and shifts begin between two of them."""
 _NOISE_MOST = 24
-"""Deviation of the grey noise at most, of 255."""
+"""Maximum deviation of the grey noise, of 255."""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """What is decided for each pattern, (pattern,) each; all by the hash of (seed, i)."""
+    """Random decisions for each sample, (sample,) each, from the hash of (seed, i)."""
 
     weight: Words
-    """0: thinned, 1 and 2: thinned along one axis, 3 to 5: thickened likewise, 6 and 7: left."""
+    """0: thin; 1 and 2: thin along one axis; 3 to 5: thicken likewise; 6 and 7: unchanged."""
     shift_y: Words
     shift_x: Words
     blur: Words
@@ -57,10 +59,12 @@ class Draws:
 
 
 def patterns(originals: Bits, indices: Numbers, seed: int) -> Patterns:
-    """Patterns by number, in any order and often, from originals (original, 64) of bits. Raises UserError for
-    a number below 0."""
+    """Return samples by number, in any order, from originals (original, 64) of bits.
+
+    Raises UserError for a negative number.
+    """
     if len(indices) and int(indices.min()) < 0:
-        raise UserError(f"there is no pattern {int(indices.min())}; they are counted from 0")
+        raise UserError(f"sample numbers must be at least 0, got {int(indices.min())}")
     found = np.empty((len(indices), FEATURES), np.uint8)
     for start in range(0, len(indices), _BLOCK):
         some = indices[start : start + _BLOCK]
@@ -69,7 +73,7 @@ def patterns(originals: Bits, indices: Numbers, seed: int) -> Patterns:
 
 
 def plain(bits: Bits) -> Patterns:
-    """Scans (scan, 64) as they are, at 20 x 20."""
+    """Return unchanged scans (scan, 64) at 20 x 20."""
     found = np.empty((len(bits), FEATURES), np.uint8)
     for start in range(0, len(bits), _BLOCK):
         some = bits[start : start + _BLOCK]
@@ -79,7 +83,7 @@ def plain(bits: Bits) -> Patterns:
 
 
 def thicker(bits: Bits, along_y: bool, along_x: bool) -> Bits:
-    """Every pixel of ink also inks its neighbours along the axes."""
+    """Ink the neighbours of every ink pixel along the axes."""
     if along_x:
         bits = bits | bits << np.uint64(1) | bits >> np.uint64(1)
     if along_y:
@@ -91,7 +95,7 @@ def thicker(bits: Bits, along_y: bool, along_x: bool) -> Bits:
 
 
 def thinner(bits: Bits, along_y: bool, along_x: bool) -> Bits:
-    """Every pixel of paper also clears its neighbours along the axes; beyond the edge lies ink."""
+    """Clear the neighbours of every paper pixel along the axes; ink lies beyond the edge."""
     return ~thicker(~bits, along_y, along_x)
 
 
@@ -111,7 +115,7 @@ def _made(bits: Bits, indices: Numbers, originals: int, seed: int) -> Patterns:
 
 
 def _places(indices: Numbers, words: int) -> Words:
-    """Numbers for ``words`` words of each pattern (pattern, word), none twice."""
+    """Return distinct numbers for ``words`` words of each sample (sample, word)."""
     first = (indices * words).astype(np.uint64)
     places: Words = np.add.outer(first, np.arange(words, dtype=np.uint64))
     return places
@@ -127,7 +131,9 @@ def _drawn(indices: Numbers, seed: int) -> Draws:
 
 
 def _weighted(bits: Bits, weight: Words) -> Bits:
-    """Thinned or thickened by a pixel of 64 along x, y or both. What thinning would wipe out stays."""
+    """Thin or thicken by a pixel of 64 along x, y or both; a sample that thinning would erase is
+    unchanged.
+    """
     for number, along_y, along_x in ((0, True, True), (1, True, False), (2, False, True)):
         chosen = weight == number
         thin = thinner(bits[chosen], along_y, along_x)
@@ -140,7 +146,7 @@ def _weighted(bits: Bits, weight: Words) -> Bits:
 
 
 def _specked(bits: Bits, amount: Words, indices: Numbers, seed: int) -> Bits:
-    """Pixels that turn: of 4096 none, or 4, 16 or 64 on the average."""
+    """Flip random pixels: of 4096 none, or on average 4, 16 or 64."""
     for level, ands in ((1, 10), (2, 8), (3, 6)):
         chosen = np.flatnonzero(amount == level)
         place = _places(indices[chosen], SIDE)
@@ -152,7 +158,7 @@ def _specked(bits: Bits, amount: Words, indices: Numbers, seed: int) -> Bits:
 
 
 def _reduced(bits: Bits, shift_y: Words, shift_x: Words, blur: Words) -> Patterns:
-    """From 64 x 64 bits to 20 x 20 grey, shifted and blurred: two products with whole numbers."""
+    """Reduce 64 x 64 bits to 20 x 20 grey, shifted and blurred, by two products of integers."""
     weights = _weights()
     pixels = unpacked(bits).astype(np.float32)
     down = weights[blur, shift_y]
@@ -164,7 +170,7 @@ def _reduced(bits: Bits, shift_y: Words, shift_x: Words, blur: Words) -> Pattern
 
 
 def _noised(grey: Patterns, amount: Words, indices: Numbers, seed: int) -> Patterns:
-    """Normal noise of a deviation of 0, 8, 16 or 24."""
+    """Add normal noise with a deviation of 0, 8, 16 or 24."""
     chosen = np.flatnonzero(amount > 0)
     words = -(-FEATURES // 8)
     place = _places(indices[chosen], words)
@@ -177,7 +183,9 @@ def _noised(grey: Patterns, amount: Words, indices: Numbers, seed: int) -> Patte
 
 @lru_cache(maxsize=1)
 def _weights() -> NDArray[np.float32]:
-    """(blur, shift, 20, 64): what each of 64 pixels gives to each of 20, whole numbers that sum to 255."""
+    """Return the integer weight of each of 64 pixels in each of 20, (blur, shift, 20, 64); they sum to
+    255.
+    """
     places = (np.arange(SIDE * _FINE) + 0.5) / _FINE
     cells = np.arange(GRID + 1)[:, None] * SIDE / GRID
     found = np.zeros((len(_BLURS), _SHIFTS, GRID, SIDE))
@@ -190,7 +198,7 @@ def _weights() -> NDArray[np.float32]:
 
 
 def _whole(weights: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Rounded, so that a row sums to what it did (largest remainders; of equal ones the first)."""
+    """Round so that each row keeps its sum (largest remainders; the first of equal ones)."""
     floors = np.floor(weights)
     left = np.rint(weights.sum(-1) - floors.sum(-1)).astype(np.int64)
     order = np.argsort(np.round(floors - weights, 6), axis=-1, kind="stable")
@@ -201,7 +209,7 @@ def _whole(weights: NDArray[np.float64]) -> NDArray[np.float32]:
 
 @lru_cache(maxsize=1)
 def _normal() -> NDArray[np.int16]:
-    """(amount, byte): quantiles of the normal distribution for noise of each deviation."""
+    """Return quantiles of the normal distribution for noise of each deviation: (amount, byte)."""
     quantiles = np.array([NormalDist().inv_cdf((byte + 0.5) / 256) for byte in range(256)])
     tables = quantiles * np.arange(4)[:, None] * (_NOISE_MOST / 3)
     whole: NDArray[np.int16] = np.rint(tables).astype(np.int16)
@@ -209,7 +217,7 @@ def _normal() -> NDArray[np.int16]:
 
 
 def _hash(numbers: Words, seed: int, salt: int) -> Words:
-    """64 random bits for each number: splitmix64's finaliser (Steele, Lea and Flood 2014), twice."""
+    """Return 64 random bits for each number: splitmix64's finaliser (Steele, Lea and Flood 2014), twice."""
     key = np.uint64((seed * 0x9E3779B97F4A7C15 + salt * 0xD1342543DE82EF95 + 0x632BE59BD9B4E019) % (1 << 64))
     word = numbers.astype(np.uint64)
     for _ in range(2):

@@ -1,6 +1,6 @@
-"""What is to be printed: for every sample its class, its face and its degradation.
+"""The plan of a set: class, face and degradation of every sample.
 
-Knows: parts of a set, frequencies, which face draws what. Does not know: pictures, files, processes.
+Knows: parts of a set, frequencies, the faces that draw a class. Does not know: images, files, processes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from cotswold.errors import UserError
 
 Part = Literal["originals", "validation", "degradations", "families"]
 PARTS: tuple[Part, ...] = ("originals", "validation", "degradations", "families")
-"""What training patterns are made of; other scans of the same kind; scans with degradations that no original
-has; scans of families that no original is of."""
+"""The originals of training samples; other scans of the same kind; scans with degradations that no original
+has;
+scans of families that no original has.
+"""
 Frequencies = Literal["natural", "equal"]
 
 _KINDS: tuple[Degradation, ...] = ("print", *UNSEEN)
@@ -29,46 +31,60 @@ _KINDS: tuple[Degradation, ...] = ("print", *UNSEEN)
 
 @dataclass(frozen=True)
 class Request:
-    """What set is wanted; two equal requests with the same typefaces give the same set, bit by bit."""
+    """Parameters of a set; equal requests with the same typefaces give identical sets, bit by bit.
+
+    Args:
+        seed: Seed of all random decisions, 0 to 2^63 - 1.
+        originals: Number of scans from which training samples are made.
+        held_out: Samples in each held-out part [the paper's number].
+        patterns: Training samples, including the originals [the paper's number].
+        frequencies: "natural" or "equal" frequencies of the classes.
+        held_families: Families excluded from training. [every fourth]
+
+    Raises:
+        UserError: if a value is out of range.
+    """
 
     seed: int = 0
     originals: int = 168_000
     held_out: int = 6_320
-    """Samples of each held-out part; the paper's number."""
+    """Samples in each held-out part; the default is the paper's number."""
     patterns: int = 9_264_000
-    """Training patterns, the originals among them; the paper's number."""
+    """Training samples, including the originals; the default is the paper's number."""
     frequencies: Frequencies = "natural"
     held_families: tuple[str, ...] = ()
-    """Families that are never trained on; none for every fourth."""
+    """Families excluded from training; if empty, every fourth."""
 
     def __post_init__(self) -> None:
         if self.seed < 0 or self.seed >= 1 << 63:
-            raise UserError(f"seed {self.seed} is not a whole number from 0 to 2^63 - 1")
+            raise UserError(f"seed must be in 0..2^63 - 1, got {self.seed}")
         if self.originals < len(classes()):
             raise UserError(
                 f"{self.originals:,} originals are fewer than the {len(classes()):,} classes; give more"
             )
         if self.held_out < 1:
-            raise UserError(f"held-out parts of {self.held_out} samples test nothing; give 1 or more")
+            raise UserError(f"held_out must be at least 1, got {self.held_out}")
         if self.patterns < 1:
-            raise UserError(f"{self.patterns} patterns train nothing; give 1 or more")
+            raise UserError(f"patterns must be at least 1, got {self.patterns}")
         if self.frequencies not in ("natural", "equal"):
-            raise UserError(f"frequencies {self.frequencies!r} are neither 'natural' nor 'equal'")
+            raise UserError(f"frequencies must be 'natural' or 'equal', got {self.frequencies!r}")
 
     def state(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @dataclass(frozen=True)
 class PartPlan:
-    """``labels``, ``faces``, ``kinds``: (sample,), the face a number among all faces of all families."""
+    """``labels``, ``faces`` and ``kinds`` of the samples (sample,); a face is a number among all families'
+    faces.
+    """
 
     part: Part
     labels: NDArray[np.uint16]
     faces: NDArray[np.uint16]
     kinds: tuple[Degradation, ...]
-    """Sample i is degraded as the i-th of these, over and over."""
+    """Degradations, assigned to the samples in rotation."""
 
 
 @dataclass(frozen=True)
@@ -77,15 +93,15 @@ class Plan:
 
     parts: tuple[PartPlan, ...]
     untrained: tuple[str, ...]
-    """Classes that no family of the training set draws."""
+    """Classes that no family for training draws."""
     untested: tuple[str, ...]
-    """Classes that no family held out draws."""
+    """Classes that no held-out family draws."""
 
 
 def planned(
     request: Request, families: Sequence[Family], held: Sequence[str], ranking: frequencies.Ranking
 ) -> Plan:
-    """The samples of every part."""
+    """Return the samples of every part."""
     training = _chances(families, [each.name not in held for each in families])
     testing = _chances(families, [each.name in held for each in families])
     if request.frequencies == "natural":
@@ -118,7 +134,7 @@ def _part(
     kinds: tuple[Degradation, ...],
     random: np.random.Generator,
 ) -> PartPlan:
-    """A face for every sample: each family that draws the class is as likely, and each face of it."""
+    """Draw a face for every sample: uniformly among families that draw the class, then among their faces."""
     below = np.cumsum(chances, 1)
     chance = random.random(len(labels)) * below[labels, -1]
     faces = (below[labels] <= chance[:, None]).sum(1)
@@ -126,7 +142,9 @@ def _part(
 
 
 def _chances(families: Sequence[Family], chosen: Sequence[bool]) -> NDArray[np.float64]:
-    """(class, face): how likely a face is for a class; rows sum to 1, or to 0 where no face draws it."""
+    """Return the probability of each face for a class, (class, face); rows sum to 1, or 0 if no face draws
+    it.
+    """
     columns = []
     for family, wanted in zip(families, chosen, strict=True):
         covers = family.covers.T.astype(np.float64) * wanted

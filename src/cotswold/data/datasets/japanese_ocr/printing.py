@@ -1,11 +1,13 @@
-"""A character printed, scanned and cut out: a binary picture of 64 x 64.
+"""Simulation of printing, scanning and cutting out a character: a binary image of 64 x 64.
 
-Knows: the stages between a glyph and its scan, and how strong they are. Does not know: which characters are
-wanted, 20 x 20, files.
+Knows: the stages between a glyph and its scan, and their strengths. Does not know: the selection of
+characters,
+20 x 20, files.
 
-Stages, in the order of the world: the glyph is set (size, place, slant), ink spreads or fails, paper and
-scanner turn and blur, the scanner samples at its resolution and adds noise, a threshold makes it black and
-white. The originals of the paper were binary pictures of varying resolution, too.
+The stages follow the physical order. The glyph is set (size, position, slant), ink spreads or fails, paper
+and
+scanner rotate and blur, the scanner samples at its resolution and adds noise, and a threshold makes the image
+binary. The paper's originals were binary images of varying resolution, too.
 """
 
 from __future__ import annotations
@@ -20,45 +22,47 @@ from PIL import Image, ImageDraw, ImageFilter
 from cotswold.data.datasets.japanese_ocr.typefaces import Face, opened, spelling
 
 Bits = NDArray[np.uint64]
-"""Rows of a picture, (..., 64): the leftmost pixel is the highest bit; 1 is ink."""
+"""Rows of an image, (..., 64): the leftmost pixel is the highest bit; 1 is ink."""
 Degradation = Literal["print", "fax", "photocopy", "streaks", "bent"]
 
 SIDE = 64
 UNSEEN: tuple[Degradation, ...] = ("fax", "photocopy", "streaks", "bent")
-"""Kinds of degradation that no training sample has."""
+"""Degradations that no training sample has."""
 
 _EM, _CANVAS = 80, 112
-"""Pixels of the glyph's body, and of the sheet that it is set on."""
+"""Size in pixels of the glyph's body, and of its sheet."""
 _BODY = 0.87
-"""The part of the picture's side that the body takes, before it is set larger or smaller."""
+"""Size of the body, as a fraction of the image's side, before it is scaled."""
 
 
 @dataclass(frozen=True)
 class Strengths:
-    """How far each stage goes; each sample draws inside."""
+    """Maximum strength of each stage; each sample draws its own."""
 
     slant_degrees: float = 1.8
     size: float = 0.06
-    """Relative, each axis on its own."""
+    """Relative, each axis independently."""
     shift: float = 0.035
-    """Of the side of the picture, each axis."""
+    """Fraction of the side of the image, each axis."""
     spread: tuple[float, float] = (0.5, 1.7)
     """Radius of the ink's blur, pixels of an em of 80."""
     darkness: tuple[float, float] = (0.26, 0.58)
-    """Where the threshold lies between paper and the darkest ink: low prints bold."""
+    """Threshold between paper and the darkest ink; a low one prints bold."""
     resolution: tuple[int, int] = (22, 60)
-    """Pixels that the scanner has across the picture: 10 points at 200 to 400 dots an inch, and smaller."""
+    """Pixels of the scanner across the image: 10 points at 200 to 400 dots per inch, and smaller."""
     noise: float = 0.16
-    """Deviation of the scanner's noise, at most; ink is 1."""
+    """Maximum deviation of the scanner's noise; ink is 1."""
     fading: float = 0.22
-    """Uneven inking across a character, at most."""
+    """Maximum unevenness of inking across a character."""
     specks: float = 1.6
-    """Expected specks a picture, of dirt and of lost ink."""
+    """Expected specks per image, of dirt and of lost ink."""
 
 
 def printed(face: Face, character: str, kind: Degradation, random: np.random.Generator) -> Bits:
-    """One scan, (64,) rows; ``random`` decides everything but the kind. One that lost all its ink is scanned
-    anew, cleanly."""
+    """Return one scan, (64,) rows; ``random`` decides everything except ``kind``.
+
+    A scan that lost all its ink is repeated without noise.
+    """
     bits = _scanned(face, character, kind, random, Strengths())
     if not bits.any():
         bits = _scanned(face, character, "print", random, Strengths(noise=0, fading=0, specks=0))
@@ -66,19 +70,19 @@ def printed(face: Face, character: str, kind: Degradation, random: np.random.Gen
 
 
 def clean(face: Face, character: str) -> Bits:
-    """The glyph without any degradation, (64,) rows: for looking at typefaces."""
+    """Return the glyph without degradation, (64,) rows, for viewing typefaces."""
     still = Strengths(0, 0, 0, (0.5, 0.5), (0.5, 0.5), (SIDE, SIDE), 0, 0, 0)
     return _scanned(face, character, "print", np.random.default_rng(0), still)
 
 
 def packed(ink: NDArray[np.bool_]) -> Bits:
-    """Rows of bits (..., 64) from pixels (..., 64, 64)."""
+    """Pack pixels (..., 64, 64) to rows of bits (..., 64)."""
     rows: Bits = np.packbits(ink, axis=-1).view(">u8")[..., 0].astype(np.uint64)
     return rows
 
 
 def unpacked(bits: Bits) -> NDArray[np.uint8]:
-    """Pixels (..., 64, 64), 0 or 1, from rows of bits (..., 64)."""
+    """Unpack rows of bits (..., 64) to pixels (..., 64, 64), 0 or 1."""
     return np.unpackbits(bits.astype(">u8")[..., None].view(np.uint8), axis=-1)
 
 
@@ -102,7 +106,9 @@ def _scanned(
 
 
 def _set(face: Face, character: str) -> Image.Image:
-    """The glyph in the middle of a sheet by its body, not its ink: small kana and signs keep their place."""
+    """Centre the glyph on a sheet by its body instead of its ink, so that small kana and signs keep their
+    place.
+    """
     font = opened(face.file, _EM)
     text = spelling(font, character)
     assert text is not None, f"{face.name} does not draw {character}"
@@ -115,14 +121,16 @@ def _set(face: Face, character: str) -> Image.Image:
 
 
 def _middle(em: float, ascent: int, descent: int) -> float:
-    """The middle of the body below the ascender's line: 0.38 em above the baseline, whatever the line gap."""
+    """Return the centre of the body below the ascender's line: 0.38 em above the baseline, for any line
+    gap.
+    """
     return ascent - 0.38 * em if ascent + descent else em / 2
 
 
 def _sampled(
     sheet: Image.Image, size: tuple[int, int], random: np.random.Generator, most: Strengths
 ) -> NDArray[np.float32]:
-    """The sheet as the scanner's grid has it, (y, x), ink 1."""
+    """Return the sheet sampled on the scanner's grid, (y, x), ink 1."""
     width, height = size
     angle = np.deg2rad(random.uniform(-most.slant_degrees, most.slant_degrees))
     shear = np.deg2rad(random.uniform(-most.slant_degrees, most.slant_degrees))
@@ -133,7 +141,7 @@ def _sampled(
     matrix = turn * np.array([scale_x / width, scale_y / height])
     centre = np.array([_CANVAS / 2, _CANVAS / 2])
     offset = centre - matrix @ np.array([width * (0.5 + shift_x), height * (0.5 + shift_y)])
-    # the reduction is by up to four: what the grid cannot hold is blurred away first, as a lens does
+    # the reduction is up to fourfold: details finer than the grid are blurred first, as by a lens
     softened = sheet.filter(ImageFilter.BoxBlur(max(0.0, per_side / width - 1) / 2))
     coefficients = (*matrix[0], offset[0], *matrix[1], offset[1])
     grid = softened.transform(
@@ -143,7 +151,7 @@ def _sampled(
 
 
 def _levels(picture: Image.Image) -> NDArray[np.float32]:
-    """Grey of 0 to 1, (y, x)."""
+    """Return grey levels from 0 to 1, (y, x)."""
     levels: NDArray[np.float32] = np.asarray(picture, np.float32) / np.float32(255)
     return levels
 
@@ -151,7 +159,7 @@ def _levels(picture: Image.Image) -> NDArray[np.float32]:
 def _thresholded(
     grey: NDArray[np.float32], random: np.random.Generator, most: Strengths
 ) -> NDArray[np.bool_]:
-    """Noise, uneven ink, the threshold, and specks."""
+    """Apply noise, uneven ink, the threshold, and specks."""
     height, width = grey.shape
     slope_y, slope_x, level = random.uniform(-most.fading, most.fading, 3) / np.array([1, 1, 2])
     fading = 1 + slope_y * np.linspace(-1, 1, height)[:, None] + slope_x * np.linspace(-1, 1, width) + level
@@ -165,13 +173,13 @@ def _thresholded(
 
 
 def _darkest(grey: NDArray[np.float32]) -> float:
-    """The mean of the darkest hundredth: light prints are scanned darker, or their lines would be lost."""
+    """Return the mean of the darkest hundredth: light prints are scanned darker to preserve their lines."""
     most = max(1, grey.size // 100)
     return float(np.partition(grey, -most, axis=None)[-most:].mean())
 
 
 def _copied(grey: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
-    """A photocopy of photocopies: each time black and white, then blurred."""
+    """Simulate a copy of copies: each time binary, then blurred."""
     for _ in range(int(random.integers(2, 4))):
         black = Image.fromarray(np.uint8(255 * (grey > random.uniform(0.3, 0.55) * _darkest(grey))))
         grey = _levels(black.filter(ImageFilter.GaussianBlur(random.uniform(0.6, 1.1))))
@@ -179,7 +187,7 @@ def _copied(grey: NDArray[np.float32], random: np.random.Generator) -> NDArray[n
 
 
 def _streaked(ink: NDArray[np.bool_], random: np.random.Generator) -> NDArray[np.bool_]:
-    """Lines of the scanner that are lost or black, and an edge of the neighbouring character or rule."""
+    """Add lost or black scanner lines, and an edge of a neighbouring character or rule."""
     height, width = ink.shape
     for _ in range(int(random.integers(1, 4))):
         if random.random() < 0.5:
@@ -196,7 +204,7 @@ def _streaked(ink: NDArray[np.bool_], random: np.random.Generator) -> NDArray[np
 
 
 def _bent(grey: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
-    """Paper that curls: rows and columns are shifted along a wave; the whole is turned by up to 6 degrees."""
+    """Simulate curled paper: rows are shifted along a wave, and the whole is rotated by up to 6 degrees."""
     height, width = grey.shape
     angle = random.uniform(2.5, 6.0) * random.choice([-1, 1])
     turned = Image.fromarray(np.uint8(grey * 255)).rotate(angle, Image.Resampling.BILINEAR)

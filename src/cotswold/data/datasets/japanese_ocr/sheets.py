@@ -1,6 +1,6 @@
-"""Contact sheets: the set as pictures, to look at.
+"""Contact sheets: images that show the set.
 
-Knows: which samples are shown, in rows and columns. Does not know: how a set is made, reports.
+Knows: the selection of samples, rows and columns. Does not know: the making of a set, reports.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _VARIANTS = 14
 
 
 def contact_sheet(samples: Patterns, columns: int = _COLUMNS, scale: int = 2) -> Image.Image:
-    """Samples uint8 (n, 400), 255 is ink, row after row; black on white, a pixel ``scale`` times enlarged."""
+    """Arrange samples, uint8 (n, 400), 255 is ink, in rows; black on white, enlarged ``scale`` times."""
     side = round(samples.shape[1] ** 0.5)
     return _sheet(samples.reshape(-1, side, side), columns, scale)
 
 
 def write(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the sheets of a set whose arrays lie in a folder: scans and patterns of each part."""
+    """Write the sheets of a set whose arrays are in a folder: scans and samples of each part."""
     real_folder(folder / FOLDER)
     for name, picture in _sheets(folder, manifest).items():
         with writing_whole(folder / FOLDER / f"{name}.png") as file:
@@ -38,7 +38,7 @@ def write(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def sheets_of(source: str) -> Mapping[str, Path]:
-    """The files of the sheets, by name, of the set that is a source of vectors; none for other sources."""
+    """Return the files of the sheets, by name, for a source that is such a set; empty for other sources."""
     if not japanese_source.is_set(source):
         return {}
     return {path.stem: path for path in (japanese_source.folder_of(source) / FOLDER).glob("*.png")}
@@ -65,7 +65,7 @@ def _sheets(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Image.Image]
 
 
 def _by_face(folder: Path, families: Sequence[Mapping[str, Any]]) -> Image.Image:
-    """A row of scans for each face that was used, in the order of the families."""
+    """Return a row of scans for each used face, in the order of the families."""
     faces = sum(len(family["faces"]) for family in families)
     rows = np.zeros((faces, _COLUMNS // 2, SIDE, SIDE), np.uint8)
     for part in ("originals", "families"):

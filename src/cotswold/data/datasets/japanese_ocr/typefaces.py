@@ -1,9 +1,9 @@
-"""Debian's typefaces for Japanese print, and what of them is installed.
+"""Debian's typefaces for Japanese print, and the detection of installed ones.
 
-Knows: packages, files and weights of designs; opening a face. Does not know: which designs are of one family
-(`families` looks at their outlines), degradations.
+Knows: packages, files and weights of designs; opening a face. Does not know: families (`families` compares
+outlines), degradations.
 
-Typefaces that imitate brushes and handwriting are left out: the set is of machine print.
+Typefaces that imitate brushes and handwriting are excluded: the set is of machine print.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cotswold.files import home
 
 _SYSTEM = Path("/usr/share/fonts")
 _OF_USER = ".local/share/fonts"
-"""Where typefaces are looked for, besides the folders that the user gives; the second in the user's home."""
+"""Folders of typefaces, in addition to the user's; the second is relative to the user's home."""
 
 
 @dataclass(frozen=True)
 class Design:
-    """A typeface as a package brings it: faces that differ in weight only."""
+    """A typeface as packaged: faces that differ only in weight."""
 
     name: str
     package: str
@@ -68,8 +68,9 @@ DESIGNS = (
     Design("MMCedar", "fonts-mmcedar", ("MMCedar.ttf",)),
     Design("UmePlus Gothic", "fonts-umeplus", ("umeplus-gothic.ttf",)),
 )
-"""In the order in which families are counted, see `families.grouped`: a family bears the name of its first
-design."""
+"""Designs in the order that numbers the families, see `families.grouped`; a family has the name of its
+first design.
+"""
 
 
 @dataclass(frozen=True)
@@ -81,16 +82,16 @@ class Face:
 
     @property
     def name(self) -> str:
-        """What to call it in messages."""
+        """Name of the face in messages."""
         return f"{self.design} ({self.file.name})"
 
 
 def installed(folders: Sequence[Path] = ()) -> tuple[list[Face], list[Design]]:
-    """The faces that are found, in the order of `DESIGNS`, and the designs of which no file is found."""
+    """Return the installed faces, in the order of `DESIGNS`, and the designs without an installed file."""
     files, place = dict[str, Path](), home()
     for folder in (*folders, _SYSTEM, *([] if place is None else [place / _OF_USER])):
         if folder in folders and not folder.is_dir():
-            raise SourceError(f"{folder} is no folder of typefaces; give one that holds .ttf, .otf or .ttc")
+            raise SourceError(f"{folder} is not a folder; give a folder with .ttf, .otf or .ttc files")
         for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
             if path.suffix.lower() in (".ttf", ".otf", ".ttc"):
                 files.setdefault(path.name, path)
@@ -101,18 +102,19 @@ def installed(folders: Sequence[Path] = ()) -> tuple[list[Face], list[Design]]:
 
 @lru_cache(maxsize=64)
 def opened(file: Path, size: int) -> ImageFont.FreeTypeFont:
-    """A face at so many pixels an em; of a collection the first, which in these files is the Japanese one.
+    """Open a face at ``size`` pixels per em; for a collection, its first face, which is Japanese in these
+    files.
 
     Raises SourceError for a file that FreeType cannot read.
     """
     try:
         return ImageFont.truetype(str(file), size, layout_engine=ImageFont.Layout.BASIC)
     except OSError as error:
-        raise SourceError(f"{file} cannot be read as a typeface ({error}); install it anew") from error
+        raise SourceError(f"{file} cannot be read as a typeface ({error}); install it again") from error
 
 
 def has_ink(font: ImageFont.FreeTypeFont, text: str) -> bool:
-    """Whether a face draws a text at all, and not as the box for what it lacks."""
+    """True if a face draws a text, other than as the box for missing characters."""
     mask, _ = font.getmask2(text)
     if mask.getbbox() is None:
         return False
@@ -121,13 +123,13 @@ def has_ink(font: ImageFont.FreeTypeFont, text: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _lacking(font: ImageFont.FreeTypeFont) -> tuple[tuple[int, int], bytes]:
-    """What a face draws for a character that it lacks; asked with one that is assigned to nothing."""
+    """Return the drawing of a missing character, for an unassigned code point."""
     mask, _ = font.getmask2("\U0010fffd")
     return mask.size, bytes(mask)
 
 
 def spelling(font: ImageFont.FreeTypeFont, character: str) -> str | None:
-    """The text by which a face draws a class: the character, or its half-width form, or None."""
+    """Return the text by which a face draws a class: the character, its half-width form, or None."""
     if has_ink(font, character):
         return character
     other = narrow(character)

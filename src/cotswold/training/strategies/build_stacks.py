@@ -1,0 +1,75 @@
+"""Builders of the strategies that train stacks: greedy and joint, in memory, from disk, over ranks.
+
+Knows: the holder and the batches that each place takes. Does not know: what a strategy computes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from cotswold.data import shuffle_bytes
+from cotswold.geometry import Box
+from cotswold.training.data.store_batches import ValidationPictures
+from cotswold.training.models import build_stacks
+from cotswold.training.parameters.base import HeldInMemory, ParameterHolder
+from cotswold.training.strategies.assembly import batches_of, driven
+from cotswold.training.strategies.greedy import Greedy
+from cotswold.training.strategies.joint import Joint
+from cotswold.training.strategies.registry import Entry, Setting
+from cotswold.training.strategies.stacks import StackStrategy
+from cotswold.training.trainers.sync import Synchronous
+
+StackKind = type[StackStrategy]
+
+
+def stack_entry(kind: StackKind) -> Entry:
+    """Return the entry of a strategy that trains stacks, wherever their filters are."""
+    return Entry(partial(in_memory, kind), partial(on_disk, kind), partial(on_mesh, kind))
+
+
+def in_memory(kind: StackKind, setting: Setting) -> Synchronous:
+    """Build the runner with all filters in memory."""
+    return _of_stacks(kind, setting, HeldInMemory(build_stacks(setting.recipe)))
+
+
+def on_disk(kind: StackKind, setting: Setting) -> Synchronous:
+    """Build the runner with filters in files of the run's directory."""
+    from cotswold.training.parameters.offload.parameters import HeldOnDisk
+
+    holder = HeldOnDisk(
+        setting.recipe,
+        setting.run.path / "offload",
+        fresh=setting.fresh,
+        momentum_name=kind.momentum_name,
+        reading=shuffle_bytes(setting.store, "train"),
+    )
+    return _of_stacks(kind, setting, setting.open_things.enter_context(holder))
+
+
+def on_mesh(kind: StackKind, setting: Setting) -> Synchronous:
+    """Build the runner of one rank of a mesh, with its part of the filters."""
+    from cotswold.training.parameters.sharded import HeldOnMesh
+
+    holder = HeldOnMesh(setting.recipe, setting.mesh)
+    return _of_stacks(kind, setting, holder, holder.window)
+
+
+def _of_stacks(
+    kind: StackKind, setting: Setting, holder: ParameterHolder, box: Box | None = None
+) -> Synchronous:
+    batches = batches_of(setting, box)
+    validation = ValidationPictures(setting.store, setting.recipe, box=box)
+    strategy = kind(holder, setting.recipe, setting.epochs, batches.epoch_steps, validation.maps)
+    return driven(strategy, batches, setting)
+
+
+greedy_in_memory, greedy_on_disk, greedy_on_mesh = (
+    partial(in_memory, Greedy),
+    partial(on_disk, Greedy),
+    partial(on_mesh, Greedy),
+)
+joint_in_memory, joint_on_disk, joint_on_mesh = (
+    partial(in_memory, Joint),
+    partial(on_disk, Joint),
+    partial(on_mesh, Joint),
+)
