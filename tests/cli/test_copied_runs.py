@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -15,10 +14,6 @@ from numpy.typing import NDArray
 from tests.support.cli.command import Said, cotswold
 from tests.support.demo_runs import DemoFolder
 from tests.support.training.small_recipes import draw, draw_labelled, greedy, supervised
-
-from cotswold.checkpoint.manifest import Manifest
-from cotswold.run import RunDirectory
-from cotswold.training.data.sample_spec import KEY
 
 
 class Home(DemoFolder):
@@ -42,14 +37,6 @@ class Home(DemoFolder):
     def grow(self) -> None:
         """More pictures, of one kind: another spectrum, another whitening."""
         draw(self.pictures / "upright", 40, level=False, first=5000)
-
-    def forget(self) -> None:
-        """The run as it was written before checkpoints knew how pictures were prepared."""
-        for folder in (*(self.run / "checkpoints").iterdir(), *(self.run / "best").glob("*")):
-            manifest = Manifest.read(folder)
-            state = {name: value for name, value in manifest.state.items() if name != KEY}
-            (folder / "manifest.json").unlink()
-            replace(manifest, state=state).write(folder)
 
 
 @pytest.fixture
@@ -127,30 +114,6 @@ def test_a_run_is_not_taken_up_with_other_pictures(home: Home) -> None:
     said = cotswold("train", "--run", home.run, "--resume")
     assert said.status == 1
     assert "are not those that" in said.error
-
-
-def test_an_old_run_takes_the_preparation_from_its_store_and_refuses_another(home: Home) -> None:
-    before = features(home)
-    home.forget()
-    assert np.array_equal(features(home), before)
-    home.lose_store()
-    assert np.array_equal(features(home), before)  # the same pictures make the same store
-    shutil.rmtree(home.path / "elsewhere" / "stores")
-    home.grow()
-    said = cotswold("features", home.run, home.path / "new", home.path / "other.npy")
-    assert said.status == 1
-    assert "are not those that" in said.error
-    assert not (home.path / "other.npy").exists()
-
-
-def test_an_old_run_without_its_pictures_still_has_a_report(home: Home) -> None:
-    home.forget()
-    home.lose_store()
-    home.lose_pictures()
-    said = cotswold("report", home.run)
-    assert said.status == 0
-    assert "filters are shown whitened" in said.error and "does not exist" in said.error
-    assert "Stack 1: 64 filters" in RunDirectory.open(home.run).report.read_text()
 
 
 def test_a_supervised_run_that_came_alone_says_which_pictures_it_is_tested_on(home: Home) -> None:

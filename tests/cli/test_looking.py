@@ -118,7 +118,7 @@ def test_evaluate_without_tests_says_how_to_name_them(desk: Desk) -> None:
     said = cotswold("evaluate", desk.stacks, "--stores", desk.stores)
     assert said.status == 2
     assert "names no tests; give positives and negatives" in said.error
-    said = cotswold("evaluate", desk.stacks, "--positives", desk.pictures, "--stores", desk.stores)
+    said = cotswold("evaluate", desk.stacks, "--positives", desk.pictures)
     assert said.status == 2
     assert "needs both positives and negatives" in said.error
 
@@ -161,7 +161,7 @@ def test_an_evaluation_that_cannot_be_read_blocks_neither_the_report_nor_a_new_o
     desk: Desk, copy: Path
 ) -> None:
     (copy / "evaluation.json").write_text('{"step": 28, "objects": [{"guess": NaN')
-    said = report(copy, desk)
+    said = report(copy)
     assert said.status == 0
     assert "the page is without the evaluation" in said.error
     assert (copy / "report.html").is_file()
@@ -171,15 +171,15 @@ def test_an_evaluation_that_cannot_be_read_blocks_neither_the_report_nor_a_new_o
     assert (copy / "evaluation.json.damaged").is_file()
     assert "guessing is 0.647" in said.out
     assert json.loads((copy / "evaluation.json").read_text())["objects"][0]["name"] == "level"
-    assert report(copy, desk).err == ""
+    assert report(copy).err == ""
 
 
-def report(run: Path, desk: Desk) -> Said:
-    return cotswold("report", run, "--stores", desk.stores)
+def report(run: Path) -> Said:
+    return cotswold("report", run)
 
 
 def test_report_writes_one_page_and_says_where(desk: Desk, copy: Path) -> None:
-    said = report(copy, desk)
+    said = report(copy)
     assert said.status == 0
     assert said.err == ""
     assert said.out.strip() == str(copy / "report.html")
@@ -187,12 +187,12 @@ def test_report_writes_one_page_and_says_where(desk: Desk, copy: Path) -> None:
     assert "<html" in page and 'src="http' not in page and 'href="http' not in page
     assert "against upright" not in page
     assert evaluate(copy, desk, "--layers", "2.output", "--name", "level against upright").status == 0
-    assert report(copy, desk).status == 0  # in place of the one before
+    assert report(copy).status == 0  # in place of the one before
     assert "level against upright" in (copy / "report.html").read_text()
 
 
 def test_report_of_a_supervised_run_shows_its_accuracy(desk: Desk) -> None:
-    said = report(desk.layers, desk)
+    said = report(desk.layers)
     assert said.status == 0
     assert "accuracy" in (desk.layers / "report.html").read_text().lower()
 
@@ -203,7 +203,7 @@ def test_report_works_while_training_goes_on(desk: Desk, copy: Path) -> None:
     events = (copy / "events.jsonl").read_bytes().splitlines(keepends=True)
     (copy / "events.jsonl").write_bytes(b"".join(events[:6]) + events[6][:20])
     with RunDirectory.open(copy).lock():
-        said = report(copy, desk)
+        said = report(copy)
     assert said.status == 0
     assert "has no checkpoint yet" in said.error
     assert (copy / "report.html").is_file()
@@ -212,7 +212,7 @@ def test_report_works_while_training_goes_on(desk: Desk, copy: Path) -> None:
 def test_a_report_of_damaged_checkpoints_shows_the_rest_and_names_them(desk: Desk, copy: Path) -> None:
     for piece in copy.glob("checkpoints/*/00000.safetensors"):
         piece.write_bytes(piece.read_bytes()[:-1])
-    said = report(copy, desk)
+    said = report(copy)
     assert said.status == 0
     assert "the report contains no filters" in said.error and "is damaged" in said.error
     page = (copy / "report.html").read_text()
@@ -227,7 +227,7 @@ def test_a_report_of_filters_that_memory_does_not_hold_is_written_without_them(
         raise MemoryLimitError("looking at it needs 9 GiB")
 
     monkeypatch.setattr("cotswold.training.jobs.restore.require_memory", small)
-    said = report(copy, desk)
+    said = report(copy)
     assert said.status == 0
     assert "needs 9 GiB" in said.error and "validation objective" in (copy / "report.html").read_text()
 
@@ -257,12 +257,12 @@ def test_commands_that_look_compute_on_as_many_threads_as_they_are_told(
 
 def test_report_of_a_run_that_has_only_begun_still_writes_a_page(desk: Desk, tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run", (desk.stacks / "recipe.toml").read_text(), {})
-    assert report(run.path, desk).status == 0
+    assert report(run.path).status == 0
     assert run.report.is_file()
 
 
 def test_features_are_written_for_every_picture(desk: Desk, tmp_path: Path) -> None:
-    words = ("--stores", desk.stores, "--labels", "folders")
+    words = ("--labels", "folders")
     said = cotswold("features", desk.stacks, desk.pictures, tmp_path / "features.npz", *words)
     assert said.status == 0, said.err
     with np.load(tmp_path / "features.npz", allow_pickle=False) as found:
@@ -275,8 +275,6 @@ def test_features_are_written_for_every_picture(desk: Desk, tmp_path: Path) -> N
         tmp_path / "pooled.npy",
         "--layer",
         "1.pooled",
-        "--stores",
-        desk.stores,
     )
     assert said.status == 0
     assert np.load(tmp_path / "pooled.npy").shape == (60, 3, 12, 12)
@@ -284,16 +282,14 @@ def test_features_are_written_for_every_picture(desk: Desk, tmp_path: Path) -> N
 
 def test_features_and_predictions_want_the_right_kind_of_run(desk: Desk, tmp_path: Path) -> None:
     out = tmp_path / "features.npz"
-    said = cotswold("features", desk.layers, desk.pictures, out, "--stores", desk.stores)
+    said = cotswold("features", desk.layers, desk.pictures, out)
     assert said.status == 2
     assert "is a run of layers; a run of stacks" in said.error
-    said = cotswold("predict", desk.stacks, desk.pictures, "--stores", desk.stores)
+    said = cotswold("predict", desk.stacks, desk.pictures)
     assert said.status == 2
     assert "is a run of stacks; a supervised run is needed" in said.error
     assert said.out == ""
-    said = cotswold(
-        "features", desk.stacks, desk.pictures, tmp_path / "features.mat", "--stores", desk.stores
-    )
+    said = cotswold("features", desk.stacks, desk.pictures, tmp_path / "features.mat")
     assert said.status == 2
     assert "features.mat" in said.error
 
@@ -312,7 +308,7 @@ def test_a_single_picture_is_answered_as_in_its_folder(desk: Desk, tmp_path: Pat
 def test_predictions_name_a_class_for_every_picture(desk: Desk, tmp_path: Path) -> None:
     draw(tmp_path / "new", 9, level=True, first=500)
     (tmp_path / "new" / "torn.png").write_bytes(b"no picture")
-    said = cotswold("predict", desk.layers, tmp_path / "new", "--stores", desk.stores)
+    said = cotswold("predict", desk.layers, tmp_path / "new")
     assert said.status == 0
     assert "torn.png" in said.error
     rows = list(csv.DictReader(StringIO(said.out)))
@@ -322,12 +318,12 @@ def test_predictions_name_a_class_for_every_picture(desk: Desk, tmp_path: Path) 
     (tmp_path / "torn" / "torn.png").write_bytes(b"no picture")
     said = cotswold("predict", desk.layers, tmp_path / "torn")
     assert said.status == 2 and said.out == ""
-    words = ("--top", 5, "--json", "--stores", desk.stores)
+    words = ("--top", 5, "--json")
     lines = cotswold("predict", desk.layers, tmp_path / "new", *words).out.splitlines()
     answers = [json.loads(line) for line in lines]
     assert len(answers) == 18  # there are but two classes
     assert sum(answer["probability"] for answer in answers) == pytest.approx(9, abs=1e-4)
-    said = cotswold("predict", desk.layers, tmp_path / "new", "--top", 0, "--stores", desk.stores)
+    said = cotswold("predict", desk.layers, tmp_path / "new", "--top", 0)
     assert said.status == 2
 
 

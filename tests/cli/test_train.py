@@ -102,7 +102,7 @@ def test_a_finished_run_is_prolonged_by_its_epochs_and_says_so(desk: Desk, tmp_p
     assert "extended to 3 epochs, by phases with their own schedule" in said.err
     assert "stack 1: 46,656 weights, 3 x 16 x 16 -> 3 x 12 x 12, trained further" in said.err
     assert cotswold("verify", run).status == 0
-    assert cotswold("report", run, "--stores", desk.stores).status == 0
+    assert cotswold("report", run).status == 0
     assert "prolonged" not in resume(run, desk, "--set", "training.epochs=3").err
     said = resume(run, desk, "--set", "training.epochs=1")
     assert said.status == 2

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 def report(
     run: Run | str | Path,
     *,
-    stores: str | Path | None = None,
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Path:
@@ -31,14 +30,13 @@ def report(
 
     Args:
         run: The run, or its directory.
-        stores: Folder of prepared stores. [default folder]
         threads: Number of threads. [as in the recipe, else all cores]
         progress: Show progress. [if on a terminal or in a notebook]
 
     Raises:
         RunError: if the directory contains no run.
     """
-    known, display = Run(run, stores=stores), display_for(progress)
+    known, display = Run(run), display_for(progress)
     recipe = known.recipe
     with computing(threads, recipe), display.stages() as told:
         from cotswold import analysis, training
@@ -76,7 +74,7 @@ def _look(found: _Found, run: Run) -> None:
     from cotswold.errors import CotswoldError
 
     try:
-        trained = training.trained_stacks(run.directory, run.stores)
+        trained = training.trained_stacks(run.directory)
     except CotswoldError as error:  # no checkpoint, damaged, or too large for this machine
         found.problems.append(f"the report contains no filters: {error}")
         return
@@ -84,5 +82,5 @@ def _look(found: _Found, run: Run) -> None:
     try:
         transform = trained.prepared.transform
         found.transform = transform if isinstance(transform, Transform) else None  # only images are shown
-    except CotswoldError as error:  # an old run, whose checkpoints lack the transform
+    except CotswoldError as error:  # the checkpoint is damaged
         found.problems.append(f"filters are shown whitened: {error}")

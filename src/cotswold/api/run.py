@@ -125,7 +125,7 @@ class Run:
                 self._kept = known, self.load(self._module()).eval().requires_grad_(False)
             else:
                 load = training.trained_stacks if network.stacks else training.trained_layers
-                self._kept = known, load(self.directory, self.stores).network
+                self._kept = known, load(self.directory).network
         return self._kept[1]
 
     def load(self, module: nn.Module) -> nn.Module:

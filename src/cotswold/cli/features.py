@@ -16,7 +16,6 @@ def features(
     *,
     layer: str | None = None,
     labels: Literal["none", "folders", "file"] = "none",
-    stores: Path | None = None,
     threads: int | None = None,
 ) -> None:
     """Write the responses of a layer to every sample of a source.
@@ -42,15 +41,12 @@ def features(
         output.
     labels
         folders: the parent folder of a sample is its label; file: labels stored in the files.
-    stores
-        Folder of prepared samples; only needed for runs of the first versions, whose checkpoints do not
-        contain the preprocessing.
     threads
         Compute threads. Default: the run's number, or all cores granted to this process.
     """
     import cotswold
 
     found = cotswold.write_features(
-        run, source, out, layer=layer, labels=labels, stores=stores, threads=threads, progress=True
+        run, source, out, layer=layer, labels=labels, threads=threads, progress=True
     )
     print(f"{found.path}: {' x '.join(map(str, found.shape))} (sample x channel x y x x), {found.layer}")

@@ -27,7 +27,6 @@ def predict(
     source: str,
     *,
     top: int = 1,
-    stores: Path | None = None,
     threads: int | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
@@ -51,9 +50,6 @@ def predict(
         samples.
     top
         Number of classes to print per sample, the most likely first.
-    stores
-        Folder of prepared samples; only needed for runs of the first versions, whose checkpoints do not
-        contain the preprocessing.
     threads
         Compute threads. Default: the run's number, or all cores granted to this process.
     json_
@@ -66,7 +62,7 @@ def predict(
     if top < 1:
         raise UserError(f"--top must be at least 1, got {top}")
     sample = cotswold.Run(run).recipe.data.type.removesuffix("s")
-    with answering(run, source, stores, threads, progress=True) as work:
+    with answering(run, source, threads, progress=True) as work:
         heading = (sample, "class", "probability") if work.classes else (sample, "number", "value")
         rows = _rows(work, top)
         first = next(rows)  # most failures happen here, before anything is printed

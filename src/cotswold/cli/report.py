@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def report(run: Path, *, stores: Path | None = None, threads: int | None = None) -> None:
+def report(run: Path, *, threads: int | None = None) -> None:
     """Write a run's report, one HTML page without external resources, and print its path.
 
     Works during training too. The page leaves out damaged files, and lists them.
@@ -22,12 +22,9 @@ def report(run: Path, *, stores: Path | None = None, threads: int | None = None)
     ----------
     run
         The run's directory.
-    stores
-        Folder of prepared samples; only needed for runs of the first versions, whose checkpoints do not
-        contain the preprocessing.
     threads
         Compute threads. Default: the run's number, or all cores granted to this process.
     """
     import cotswold
 
-    print(cotswold.report(run, stores=stores, threads=threads, progress=True))
+    print(cotswold.report(run, threads=threads, progress=True))

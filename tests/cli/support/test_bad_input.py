@@ -266,7 +266,7 @@ def test_files_that_cannot_be_written_are_named(desk: Desk, tmp_path: Path) -> N
     assert str(tmp_path / "file") in said.error
     out = tmp_path / "features.npz"
     out.write_text("precious")
-    said = cotswold("features", desk.stacks, desk.pictures, out, "--stores", desk.stores)
+    said = cotswold("features", desk.stacks, desk.pictures, out)
     assert said.status == 2
     assert str(out) in said.error
     assert out.read_text() == "precious"

@@ -124,10 +124,10 @@ def hold(directory: RunDirectory, tests: Sequence[Test], wishes: Wishes) -> anal
 
 def _opened(directory: RunDirectory, wishes: Wishes) -> _Field:
     recipe = load(directory.recipe)
-    own = training.trained_stacks(directory, wishes.stores)
+    own = training.trained_stacks(directory)
     control = None
     if wishes.control is not None:
-        control = training.trained_stacks(RunDirectory.open(wishes.control), wishes.stores)
+        control = training.trained_stacks(RunDirectory.open(wishes.control))
     chosen = [analysis.Layer.named(layer) for layer in wishes.layers]
     chosen = chosen or list(analysis.top_layers(own.network, "output"))
     analysis.StackLayers(own.network, chosen)  # refuses a missing layer before any computation

@@ -87,7 +87,6 @@ def features(
     *,
     layer: str | int | None = None,
     labels: Labels = "none",
-    stores: str | Path | None = None,
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Features:
@@ -104,7 +103,6 @@ def features(
             alone means that stack's output. [output of the last stack]
         labels: ``"folders"`` labels a sample by its parent folder, ``"file"`` reads the labels of npz, idx
             and CIFAR-10 files, ``"none"`` gives -1.
-        stores: Folder of prepared stores. [default folder]
         threads: Number of threads. [as in the recipe, else all cores]
         progress: Show progress. [if on a terminal or in a notebook]
 
@@ -116,7 +114,7 @@ def features(
     """
     import numpy as np
 
-    with _answering(run, source, layer, labels, stores, threads, progress) as work:
+    with _answering(run, source, layer, labels, threads, progress) as work:
         rows: list[NDArray[np.float32]] = []
         names: list[str] = []
         numbers: list[int] = []
@@ -138,7 +136,6 @@ def write_features(
     *,
     layer: str | int | None = None,
     labels: Labels = "none",
-    stores: str | Path | None = None,
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Written:
@@ -154,7 +151,6 @@ def write_features(
         out: The new file, `.npz` or `.npy`.
         layer: As for `features`.
         labels: As for `features`.
-        stores: Folder of prepared stores. [default folder]
         threads: Number of threads. [as in the recipe, else all cores]
         progress: Show progress. [if on a terminal or in a notebook]
 
@@ -166,7 +162,7 @@ def write_features(
     """
     from cotswold import analysis
 
-    with _answering(run, source, layer, labels, stores, threads, progress) as work:
+    with _answering(run, source, layer, labels, threads, progress) as work:
         with work.display.counting("features", work.source.kind) as advance:
             shape = analysis.write_features(
                 work.answer,
@@ -204,11 +200,10 @@ def _answering(
     source: str | Path,
     layer: str | int | None,
     labels: Labels,
-    stores: str | Path | None,
     threads: int | None,
     progress: bool | None,
 ) -> Iterator[_Work]:
-    known = Run(run, stores=stores)
+    known = Run(run)
     known.refuse_module("features")
     check_path("the source", source)
     recipe = known.recipe
@@ -216,7 +211,7 @@ def _answering(
         from cotswold import analysis, training
         from cotswold.data import open_asked, stream
 
-        trained = training.trained_stacks(known.directory, known.stores)
+        trained = training.trained_stacks(known.directory)
         if layer is None:
             chosen = analysis.top_layers(trained.network, "output")[-1]
         else:

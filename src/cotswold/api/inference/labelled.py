@@ -39,7 +39,7 @@ def judge_split(run: Run, split: str | None, display: Display) -> Classification
     from cotswold import analysis, training
 
     directory, recipe = run.directory, run.recipe
-    trained = training.trained_layers(directory, run.stores)
+    trained = training.trained_layers(directory)
     try:
         with display.counting("preparing", "samples") as advance:
             store = training.store_of(directory, stores=run.stores, progress=advance)
@@ -86,7 +86,7 @@ def judge_source(
     from cotswold.data import open_samples, stream
 
     recipe = run.recipe
-    trained = training.trained_layers(run.directory, run.stores)
+    trained = training.trained_layers(run.directory)
     network, prepared = trained.network, trained.prepared
     kind = prepared.transform.preparation.kind
     found = open_samples(source, kind, labels=labels or _labels_of(recipe, kind))

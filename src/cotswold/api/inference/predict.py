@@ -83,7 +83,6 @@ def predict(
     run: Run | str | Path,
     source: str | Path,
     *,
-    stores: str | Path | None = None,
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Predictions:
@@ -94,7 +93,6 @@ def predict(
     Args:
         run: The run, or its directory.
         source: Images, vectors or frames: a folder, a zip, an array file, or one image.
-        stores: Folder of prepared stores. [default folder]
         threads: Number of threads. [as in the recipe, else all cores]
         progress: Show progress. [if on a terminal or in a notebook]
 
@@ -105,7 +103,7 @@ def predict(
     """
     import numpy as np
 
-    with answering(run, source, stores, threads, progress) as work:
+    with answering(run, source, threads, progress) as work:
         names: list[str] = []
         rows: list[NDArray[np.float32]] = []
         with work.display.counting("predicting", work.source.kind) as advance:
@@ -148,12 +146,11 @@ class Answering(AskedSamples):
 def answering(
     run: Run | str | Path,
     source: str | Path,
-    stores: str | Path | None,
     threads: int | None,
     progress: bool | None,
 ) -> Iterator[Answering]:
     """Open a run's network and a source in a `with` block; predictions are computed batch by batch."""
-    known = Run(run, stores=stores)
+    known = Run(run)
     known.refuse_module("predictions")
     check_path("the source", source)
     recipe = known.recipe
@@ -161,7 +158,7 @@ def answering(
         from cotswold import training
         from cotswold.data import open_asked, stream
 
-        trained = training.trained_layers(known.directory, known.stores)
+        trained = training.trained_layers(known.directory)
         network, prepared = trained.network, trained.prepared
         found = open_asked(source, prepared.transform.preparation.kind)
         samples = stream(found, prepared.transform, recipe.training.batch_size)

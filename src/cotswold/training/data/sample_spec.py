@@ -62,13 +62,8 @@ class SampleSpec:
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, object]) -> SampleSpec | None:
-        """That of a checkpoint's state; None where it was written before checkpoints had it.
-
-        Raises CheckpointError where it is not what `state` gave.
-        """
-        if KEY not in state:
-            return None
+    def from_state(cls, state: Mapping[str, object]) -> SampleSpec:
+        """Return the one in a checkpoint's state; raises CheckpointError if there is none."""
         try:
             table: dict[str, object] = take(state, KEY, dict)
             classes: list[object] = take(table, "classes", list)

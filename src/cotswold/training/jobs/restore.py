@@ -31,7 +31,6 @@ from cotswold.training.data.sample_spec import SampleSpec
 from cotswold.training.data.stores import made_by
 from cotswold.training.jobs.config_diff import check_recipe
 from cotswold.training.jobs.memory_estimate import filter_bytes, training_bytes
-from cotswold.training.jobs.run_store import store_of
 from cotswold.training.models import (
     LayerNetwork,
     build_layers,
@@ -54,16 +53,12 @@ class Trained(Generic[_Network]):
     """Whose the checkpoint is."""
     run: RunDirectory
     state: Mapping[str, object]
-    stores: Path | None
 
     @cached_property
     def prepared(self) -> SampleSpec:
-        """How pictures must be prepared for it, as the checkpoint says.
-
-        Checkpoints that say nothing of it are old ones; their run's store is then looked for, in ``stores``
-        if given; raises as `store_of`.
-        """
-        return _prepared(self.run, self.state, self.stores)
+        """How samples must be prepared for it, as the checkpoint says; raises CheckpointError if the
+        checkpoint is damaged."""
+        return SampleSpec.from_state(self.state)
 
 
 def not_begun(recipe: Recipe, state: Mapping[str, object]) -> int:
@@ -73,7 +68,7 @@ def not_begun(recipe: Recipe, state: Mapping[str, object]) -> int:
     return max(phases - position.phase - (position.step > 0), 0)
 
 
-def trained_stacks(run: RunDirectory, stores: Path | None = None) -> Trained[StackNetwork]:
+def trained_stacks(run: RunDirectory) -> Trained[StackNetwork]:
     """The stacks of a run, and how to prepare pictures for them, from its newest good checkpoint alone.
 
     Raises RunError where there is none, MemoryLimitError before anything is built where the filters do not
@@ -91,7 +86,7 @@ def trained_stacks(run: RunDirectory, stores: Path | None = None) -> Trained[Sta
         )
     network = build_stacks(recipe)
     checkpoint = newest(run, recipe, network)
-    return Trained(_at_rest(network), checkpoint.step, checkpoint.identity, run, checkpoint.state, stores)
+    return Trained(_at_rest(network), checkpoint.step, checkpoint.identity, run, checkpoint.state)
 
 
 def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
@@ -99,11 +94,6 @@ def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
     `trained_stacks`."""
     trained = trained_stacks(run)
     return trained.network, trained.step
-
-
-def _prepared(run: RunDirectory, state: Mapping[str, object], stores: Path | None) -> SampleSpec:
-    found = SampleSpec.from_state(state)
-    return SampleSpec.of(store_of(run, stores=stores)) if found is None else found
 
 
 def random_stacks(recipe: Recipe, pictures: Tensor) -> StackNetwork:
@@ -116,7 +106,7 @@ def random_stacks(recipe: Recipe, pictures: Tensor) -> StackNetwork:
     return network
 
 
-def trained_layers(run: RunDirectory, stores: Path | None = None) -> Trained[LayerNetwork]:
+def trained_layers(run: RunDirectory) -> Trained[LayerNetwork]:
     """A supervised run's network, its classes and how to prepare pictures for it, from its best checkpoint
     alone; else as `trained_stacks`."""
     recipe = recipes.load(run.recipe)
@@ -131,14 +121,14 @@ def trained_layers(run: RunDirectory, stores: Path | None = None) -> Trained[Lay
     filled: dict[Path, LayerNetwork] = {}
 
     def take(checkpoint: Checkpoint) -> None:
-        outputs = _prepared(run, checkpoint.state, stores).outputs
+        outputs = SampleSpec.from_state(checkpoint.state).outputs
         network = filled[checkpoint.path] = supervised_network(recipe, outputs)
         _take(recipe, network, checkpoint)
 
     best = Checkpoints(run.best, identity=run.identity).latest(take).checkpoint
     checkpoint = _newest(run, take) if best is None else best
     network = _at_rest(filled[checkpoint.path])
-    return Trained(network, checkpoint.step, checkpoint.identity, run, checkpoint.state, stores)
+    return Trained(network, checkpoint.step, checkpoint.identity, run, checkpoint.state)
 
 
 def _at_rest(network: _Network) -> _Network:
