@@ -425,9 +425,9 @@ def test_a_server_that_dies_is_named_to_all(tmp_path: Path) -> None:
     with connected(found) as s:
         s.pull(module)
         os.kill(found.processes["server-1"], signal.SIGKILL)
-        with pytest.raises(MachineError, match="have ended: server-1 is gone"):
+        with pytest.raises(MachineError, match="have ended: server-1 is lost"):
             pull_for_ever(s, module)
-    with pytest.raises(MachineError, match="server-1 is gone"):
+    with pytest.raises(MachineError, match="server-1 is lost"):
         found.wait(20.0)
     assert ("ended", "server-1") in [(kind, more["name"]) for kind, more in events]
 
@@ -486,7 +486,7 @@ def test_a_checkpoint_that_is_taken_while_loops_push_has_each_push_whole_or_not_
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.kill(found.processes["server-0"], signal.SIGKILL)
-    with pytest.raises(MachineError, match="server-0 is gone"):
+    with pytest.raises(MachineError, match="server-0 is lost"):
         found.wait(20.0)
     ended.set()
     for loop in loops:
