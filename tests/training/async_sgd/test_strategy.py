@@ -162,7 +162,7 @@ def test_a_finished_run_goes_on_for_more_epochs(tmp_path: Path) -> None:
         ('workers = 2, travel = "bunyip"', {}, "travel"),
         ("workers = 2, servers = 2, server_copies = 3", {}, "give more cluster.servers, or fewer copies"),
         ("workers = 2, servers = 9, server_copies = 6", {}, "server_copies"),
-        ("servers = 3, server_copies = 2, server_copies_min = 3", {}, "pushes would wait forever"),
+        ("servers = 3, server_copies = 2, server_copies_min = 3", {}, "pushes would wait for ever"),
         ('workers = 2, replication = "chain"', {}, "one server has each part"),
         ("processes = 2, servers = 2, server_copies = 2", {}, "servers that keep no copies"),
         ("servers = 2, server_copies = 2", {"record_traffic": True}, "take one of it"),
