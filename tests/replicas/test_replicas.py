@@ -145,7 +145,7 @@ def test_a_lost_server_is_an_error_that_names_it(opened: Opener) -> None:
 def test_a_work_that_fails_ends_the_training_with_its_words(opened: Opener) -> None:
     with (
         opened(arguments={"fatal": True}, epochs=50, fraction=1.0) as replicas,
-        pytest.raises(TroubleError, match=r"every replica is dead.*sample 7 cannot be read"),
+        pytest.raises(TroubleError, match=r"every replica has exited.*sample 7 cannot be read"),
     ):
         replicas.proceed(30)
 
