@@ -84,7 +84,7 @@ def test_who_has_set_parameters_and_computed_nothing_has_the_patience_of_the_fir
     thread.hang()
     found = thread.ends(watch, 200)
     assert found is not None and 120 <= found[0] <= 125
-    assert found[1].startswith("worker-1 hangs: nothing of it has done anything")
+    assert found[1].startswith("worker-1 hangs: it has done nothing")
 
 
 def test_whoever_has_computed_a_portion_has_that_of_every_other(thread: Thread) -> None:

@@ -70,7 +70,7 @@ def test_a_programs_own_module_and_data_set_learn_in_forks_of_it(tmp_path: Path)
 
 def test_a_program_that_uses_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    with pytest.raises(UserError, match="uses CUDA already"):
+    with pytest.raises(UserError, match="has initialised CUDA"):
         live_processes({})
 
 

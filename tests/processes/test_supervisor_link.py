@@ -1,4 +1,4 @@
-"""The connection of a process to whoever started it."""
+"""The connection of a process to its supervisor."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from cotswold.processes.supervisor_link import Bond
 
 def test_whoever_loses_what_started_it_says_what_to_start_again_with_a_run_and_without() -> None:
     said = str(Bond("an address", None).over("server-0", "it ended"))
-    assert said.startswith("server-0 lost whoever started it (it ended)")
+    assert said.startswith("server-0 lost its supervisor (it ended)")
     assert "resume the run, or start its host's 'cotswold cluster' again" in said

@@ -80,7 +80,7 @@ def test_a_server_that_is_stopped_is_named_within_the_silence(opened: Opener) ->
 def test_a_replica_without_memory_is_started_again_until_that_is_in_vain(opened: Opener) -> None:
     with (
         opened(work="hungry", epochs=9, replicas=1) as replicas,
-        pytest.raises(TroubleError, match=r"every replica is dead.*allocate.*resume the run"),
+        pytest.raises(TroubleError, match=r"every replica has exited.*allocate.*resume the run"),
     ):
         replicas.proceed(30)
 

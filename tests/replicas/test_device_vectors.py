@@ -191,13 +191,13 @@ def test_a_device_that_the_replicas_host_lacks_is_named(
     wanted: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    with pytest.raises(MachineError, match=f"replica-1 is to compute on {wanted}, and its host has {count}"):
+    with pytest.raises(MachineError, match=f"replica-1 cannot compute on {wanted}: its host has {count}"):
         own_device(wanted, "replica-1")
 
 
 def test_a_fork_of_a_program_that_has_asked_cuda_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
-    with pytest.raises(UserError, match="replica-1 is a fork of a program that has asked CUDA something"):
+    with pytest.raises(UserError, match="replica-1 is a fork of a program that has initialised CUDA"):
         own_device("cuda", "replica-1")
 
 

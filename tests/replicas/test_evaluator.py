@@ -72,7 +72,7 @@ def test_an_evaluator_that_ends_or_says_nothing_is_asked_anew(opened: Opener, nu
         assert judged(replicas).number == 2
         assert pid_of(replicas) != before
     (why,) = [more["why"] for kind, more in events if kind == "ended" and more["name"] == "evaluator-1"]
-    said = "was ended: it had said nothing for 2 s" if number == signal.SIGSTOP else "was killed by SIGKILL"
+    said = "was ended: it had sent nothing for 2 s" if number == signal.SIGSTOP else "was killed by SIGKILL"
     assert why == said
 
 
@@ -110,5 +110,5 @@ def test_an_evaluator_that_cannot_judge_is_an_error_with_its_words(opened: Opene
     with opened(arguments={"seconds": 0.002}, epochs=50, evaluator=bad) as replicas:
         assert replicas.evaluator is not None
         replicas.evaluator.begin(1)
-        with pytest.raises(MachineError, match=r"evaluator-2 .*minutes.*nothing can be judged"):
+        with pytest.raises(MachineError, match=r"evaluator-2 .*minutes.*nothing can be evaluated"):
             replicas.evaluator.wait()

@@ -138,14 +138,14 @@ def test_a_lost_server_is_an_error_that_names_it(opened: Opener) -> None:
     with opened(arguments={"seconds": 0.01}, servers=2, epochs=50) as replicas:
         replicas.proceed(0.2)
         os.kill(replicas.servers["server-1"], signal.SIGKILL)
-        with pytest.raises(TroubleError, match="server-1 is gone"):
+        with pytest.raises(TroubleError, match="server-1 is lost"):
             replicas.proceed(10)
 
 
 def test_a_work_that_fails_ends_the_training_with_its_words(opened: Opener) -> None:
     with (
         opened(arguments={"fatal": True}, epochs=50, fraction=1.0) as replicas,
-        pytest.raises(TroubleError, match=r"every replica is dead.*sample 7 cannot be read"),
+        pytest.raises(TroubleError, match=r"every replica has exited.*sample 7 cannot be read"),
     ):
         replicas.proceed(30)
 
@@ -180,7 +180,7 @@ def test_a_replica_whose_step_hangs_is_started_again_and_its_samples_are_handed_
         check_account(replicas)
         assert replicas.ledger.total.lost > 0, "it had samples in hand"
     (why,) = [str(more["why"]) for kind, more in events if kind == "ended" and more["why"] != WELL]
-    assert re.search(r"replica-\d hangs: nothing of it has done anything for [67]", why), why
+    assert re.search(r"replica-\d hangs: it has done nothing for [67]", why), why
 
 
 def test_what_cannot_be_is_refused(opened: Opener) -> None:

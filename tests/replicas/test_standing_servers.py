@@ -85,7 +85,7 @@ def test_a_run_that_the_cluster_knows_no_more_is_told_that_and_not_that_all_is_w
 def test_a_run_that_ends_because_the_cluster_knows_it_no_more_says_that() -> None:
     conversation = BucketConversation.__new__(BucketConversation)
     conversation._keepers = StandingServers(cast(RoutedPost, Unheard()), {"controller-a": ""}, OWN)
-    assert "no server that lives has a copy" in str(conversation.unanswered(["b"], 25))
+    assert "no running server has a copy" in str(conversation.unanswered(["b"], 25))
     conversation._keepers.happened(looked(runs=(OWN,)))
     conversation._keepers.happened(looked())
     said = str(conversation.unanswered(["b"], 25))
@@ -169,7 +169,7 @@ def test_a_run_that_waits_for_servers_says_so_again_and_how_it_is_left(
         conversation.create(Create("run", "", ("run/0000",), 1), 30.0)
     assert [each.partition(":")[0] for each in told] == ["waiting 2", "waiting 12", "waiting 22"]
     said = "waiting 12: waiting for servers for 1 of 1 part of the parameters, for 18 s more"
-    assert told[1].startswith(said) and told[1].endswith("Ctrl-C, and again after a moment, leaves at once")
+    assert told[1].startswith(said) and told[1].endswith("Ctrl-C, and again after a moment, exits at once")
 
 
 def test_a_run_whose_buckets_nobody_makes_is_told_where_it_is_seen_why() -> None:

@@ -43,9 +43,9 @@ def test_a_server_without_memory_is_named_and_nobody_hangs(tmp_path: Path) -> No
         most = used + 8_000_000  # and a push has 16
         resource.prlimit(pid, resource.RLIMIT_AS, (most, most))
         big.weight.grad = torch.ones_like(big.weight)
-        with pytest.raises(MachineError, match=r"server-0 is gone .* no memory is left to read"):
+        with pytest.raises(MachineError, match=r"server-0 is lost .* no memory is left to read"):
             s.push(big)
-    with pytest.raises(MachineError, match="server-0 is gone"):
+    with pytest.raises(MachineError, match="server-0 is lost"):
         found.wait(SECONDS)
     assert time.monotonic() - began < SECONDS
 

@@ -242,7 +242,7 @@ def test_a_head_that_is_killed_is_told_by_the_run_and_by_whoever_lends(
             trained(job, befall)
         assert time.monotonic() - killed < 10
         assert lent.ended(20) == 1
-        lent.until("is lost .*; lend again once it serves again")
+        lent.until("is lost .*; start again when it runs")
         assert gone(there)
 
 
@@ -269,7 +269,7 @@ def test_a_pool_whose_servers_are_all_dead_ends_with_a_sentence(
         with pytest.raises(MachineError, match=r"the pool of data servers has ended.*resume the run"):
             trained(job, befall)
         assert command.ended() == 1 and time.monotonic() - began < 30
-    assert "every data server is dead; the last of them: data-server-" in command.said.splitlines()[-1]
+    assert "every data server has exited; the last of them: data-server-" in command.said.splitlines()[-1]
 
 
 def test_two_pools_serve_side_by_side_at_ports_of_their_own(

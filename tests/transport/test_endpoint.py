@@ -421,7 +421,7 @@ def test_headers_and_buffers_that_cannot_travel_are_refused(make: Make) -> None:
     connected(one, other)
     with pytest.raises(TypeError):
         one.send("other", {"what": object()})
-    with pytest.raises(ValueError, match="into buffers"):
+    with pytest.raises(ValueError, match="send long values as buffers"):
         one.send("other", {"what": "x" * (1 << 21)})
     with pytest.raises(UserError, match="in parts"):
         one.send("other", {}, [bytes(101)])
@@ -433,7 +433,7 @@ def test_headers_and_buffers_that_cannot_travel_are_refused(make: Make) -> None:
 def test_names_addresses_and_ports_that_are_none_are_refused(make: Make) -> None:
     one = make("one", host="127.0.0.1")
     for text in ("", "tcp://127.0.0.1:5", "a b c d e f", "h 1 c ipc://x tcp://y rot13", "x" * 5000):
-        with pytest.raises(ClusterError, match="no address"):
+        with pytest.raises(ClusterError, match="not an endpoint"):
             one.connect("other", text)
     for name in ("", "a b", "x" * 65):
         with pytest.raises(UserError, match="name"):
@@ -441,7 +441,7 @@ def test_names_addresses_and_ports_that_are_none_are_refused(make: Make) -> None
     port = int(str(Address.parsed(one.address).tcp).rpartition(":")[2])
     with pytest.raises(MachineError, match=rf"its only port, {port}, is taken"):
         make("other", host="127.0.0.1", ports=[port])
-    with pytest.raises(MachineError, match="assign requested address; name a free port"):
+    with pytest.raises(MachineError, match="assign requested address; give a free port"):
         make("other", host="192.0.2.77", ports=[port])
     with free_ports(1) as (free,):
         other = make("other", host="127.0.0.1", ports=[port, free])

@@ -63,5 +63,5 @@ def test_whoever_listens_takes_an_address_that_this_machine_has(lead: Callable[.
 
 
 def test_a_name_that_leads_nowhere_is_a_mistake_of_the_callers() -> None:
-    with pytest.raises(UserError, match=r"the host 'a\.\.b' is not known here; write its address"):
+    with pytest.raises(UserError, match=r"the host name 'a\.\.b' cannot be resolved; give an IP address"):
         address_of("a..b", 1)

@@ -1,6 +1,6 @@
-"""Hears processes and messages, for whoever coordinates a cluster: nothing that comes is passed over.
+"""The event loop of a coordinator: receives messages and process exits, and runs periodic work.
 
-Knows: the endpoint, the staff, clocks. Does not know: what is coordinated.
+Knows: the endpoint, the process group, clocks. Does not know: what is coordinated.
 """
 
 from __future__ import annotations
@@ -19,65 +19,65 @@ from cotswold.wire.lifecycle import Finish
 from cotswold.wire.messenger import AnyMessage, Letter, Moved, Post
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
-"""Hears what is worth writing down: its kind, and more by name."""
+"""Called with the kind of an event and its fields by name."""
 _TICK_SECONDS = 0.1
 _LATE_SECONDS = 0.5
 _END_SECONDS = 1.0
-"""For so long the end of a process is awaited whose connection has ended."""
+"""Seconds to wait for the exit of a process whose connection has ended."""
 _BACKLOG = 10_000
-"""Messages that are heard before anything else, where nobody has listened for a while."""
+"""Messages that are read first, at most, after the loop was not running for a while."""
 
 
 class TroubleError(MachineError):
-    """The cluster cannot go on; what its servers and checkpoints have is as it was."""
+    """The cluster cannot continue; its servers and checkpoints are unchanged."""
 
 
 class Listening(ABC):
-    """Whatever a coordinator hears."""
+    """Base class of coordinators' event loops."""
 
     tick_seconds = _TICK_SECONDS
-    """How often `_tick` is called."""
+    """Seconds between two calls of `_tick`."""
 
     def __init__(self, post: Post, staff: Staff, on_event: OnEvent) -> None:
         self.post, self.staff, self._on_event = post, staff, on_event
         self._others: list[Callable[[AnyMessage], None]] = []
         self._ticked = 0.0
         self._cut: dict[str, tuple[float, str]] = {}
-        """Peers whose connections ended while their processes seem to run: since when, and why."""
+        """Peers whose connections ended while their processes seem to run: the time, and the reason."""
         self._given_up: set[str] = set()
-        """Those of them for which no end was heard, and servers that do not answer."""
+        """Lost peers whose processes never exited, and servers that do not answer."""
         self._ends: dict[str, str] = {}
-        """Why processes have ended."""
+        """Reasons of the processes' exits."""
 
     @abstractmethod
     def _let_hear(self, sender: str, message: AnyMessage) -> None:
-        """A message has come."""
+        """Handle a message."""
 
     @abstractmethod
     def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
-        """A process has ended, or is behind a link that was cut."""
+        """Handle a process that exited or is unreachable."""
 
     def _visitor_lost(self, name: str, why: str) -> None:  # noqa: B027  # most have no visitors
-        """The connection to a process has ended that is none of the staff, or none any more."""
+        """Handle the end of a connection to a process outside the process group."""
 
     def _of_this_run(self, message: AnyMessage) -> AnyMessage:
-        """What a message says, but for what is of other runs."""
+        """Return the message without the parts that belong to other runs."""
         return message
 
     def _peer_moved(self, name: str) -> None:  # noqa: B027  # most have none that do
-        """A peer is somewhere else now, and has not heard what was sent to it last."""
+        """Handle a peer that moved: it has not received what was sent to it last."""
 
     @abstractmethod
     def _tick(self, now: float) -> None:
-        """Do what is due; raises TroubleError where nothing goes on."""
+        """Do periodic work; raise TroubleError if the cluster cannot continue."""
 
     def wait(self, until: Callable[[], bool]) -> None:
-        """Go on until something holds; raises TroubleError where nothing goes on."""
+        """Run until a condition holds; raise TroubleError if the cluster cannot continue."""
         while not until():
             self.step(self.tick_seconds)
 
     def hearing(self, hear: Callable[[AnyMessage], None], until: Callable[[], bool]) -> None:
-        """Wait, and show every message that comes to ``hear`` as well."""
+        """Wait, and pass each message to ``hear`` as well."""
         self._others.append(hear)
         try:
             self.wait(until)
@@ -85,8 +85,8 @@ class Listening(ABC):
             self._others.remove(hear)
 
     def read(self, pieces: Pieces, silent_seconds: float) -> None:
-        """Hear until a vector is whole. Raises MachineError where a server does not give it, TroubleError
-        where one is gone, or says nothing of it for so long."""
+        """Receive until a vector is complete. Raises MachineError if a server refuses, TroubleError if a
+        server is lost, or silent for ``silent_seconds``."""
         heard = time.monotonic()
 
         def hear(message: AnyMessage) -> None:
@@ -108,35 +108,42 @@ class Listening(ABC):
         silent_seconds: float,
         again: Callable[[], Sequence[m.Send]],
     ) -> None:
-        """Wait until no server owes an answer; ``heard``: when one was heard last; ``again``: what was asked
-        and is not answered, for whom it may not have come to. Raises TroubleError where one is gone, or is
-        silent for so long."""
+        """Wait until no server owes an answer. Raises TroubleError if a server is lost, or all are silent
+        for ``silent_seconds``.
+
+        Args:
+            hear: Called with each message.
+            owing: Returns the servers that owe an answer.
+            heard: Returns the time of the last answer.
+            silent_seconds: Longest time without an answer.
+            again: Returns the unanswered requests, for servers that may not have received them.
+        """
 
         def is_silent() -> bool:
             return time.monotonic() - heard() > silent_seconds
 
         self.hearing(hear, lambda: bool(not owing() or self.lost_servers(owing()) or is_silent()))
         if lost := self.lost_servers(owing()):
-            raise TroubleError(f"{lost} is gone{self.why_ended(owing())}; resume the run")
+            raise TroubleError(f"{lost} is lost{self.why_ended(owing())}; resume the run")
         if silent := owing():
             raise self.unanswered(silent, silent_seconds)
 
     def unanswered(self, servers: Sequence[str], seconds: float) -> TroubleError:
-        """What is said of servers that run, and have not answered for so long."""
+        """The error for servers that run, but have not answered for ``seconds``."""
         is_one = len(servers) == 1
         stopped = [name for name in servers if self.staff.is_stopped(name)]
         known = ", ".join(f"{name} is stopped: process {self.staff.pid_of(name)}" for name in stopped)
         return TroubleError(
             f"{' and '.join(servers)} {'has' if is_one else 'have'} not answered for {seconds:g} s"
-            f"{f' ({known})' if known else ''}, and nothing goes on without the parameters that "
-            f"{'it keeps' if is_one else 'they keep'}; resume the run"
+            f"{f' ({known})' if known else ''}, and the run needs the parameters that "
+            f"{'it holds' if is_one else 'they hold'}; resume the run"
         )
 
     def step(self, timeout: float) -> None:
-        """Hear a message or an event, within so many seconds, and do what is due."""
+        """Receive one message or event within ``timeout`` seconds, and do the work that is due."""
         is_late = time.monotonic() - self._ticked > _LATE_SECONDS
         self._hear(timeout)
-        if is_late:  # what was said while nobody listened comes before anybody is taken for silent
+        if is_late:  # read queued messages first: no peer counts as silent because the loop was not running
             for _ in range(_BACKLOG):
                 if not self._hear(0.0):
                     break
@@ -146,7 +153,7 @@ class Listening(ABC):
             self._tick(now)
 
     def _hear(self, timeout: float) -> bool:
-        """Whether there was anything to hear."""
+        """Receive one event; return False if there was none."""
         event = self.post.receive(timeout)
         match event:
             case Letter(sender, said):
@@ -167,11 +174,11 @@ class Listening(ABC):
         return event is not None
 
     def deliver(self, sends: Sequence[m.Send]) -> None:
-        """Send what the state machine says."""
+        """Send the messages of a state machine."""
         self.post.deliver(sends)
 
     def _end(self, members: Iterable[Member], servers: Sequence[str]) -> None:
-        """Dismiss all, and end their processes."""
+        """Dismiss all members, and end their processes."""
         for member in members:
             self.post.send(member.name, m.Dismiss(member.session))
         for server in servers:
@@ -181,28 +188,28 @@ class Listening(ABC):
         self.post.endpoint.close(0.0)
 
     def end(self, name: str, why: str) -> None:
-        """Kill a process that is no worker, and say ``why``, in words that follow its name."""
+        """Kill a process that is no worker; ``why`` is the reason, in words that follow its name."""
         self.staff.end(name)
         self._tell_end(name, why)
 
     def lost_servers(self, servers: Sequence[str]) -> str:
-        """Servers that do not run any more, in words; empty where all do."""
+        """Servers that no longer run, in words; empty if all run."""
         gone = [name for name in servers if name in self._given_up or not self.staff.is_watched(name)]
         return " and ".join(gone)
 
     def why_of(self, name: str) -> str:
-        """Why a process is not there, in words that follow its name."""
-        return self._ends.get(name, "is not there")
+        """The reason why a process is missing, in words that follow its name."""
+        return self._ends.get(name, "does not run")
 
     def why_ended(self, names: Sequence[str]) -> str:
-        """Why those of them ended that did, in words that follow others; empty where none did."""
+        """The reasons of those that exited, in words that follow others; empty if none did."""
         found = [f"{name} {self._ends[name]}" for name in names if name in self._ends]
         return f" ({' and '.join(found)})" if found else ""
 
     def _ended(self, descriptor: int) -> None:
         ended = self.staff.ended(descriptor, time.monotonic())
         if ended is not None:
-            self.staff.tick(time.monotonic())  # another is started at once
+            self.staff.tick(time.monotonic())  # restarts at once
             self._tell_end(ended.name, ended.why)
             self.deliver(self._let_know(ended.name, ended.why, time.monotonic()))
 
@@ -211,7 +218,7 @@ class Listening(ABC):
         self._on_event("ended", {"name": name, "why": why})
 
     def _give_up_lost(self, now: float) -> None:
-        """Whoever was lost, and whose end is not heard of, is behind a link that was cut."""
+        """Report peers that were lost but never exited: their network link was cut."""
         for name in [name for name, (since, _) in self._cut.items() if now - since > _END_SECONDS]:
             _, why = self._cut.pop(name)
             if self.staff.is_watched(name):

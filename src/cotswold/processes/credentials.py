@@ -1,10 +1,10 @@
-"""How processes of a run come to know the tokens of a cluster that outlives it.
+"""Distribution of a standalone cluster's tokens to the processes of a run.
 
-Knows: the variables in which secrets are, and which a machine has itself. Does not know: how processes are
-started, what tokens are for.
+Knows: the variables that hold secrets, which of them a machine already has. Does not know: how processes are
+started, the purpose of tokens.
 
-On one host a process is handed what whoever starts it has. To another machine no token is sent: it has been
-started with it, and it is asked only whether it is the same.
+On one host a process inherits the tokens of its parent. No token is ever sent to another machine: the
+machine was started with it, and only confirms that it is the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OF_CLUSTER = (FILE_VARIABLE, CLUSTER_VARIABLE)
 
 
 def handed_on(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables by which a process on this host knows the tokens, in whatever folder it stands."""
+    """Environment variables from which a process on this host reads the tokens, in any working directory."""
     found = {name: environ[name] for name in _OF_CLUSTER if name in environ}
     if path := found.get(FILE_VARIABLE, "").strip():
         found[FILE_VARIABLE] = str(Path(path).absolute())
@@ -29,21 +29,21 @@ def handed_on(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """What may be sent to another machine."""
+    """Environment variables that may be sent to another machine."""
     return {name: text for name, text in environ.items() if name not in (VARIABLE, *_OF_CLUSTER)}
 
 
 def tokens_said(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Of the tokens of a cluster that a process is handed: what tells them from others, and is no secret;
-    nothing where it is handed none."""
+    """Fingerprints of the cluster's tokens that a process receives; empty if it receives none. They are
+    not secret."""
     return _fingerprints(environ) if any(environ.get(name) for name in _OF_CLUSTER) else ()
 
 
 def has_one_of(said: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Whether a machine with this environment has one of these tokens; raises UserError for a file that
+    """True if a machine with this environment has one of these tokens. Raises UserError for a file that
     others can read."""
     path = environ.get(FILE_VARIABLE, "").strip()
-    if path and not Path(path).exists():  # which whoever asks for its tokens would make
+    if path and not Path(path).exists():  # reading the tokens would create the file
         return False
     return bool({*said} & {*_fingerprints(environ)})
 

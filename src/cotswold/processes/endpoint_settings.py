@@ -1,6 +1,6 @@
-"""Where others reach this process.
+"""Settings of the endpoints of a cluster's processes.
 
-Knows: the coordinator's host, endpoints. Does not know: who connects, messages.
+Knows: the coordinator's host, endpoints. Does not know: peers, messages.
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ from cotswold.transport.address import Mode
 
 @dataclass(frozen=True)
 class Reach:
-    """How the processes of a cluster reach each other; as plain values it is an argument of theirs."""
+    """Network settings of a process; as plain values they are an argument of its program."""
 
     towards: str | None = None
-    """The host of the coordinator; None where all processes are on one host."""
+    """Host of the coordinator; None if all processes are on one host."""
     encrypt: bool = True
     ports: tuple[int, int] | Sequence[int] | None = None
-    """The first and the last port that they may take; None for any."""
+    """First and last port that the process may use; None for any."""
     lost_seconds: float = 30.0
-    """After how long a host that acknowledges nothing is taken for gone."""
+    """Seconds until a host that acknowledges nothing counts as lost."""
     apart: bool = False
-    """As if each process had a host of its own: see `Endpoint`."""
+    """Behave as if each process had a separate host: see `Endpoint`."""
     at: str | None = None
-    """The address of this machine at which it is reached, where it is known better than by ``towards``."""
+    """Address of this machine for the others, if known more exactly than by ``towards``."""
     mode: Mode | None = None
-    """How callers over TCP prove themselves, where it does not follow from the rest: see `Endpoint`."""
+    """Authentication of callers over TCP, if it does not follow from the rest: see `Endpoint`."""
 
     @classmethod
     def of(cls, settings: ClusterSettings, towards: str | None) -> Reach:
-        """As settings have it."""
+        """Derive them from a cluster's settings."""
         return cls(towards, settings.encrypt, settings.ports, settings.lost_seconds)
 
     def said(self) -> dict[str, object]:
-        """As plain values."""
+        """The settings as plain values."""
         return asdict(self)
 
     @property
     def one_of_ports(self) -> Sequence[int]:
-        """The ports; none for any."""
+        """The ports to choose from; empty for any."""
         return () if self.ports is None else range(self.ports[0], self.ports[1] + 1)
 
 
 def own_endpoint(name: str, reach: Reach, token: Token | Keyring | None = None) -> Endpoint:
-    """The endpoint of the process called ``name``, which this token opens, or that in the environment.
+    """Create the endpoint of the process called ``name``, with this token or the one in the environment.
 
-    Raises UserError without one, MachineError where the coordinator's host cannot be reached.
+    Raises UserError without a token, MachineError if the coordinator's host cannot be reached.
     """
     token = token or token_of(os.environ)
     if token is None:
-        raise UserError(f"{name} needs the run's token in COTSWOLD_TOKEN; let the coordinator start it")
+        raise UserError(f"{name} needs the run's token in COTSWOLD_TOKEN; only the coordinator can start it")
     return Endpoint(
         token,
         name,
@@ -71,15 +71,15 @@ def own_endpoint(name: str, reach: Reach, token: Token | Keyring | None = None) 
 
 
 def own_host(towards: str | None) -> str | None:
-    """The address of this machine as the host ``towards`` sees it; None where all is on one host.
+    """The address of this machine towards the host ``towards``; None if all processes are on one host.
 
-    Raises MachineError where that host cannot be reached.
+    Raises MachineError if that host cannot be reached.
     """
     if towards is None:
         return None
     found = address_towards(towards)
     if found is None:
         raise MachineError(
-            f"this machine has no way to {towards}, where the coordinator is; see to its network"
+            f"this machine has no route to {towards}, the coordinator's host; check its network"
         )
     return found

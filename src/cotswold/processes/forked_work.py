@@ -1,6 +1,6 @@
-"""Processes that have a program's own module and data set, because they are forked from it.
+"""Processes that inherit a program's module and data set by fork.
 
-Knows: what torch stands when a process is forked. Does not know: what is computed.
+Knows: the limits of torch after a fork. Does not know: what is computed.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from cotswold.host import ForkServer
 
 
 def live_processes(given: Mapping[str, object]) -> ForkServer:
-    """Starts processes that find ``given`` by `host.inherited`, as it is now; each computes with one thread.
+    """Fork processes that find ``given`` by `host.inherited`, in its present state; each uses one thread.
 
-    torch's threads do not live on in a fork: a process that asks for more than one waits for ever. Raises
-    UserError where CUDA is in use, which no fork survives, and on systems other than Linux.
+    torch's threads do not survive a fork: a process that uses several hangs. Raises UserError if CUDA is
+    initialised, which no fork survives, and on systems other than Linux.
     """
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch gives it no types
         raise UserError(
-            "this program uses CUDA already, and a fork of it cannot; begin before anything is moved to a "
-            "device, or name a function that makes module and data set, 'module:function'"
+            "this program has initialised CUDA, and a fork of it cannot use CUDA; start before anything is "
+            "moved to a device, or give a function that creates module and data set, as 'module:function'"
         )
     import_module("torch._dynamo")  # each process needs it at its start: import it once, before the fork
     return ForkServer.of_this_process(given, prepare=_one_thread)

@@ -1,10 +1,10 @@
-"""Notices that a step stands still: in this process's thread that computes, or in processes that it leads.
+"""Detects a hanging step in this process's computing thread, or in processes that it leads.
 
-Knows: the thread's steps (of a replica, or portions of a worker, or judgements), how to look at processes.
-Does not know: when that is the case (`host.hang_detection`), what a step computes, who starts processes
-again. A process that leads others ends with them.
+Knows: the thread's steps (of a replica, or portions of a worker, or evaluations), how to inspect processes.
+Does not know: the criterion (`host.hang_detection`), what a step computes, who restarts processes. A process
+that leads others ends with them.
 
-The thread that has the endpoint looks: it goes on saying that the process lives, whatever the other one does.
+The endpoint's thread checks. It keeps sending heartbeats, independently of the computing thread.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cotswold.shards.runtime.work import FedWork, SharedWork
 
 
 class Watch:
-    """Looks at the steps of one thread, and of the processes that compute them with it."""
+    """Checks the steps of one thread, and of the processes that compute them with it."""
 
     def __init__(self, name: str, working: Working, work: object, silent_seconds: float) -> None:
-        """``name``: this process's; ``silent_seconds``: for so long a step may stand still."""
+        """``name`` is this process's name; a step that makes no progress for ``silent_seconds`` hangs."""
         self._name, self._working = name, working
         self._led = work if isinstance(work, SharedWork) else None
         self._fed = work if isinstance(work, FedWork) else None
@@ -31,19 +31,20 @@ class Watch:
         self._looked = float("-inf")
 
     def look(self, now: float) -> None:
-        """To be called a few times a second, by the thread that does not compute. Raises MachineError, which
-        names the process, where a step stands still."""
+        """Check for a hang; call a few times a second from the thread that does not compute. If a step
+        hangs, raises MachineError, which names the process."""
         if now - self._looked < self._standstill.pause_seconds:
             return
         self._looked = now
         working = self._working
-        is_starved = self._fed is not None and self._fed.is_starved  # whoever feeds it looks after that
+        # the process that supplies its data is checked elsewhere
+        is_starved = self._fed is not None and self._fed.is_starved
         still = self._standstill.look(None if is_starved else working.step, working.ended, self._see, now)
         if still is not None:
             raise MachineError(self._said(still))
 
     def _see(self) -> Mapping[int, Seen]:
-        """What is seen of all who compute; nothing where one of them runs and is not seen."""
+        """Activity of all computing processes; empty if one of them runs and cannot be inspected."""
         own, others = seen_of_others(self._working.number), seen_of_descendants()
         led = () if self._led is None else self._led.processes
         if own is None or any(each.pid not in others and letter_of(each.pid) for each in led):
@@ -56,8 +57,10 @@ class Watch:
             end = f", and the processes of {self._name} end together"
         if still.is_stopped:
             return f"{self._stopped(still.processes)} been stopped {where} (SIGSTOP){end}"
-        nobody = "nothing of it" if self._led is None else f"no process of {self._name}"
-        return f"{self._hanging()} hangs: {nobody} has done anything {where}{end}"
+        nobody = (
+            "it has done nothing" if self._led is None else f"no process of {self._name} has done anything"
+        )
+        return f"{self._hanging()} hangs: {nobody} {where}{end}"
 
     def _stopped(self, processes: Sequence[int]) -> str:
         names = {} if self._led is None else {each.pid: each.name for each in self._led.processes}
@@ -65,7 +68,7 @@ class Watch:
         return f"{' and '.join(who)} {'has' if len(who) == 1 else 'have'}"
 
     def _hanging(self) -> str:
-        """Who may be the one that hangs."""
+        """The processes that may be hanging."""
         led = self._led
         who = [] if led is None else [self._called(each.pid, each.name) for each in led.owing]
         if led is None or not who:

@@ -1,7 +1,7 @@
-"""The processes of a cluster: started on machines, heard at once when they end, started again.
+"""The processes of a cluster: started on machines, restarted when they exit.
 
-Knows: processes, machines, the places of workers, how soon one may be started again. Does not know: what
-workers say, portions.
+Knows: processes, machines, places of workers, the backoff of restarts. Does not know: workers' messages,
+portions.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from cotswold.host.processes import LOST
 from cotswold.transport import Endpoint
 
 _PATIENCE_SECONDS = 0.5
-"""Before the second start in a row of a worker that never joined; doubled each time."""
+"""Seconds before the second start in a row of a worker that never joined; doubled each time."""
 _HOPELESS = 4
-"""Starts in a row, none of which led to a worker that joined."""
+"""Consecutive starts without a worker that joined, after which no more are started."""
 _MACHINES_SECONDS = 2.0
-"""How often machines that joined are looked for."""
+"""Seconds between two checks for machines that joined."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A process is no more."""
+    """A process exited."""
 
     name: str
     why: str
@@ -35,7 +35,7 @@ class Ended:
 
 
 class Staff:
-    """Workers and servers. ``call_of`` says what the worker of a name is to do; it is of ``ranks``
+    """Workers and servers. ``call_of`` returns the program of the worker of a name, which has ``ranks``
     processes."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Staff:
         ranks: int = 1,
         kind: str = "worker",
     ) -> None:
-        """``kind``: what workers are called by, with a number."""
+        """``kind`` is the prefix of workers' names, before a number."""
         self._processes, self._endpoint, self._call_of = processes, endpoint, call_of
         self._restarts, self._ranks, self._kind = restarts, ranks, kind
         self._started: dict[str, Process] = {}
@@ -58,19 +58,19 @@ class Staff:
         self._machines: dict[str, int] = {}
         self._number = 0
         self._in_vain = 0
-        """Workers in a row that ended before they joined."""
+        """Consecutive workers that exited before they joined."""
         self._joined: set[str] = set()
         self._due: list[tuple[float, str | None]] = []
-        """Workers to be started again: when, and where."""
+        """Workers to restart: the time, and the machine."""
         self._looked = 0.0
         self.replaced = 0
-        """Starts in the place of workers that ended."""
+        """Number of restarts of workers."""
         self._lost: set[str] = set()
-        """Processes whose end nobody saw."""
+        """Processes that may still run, because contact with them was lost."""
         self._killed: dict[str, str] = {}
-        """Why processes were killed that have not ended yet."""
+        """Reasons of killed processes that have not exited yet."""
         self.last_words = ""
-        """Why the worker ended that ended last."""
+        """Exit reason of the last worker that exited."""
 
     @property
     def workers(self) -> tuple[str, ...]:
@@ -79,30 +79,30 @@ class Staff:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether nothing runs, and starting again would not help."""
+        """True if no worker runs, and restarts are exhausted."""
         return not self._workers and not self._due
 
     def place_of(self, name: str) -> int:
-        """The least number, from 0, that no worker had who ran when this one was started; raises KeyError.
+        """The place of a worker: the least number, from 0, that was free when it started. Raises KeyError.
 
-        Whoever is started for a worker that has ended takes a place that is free, under a new name.
+        A restarted worker takes a free place under a new name.
         """
         return self._places[name]
 
     def machine_of(self, name: str) -> str:
-        """The machine on which a process runs; empty for one that does not."""
+        """The machine on which a process runs; empty if it does not run."""
         return self._started[name].machine if name in self._started else ""
 
     def pid_of(self, name: str) -> int:
-        """The number of a process that runs, on its machine; raises KeyError."""
+        """The process number of a running process on its machine; raises KeyError."""
         return self._started[name].pid
 
     def hire(self, count: int) -> None:
-        """Start so many workers, spread over the machines by their cores."""
+        """Start ``count`` workers, spread over the machines by cores."""
         self._machines = dict(self._processes.machines())
         if not self._machines:
             raise MachineError(
-                "the cluster has no machine; start one with: cotswold worker --address ADDRESS"
+                "the cluster has no machines; start one with: cotswold worker --address ADDRESS"
             )
         load = {machine: self._load(machine) for machine in self._machines}
         for _ in range(count):
@@ -111,24 +111,25 @@ class Staff:
             self._start_worker(machine)
 
     def start(self, call: Call, *, spread: bool = False) -> None:
-        """Start another process than a worker: on the coordinator's machine, or wherever there is room."""
+        """Start a process that is no worker: on the coordinator's machine, or with ``spread`` on any
+        machine with free cores."""
         machine = None if spread else next(iter(self._processes.machines()), None)
         self._keep(self._processes.start(call, machine))
 
     def joined(self, name: str) -> None:
-        """A worker has come as far as to join."""
+        """Note that a worker has joined."""
         self._joined.add(name)
         self._in_vain = 0
 
     def ended(self, descriptor: int, now: float) -> Ended | None:
-        """The process behind a descriptor that can be read, once it has ended; it is let go."""
+        """Release the process of a readable descriptor and return its exit; None if it still runs."""
         name = self._watched.get(descriptor)
         if name is None or self._started[name].code() is None:
             return None
         return self._let_go(name, now)
 
     def tick(self, now: float) -> None:
-        """Start what is due, and workers on machines that joined."""
+        """Start workers that are due, and workers on machines that joined."""
         for due in [one for one in self._due if one[0] <= now]:
             self._due.remove(due)
             machine = self._place(due[1])
@@ -144,49 +145,49 @@ class Staff:
             self._machines = there
 
     def kill(self, name: str, why: str) -> None:
-        """Kill a process, which ends soon, and then for the reason ``why``, in words that follow its name."""
+        """Kill a process; ``why`` becomes the reason of its exit, in words that follow its name."""
         self._killed.setdefault(name, why)
         self._started[name].send(signal.SIGKILL)
 
     def end(self, name: str) -> None:
-        """Kill a process that is no worker; nothing happens where it has ended."""
+        """Kill a process that is no worker; no effect if it has exited."""
         if name in self._started:
             self._let_go(name, 0.0)
 
     def is_stopped(self, name: str) -> bool:
-        """Whether a signal has stopped a process that runs, on this machine; others are not known of."""
+        """True if a signal has stopped a running process on this machine; always False for other machines."""
         return self.machine_of(name) == socket.gethostname() and is_stopped(self.pid_of(name))
 
     def is_lost(self, name: str) -> bool:
-        """Whether contact with a process was lost, so that it may still run."""
+        """True if contact with a process was lost, so that it may still run."""
         return name in self._lost
 
     def is_watched(self, name: str) -> bool:
-        """Whether a process of this name runs."""
+        """True if a process of this name runs."""
         return name in self._started
 
     def start_no_more(self) -> None:
-        """Nobody who ends from now on is started again."""
+        """Stop restarting workers."""
         self._restarts = False
         self._due.clear()
 
     def close(self) -> None:
-        """End all."""
+        """End all processes."""
         self.start_no_more()
         for name in list(self._started):
             self._let_go(name, 0.0)
 
     def _room(self, cores: int) -> int:
-        """Workers for a machine with so many cores."""
+        """Number of workers for a machine with this many cores."""
         return max(1, cores // self._ranks)
 
     def _load(self, machine: str) -> int:
         return sum(self.machine_of(name) == machine for name in self._workers)
 
     def _place(self, machine: str | None) -> str | None:
-        """Where a worker is started again: on its machine, or, where that is gone, on another that has room.
+        """Machine on which to restart a worker: its own or, if that is lost, another with free cores.
 
-        None where no machine has: those that are there would not be faster with more.
+        None if no machine has free cores: more workers would not make the others faster.
         """
         there = self._processes.machines()
         if machine in there:
@@ -206,7 +207,7 @@ class Staff:
         self._workers.add(name)
 
     def _try_to_start(self, machine: str | None, now: float) -> bool:
-        """Start a worker; False for one that cannot be started, which is a worker that ended at once."""
+        """Start a worker; return False if it cannot be started, which counts as an exit."""
         try:
             self._start_worker(machine)
         except CotswoldError as error:
@@ -217,7 +218,7 @@ class Staff:
         return True
 
     def _start_again(self, machine: str | None, now: float) -> None:
-        """Have a worker started in the place of one that ended, unless that has been in vain too often."""
+        """Schedule a restart of a worker, unless too many starts have failed."""
         if self._restarts and self._in_vain < _HOPELESS:
             wait = _PATIENCE_SECONDS * 2 ** (self._in_vain - 2) if self._in_vain > 1 else 0.0
             self._due.append((now + wait, machine))
@@ -246,6 +247,6 @@ class Staff:
             self._joined.discard(name)
             if code != 0:
                 self._start_again(process.machine, now)
-            elif not self._workers:  # the last was dismissed, because its machine goes
+            elif not self._workers:  # the last one was dismissed because its machine shuts down
                 self._start_again(None, now)
         return Ended(name, why, code)

@@ -1,9 +1,9 @@
-"""A machine's notice that it will go: from whoever lends it to what runs on it.
+"""A machine's shutdown notice to the processes that run on it.
 
-Knows: a Unix socket in a folder of this user's, its name in the environment. Does not know: Ray, processes.
+Knows: a Unix socket in a folder of this user, its name in the environment. Does not know: Ray, processes.
 
-Whoever lends the machine listens. What runs there connects, and reads: an end means that the machine goes. It
-hangs up once nothing of it runs there any more.
+The machine's supervisor listens. Processes connect and read: the end of the stream means that the machine
+shuts down. A process disconnects once it and its children are done.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VARIABLE = "COTSWOLD_NOTICE"
 
 
 class Notice:
-    """Where the lender of a machine is asked; to be closed."""
+    """The supervisor's end of the notice; must be closed."""
 
     def __init__(self) -> None:
         self._folder = short_folder()
@@ -30,12 +30,12 @@ class Notice:
         self._listener.listen()
 
     def environ(self) -> Mapping[str, str]:
-        """What those who run on this machine must inherit."""
+        """Environment variables that processes on this machine must inherit."""
         return {VARIABLE: str(self._folder / "notice")}
 
     def give(self, seconds: float, hurry: socket.socket) -> None:
-        """Tell all that the machine goes, and wait until they are done, for so many seconds at most, or until
-        ``hurry`` can be read."""
+        """Give notice, and wait until all processes are done, for at most ``seconds``, or until ``hurry``
+        is readable."""
         deadline = time.monotonic() + seconds
         self._listener.setblocking(False)
         with selectors.DefaultSelector() as selector:
@@ -59,20 +59,21 @@ class Notice:
                         key.fileobj.close()
 
     def close(self) -> None:
-        """Nobody is asked any more."""
+        """Close the socket, and remove its folder."""
         self._listener.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def notice_of(environ: Mapping[str, str]) -> socket.socket | None:
-    """A connection that ends when this machine is to go; None where nobody says so."""
+    """Connect to the notice of this machine, if it has one; the connection ends when the machine shuts
+    down."""
     path = environ.get(VARIABLE)
     if not path:
         return None
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         found.connect(path)
-    except OSError:  # whoever lent it is gone
+    except OSError:  # its supervisor has exited
         found.close()
         return None
     found.setblocking(False)

@@ -1,10 +1,10 @@
-"""The connection of a process to whoever started it, which is made anew where its token was followed by
-another.
+"""The connection of a process to its supervisor, which reconnects after the token was rotated.
 
-Knows: when it was lost. Does not know: why, what is said on it.
+Knows: when the connection was lost. Does not know: why, which messages it carries.
 
-A supervisor that has ended takes its processes with it; one whose socket is gone for some seconds has ended,
-too."""
+When a supervisor exits, its processes exit. A supervisor that is unreachable for some seconds counts as
+exited.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CALM_SECONDS = 1.0
 
 @dataclass
 class Bond:
-    """That of one process, which is at ``address``."""
+    """The supervisor link of one process, whose supervisor is at ``address``."""
 
     address: str
     tokens: Rotating | None
@@ -30,11 +30,11 @@ class Bond:
 
     @property
     def to_call(self) -> str:
-        """Where it is called again and again; empty where it is called once."""
+        """Address that is called repeatedly; empty if it is called once."""
         return self.address if self._may_be_made_anew else ""
 
     def lost(self, now: float) -> bool:
-        """It was lost, perhaps again: whether it is over."""
+        """Note a loss of the connection, perhaps repeated; return True if the link is over."""
         if not self._may_be_made_anew:
             return True
         if now - self._last > _CALM_SECONDS:
@@ -43,13 +43,13 @@ class Bond:
         return now - self._first > _OVER_SECONDS
 
     def tick(self, endpoints: Iterable[Endpoint], now: float) -> list[str]:
-        """As `Rotating.tick`; nothing happens where there are no tokens but those of the endpoints."""
+        """Rotate tokens as `Rotating.tick` does; no effect if the endpoints' tokens are fixed."""
         return [] if self.tokens is None else self.tokens.tick(endpoints, now)
 
     def over(self, name: str, why: str) -> MachineError:
-        """What the process called ``name`` ends with, as the connection was lost."""
+        """The error with which the process called ``name`` ends after the link is over."""
         return MachineError(
-            f"{name} lost whoever started it ({why}), and ends; resume the run, or start its host's "
+            f"{name} lost its supervisor ({why}), and exits; resume the run, or start its host's "
             "'cotswold cluster' again"
         )
 

@@ -1,6 +1,6 @@
-"""What a process that works for a coordinator begins with: its work, and its way to the coordinator.
+"""Context of a process that works for a coordinator: its work, and its messenger.
 
-Knows: threads, how a work is made, its device, the endpoint. Does not know: what the process is.
+Knows: threads, how a work is created, its device, the endpoint. Does not know: the role of the process.
 """
 
 from __future__ import annotations
@@ -37,25 +37,31 @@ def at_work(
     controllers: Mapping[str, str] | None = None,
     standing_run: str = "",
 ) -> Iterator[tuple[object, Post]]:
-    """What ``work`` (``"module:function"``) makes, and the post of the process called ``name``; both end with
-    the block.
+    """Create the work of ``work`` (``"module:function"``) and the messenger of the process called ``name``;
+    both end with the block.
 
-    ``reach`` are the fields of `Reach`; ``device`` and ``place``: where it computes, as for `own_device`;
-    that is this thread's device then; ``controllers``: address by name, where servers keep copies;
-    ``standing_run``: what the run is called there, where they outlive it. The token is in the environment.
-    Raises UserError where there is no such work or no token, or where the work stays on the CPU, and what
-    `own_device` and the work raise."""
+    Args:
+        reach: Fields of `EndpointSettings`. The token is in the environment.
+        device: Device, as for `own_device`; it becomes this thread's device.
+        place: Place of the process, as for `own_device`.
+        controllers: Controllers' addresses by name, if servers are replicated.
+        standing_run: Name of the run on a standalone cluster.
+
+    Raises:
+        UserError: If there is no such work or no token, or if the work supports the CPU only.
+        CotswoldError: From `own_device` and the work.
+    """
     torch.set_num_threads(threads)
     keep_freed_bytes()
     with ExitStack() as held:
         made: object = function_of(work)(**arguments)
         if device != "cpu":
             if not isinstance(made, DeviceWork):
-                raise UserError(f'{work} makes what computes on the CPU alone; set training.device to "cpu"')
+                raise UserError(f'{work} returns a CPU-only work; set training.device to "cpu"')
             found = own_device(device, name, place)
             compute_on(found)
             made.move_to(found)
-        if isinstance(made, AbstractContextManager):  # work that has things to let go of, such as processes
+        if isinstance(made, AbstractContextManager):  # work that owns resources, such as processes
             made = held.enter_context(made)
         endpoint = held.enter_context(own_endpoint(name, Reach(**reach)))
         endpoint.connect(COORDINATOR, coordinator)

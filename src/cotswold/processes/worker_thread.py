@@ -1,6 +1,6 @@
-"""A thread that does one thing after the other, and tells another thread, which listens, of what came of it.
+"""A thread that runs jobs one after the other, and reports their results to a listening thread.
 
-Knows: jobs, their steps, a descriptor to listen to. Does not know: what is done.
+Knows: jobs, their steps, a descriptor for the listener. Does not know: what the jobs do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Job = Callable[[], object]
 
 
 class Working:
-    """The thread; `close` ends it after the job that it does."""
+    """The thread; `close` ends it after its current job."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -33,44 +33,44 @@ class Working:
 
     @property
     def number(self) -> int:
-        """The thread's, by which the system knows it."""
+        """The operating system's number of the thread."""
         return self._thread.native_id or 0
 
     @property
     def moved_at(self) -> float:
-        """When its last step began, or ended, by the monotonic clock."""
+        """Monotonic time at which its last step began or ended."""
         return self._moved
 
     @property
     def step(self) -> float | None:
-        """When the step began that is computed, or the job that is none; None where nothing is done."""
+        """Time at which the current step, or a job without steps, began; None while the thread is idle."""
         return self._moved if self._is_busy else None
 
     @property
     def ended(self) -> int:
-        """How many steps have ended so far, as jobs told by `moved`."""
+        """Number of steps that have ended, as jobs reported by `moved`."""
         return self._ended
 
     def moved(self) -> None:
-        """A step has ended, and another may begin; for jobs, of which some are no steps."""
+        """Report that a step has ended and another may begin; called by jobs."""
         self._ended, self._moved = self._ended + 1, time.monotonic()
 
     def fileno(self) -> int:
-        """Can be read where `take` has something."""
+        """Becomes readable when `take` has something to run."""
         return self._woken
 
     def do(self, job: Job) -> None:
-        """Do something, after what was asked for before; what it raises is raised by `take`."""
+        """Queue a job after earlier ones; `take` raises its exception."""
         self._jobs.put(job)
 
     def tell(self, what: Job) -> None:
-        """Have the listening thread do something; for jobs."""
+        """Have the listening thread call a function; called by jobs."""
         self._told.append(what)
-        with suppress(BlockingIOError):  # it has been woken often enough
+        with suppress(BlockingIOError):  # the pipe is full: enough wake-ups are pending
             os.write(self._wake, b"!")
 
     def take(self) -> None:
-        """Do what jobs told this thread, which listens."""
+        """Run the calls that jobs queued for the listening thread."""
         with suppress(BlockingIOError):
             os.read(self._woken, 4096)
         while self._told:
@@ -90,7 +90,7 @@ class Working:
                 self.tell(lambda error=error: _raised(error))  # type: ignore[misc]  # mypy and defaults
                 return
             self._moved, self._is_busy = time.monotonic(), False
-            job = None  # nor what it refers to, until the next
+            job = None  # drop the references of the finished job
 
 
 def _raised(error: BaseException) -> None:

@@ -1,24 +1,23 @@
-"""What a replica's steps add up to between two pushes: gradients, its own steps, or factors; and what of it
-goes to which server.
+"""Accumulation of a replica's steps between two pushes: gradients, local steps or factors, split by server.
 
-Knows: the parameters, where their rows lie, a work. Does not know: when a push is due, messages, rates, on
-which device the parameters are (`vectors`).
+Knows: the parameters, the location of their rows, a work. Does not know: when to push, messages, rates, the
+device of the parameters (`vectors`).
 
-    own steps   a step                          a push is
-    none        g is added up                   the sum, and factors of tensors whose work gives some
-    plain       the same, and w ← w - η·g       the same
-    pushed      w ← w - η·g                     what these steps have moved w by
+    local steps   a step                        a push is
+    none          adds up g                     the sum, and factors of tensors whose work gives some
+    plain         the same, and w ← w - η·g     the same
+    pushed        w ← w - η·g                   the change of w by these steps
 
-A push that is late in being sent grows, to `GROWS` times the usual steps as above. Where servers take plain
-steps it goes on to `GROWS_MOVING` times, and w is moved by - R·η times all that was added up, for R replicas,
-as if the others did the same: the sum of many gradients at one w is too long a step, and so are R sums, each
-of which has gone the whole way. With R = 1 this is SGD, and with more it is stable where R replicas are that
-push in turn. Factors, of which there are more and more, grow no further, nor do steps that are pushed, or
-whose squares Adagrad would keep for ever.
+While the previous push is unanswered, a push grows, to `GROWS` times the usual steps. If servers use plain
+steps, it grows to `GROWS_MOVING` times. Beyond the usual length, w then moves by - R·η times the sum so far,
+for R replicas, as if the other replicas did the same. Reason: the sum of many gradients at one w is too long
+a step, and so are R sums that each went the whole way. With R = 1 this is SGD; with more it is as stable as
+R replicas that push in turn. Factors do not grow longer, because their number increases. Neither do pushed
+steps, nor gradients whose squares Adagrad would keep forever.
 
-A pull replaces w. Where own steps are pushed, those that the pull does not have yet are added to it:
-otherwise a replica would compute from weights without its newest steps. A gradient that is not finite moves
-nothing here: it goes into the push, which servers refuse.
+A pull replaces w. If local steps are pushed, those that the pull does not contain yet are added to it.
+Otherwise a replica would compute from weights without its newest steps. A gradient that is not finite
+changes nothing here: the push contains it, and servers refuse the push.
 """
 
 from __future__ import annotations
@@ -41,25 +40,25 @@ from cotswold.wire import Shard
 
 OwnSteps = Literal["none", "plain", "pushed"]
 GROWS, GROWS_MOVING = 4, 32
-"""So many times what a push usually has it may have while the one before is not answered."""
+"""Longest push while the previous one is unanswered, as a multiple of the usual steps."""
 Pushed = Mapping[tuple[str, str], int]
 """Bytes of the numbers that go to servers, by tensor and kind."""
 
 
 @dataclass(frozen=True)
 class Stepping:
-    """What a replica does with gradients besides pushing them."""
+    """Local use of gradients, in addition to pushing them."""
 
     own: OwnSteps = "none"
     schedule: Schedule = "constant"
     warmup: float = 0.0
     epochs: int = 1
-    """Over which the schedule goes."""
+    """Epochs that the schedule covers."""
     beyond: int = 0
-    """A step of a push that is long moves the parameters by so many times its rate; 0: none is long."""
+    """In a long push, a step moves the parameters by this multiple of its rate; 0 for no long pushes."""
 
     def by_samples(self, samples: int, batch: int) -> BySamples:
-        """The rate of a step by the place of its first sample; ``samples``: of an epoch."""
+        """The rate of a step as a function of its first sample; ``samples`` per epoch."""
         return BySamples(self.schedule, self.warmup, samples, batch, self.epochs)
 
 
@@ -75,36 +74,36 @@ class Accumulation:
         vectors: Vectors,
         beyond: int = 0,
     ) -> None:
-        """``push_samples``: how many a push has before it is long; ``vectors``: where the parameters are;
-        ``beyond``: as in `Stepping`."""
+        """``push_samples`` is the usual number of samples of a push, ``vectors`` accesses the parameters,
+        ``beyond`` is as in `Stepping`."""
         self._work, self._own, self._push_samples, self._beyond = work, own, push_samples, beyond
         self._vectors, self._parameters = vectors, work.parameters.detach()
         self._sum, self._spare = torch.zeros_like(self._parameters), torch.zeros_like(self._parameters)
         self._gradient = torch.zeros_like(self._parameters) if own != "none" or beyond else None
         self._kept = torch.zeros_like(self._parameters) if own == "pushed" else None
-        """What closed accumulations have moved w by that are not in the newest pull."""
+        """Change of w by closed accumulations that are not in the newest pull."""
         self._pull: tuple[int, int] | None = None
         self._steps = self._samples = 0
-        """Since the last push."""
+        """Steps and samples since the last push."""
         self._shards: tuple[Shard, ...] = ()
         self._laid: tuple[Shard, ...] = ()
-        """What the work has heard of."""
+        """The shards that the work knows."""
         self._rows = _Rows(layout)
 
     def lay(self, shards: Sequence[Shard]) -> None:
-        """The servers have these; may be said by another thread than that which takes steps."""
+        """Set the shards of the servers; any thread may call it."""
         self._shards = tuple(shards)
 
     def begin(self, task: StepTask) -> None:
-        """Put what was pulled in its place; nothing refers to it any more then."""
+        """Write pulled shards into the parameters; afterwards nothing refers to their buffers."""
         self._put(task, newest_of(task))
         task.installs.clear()
 
     def _put(self, task: StepTask, newest: Mapping[int, object]) -> None:
-        """Put these shards in their place, by number, as the task has it."""
+        """Write these shards, by number, into the parameters, and update the local steps."""
         if self._kept is not None and task.pull != self._pull:
             self._pull = task.pull
-            assert task.behind in (0, 1), "one step at most was taken since it was asked for"
+            assert task.behind in (0, 1), "at most one step was taken since the request"
             if task.behind and self._vectors.is_finite(self._spare):
                 self._kept.copy_(self._spare)
             else:
@@ -116,7 +115,7 @@ class Accumulation:
                 self._parameters[place] += each[place]
 
     def step(self, samples: Sequence[int], rate: float, opens: bool) -> PortionSum:
-        """A step on these samples; where it ``opens``, nothing before it belongs to the next push."""
+        """Take a step on these samples. If it ``opens`` a push, earlier steps do not belong to that push."""
         total = self._sum
         if opens:
             self._steps = self._samples = 0
@@ -140,7 +139,7 @@ class Accumulation:
         return found
 
     def may_grow(self, samples: int) -> bool:
-        """Whether a step of so many more samples may be added before it is closed."""
+        """True if a step of this many more samples may be added before the push is closed."""
         return self._may_be_long or self._samples + samples <= self._push_samples
 
     @property
@@ -152,7 +151,7 @@ class Accumulation:
         return self._may_be_long and self._samples > self._push_samples
 
     def close(self) -> tuple[Mapping[str, Part], Pushed]:
-        """What goes to each server, in memory that stays so until the next is closed."""
+        """The update for each server, in memory that stays valid until the next call."""
         closed, self._sum, self._spare = self._sum, self._spare, self._sum
         if self._kept is not None and self._vectors.is_finite(closed):
             self._kept += closed
@@ -168,7 +167,7 @@ class Accumulation:
         return parts, pushed
 
     def _written(self, newest: Mapping[int, object]) -> Iterator[slice]:
-        """Write shards into the parameters; where each has come to lie."""
+        """Write shards into the parameters; yield the slice of each."""
         numbers = {shard.number: shard for shard in self._shards}
         for number, buffer in newest.items():
             assert isinstance(buffer, bytes | bytearray | memoryview)
@@ -177,12 +176,12 @@ class Accumulation:
             yield place
 
     def _numbers(self, whole: Array, shard: Shard) -> object:
-        """What of a closed accumulation goes into a shard."""
+        """A shard's slice of a closed accumulation."""
         return raw(whole[shard.start : shard.stop])
 
     @property
     def _factoring(self) -> FactoringWork | None:
-        """The work, where its factors are of use: whoever takes steps needs whole gradients."""
+        """The work, if its factors can be used; with local steps whole gradients are needed."""
         return self._work if self._own == "none" and isinstance(self._work, FactoringWork) else None
 
     def _open(self, work: FactoringWork) -> None:
@@ -226,18 +225,18 @@ class Accumulation:
 
 
 class _Rows:
-    """Rows of tensors that shards have."""
+    """Rows of tensors in shards."""
 
     def __init__(self, layout: Layout) -> None:
         self._tensors: dict[str, tuple[int, int]] = {}
-        """Where each begins, and numbers a row."""
+        """Start of each tensor, and numbers per row."""
         start = 0
         for name, rows, columns in layout:
             self._tensors[name] = start, columns
             start += rows * columns
 
     def of(self, shard: Shard) -> tuple[int, int]:
-        """From the first to the one after the last."""
+        """First row, and the row after the last."""
         start, columns = self._tensors[shard.tensor]
         return (shard.start - start) // columns, (shard.stop - start) // columns
 
@@ -247,7 +246,7 @@ def _bytes(values: Tensor) -> memoryview:
 
 
 def newest_of(task: StepTask) -> dict[int, object]:
-    """Of each shard that is to be put in its place, by number: the newest that was pulled."""
+    """The newest pulled buffer of each shard, by number."""
     return {
         number: buffer
         for pulled in task.installs

@@ -1,11 +1,10 @@
-"""A client of parameter servers, for any program's own loop: a thread carries messages, the program waits.
+"""A client of parameter servers for a program's own loop: a thread handles messages, the program blocks.
 
-Knows: endpoints, one thread, flat vectors. Does not know: modules, when to pull and to push, sessions and
-numbers (`paramserver.core.client`).
+Knows: endpoints, one thread, flat vectors. Does not know: modules, when to pull and push, sessions and
+sequence numbers (`paramserver.core.client`).
 
-The program pulls and pushes whole vectors. Between that the thread goes on: it says that the program lives
-while that computes, sends again what was not answered, and joins anew where the program stood still for so
-long that its session ended.
+The program pulls and pushes whole vectors. In between, the thread sends heartbeats, resends unanswered
+messages, and reconnects if the session ended because the program was stopped for too long.
 """
 
 from __future__ import annotations
@@ -42,36 +41,36 @@ from cotswold.wire.messenger import Letter, Post
 
 _TICK_SECONDS = 0.05
 _START_SECONDS = 20.0
-"""For so long it is tried to reach the servers."""
+"""Seconds to try to reach the servers."""
 _LEAVE_SECONDS = 2.0
 _LOST = "its session ended before all servers had answered; some may have it"
 _WITHOUT_SECONDS = 1.0
-"""For so long a client waits to be dismissed when a server is gone: in the end it is."""
+"""Seconds to wait for the dismissal after a server is lost; a normal end dismisses the client."""
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """What became of a push that was not refused for a mistake in it."""
+    """Result of a push that was not refused as invalid."""
 
     number: int
-    """1, 2, 3, ... of this connection's pushes, those that were dropped or refused too."""
+    """1, 2, 3, ... of this connection's pushes, including dropped and refused ones."""
     staleness: int
-    """How many updates of others came since the pull that it was computed from (the most of a shard)."""
+    """Updates of others since the pull that the push was computed from (the maximum over shards)."""
     dropped: bool
-    """Whether it is lost, or a part of it is: servers dropped it, for it was too stale, or its session ended
-    before all had answered."""
+    """True if all or part of the push is lost: servers dropped it as too stale, or its session ended
+    before all servers had answered."""
     why: str = ""
-    """Why it was dropped; empty where it was not."""
+    """Reason of the drop; empty if the push was not dropped."""
 
 
 class PushRefusedError(UserError):
-    """Servers refused a push; the sentence says which, and why."""
+    """Servers refused a push; the message names the server and the reason."""
 
 
 class Client:
     """A connection to parameter servers; use in a ``with`` statement, or `close`.
 
-    Raises MachineError where nobody answers there, or refuses the token.
+    Raises MachineError if no server answers at the address, or if it refuses the token.
     """
 
     def __init__(
@@ -94,13 +93,13 @@ class Client:
         self._servers: frozenset[str] = frozenset()
         self._shards: dict[int, m.Shard] = {}
         self._versions: dict[int, int] = {}
-        """What the next push is computed from: those of the last pull, and own pushes since."""
+        """Versions that the next push is computed from: those of the last pull, plus own pushes since."""
         self._is_stale = False
-        """Whether a push was too stale since the last pull: all that follow would be."""
+        """True if a push since the last pull was too stale; all later ones would be, too."""
         self._without: tuple[float, str] | None = None
-        """Since when it does without a server, and what to say of it."""
+        """Time at which a server was lost, and the error's text."""
         self._farewell = ""
-        """Why the servers end."""
+        """Reason why the servers end."""
         self._asked: deque[Sequence[m.Send]] = deque()
         self._woken, self._wake = wake_pipe()
         found = address_of(host, port)
@@ -120,23 +119,25 @@ class Client:
 
     @property
     def terms(self) -> Terms:
-        """What is served."""
-        assert self._terms is not None, "it was waited for"
+        """The terms of the service."""
+        assert self._terms is not None, "the constructor waits for it"
         return self._terms
 
     @property
     def has_pulled(self) -> bool:
-        """Whether there is something that a push can be computed from."""
+        """True if parameters were pulled that a push can be computed from."""
         return bool(self._versions)
 
     def pull(self) -> Array:
-        """The newest parameters ``(size,)``; to be read until the next pull. Raises MachineError where the
-        servers are lost, UserError in a fork of the process that connected."""
+        """Return the newest parameters ``(size,)``, valid until the next pull.
+
+        Raises MachineError if the servers are lost, UserError in a fork of the connected process.
+        """
         self._process.require()
         with self._one_at_a_time(), self._lock:
             self._ask(lambda machine: machine.pull(time.monotonic()))
             self._wait(lambda: self._machine is not None and not self._machine.is_pulling)
-            assert self._machine is not None, "it is here"
+            assert self._machine is not None, "the client is connected"
             newer, self._machine.newer = self._machine.newer, []
             for pulled in newer:
                 for number, buffer in zip(pulled.shards, pulled.buffers, strict=True):
@@ -147,32 +148,33 @@ class Client:
         return self._point
 
     def push(self, vector: Array, samples: int) -> Pushed:
-        """Push a gradient or a delta ``(size,)``, computed from the last pull and so many samples; returns
-        once every server has applied it.
+        """Push a gradient or a delta ``(size,)``, computed from the last pull and ``samples`` samples;
+        return once every server has applied it.
 
-        Raises PushRefusedError where a server refuses it, and where the one before was too stale and nothing
-        was pulled since; MachineError where they are lost; UserError in a fork of the process that connected.
+        Raises PushRefusedError if a server refuses it, or if the previous push was too stale and nothing was
+        pulled since. Raises MachineError if the servers are lost, UserError in a fork of the connected
+        process.
         """
         self._process.require()
         if self._is_stale:
             raise PushRefusedError(
-                "the push before was dropped, for it was too stale, and so would be this one; pull first"
+                "the previous push was dropped as too stale, and this one would be, too; pull first"
             )
-        whole = np.array(vector, self.terms.dtype)  # a copy: it may be sent again
+        whole = np.array(vector, self.terms.dtype)  # a copy, because it may be resent
         with self._one_at_a_time(), self._lock:
             base = self._versions
             self._ask(lambda machine: machine.push(self._parts(whole), base, samples, time.monotonic()))
             self._wait(lambda: self._machine is not None and not self._machine.is_pushing)
-            assert self._machine is not None, "it is here"
+            assert self._machine is not None, "the client is connected"
             outcome, self._machine.outcome = self._machine.outcome, None
-            assert outcome is not None, "it was waited for"
+            assert outcome is not None, "the outcome has arrived"
             own = [number for applied in outcome.applied.values() for number in applied.shards]
             self._versions = base | {number: base[number] + 1 for number in own}
             self._is_stale = any(map(_is_stale, outcome.refused.values()))
         return _told(outcome, base)
 
     def close(self) -> None:
-        """Leave; a fork of the process that connected leaves nothing, for nothing in it is connected."""
+        """Disconnect; no effect in a fork of the connected process."""
         if not self._process.is_this:
             return
         with self._lock:
@@ -183,7 +185,7 @@ class Client:
         self._thread.join()
 
     def abandon(self) -> None:
-        """Leave soon, without a wait or a lock: a garbage collector may call it in any thread."""
+        """Disconnect soon, without waiting or locking: a garbage collector may call it in any thread."""
         self._is_closing = True
 
     def __enter__(self) -> Self:
@@ -198,10 +200,10 @@ class Client:
 
     @contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
-        """Raises UserError while another thread of the program pulls or pushes."""
+        """Raise UserError while another thread of the program pulls or pushes."""
         if not self._using.acquire(blocking=False):
             raise UserError(
-                f"another thread pulls or pushes by this connection to {self._where}; connect once in each "
+                f"another thread pulls or pushes on this connection to {self._where}; use one connection per "
                 "thread"
             )
         try:
@@ -210,18 +212,18 @@ class Client:
             self._using.release()
 
     def _ask(self, what: Callable[[Visitor], Sequence[m.Send]]) -> None:
-        """Have the other thread ask the machine for something; the lock is held, so it waits for this."""
+        """Have the messaging thread send a request; the lock is held, so that thread waits."""
         self._raise_error()
-        assert self._machine is not None, "it is here"
+        assert self._machine is not None, "the client is connected"
         sends = what(self._machine)
         self._tell(sends)
 
     def _tell(self, sends: Sequence[m.Send]) -> None:
-        """Have the other thread send these; the lock is held."""
+        """Have the messaging thread send messages; the lock is held."""
         if not self._thread.is_alive():
             return
         self._asked.append(sends)
-        with suppress(BlockingIOError):  # it has been woken often enough
+        with suppress(BlockingIOError):  # the pipe is full: enough wake-ups are pending
             os.write(self._wake, b"!")
 
     def _wait(self, holds: Callable[[], object], seconds: float | None = None) -> None:
@@ -229,7 +231,7 @@ class Client:
             in_time = self._lock.wait_for(lambda: self._error is not None or holds(), seconds)
             self._raise_error()
         if not in_time:
-            raise MachineError(f"the servers at {self._where} do not answer; see whether they still serve")
+            raise MachineError(f"the servers at {self._where} do not answer; check that they are running")
 
     def _raise_error(self) -> None:
         if self._is_closing:
@@ -251,7 +253,7 @@ class Client:
             for server, shards in own.items()
         }
 
-    # --- the thread that carries messages ---
+    # --- the messaging thread ---
 
     @property
     def _is_here(self) -> bool:
@@ -296,7 +298,7 @@ class Client:
             self._deliver(sends)
 
     def _take(self) -> None:
-        """Send what the program's thread asked for."""
+        """Send what the program's thread has queued."""
         with suppress(BlockingIOError):
             os.read(self._woken, 4096)
         while self._asked:
@@ -328,10 +330,10 @@ class Client:
     def _lost(self, peer: str, why: str) -> str:
         who = self._where if peer == m.COORDINATOR else f"{peer} of {self._where}"
         if "token" in why:
-            return f"{who} refused the token of this process; give the one that the servers have"
+            return f"{who} refused the token of this process; use the token of the servers"
         if self._terms is None:
-            return f"{who} cannot be reached: {why}; see whether it serves there"
-        return f"{who} is lost: {why}; connect again once it serves"
+            return f"{who} cannot be reached: {why}; check that servers run there"
+        return f"{who} is lost: {why}; connect again when it runs"
 
     def _fail(self, error: CotswoldError) -> None:
         with self._lock:

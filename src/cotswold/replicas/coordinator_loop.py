@@ -1,7 +1,8 @@
-"""The coordinator's side of replicas: hears processes and messages, and does what the state machine answers.
+"""The coordinator of replicas: receives messages and process exits, and executes its state machine's
+answers.
 
-Knows: the endpoint, the staff, clocks, the coordinator's state machine, when nothing goes on. Does not know:
-vectors' numbers, which samples count.
+Knows: the endpoint, the process group, clocks, the coordinator's state machine, when the run cannot
+continue. Does not know: the numbers in vectors, which samples count.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from cotswold.wire.messenger import AnyMessage, Post
 
 _TICK_SECONDS = 0.02
 UNHEARD_SECONDS = 2.0
-"""Servers that have not answered for so long are named to whoever waits for them."""
+"""Seconds after which unanswering servers are named in the progress display."""
 _NAMED = 3
 _HEARD = (*get_args(m.FromReplica), m.Ordered)
 
 
 class ReplicaConversation(Listening):
-    """Whatever the coordinator of replicas hears."""
+    """The event loop of the coordinator of replicas."""
 
     tick_seconds = _TICK_SECONDS
 
@@ -35,34 +36,34 @@ class ReplicaConversation(Listening):
         super().__init__(post, staff, on_event)
         self.machine = machine
         self.learnt: list[Learnt] = []
-        """Since it was taken."""
+        """Reports of steps since they were last taken."""
         self.watching = Watching()
         self.on_tick: Callable[[], None] = lambda: None
-        """Called some times a second, whatever is waited for; it must not wait itself."""
+        """Called several times a second, also while waiting; it must not block."""
 
     @property
     def servers(self) -> list[str]:
-        """Their names."""
+        """Names of the servers."""
         return [name for name, _ in self.machine.servers]
 
     outlived = False
-    """Whether servers are there before the run, and after it."""
+    """True if the servers exist before and after the run."""
 
     @property
     def counting(self) -> Count:
-        """What they are asked, to say what they have done."""
+        """The request for a server's counts."""
         return Count()
 
     def hear_again(self, sender: str, message: AnyMessage) -> None:
-        """A message that came while the cluster was opened."""
+        """Handle a message that arrived during startup."""
         self._let_hear(sender, message)
 
     def listen(self, hear: Callable[[AnyMessage], None]) -> None:
-        """Show every message that comes to ``hear`` as well, from here on."""
+        """From now on, pass every message to ``hear`` as well."""
         self._others.append(hear)
 
     def close(self) -> None:
-        """Dismiss all, and end their processes."""
+        """Dismiss all members, and end their processes."""
         self._end(self.machine.members, self.servers)
 
     def _let_hear(self, sender: str, message: AnyMessage) -> None:
@@ -72,19 +73,19 @@ class ReplicaConversation(Listening):
             self.watching.hear(message, time.monotonic())
         elif isinstance(message, Learnt) and message.name == sender:
             self.learnt.append(message)
-            self.staff.joined(sender)  # whoever ends before its first step ended in vain
+            self.staff.joined(sender)  # an exit before the first step counts as a failed start
         elif isinstance(message, _HEARD):
             self.deliver(self.machine.receive(sender, message, time.monotonic()))
-            if self.machine.state is State.OVER:  # who asks now is dismissed
+            if self.machine.state is State.OVER:  # from now on, replicas that ask are dismissed
                 self.staff.start_no_more()
 
     @property
     def servers_patience(self) -> float:
-        """For how many seconds servers may not answer."""
+        """Seconds that servers may stay silent."""
         return self.machine.rules.silent_seconds
 
     def unheard(self, now: float) -> str:
-        """Who is waited for and does not answer, and since when, in words; empty where everybody does."""
+        """The servers that do not answer, and for how long, in words; empty if all answer."""
         silent = {name: self.watching.silent_seconds(name, now) for name in self.servers}
         names = [name for name, seconds in silent.items() if seconds > UNHEARD_SECONDS]
         if not names:
@@ -111,7 +112,7 @@ class ReplicaConversation(Listening):
                 self.post.send(server, self.counting)
         self.on_tick()
         if lost := self.lost_servers(self.servers):
-            raise TroubleError(f"{lost} is gone{self.why_ended(self.servers)}; resume the run")
+            raise TroubleError(f"{lost} is lost{self.why_ended(self.servers)}; resume the run")
         if self.machine.trouble:
             raise TroubleError(f"{self.machine.trouble}; resume the run")
         seconds = self.servers_patience
@@ -120,4 +121,4 @@ class ReplicaConversation(Listening):
         is_alone = self.staff.is_hopeless and not len(self.machine.members)
         if is_alone and self.machine.state is not State.OVER:
             last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
-            raise TroubleError(f"every replica is dead{last}; resume the run")
+            raise TroubleError(f"every replica has exited{last}; resume the run")

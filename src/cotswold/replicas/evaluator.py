@@ -1,10 +1,10 @@
-"""The coordinator's side of an evaluator: a process of its own that judges parameters while replicas learn.
+"""The coordinator's side of evaluation: a separate process evaluates parameters while replicas train.
 
-Knows: what it was asked and has answered, when it is started again. Does not know: how parameters are judged,
-what follows from it.
+Knows: its requests and answers, when to restart the process. Does not know: how parameters are evaluated,
+how the result is used.
 
-One judgement at a time. Whoever ends, or says nothing for too long, is started again and asked again; two
-ends in a row without an answer are an error.
+One evaluation at a time. If the evaluator exits, or is silent for too long, it is restarted and receives the
+request again; two exits in a row without an answer are an error.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from cotswold.wire.lifecycle import Give, Given, Judge, Judged, Judging
 from cotswold.wire.messenger import AnyMessage
 
 _START_SECONDS = 120.0
-"""For so long it may say nothing while it makes its work."""
+"""Seconds that it may be silent while it creates its work."""
 _STARTS = 2
-"""In a row, without an answer."""
+"""Starts in a row without an answer, at most."""
 
 
 class EvaluatorError(MachineError):
-    """No evaluator lives, so nothing can be judged."""
+    """No evaluator is running, so no parameters can be evaluated."""
 
 
 @dataclass(frozen=True)
 class EvaluatorTask:
-    """What an evaluator's work is made by, as that of replicas; it returns a `JudgeWork`."""
+    """Function and arguments that create an evaluator's work, a `JudgeWork`, as for replicas."""
 
     work: str
     arguments: Mapping[str, object]
@@ -45,23 +45,23 @@ class EvaluatorTask:
 
 @dataclass(frozen=True)
 class EvaluatorStatus:
-    """What an evaluator does."""
+    """Status of an evaluator."""
 
     name: str
     machine: str
     pid: int
-    """0 for one whose process has ended."""
+    """Process number; 0 if the process has exited."""
     doing: str
     """`starting`, `judging` or `idle`."""
     judges: int
-    """So many samples counted in the parameters that it judges, or judged last."""
+    """Samples counted in the parameters that it evaluates, or evaluated last."""
     for_seconds: float
     silent_seconds: float
-    """Since anything was heard from it."""
+    """Seconds since its last message."""
 
 
 class Evaluator:
-    """Asks a process ``evaluator-1``, and those that follow it."""
+    """Sends evaluations to a process ``evaluator-1``, and to its successors."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class Evaluator:
         self._started = self._in_vain = 0
         self._heard = self._since = 0.0
         self._number = 0
-        """Of the newest judgement."""
+        """Number of the newest evaluation."""
         self._has_said = False
-        """Whether it has ever said that it is there."""
+        """True if the present process has sent a message."""
         self._asked: Judge | None = None
         self._is_sent = False
         self._judged: Judged | None = None
@@ -89,19 +89,21 @@ class Evaluator:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a judgement is under way, or was not taken."""
+        """True while an evaluation is in progress, or its result was not taken."""
         return self._asked is not None
 
     def begin(self, number: int, parameters: Tensor | None = None) -> None:
-        """Have parameters judged, by default those on the servers; ``number``: samples that count."""
-        assert not self.is_busy, "one judgement at a time"
+        """Start an evaluation of parameters (default: those on the servers); ``number`` is the samples
+        counted in them."""
+        assert not self.is_busy, "one evaluation at a time"
         buffers = () if parameters is None else (raw(parameters.numpy()),)
         self._asked, self._is_sent = replace(self._blank, number=number, buffers=buffers), False
         self._number, self._since = number, time.monotonic()
         self._send()
 
     def take(self) -> Judged | None:
-        """The judgement, once; None while there is none. Raises EvaluatorError where none lives."""
+        """Return the result, once; None if there is none yet. Raises EvaluatorError if no evaluator is
+        running."""
         judged, self._judged = self._judged, None
         if judged is not None:
             self._asked, self._since = None, time.monotonic()
@@ -110,7 +112,7 @@ class Evaluator:
         return None
 
     def wait(self) -> Judged | None:
-        """The judgement that is under way; None where there is none. Raises as `take`."""
+        """Wait for the evaluation in progress; None if there is none. Raises as `take`."""
         found: list[Judged] = []
 
         def is_done() -> bool:
@@ -121,7 +123,7 @@ class Evaluator:
         return found[0] if found else None
 
     def parameters(self) -> Tensor | None:
-        """What it has judged last; None where its process has ended since, or says nothing."""
+        """The parameters that it evaluated last; None if its process has exited since, or is silent."""
         self._given, name = None, self._name
         if not self._conversation.post.send(name, Give()):
             return None
@@ -135,7 +137,7 @@ class Evaluator:
         return self._given
 
     def status(self) -> EvaluatorStatus:
-        """What it does now."""
+        """The present status."""
         staff, now = self._conversation.staff, time.monotonic()
         doing = "starting" if not self._has_said else "judging" if self.is_busy else "idle"
         pid = staff.pid_of(self._name) if staff.is_watched(self._name) else 0
@@ -147,7 +149,7 @@ class Evaluator:
 
     @property
     def _patience(self) -> float:
-        """Seconds for which it may say nothing."""
+        """Seconds that it may be silent."""
         seconds = self._conversation.machine.rules.silent_seconds
         return seconds if self._has_said else max(seconds, _START_SECONDS)
 
@@ -162,7 +164,7 @@ class Evaluator:
         self._conversation.staff.start(self._call_of(self._name))
 
     def _send(self) -> None:
-        """Ask, if it is there; otherwise once it says so."""
+        """Send the request if the evaluator is connected; otherwise its first message triggers it."""
         if self._asked is not None and not self._is_sent:
             self._is_sent = self._conversation.post.send(self._name, self._asked)
 
@@ -184,13 +186,13 @@ class Evaluator:
     def _look_after(self) -> None:
         conversation = self._conversation
         if self._is_silent:
-            conversation.step(0.0)  # what it has said while nobody listened
+            conversation.step(0.0)  # read its pending messages first
         if self._is_silent and conversation.staff.is_watched(self._name):
-            conversation.end(self._name, f"was ended: it had said nothing for {self._patience:g} s")
+            conversation.end(self._name, f"was ended: it had sent nothing for {self._patience:g} s")
         if conversation.staff.is_watched(self._name):
             return
         why = conversation.why_of(self._name)
         self._in_vain += 1
         if self._in_vain >= _STARTS:
-            raise EvaluatorError(f"{self._name} {why}: nothing can be judged; see to it, and resume the run")
+            raise EvaluatorError(f"{self._name} {why}: nothing can be evaluated; fix it, and resume the run")
         self._start()

@@ -1,10 +1,10 @@
-"""An evaluator: judges parameters, those that it is given or those that it pulls from the servers.
+"""The evaluator process: evaluates parameters that it receives, or pulls from the servers.
 
-Knows: the endpoint, two threads, what it has pulled. Does not know: how parameters are judged (its work),
-when, what is done with it.
+Knows: the endpoint, two threads, the pulled parameters. Does not know: how parameters are evaluated (its
+work), when, the use of the results.
 
-One thread computes, the other has the endpoint: it says that it lives while the first is busy. It joins no
-training: servers answer its pulls as anybody's, and nobody waits for it.
+One thread computes; the other has the endpoint, and sends heartbeats while the first is busy. The evaluator
+is not part of the training: servers answer its pulls like all others, and no process waits for it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from cotswold.wire.lifecycle import Give, Given, Judge, Judged, Judging
 from cotswold.wire.messenger import AnyMessage, Letter, Post
 
 SAY_SECONDS = 1.0
-"""How often it says that it lives."""
+"""Seconds between heartbeats."""
 
 _RETRY_SECONDS = 2.0
-"""After which pulls that were not answered are sent again."""
+"""Seconds after which unanswered pulls are resent."""
 
 
 def main(
@@ -50,12 +50,21 @@ def main(
     controllers: Mapping[str, str] | None = None,
     standing_run: str = "",
 ) -> int:
-    """The life of the evaluator called ``name``, whose coordinator is at the address ``coordinator``.
+    """Run the evaluator called ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``reach`` are the fields of `Reach`; ``silent_seconds``: for so long a judgement may stand still;
-    ``device``: as for `own_device`; ``controllers`` and ``standing_run``: as for `at_work`. The token is in
-    the environment. Raises UserError where there is no such work, MachineError where the coordinator or a
-    server ends first or a judgement stands still, and what the work raises."""
+    The token is in the environment.
+
+    Args:
+        reach: Fields of `EndpointSettings`.
+        silent_seconds: Seconds after which an evaluation without progress hangs.
+        device: As for `own_device`.
+        controllers: As for `at_work`.
+        standing_run: As for `at_work`.
+
+    Raises:
+        UserError: If there is no such work.
+        MachineError: If the coordinator or a server exits first, or an evaluation hangs.
+    """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it
     at = at_work(
         name,
@@ -75,29 +84,29 @@ def main(
 
 
 class EvaluatorRole:
-    """One evaluator at work, on one judgement at a time."""
+    """One evaluator at work, on one evaluation at a time."""
 
     def __init__(self, work: JudgeWork, post: Post, name: str, silent_seconds: float) -> None:
-        """``silent_seconds``: for so long a judgement may stand still."""
+        """``silent_seconds``: seconds after which an evaluation without progress hangs."""
         self._work, self._post, self._name = work, post, name
         self._device = device_of_this_thread()
         self._working = Working()
         self._watch = Watch(name, self._working, work, silent_seconds)
         self._vector: Array = np.zeros(0, np.float32)
         self._versions: dict[int, int] = {}
-        """Of the shards in it; it does not ask for those again."""
+        """Versions of the shards in the vector; they are not pulled again."""
         self._shards: Mapping[int, m.Shard] = {}
         self._asked: Judge | None = None
         self._owed: dict[str, list[tuple[int, ...]]] = {}
         """Shards that are not pulled yet, by server."""
         self._said = 0.0
         self._pulled_at = 0.0
-        """When a pull was answered, or sent, last."""
+        """Time of the last pull, sent or answered."""
         post.endpoint.watch(self._working.fileno())
 
     def run(self) -> None:
-        """Judge until the coordinator ends it; raises MachineError where that or a server is lost or a
-        judgement stands still, and what the work raises."""
+        """Evaluate until the coordinator ends the process. Raises MachineError if the coordinator or a
+        server is lost or an evaluation hangs, and what the work raises."""
         while True:
             now = time.monotonic()
             self._watch.look(now)
@@ -108,7 +117,7 @@ class EvaluatorRole:
             self._attend(self._post.receive(SAY_SECONDS / 4))
 
     def _attend(self, event: object) -> None:
-        """What has come; nothing refers to it afterwards but what was kept of it."""
+        """Handle an event; afterwards nothing refers to its buffers but kept copies."""
         match event:
             case Letter(sender, message):
                 self._hear(sender, message)
@@ -134,7 +143,7 @@ class EvaluatorRole:
 
     def _begin(self, judge: Judge) -> None:
         if self._asked is not None:
-            return  # the coordinator asks again only whoever is new
+            return  # the coordinator resends only to a new process
         self._asked, self._shards = judge, {shard.number: shard for shard in judge.shards}
         size = max(shard.stop for shard in judge.shards)
         if self._vector.shape != (size,) or self._vector.dtype != np.dtype(judge.dtype):
@@ -152,7 +161,7 @@ class EvaluatorRole:
                 self._pull(judge, name)
 
     def _pull_again(self, now: float) -> None:
-        """Whoever had a bucket may have gone with what it was asked."""
+        """Resend pulls: the server of a bucket may have been lost with the request."""
         if self._asked is not None and self._owed and now - self._pulled_at > _RETRY_SECONDS:
             for name in self._owed:
                 self._pull(self._asked, name)
@@ -183,7 +192,7 @@ class EvaluatorRole:
             self._working.do(lambda: self._compute(judge))
 
     def _compute(self, judge: Judge) -> None:
-        """In the thread that computes."""
+        """Evaluate; runs in the computing thread."""
         compute_on(self._device)
         began = time.perf_counter()
         means = self._work.means(torch.from_numpy(self._vector))

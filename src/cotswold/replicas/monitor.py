@@ -1,7 +1,7 @@
-"""What replicas and servers have said of themselves, for whoever looks on.
+"""Status of replicas and servers from their own messages, for monitoring.
 
-Knows: what was said when, rates over the last seconds. Does not know: processes, sockets, which samples
-count.
+Knows: the messages and their times, rates over the last seconds. Does not know: processes, sockets, which
+samples count.
 """
 
 from __future__ import annotations
@@ -13,70 +13,70 @@ from dataclasses import astuple, dataclass, field
 from cotswold.wire.lifecycle import Counts, Doing, Learnt
 
 _WINDOW_SECONDS = 5.0
-"""Rates are means over so long."""
+"""Seconds over which rates are averaged."""
 _ASK_SECONDS = 1.0
-"""How often a server is asked for its counts, once it has answered."""
+"""Seconds between a server's answer and the next request for its counts."""
 _ASK_AGAIN_SECONDS = 10.0
-"""After which it is asked again where it has not: the question may not have reached it."""
+"""Seconds after which an unanswered request is resent; it may be lost."""
 
 
 @dataclass(frozen=True)
 class ReplicaStatus:
-    """What a replica does."""
+    """Status of a replica."""
 
     name: str
     machine: str
     pid: int
     doing: str
-    """As `Replica.doing` says it; `starting` before it has said anything."""
+    """State as in `Replica.doing`; `starting` before its first message."""
     waits_for: tuple[str, ...]
     for_seconds: float
-    """Since its last step began or ended; since its process began, for one that starts."""
+    """Seconds since its last step began or ended; for a starting replica, since its process started."""
     silent_seconds: float
-    """Since anything was heard from it."""
+    """Seconds since its last message."""
     samples: int
-    """That it has computed, whatever became of them."""
+    """Samples that it has computed, whether they counted or not."""
     samples_per_second: float
     in_hand: int
-    """Samples that it was handed, and that are not settled."""
+    """Samples that are assigned to it and not settled."""
     updates: int
-    """Of its, each shard's by itself, that are applied."""
+    """Its applied updates, counted per shard."""
     staleness: float
-    """The mean of these."""
+    """Mean staleness of these updates."""
     staleness_most: int
 
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """What a parameter server does."""
+    """Status of a parameter server."""
 
     name: str
     machine: str
     pid: int
     shards: int
     updates: int
-    """Applied, each shard's by itself."""
+    """Applied updates, counted per shard."""
     updates_per_second: float
     waiting: int
-    """Bytes of updates that wait."""
+    """Bytes of queued updates."""
     queued: int
-    """Updates that wait."""
+    """Number of queued updates."""
     waits_for: tuple[str, ...]
-    """Replicas that make it keep updates back."""
+    """Replicas that make it hold updates back."""
     refused: tuple[tuple[str, int], ...]
-    """Updates, by the first word of the reason."""
+    """Refused updates, by the first word of the reason."""
     silent_seconds: float
-    """For which it has not answered; 0 for one that does."""
+    """Seconds without an answer; 0 for a server that answers."""
     short: tuple[int, int, int] = (0, 0, 0)
-    """As in `Counts`."""
+    """The same as in `Counts`."""
     dirty_bytes: int | None = None
-    """Of numbers that are not on its disk; None where it has none, likewise the next."""
+    """Bytes that are not on its disk; None without a disk, as for the next two fields."""
     window_seconds: float | None = None
-    """How old the oldest of these changes is: what is lost if all servers die."""
+    """Age in seconds of the oldest of these changes: the loss if all servers exit."""
     longest_seconds: float | None = None
-    """The longest that it ever was, in this process."""
+    """Longest age so far in this process, in seconds."""
     leads: int | None = None
-    """As in `Parts`, likewise the next; None where nothing is copied."""
+    """The same as in `Parts`, like the next three fields; None without replication."""
     copies: int | None = None
     term: int | None = None
     lag: int | None = None
@@ -84,7 +84,7 @@ class ServerStatus:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process runs."""
+    """Location of a process."""
 
     name: str
     machine: str
@@ -92,19 +92,19 @@ class Place:
 
 
 class Rate:
-    """How fast something grows, over the last seconds."""
+    """Growth per second of a total over the last seconds."""
 
     def __init__(self) -> None:
         self._points: deque[tuple[float, int]] = deque()
 
     def add(self, now: float, total: int) -> None:
-        """It has come to ``total``."""
+        """Note the present total."""
         self._points.append((now, total))
         while len(self._points) > 2 and self._points[1][0] <= now - _WINDOW_SECONDS:
             self._points.popleft()
 
     def per_second(self, now: float) -> float:
-        """Mean growth; 0 before there are two points, and less and less where none comes any more."""
+        """Mean growth; 0 before there are two points, and falling if no more arrive."""
         if len(self._points) < 2:
             return 0.0
         (began, first), (_, last) = self._points[0], self._points[-1]
@@ -113,12 +113,12 @@ class Rate:
 
 @dataclass
 class _Heard:
-    """Of one replica."""
+    """State of one replica."""
 
     since: float
-    """When it was first known."""
+    """Time at which it was first known."""
     said: float
-    """When anything was heard of it."""
+    """Time of its last message."""
     doing: Doing | None = None
     doing_at: float = 0.0
     samples: int = 0
@@ -127,35 +127,36 @@ class _Heard:
 
 @dataclass
 class _Counted:
-    """Of one server."""
+    """State of one server."""
 
     asked: float | None = None
-    """Since when an answer is awaited."""
+    """Time since which an answer is outstanding."""
     sent: float = float("-inf")
-    """When it was asked last."""
+    """Time of the last request."""
     answered: float = float("-inf")
     counts: Counts | None = None
     leads: tuple[int, int] | None = None
-    """How many buckets it led when it said so, and in which term at most."""
+    """Number of buckets that it led at the last report, and their newest term."""
     replicas: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """Updates of each replica, their mean staleness, and the most."""
+    """Updates of each replica, their mean staleness, and the maximum."""
     rate: Rate = field(default_factory=Rate)
 
 
 class Watching:
-    """Hears what is said, and says how things are; times are seconds of a clock that only goes on."""
+    """Collects messages and returns statuses; times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
         self._replicas: dict[str, _Heard] = {}
         self._servers: dict[str, _Counted] = {}
 
     def hear(self, message: Learnt | Doing | Counts, now: float) -> None:
-        """A replica or a server has said something of itself."""
+        """Record a message of a replica or a server."""
         if isinstance(message, Counts):
             server = self._servers.setdefault(message.server, _Counted())
             leads = None if message.parts is None else (message.parts.leads, message.parts.term)
             before = 0 if server.counts is None else server.counts.updates
-            if leads != server.leads or message.updates < before:  # what others had applied came, or went
+            # other servers' counts were added or removed
+            if leads != server.leads or message.updates < before:
                 server.rate = Rate()
             server.asked, server.answered, server.counts, server.leads = None, now, message, leads
             server.rate.add(now, message.updates)
@@ -172,7 +173,7 @@ class Watching:
             replica.rate.add(now, replica.samples)
 
     def to_ask(self, name: str, now: float) -> bool:
-        """Whether a server is to be asked for its counts now; it is then taken for asked."""
+        """True if a server's counts should be requested now; the request is noted."""
         server = self._servers.setdefault(name, _Counted())
         if server.asked is None:
             is_due = now - server.answered >= _ASK_SECONDS
@@ -183,12 +184,12 @@ class Watching:
         return is_due
 
     def silent_seconds(self, name: str, now: float) -> float:
-        """For how long a server has not answered; 0 for one that does, or was not asked."""
+        """Seconds without an answer of a server; 0 if it answers, or was not asked."""
         known = self._servers.get(name)
         return 0.0 if known is None or known.asked is None else now - known.asked
 
     def replica(self, place: Place, in_hand: int, heard: float, now: float) -> ReplicaStatus:
-        """Of a replica whose process runs; ``heard``: when the coordinator heard from it, at least."""
+        """Status of a running replica; ``heard`` is the time of the coordinator's last message from it."""
         known = self._replicas.setdefault(place.name, _Heard(now, now))
         said = known.doing
         of_it = [each.replicas[place.name] for each in self._servers.values() if place.name in each.replicas]
@@ -210,7 +211,7 @@ class Watching:
         )
 
     def server(self, place: Place, shards: int, now: float) -> ServerStatus:
-        """Of a server whose process runs, and that has so many shards."""
+        """Status of a running server with this many shards."""
         known = self._servers.setdefault(place.name, _Counted())
         counts, silent = known.counts, self.silent_seconds(place.name, now)
         if counts is None:
@@ -234,6 +235,6 @@ class Watching:
         )
 
     def forget(self, name: str) -> None:
-        """A process is no more."""
+        """Remove a process."""
         self._replicas.pop(name, None)
         self._servers.pop(name, None)

@@ -1,10 +1,11 @@
-"""Another rank of a replica than the first: it computes with all, and speaks with servers by itself.
+"""A rank of a replica other than the first: it computes with the others, and exchanges data with servers
+itself.
 
 Knows: two threads, the endpoint, the state machine of a rank. Does not know: what is computed, how ranks
-compute together, when something is pulled or pushed.
+compute together, when to pull and push.
 
-One thread computes, as the first rank says; the other has the endpoint, through which the first rank tells it
-to pull and to push.
+One thread computes as the first rank directs. The other has the endpoint, on which the first rank requests
+pulls and pushes.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from cotswold.wire.messenger import AnyMessage, Letter, Post
 
 
 class RankRole:
-    """Its life, from its meeting with the first rank to the end of what it computes."""
+    """One rank, from the connection to the first rank until its computation ends."""
 
     def __init__(self, post: Post, meeting: Meeting) -> None:
         self._post, self._meeting = post, meeting
         self._lock = threading.Lock()
-        """Of the state machine."""
+        """Guards the state machine."""
         self._machine = Rank(meeting.name)
         self._servers: set[str] = set()
         self._working = Working()
@@ -35,8 +36,8 @@ class RankRole:
         post.endpoint.watch(self._working.fileno())
 
     def run(self, compute: Callable[[], object]) -> None:
-        """Speak with servers until ``compute``, which runs in another thread, returns; raises what that
-        raises."""
+        """Communicate with servers until ``compute``, which runs in another thread, returns; raises its
+        exceptions."""
         self._post.endpoint.connect(self._meeting.name, self._meeting.address)
         self._post.send(self._meeting.name, RankReady())
         self._working.do(lambda: self._compute(compute))
@@ -48,19 +49,19 @@ class RankRole:
                     self._working.take()
                 case Lost(peer, why) if peer in self._servers:
                     self._post.send(self._meeting.name, RankLost(peer, why))
-                case _:  # the first rank ends its endpoint before it lets the others go
+                case _:  # the first rank closes its endpoint before it releases the others
                     pass
         self._working.close()
 
-    # --- for the thread that computes ---
+    # --- the computing thread ---
 
     def take(self, session: int, versions: Mapping[int, int]) -> Mapping[int, object]:
-        """What was pulled: of each shard, by number, this version; nothing else refers to it."""
+        """The pulled shards of these versions, by number; nothing else refers to them."""
         with self._lock:
             return self._machine.take(session, versions)
 
     def closed(self, closing: int, numbers: Mapping[int, object]) -> None:
-        """An accumulation is closed, with these numbers of the shards that this rank has."""
+        """An accumulation is closed; ``numbers`` are the values of this rank's shards."""
         with self._lock:
             sends = self._machine.closed(closing, numbers)
         if sends:
@@ -70,7 +71,7 @@ class RankRole:
         compute()
         self._working.tell(self._end)
 
-    # --- for the thread that has the endpoint ---
+    # --- the endpoint's thread ---
 
     def _hear(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, m.Admitted) and sender == self._meeting.name:

@@ -1,11 +1,12 @@
-"""A replica: makes its work, and does what its state machine says, with this process's memory and sockets.
+"""A replica process: creates its work, and executes its state machine with this process's memory and
+sockets.
 
-Knows: the endpoint, the work, two threads, clocks. Does not know: when it steps, pulls and pushes
+Knows: the endpoint, the work, two threads, clocks. Does not know: when to step, pull and push
 (`paramserver.core.replica`).
 
-Fetching, computing and pushing go on at the same time (Dean et al. 2012, section 4.1). One thread computes,
-and takes the next step by itself; the other has the endpoint, through which pulls and pushes are under way
-together: neither waits for the other, and no step waits for a message unless it needs one.
+Fetching, computing and pushing overlap (Dean et al. 2012, section 4.1). One thread computes, and takes the
+next step by itself. The other has the endpoint, with pulls and pushes in flight at once: neither waits for
+the other, and no step waits for a message unless it needs one.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ from cotswold.wire.messenger import AnyMessage, Letter, Moved, Post
 
 _TICK_SECONDS = 0.05
 _TELL_SECONDS = 0.1
-"""How often it says what it has computed."""
+"""Seconds between two reports of computed steps."""
 _SAY_SECONDS = 1.0
-"""How often it says what it does, where that is the same."""
+"""Seconds after which an unchanged state is reported again."""
 _WITHOUT_SECONDS = 2.0
-"""For so long a replica waits to be dismissed when a server is gone: at the end of a run it is."""
+"""Seconds to wait for the dismissal after a server is lost; a normal end dismisses the replica."""
 _AHEAD = 4
-"""Steps whose samples are asked for while one is computed, at most."""
+"""Steps whose samples are requested in advance, at most."""
 
 
 def main(
@@ -72,13 +73,24 @@ def main(
     controllers: Mapping[str, str] | None = None,
     standing_run: str = "",
 ) -> int:
-    """The life of the replica called ``name``, whose coordinator is at the address ``coordinator``.
+    """Run the replica called ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``reach`` are the fields of `Reach`, ``pace`` those of `Pace`, ``stepping`` those of `Stepping`;
-    ``silent_seconds``: for so long a step may stand still; ``device`` and ``place``: as for `own_device`;
-    ``controllers`` and ``standing_run``: as for `at_work`. The token is in the environment. Raises UserError
-    where there is no such work, MachineError where the coordinator ends first or a step stands still, and
-    what the work raises."""
+    The token is in the environment.
+
+    Args:
+        reach: Fields of `EndpointSettings`.
+        pace: Fields of `Pace`.
+        stepping: Fields of `Stepping`.
+        silent_seconds: Seconds after which a step without progress hangs.
+        device: As for `own_device`.
+        place: As for `own_device`.
+        controllers: As for `at_work`.
+        standing_run: As for `at_work`.
+
+    Raises:
+        UserError: If there is no such work.
+        MachineError: If the coordinator exits first, or a step hangs.
+    """
     began = name, coordinator, work, arguments, reach, threads, device, place, controllers, standing_run
     with at_work(*began) as (made, post):
         learning = cast(ReplicaWork | RankedWork, made)  # as promised
@@ -90,7 +102,7 @@ def main(
 
 
 class ReplicaRole:
-    """One replica's process, from its joining to its end."""
+    """One replica's process, from joining to its end."""
 
     def __init__(
         self,
@@ -102,8 +114,8 @@ class ReplicaRole:
         reach: Reach,
         silent_seconds: float,
     ) -> None:
-        """``reach``: that of its other ranks, too, where it has some; ``silent_seconds``: for so long a step
-        may stand still."""
+        """``reach`` also applies to its other ranks, if any; a step without progress for
+        ``silent_seconds`` hangs."""
         self._work, self._post, self._name = work, post, name
         self._schedule = stepping.by_samples(work.patterns, pace.batch)
         parameters, self._layout = parameters_of(work)
@@ -114,7 +126,7 @@ class ReplicaRole:
         self._accumulation: Steps
         self._ranks: Ranks | None = None
         self._others: tuple[str, ...] = ()
-        """The names of its other ranks."""
+        """Names of its other ranks."""
         if isinstance(work, RankedWork):
             self._ranks = Ranks(name)
             self._others = tuple(name_of(name, rank) for rank in range(1, work.ranks))
@@ -125,29 +137,29 @@ class ReplicaRole:
             told = self._layout, stepping.own, samples, vectors, stepping.beyond
             self._accumulation = Accumulation(work, *told)
         self._absent = set(self._others)
-        """Ranks that have said nothing yet."""
+        """Ranks that have sent no message yet."""
         size = self._initial.size
         self._lock = threading.Lock()
-        """Of the state machine, and of what is learnt."""
+        """Guards the state machine, and the reports of steps."""
         self._machine = Replica(m.Join(name, 0, post.endpoint.address, work.patterns, size), pace)
         self._working = Working()
         self._watch = Watch(name, self._working, work, silent_seconds)
         self._seed = 0
         self._learnt = Learnt(name, 0, 0, 0.0, (), 0.0)
         self._first: Learnt | None = None
-        """What its first step was, told by itself: by that a run knows where the loss began."""
+        """Report of its first step, sent separately: it tells the run where the loss began."""
         self._leaving: str | None = None
         self._ticked = self._told = 0.0
         self._doing: tuple[float, object] = (0.0, None)
-        """When it was said what it does, and what was."""
+        """Time and content of the last report of its state."""
         self._servers: set[str] = set()
         self._without: tuple[float, str] | None = None
-        """Since when it does without a server or a rank, and which."""
+        """Time at which a server or a rank was lost, and its name."""
         post.endpoint.watch(self._working.fileno())
 
     def run(self) -> None:
-        """Learn until the coordinator dismisses it; raises MachineError where that or a server is lost or
-        a step stands still, and what the work raises."""
+        """Train until the coordinator dismisses it. Raises MachineError if the coordinator or a server is
+        lost or a step hangs, and what the work raises."""
         work, dtype, size = self._work, str(self._initial.dtype), self._initial.size
         while self._absent:
             self._attend(self._post.receive(_TICK_SECONDS))
@@ -160,13 +172,13 @@ class ReplicaRole:
         self._working.close()
 
     def leave(self, reason: str) -> None:
-        """Go once what it has in hand counts; may be called by a signal's handler."""
+        """Leave once its assigned samples count; a signal handler may call it."""
         self._leaving = reason
 
-    # --- messages: the thread that has the endpoint ---
+    # --- messages: the endpoint's thread ---
 
     def _attend(self, event: object) -> None:
-        """What has come; nothing refers to it afterwards but what was kept of it."""
+        """Handle an event; afterwards nothing refers to its buffers but kept copies."""
         match event:
             case Letter(sender, message):
                 self._hear(sender, message)
@@ -202,7 +214,7 @@ class ReplicaRole:
             sends = self._machine.receive(sender, message, time.monotonic())
             is_new = self._machine.session not in (0, before)
         if is_new:
-            assert isinstance(message, m.Admitted), "a session begins with it"
+            assert isinstance(message, m.Admitted), "a session begins with Admitted"
             self._enter(message)
         self._deliver(sends)
         with self._lock:
@@ -211,7 +223,7 @@ class ReplicaRole:
             self._working.do(lambda: self._compute(task))
 
     def _enter(self, admitted: m.Admitted) -> None:
-        """A session begins."""
+        """Start a session."""
         self._servers.update(dict(admitted.servers))
         self._post.meet(admitted.servers)
         if self._ranks is not None and isinstance(self._work, RankedWork):
@@ -230,7 +242,7 @@ class ReplicaRole:
         self._ticked = now
         self._watch.look(now)
         if self._without is not None and now - self._without[0] > _WITHOUT_SECONDS:
-            raise MachineError(f"{self._name} lost {self._without[1]}; see to the network between them")
+            raise MachineError(f"{self._name} lost {self._without[1]}; check the network between them")
         with self._lock:
             sends = self._machine.tick(now)
             if self._leaving is not None:
@@ -242,7 +254,7 @@ class ReplicaRole:
             self._tell()
 
     def _tell(self) -> None:
-        """Say what was computed since it was said last."""
+        """Report the steps computed since the last report."""
         with self._lock:
             learnt, self._learnt = self._learnt, Learnt(self._name, 0, 0, 0.0, (), 0.0)
             what, waits_for = self._machine.doing
@@ -259,14 +271,14 @@ class ReplicaRole:
             sends = [each for send in sends for each in self._ranks.send(send)]
         self._post.deliver(sends)
 
-    # --- steps: the thread that computes ---
+    # --- steps: the computing thread ---
 
     def _compute(self, task: StepTask | None) -> None:
-        """Step after step, as long as there are any."""
+        """Compute step after step, until none is assigned."""
         compute_on(self._device)
         while task is not None:
             began = time.perf_counter()
-            if self._ranks is not None:  # all hear with the step whether it is a push's last
+            if self._ranks is not None:  # all ranks learn with the step if it is a push's last
                 task = replace(task, closes=self._closes(task))
             found = self._step(task)
             closes = task.closes if self._ranks is not None else self._closes(task)

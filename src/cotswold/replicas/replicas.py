@@ -1,7 +1,7 @@
-"""Replicas and asynchronous parameter servers, as whoever trains by them sees them.
+"""Replicas and asynchronous parameter servers: the interface for training.
 
-Knows: how they are opened, what is asked of servers, when nothing goes on. Does not know: which samples count
-(`paramserver.core.dispatcher`), networks, recipes.
+Knows: how they are started, the requests to servers, when the run cannot continue. Does not know: which
+samples count (`paramserver.core.dispatcher`), networks, recipes.
 """
 
 from __future__ import annotations
@@ -45,88 +45,88 @@ PRELOADED = (
     *("torch", "cotswold.replicas.replica_process", "cotswold.paramserver.runtime.server_process"),
     "cotswold.replicas.evaluator_process",
 )
-"""What whoever starts processes imports once."""
+"""Modules that the fork server imports once."""
 _LAST_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class ReplicasStatus:
-    """Where things are, for whoever watches."""
+    """Status of a run of replicas."""
 
     state: str
-    """The coordinator's: warming, running, ending or over."""
+    """State of the coordinator: warming, running, ending or over."""
     epoch: int
     account: Account
-    """Of all epochs."""
+    """Sample counts of all epochs."""
     open: int
-    """Samples that are handed out, and not settled."""
+    """Samples that are assigned, and not settled."""
     replicas: int
-    """In sessions."""
+    """Number of replicas in sessions."""
     each: tuple[ReplicaStatus, ...]
-    """Of all replicas whose processes run."""
+    """Status of all replicas whose processes run."""
     servers: tuple[ServerStatus, ...]
     sent_bytes: int
-    """By the coordinator, so far; shared memory included."""
+    """Bytes sent by the coordinator so far, including shared memory."""
     received_bytes: int
     evaluator: EvaluatorStatus | None = None
-    """Where there is one."""
+    """Status of the evaluator, if there is one."""
 
 
 class Replicas:
-    """Replicas that learn; use in a ``with`` statement, or `close`."""
+    """Replicas that train; use in a ``with`` statement, or `close`."""
 
     def __init__(self, opened: OpenedReplicas) -> None:
         self._conversation, self._begun = opened.conversation, opened.begun
         self._machine = opened.conversation.machine
         self.vectors = opened.vectors
-        """Their names: the parameters first, then what the rule keeps."""
+        """Names of the vectors: the parameters first, then the state of the update rule."""
         self.evaluator = opened.evaluator
-        """Judges parameters, where there is one."""
+        """Evaluates parameters; None if there is no evaluator."""
         self._resources = ExitStack()
 
     def close_with(self, resources: ExitStack) -> None:
-        """Close these too, last."""
+        """Close these resources last."""
         self._resources = resources
 
     @property
     def size(self) -> int:
-        """The length of a vector."""
+        """Length of a vector."""
         return self._begun.made.size
 
     @property
     def samples(self) -> int:
-        """Of an epoch."""
+        """Samples of an epoch."""
         return self._begun.made.patterns
 
     @property
     def flops(self) -> tuple[int, int]:
-        """Of one sample, as the work says."""
+        """FLOPs of one sample, as the work states them."""
         return self._begun.made.flops
 
     @property
     def ledger(self) -> Samples:
-        """What became of the samples; not to be changed."""
+        """The ledger of samples; read-only."""
         return self._machine.ledger
 
     @property
     def replicas(self) -> Mapping[str, int]:
-        """Replicas whose processes run, and the numbers of their processes."""
+        """Process numbers of the running replicas, by name."""
         staff = self._conversation.staff
         return {name: staff.pid_of(name) for name in staff.workers}
 
     @property
     def servers(self) -> Mapping[str, int]:
-        """Parameter servers that run, and the numbers of their processes."""
+        """Process numbers of the running parameter servers, by name."""
         staff = self._conversation.staff
         return {name: staff.pid_of(name) for name in self._conversation.servers if staff.is_watched(name)}
 
     @property
     def is_over(self) -> bool:
-        """Whether the last epoch is over, and all that was handed out is settled."""
+        """True if the last epoch is over, and all assigned samples are settled."""
         return self._machine.state is State.OVER
 
     def status(self) -> ReplicasStatus:
-        """Where things are."""
+        """The present status."""
         traffic = self._conversation.post.endpoint.traffic
         ledger = self._machine.ledger
         return ReplicasStatus(
@@ -143,16 +143,16 @@ class Replicas:
         )
 
     def unheard(self) -> str:
-        """Who is waited for and does not answer, and since when, in words; empty where everybody does."""
+        """The processes that do not answer, and for how long, in words; empty if all answer."""
         return self._conversation.unheard(time.monotonic())
 
     @property
     def servers_patience(self) -> float:
-        """For how many seconds servers may not answer, before the run ends."""
+        """Seconds that servers may stay silent before the run ends."""
         return self._conversation.servers_patience
 
     def watch(self, on_tick: Callable[[], None]) -> None:
-        """Have a function called some times a second, whatever is waited for; it must not wait itself."""
+        """Call a function several times a second, also while waiting; it must not block."""
         self._conversation.on_tick = on_tick
 
     def _replicas_now(self) -> tuple[ReplicaStatus, ...]:
@@ -177,9 +177,10 @@ class Replicas:
         )
 
     def proceed(self, seconds: float) -> list[Learnt]:
-        """Let them learn for so long, or to the end; what was computed meanwhile, whatever becomes of it.
+        """Train for ``seconds``, or to the end; return the steps computed meanwhile, whether they counted or
+        not.
 
-        Raises TroubleError where nothing goes on: a server is gone, or every replica.
+        Raises TroubleError if the run cannot continue: a server is lost, or every replica.
         """
         deadline = time.monotonic() + seconds
         self._conversation.wait(lambda: bool(self.is_over or time.monotonic() >= deadline))
@@ -187,31 +188,33 @@ class Replicas:
         return learnt
 
     def finish(self) -> list[Learnt]:
-        """Once it is over: let replicas go, and hear what they computed last."""
-        assert self.is_over, "it ended"
+        """Once the run is over, wait for the replicas to exit, and return their last steps."""
+        assert self.is_over, "the run is over"
         deadline = time.monotonic() + _LAST_SECONDS
         self._conversation.wait(lambda: not self.replicas or time.monotonic() >= deadline)
         return self.proceed(0.0)
 
     def pause(self) -> None:
-        """Hand out no more, and wait until all that was handed out is settled: the vectors then have exactly
-        the samples that count, and do not change. Raises as `proceed`.
+        """Assign no more samples, and wait until all are settled. The vectors then contain exactly the
+        samples that count, and do not change. Raises as `proceed`.
 
-        Samples that some servers have and others lack are handed out first, until all have them. Once the
-        training is over nothing is handed out: `snapshot` says that these are torn."""
+        Samples that some servers have and others lack are assigned first, until all servers have them. Once
+        the training is over nothing is assigned: `snapshot` counts such samples as torn.
+        """
         self._machine.is_paused, ledger = True, self._machine.ledger
         self._conversation.wait(lambda: self.is_over or not (ledger.open or ledger.divided))
 
     def go_on(self) -> None:
-        """Hand out samples again."""
+        """Assign samples again."""
         self._machine.is_paused = False
 
     def hire(self, count: int) -> None:
-        """Start so many replicas more; they join while others learn."""
+        """Start ``count`` more replicas; they join while others train."""
         self._conversation.staff.hire(count)
 
     def read(self, name: str = POINT) -> Tensor:
-        """A vector as it is on the servers now; raises TroubleError where one is gone or does not answer."""
+        """A vector as it is on the servers now; raises TroubleError if a server is lost or does not
+        answer."""
         return torch.from_numpy(self._read(name, lambda shards: m.Pull(0, 0, name, shards)).whole)
 
     def _read(self, name: str, ask: Ask) -> Pieces:
@@ -219,20 +222,20 @@ class Replicas:
         self._conversation.read(pieces, self._machine.rules.silent_seconds)
         return pieces
 
-    # --- what a run goes on from ---
+    # --- snapshots ---
 
     def snapshot(self) -> Snapshot:
-        """Everything as it is now, while nothing is open: paused, or over."""
+        """The state of the run while no samples are open: paused, or over."""
         versions: dict[int, int] = {}
-        while len(versions) < len(self._begun.shards):  # some may be on their way to another server
+        while len(versions) < len(self._begun.shards):  # some may be moving to another server
             self._conversation.step(0.0)
             versions |= dict(each for counts in self.count() for each in counts.versions)
-        self._machine.ledger.tear()  # where servers lost their memory once all was over
+        self._machine.ledger.tear()  # servers may have lost their memory after the end
         return self._snapshot(self.ledger, {name: self.read(name) for name in self.vectors}, versions)
 
     def begin_checkpoint(self) -> bool:
-        """Have servers keep a state while replicas learn; `is_frozen` says when they have. False where one is
-        under way, or the training comes to its end."""
+        """Have servers freeze a state while replicas train; `is_frozen` becomes True when they have.
+        Returns False if a checkpoint is in progress, or the training ends."""
         if not self._machine.may_begin_checkpoint:
             return False
         self._machine.begin_checkpoint()
@@ -240,11 +243,11 @@ class Replicas:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether all servers have kept the state of a checkpoint, which is to be taken."""
+        """True if all servers have frozen the state of a checkpoint, which can be taken."""
         return self._machine.kept is not None
 
     def take_checkpoint(self) -> Snapshot:
-        """What servers have kept, once it is frozen, while replicas learn. Raises as `proceed`."""
+        """Return the frozen state while replicas train. Raises as `proceed`."""
         assert self.is_frozen, "a checkpoint is taken once it is frozen"
         while True:
             number = self._machine.checkpoint
@@ -265,7 +268,7 @@ class Replicas:
         return vectors, versions
 
     def _is_begun_anew(self, number: int) -> bool:
-        """Whether a server has lost what it had kept, which the next order tells."""
+        """True if a server has lost its frozen state, as the next order shows."""
         deadline = time.monotonic() + self._machine.rules.silent_seconds
         while self._machine.checkpoint == number and time.monotonic() < deadline:
             self._conversation.step(self._conversation.tick_seconds)
@@ -279,11 +282,11 @@ class Replicas:
 
     @property
     def are_outlived(self) -> bool:
-        """Whether the servers are those of a cluster that outlives the run."""
+        """True if the servers are those of a standalone cluster."""
         return self._conversation.outlived
 
     def count(self) -> tuple[Counts, ...]:
-        """What each server has done so far, since the run began; raises TroubleError where one is gone."""
+        """The counts of each server since the run began; raises TroubleError if a server is lost."""
         counts: dict[str, Counts] = {}
 
         def hear(message: AnyMessage) -> None:
@@ -307,7 +310,7 @@ class Replicas:
         """End all processes."""
         self._conversation.close()
         self._resources.close()
-        remove_left_folders()  # of replicas that were killed
+        remove_left_folders()  # folders of killed replicas
 
     def __enter__(self) -> Self:
         return self
@@ -319,7 +322,7 @@ class Replicas:
 
 
 def _place_of(staff: Staff, name: str) -> Place:
-    """Where a server runs; of one that outlives the run that is not known."""
+    """Location of a server; unknown for a standalone cluster."""
     if not staff.is_watched(name):
         return Place(name, "a cluster", 0)
     return Place(name, staff.machine_of(name), staff.pid_of(name))
@@ -339,12 +342,15 @@ def open_replicas(
     logs: Path | None = None,
     on_event: OnEvent = lambda kind, more: None,
 ) -> Replicas:
-    """Start replicas and parameter servers; returns when the first parameters are on the servers.
+    """Start replicas and parameter servers; return when the first parameters are on the servers.
 
-    Each replica calls ``work`` (``"module:function"``) with ``arguments`` (what JSON can say), which returns
-    a `ReplicaWork`. ``snapshot`` is that of a run that goes on, on any number of replicas and servers;
-    ``vectors`` (by name) are those that a new one begins with. With ``evaluator`` another process judges
-    parameters. The rest is as for `open_cluster`.
+    Each replica calls ``work`` (``"module:function"``) with ``arguments`` (JSON values), which returns a
+    `ReplicaWork`. Other arguments are as for `open_cluster`.
+
+    Args:
+        snapshot: State of a run to continue, on any number of replicas and servers.
+        vectors: Initial vectors of a new run, by name.
+        evaluator: Work of a separate process that evaluates parameters.
     """
     require_descriptors(settings.processes.members + (evaluator is not None))
     with ExitStack() as opened:

@@ -1,6 +1,6 @@
-"""The coordinator's side of replicas whose servers keep copies: a server's end ends nothing.
+"""The coordinator of replicas whose servers are replicated: the loss of a server does not end the run.
 
-Knows: buckets, that servers and controllers may be replaced. Does not know: who has which bucket.
+Knows: buckets, that servers and controllers may be replaced. Does not know: the server of a bucket.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from cotswold.wire.messenger import AnyMessage
 from cotswold.words import counted
 
 USUAL_SECONDS = 1.5
-"""Of what is waited for longer than that somebody is told."""
+"""Seconds after which a wait is reported."""
 _TELL_SECONDS = 10.0
-"""After which it is said again that servers are waited for."""
+"""Seconds until a wait for servers is reported again."""
 _AGAIN_SECONDS = 0.5
-"""After which what was not answered is sent again."""
+"""Seconds after which unanswered requests are resent."""
 
 
 class BucketConversation(ReplicaConversation):
-    """Whatever the coordinator of such replicas hears."""
+    """The event loop of the coordinator of replicas with replicated servers."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class BucketConversation(ReplicaConversation):
         keepers: Keepers | StandingServers,
         patience: float,
     ) -> None:
-        """``patience``: seconds for which servers that are not the run's own may say nothing: whoever keeps
-        them starts them again."""
+        """``patience``: seconds that servers of a standalone cluster may be silent, as their supervisors
+        restart them."""
         super().__init__(keepers.post, staff, machine, on_event)
         self._keepers = keepers
         self.outlived = isinstance(keepers, StandingServers)
@@ -52,27 +52,27 @@ class BucketConversation(ReplicaConversation):
 
     @property
     def servers(self) -> list[str]:
-        """Processes that keep copies, by name."""
+        """Names of the server processes."""
         return self._keepers.servers
 
     @property
     def servers_patience(self) -> float:
-        """For how many seconds servers may not answer."""
+        """Seconds that servers may stay silent."""
         return max(self._patience, super().servers_patience) if self.outlived else super().servers_patience
 
     @property
     def counting(self) -> Count:
-        """What they are asked, to say what they have done."""
+        """The request for a server's counts."""
         return self._keepers.counting
 
     def close(self) -> None:
-        """Dismiss all, and end their processes."""
+        """Dismiss all members, and end their processes."""
         if isinstance(self._keepers, StandingServers):
             self._keepers.close()
         super().close()
 
     def lost_servers(self, servers: Sequence[str]) -> str:
-        """Nobody: a bucket that has no server says nothing, for a while or for ever."""
+        """Always empty: a bucket without a server is silent, perhaps temporarily."""
         return ""
 
     def hearing_servers(
@@ -83,8 +83,8 @@ class BucketConversation(ReplicaConversation):
         silent_seconds: float,
         again: Callable[[], Sequence[m.Send]],
     ) -> None:
-        """As for servers that keep no copies; what is not answered is sent again: whoever has a bucket
-        now may not have heard it."""
+        """Wait as without replication, but resend unanswered requests: the present primary of a bucket may
+        not have received them."""
         sent = time.monotonic()
 
         def owing_again() -> Sequence[str]:
@@ -99,23 +99,24 @@ class BucketConversation(ReplicaConversation):
         super().hearing_servers(hear, owing_again, heard, seconds, again)
 
     def unheard(self, now: float) -> str:
-        """As for servers that keep no copies; else buckets that no server speaks for, and controllers."""
+        """Silent servers as without replication; otherwise the buckets without a primary, and silent
+        controllers."""
         said = super().unheard(now)
         if not said and (buckets := self.machine.silent_servers(now, UNHEARD_SECONDS)):
             said = f"no server has answered for {counted(len(buckets), 'bucket')} of the parameters"
         return ", and ".join(filter(None, (said, self._keepers.unheard(now))))
 
     def unanswered(self, servers: Sequence[str], seconds: float) -> TroubleError:
-        """What is said of buckets of which no copy has answered for so long."""
+        """The error for buckets of which no member has answered for ``seconds``."""
         many = "one bucket" if len(servers) == 1 else f"{len(servers)} buckets"
         if unknown := self._keepers.unknown:
             return TroubleError(
-                f"{unknown}, and {many} said nothing for {seconds:g} s; see cotswold cluster status whether "
-                "servers are there, and resume the run"
+                f"{unknown}, and {many} said nothing for {seconds:g} s; check with cotswold cluster status "
+                "whether servers are running, and resume the run"
             )
         return TroubleError(
-            f"{many} of the parameters said nothing for {seconds:g} s: no server that lives has a copy, or "
-            "none is reached; resume the run"
+            f"{many} of the parameters said nothing for {seconds:g} s: no running server has a copy, or "
+            "none is reachable; resume the run"
         )
 
     def _of_this_run(self, message: AnyMessage) -> AnyMessage:
@@ -125,7 +126,7 @@ class BucketConversation(ReplicaConversation):
         match message:
             case Serving(name) if name == sender and self._keepers.is_one(name):
                 self._keepers.heard(message, self.post.endpoint.peers)
-            case m.Join():  # it may have begun before a controller was started again
+            case m.Join():  # the replica may be older than a restarted controller
                 self._keepers.tell(sender)
                 super()._let_hear(sender, message)
             case m.Looked() if isinstance(self._keepers, StandingServers):
@@ -150,13 +151,13 @@ class BucketConversation(ReplicaConversation):
         if not self._keepers.is_one(name):
             return super()._let_know(name, why, now)
         self.watching.forget(name)
-        if not self.staff.is_watched(name):  # else it is cut off, and may act: its lease decides
+        if not self.staff.is_watched(name):  # otherwise it is cut off and may act: its lease decides
             self._keepers.ended(name, why, now, is_seen=not self.staff.is_lost(name))
             self._start_due(now)
         return []
 
     def _start_due(self, now: float) -> None:
-        """Servers and controllers of the run that are to be there again."""
+        """Restart servers and controllers of the run that are due."""
         if isinstance(self._keepers, Keepers):
             for name, sentence in self._keepers.start_due(now):
                 self._on_event("copies", {"name": name, "what": "failed", "sentence": sentence})
@@ -173,7 +174,7 @@ class BucketConversation(ReplicaConversation):
         self.deliver(self.machine.again(name))
 
     def create(self, wanted: m.Create, seconds: float) -> None:
-        """Have buckets made, and wait until each has a primary; raises TroubleError after so long."""
+        """Have buckets created, and wait until each has a primary; raise TroubleError after ``seconds``."""
         began, due = time.monotonic(), USUAL_SECONDS
         while unknown := self._keepers.post.unknown:
             waited = time.monotonic() - began
@@ -183,19 +184,19 @@ class BucketConversation(ReplicaConversation):
                 due += _TELL_SECONDS
                 said = (
                     f"waiting for servers for {len(unknown)} of {counted(len(wanted.buckets), 'part')} of "
-                    f"the parameters, for {seconds - waited:.0f} s more; nothing is trained yet, and Ctrl-C, "
-                    "and again after a moment, leaves at once"
+                    f"the parameters, for {seconds - waited:.0f} s more; training has not started, so "
+                    "Ctrl-C, and again after a moment, exits at once"
                 )
                 self._on_event("waiting", {"name": wanted.run, "sentence": said})
             self._keepers.create(wanted)
             self.step(self.tick_seconds)
 
     def _unmade(self, buckets: Sequence[str], seconds: float) -> TroubleError:
-        """What is said of buckets that no server has been given for so long."""
+        """The error for buckets that no server has accepted for ``seconds``."""
         if not self.outlived:
             return self.unanswered(buckets, seconds)
         return TroubleError(
             f"{counted(len(buckets), 'part')} of the parameters {'has' if len(buckets) == 1 else 'have'} "
-            f"been given to no server for {seconds:g} s: none lives, or the controllers refuse this run; see "
-            "cotswold cluster status"
+            f"been accepted by no server for {seconds:g} s: none is running, or the controllers refuse this "
+            "run; see cotswold cluster status"
         )

@@ -1,6 +1,6 @@
-"""Which version each shard has that goes on from a disk, beside the one that was known before.
+"""Versions of shards restored from disks, compared with the versions known before.
 
-Knows: what servers count, buckets, versions and lives. Does not know: disks, who is told.
+Knows: the servers' counts, buckets, versions and incarnations. Does not know: disks, receivers of events.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ ROWS_MOST = 1000
 
 @dataclass(frozen=True)
 class Restored:
-    """One shard: a row of the table."""
+    """One restored shard: a row of the table."""
 
     bucket: str
     server: str
-    """On which the bucket's life began."""
+    """Server that started the bucket's new incarnation."""
     life: int
     term: int
-    """The bucket's, when this was heard."""
+    """Term of the bucket when this was reported."""
     shard: int
     before: int
-    """Updates that it was known to have had. It may have had more: the report may be a second old."""
+    """Updates that the shard was known to have. It may have had more: the report may be a second old."""
     now: int
-    """Those that the disk had."""
+    """Updates that the disk had."""
 
 
 class Restoring:
-    """Hears what servers count, as long as a run goes on."""
+    """Follows the servers' counts while a run trains."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._bucket = {each.number: each.server for each in shards}
         self._known: dict[int, int] = {}
-        """The newest version of each shard."""
+        """Newest known version of each shard."""
 
     def hear(self, counts: Counts, groups: Mapping[str, Group]) -> list[Restored]:
-        """Shards that have begun another life since they were counted last."""
+        """Shards that have started a new incarnation since the last counts."""
         versions = dict(counts.versions)
         found = []
         for shard, began in counts.restored:
             known = self._known.get(shard)
             if known is not None and life_of(began) > life_of(known):
                 bucket = self._bucket[shard]
-                life = life_of(began)  # the term in which it began: the group may be an older one
+                life = life_of(began)  # the term in which the incarnation began: the group may be older
                 term = max(life, groups[bucket].term if bucket in groups else 0)
                 row = (bucket, counts.server, life, term, shard)
                 found.append(Restored(*row, updates_of(known), updates_of(began)))
@@ -59,14 +59,14 @@ class Restoring:
 
 
 def told(rows: Sequence[Restored]) -> dict[str, object]:
-    """An event of shards of one server: a sentence, and the table."""
+    """An event about restored shards of one server: a sentence, and the table."""
     server, buckets = rows[0].server, sorted({each.bucket for each in rows})
     now, before = sum(each.now for each in rows), sum(each.before for each in rows)
     lost = sum(max(0, each.before - each.now) for each in rows)
     whose = f"{counted(len(buckets), 'bucket')} ({', '.join(_short(buckets))})"
     shards = counted(len(rows), "shard")
     had = f"the {shards} had at least {counted(before, 'update')}, and the disk has {now:,}"
-    # What was heard is up to a second old: a disk that has all of it may still lack later updates.
+    # The reports are up to a second old: a disk that has all of them may still lack later updates.
     gone = f"at least {counted(lost, 'update')} {'was' if lost == 1 else 'were'} lost"
     again = f"{gone}, and replicas compute their samples again"
     sentence = f"{whose}: {had}: {again if lost else 'no update that a server had reported is lost'}"

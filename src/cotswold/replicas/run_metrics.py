@@ -1,9 +1,9 @@
-"""What servers that outlive runs have done since one run began, of what they say of all their time.
+"""Metrics of one run on a standalone cluster, computed from the servers' totals.
 
-Knows: which figures are of a server's whole process. Does not know: who asks, which runs there are.
+Knows: which figures belong to a server's whole process. Does not know: who asks, the other runs.
 
-What such a server says of buckets is of one run already; its processor time, what it took and refused, and
-how late its disk ever was are those of its process, which served others before.
+A server reports figures of buckets per run already. Its processor time, its accepted and refused updates,
+and its disk delay are those of its process, which served other runs before.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from cotswold.wire.lifecycle import Counts, Unsaved
 
 Counted = tuple[tuple[str, int], ...]
 _SERVERS = 1000
-"""Servers of which is kept where they began."""
+"""Number of servers whose first report is remembered."""
 
 
 class SinceBegun:
-    """For one run: whatever a server says first is where it began."""
+    """Metrics since the run began; the first report of a server is its baseline."""
 
     def __init__(self) -> None:
         self._first: OrderedDict[str, Counts] = OrderedDict()
-        """The servers heard last, the newest at the end."""
+        """First reports by server, most recently used last."""
         self._longest: dict[str, float] = {}
-        """The longest window of each that was seen."""
+        """Longest window seen of each server."""
 
     def of(self, counts: Counts) -> Counts:
-        """The same, but for what was before."""
+        """The counts without those from before the run."""
         first = self._first.setdefault(counts.server, counts)
         self._first.move_to_end(counts.server)
         if len(self._first) > _SERVERS:
@@ -54,5 +54,5 @@ class SinceBegun:
 
 
 def _more(now: Counted, before: Counted) -> Counted:
-    """What was counted since, of each that is more."""
+    """The increases since the earlier counts."""
     return tuple(sorted((Counter(dict(now)) - Counter(dict(before))).items()))

@@ -1,7 +1,7 @@
-"""Parameter servers for clients that bring their own samples: opened, listened to, saved, ended.
+"""Parameter servers for clients with their own samples: startup, service, checkpoints, end.
 
-Knows: how they are opened, who may visit, when nothing goes on. Does not know: modules, checkpoints' files,
-what clients compute.
+Knows: how they are started, which clients may connect, when the service cannot continue. Does not know:
+modules, checkpoint files, what clients compute.
 """
 
 from __future__ import annotations
@@ -47,47 +47,47 @@ from cotswold.wire.lifecycle import Count, Counts, Farewell, Made, Terms, Visit
 from cotswold.wire.messenger import AnyMessage, Post
 
 PRELOADED = ("torch", "cotswold.paramserver.runtime.server_process")
-"""What whoever starts processes imports once."""
+"""Modules that the fork server imports once."""
 _TICK_SECONDS = 0.05
 _ORDER_SECONDS = 0.1
 _BEAT_SECONDS = 0.5
 _LAST_SECONDS = 5.0
-"""For so long it is awaited, in the end, that servers apply what they have."""
+"""Seconds to wait at the end until servers have applied their queued updates."""
 _ROOM = 16
-"""Updates of all shards that may wait on a server before clients are told to come again."""
+"""Updates of all shards that may be queued on a server before clients must retry."""
 _HEARD = (*get_args(m.FromReplica), m.Ordered)
 
 
 @dataclass(frozen=True)
 class ServingSettings:
-    """What is to be served; raises UserError for what cannot be."""
+    """Settings of the service; raises UserError for invalid values."""
 
     host: str
-    """The address of this machine at which clients reach it."""
+    """Address of this machine for clients."""
     port: int = 0
-    """Of the coordinator; 0 for any that is free."""
+    """Port of the coordinator; 0 for any free port."""
     servers: int = 1
     rule: Rule = Sgd()  # noqa: RUF009  # it is frozen
     rate: float = 0.1
-    """The learning rate; of no meaning for deltas."""
+    """Learning rate; not used for deltas."""
     staleness: Staleness = field(default_factory=Staleness)
     shard_bytes: int = 1 << 20
     ports: tuple[int, int] | None = None
-    """Of the servers; None for any that are free."""
+    """Ports of the servers; None for any free ports."""
     encrypt: bool = True
-    """Whether updates and parameters are secret between hosts."""
+    """Encrypt updates and parameters between hosts."""
     silent_seconds: float = 10.0
-    """After which a client that says nothing has left."""
+    """Seconds after which a silent client is removed."""
 
     def __post_init__(self) -> None:
         if not self.rate > 0:
-            raise UserError(f"a learning rate of {self.rate}; it is more than 0")
+            raise UserError(f"the learning rate must be more than 0, got {self.rate}")
         if self.staleness.policy == "wait":
-            raise UserError("clients come and go as they like, so nobody waits for one: scale or drop")
+            raise UserError("clients come and go, so updates cannot wait for them: use policy scale or drop")
 
     @property
     def processes(self) -> ClusterSettings:
-        """Those of the servers."""
+        """Settings of the server processes."""
         return ClusterSettings(
             servers=self.servers,
             encrypt=self.encrypt,
@@ -99,15 +99,15 @@ class ServingSettings:
 
 @dataclass(frozen=True)
 class ServingStatus:
-    """Where things are, for whoever watches."""
+    """Status of the service."""
 
     clients: tuple[str, ...]
-    """In sessions, by name."""
+    """Names of clients in sessions."""
     account: Account
-    """Of samples, as clients count them."""
+    """Sample counts, as reported by clients."""
     servers: tuple[Counts, ...]
     refused: Mapping[str, int]
-    """By the coordinator's own endpoint: strangers, and what was no message."""
+    """Refusals at the coordinator's endpoint by kind: strangers, malformed messages."""
 
 
 class _Opening(Opening):
@@ -128,7 +128,7 @@ class _Opening(Opening):
     def open_serving(
         self, layout: Sequence[Slot], vectors: Mapping[str, Tensor], before: Account | None
     ) -> Serving:
-        """Start everything; ``vectors`` has at least the parameters."""
+        """Start all processes; ``vectors`` must contain the parameters."""
         chosen = self._serving_settings
         point: Array = vectors[POINT].numpy()
         made = Made(
@@ -140,7 +140,7 @@ class _Opening(Opening):
             0,
             tuple((one.name, one.rows, one.columns) for one in layout),
         )
-        self.staff.hire(0)  # whoever computes is not ours
+        self.staff.hire(0)  # clients are not our processes
         shards, names = self._served(made)
         rules = Dispatch(
             self._run,
@@ -176,7 +176,7 @@ class _Opening(Opening):
 
 
 class ServingConversation(Listening):
-    """Whatever the coordinator of clients hears."""
+    """The event loop of the coordinator of clients."""
 
     tick_seconds = _TICK_SECONDS
 
@@ -186,11 +186,11 @@ class ServingConversation(Listening):
         super().__init__(post, staff, on_event)
         self.machine, self._terms = machine, terms
         self._whys: dict[str, str] = {}
-        """Why servers ended."""
+        """Exit reasons of servers."""
 
     @property
     def servers(self) -> list[str]:
-        """Their names."""
+        """Names of the servers."""
         return [name for name, _ in self.machine.servers]
 
     def dismiss(self, why: str) -> None:
@@ -226,11 +226,11 @@ class ServingConversation(Listening):
         self._given_up.update(self.machine.silent_servers(now, self.machine.rules.silent_seconds))
         if lost := self.lost_servers(self.servers):
             whys = "; ".join(f"{name} {why}" for name, why in self._whys.items())
-            raise TroubleError(f"{lost} is gone ({whys or 'it is silent'}); go on from the last checkpoint")
+            raise TroubleError(f"{lost} is lost ({whys or 'it is silent'}); resume from the last checkpoint")
 
 
 class Serving:
-    """Parameter servers that serve; use in a ``with`` statement, or `close`. One thread uses it."""
+    """Running parameter servers; use in a ``with`` statement, or `close`. Use from one thread only."""
 
     def __init__(
         self, conversation: ServingConversation, made: Made, vectors: tuple[str, ...], ledger: Brought
@@ -238,42 +238,42 @@ class Serving:
         self._conversation, self._made, self._ledger = conversation, made, ledger
         self._machine = conversation.machine
         self.vectors = vectors
-        """Their names: the parameters first, then what the rule keeps."""
+        """Names of the vectors: the parameters first, then the state of the update rule."""
         self._counts: dict[str, Counts] = {}
         self._resources = ExitStack()
 
     def close_with(self, resources: ExitStack) -> None:
-        """Close these too, last."""
+        """Close these resources last."""
         self._resources = resources
 
     @property
     def address(self) -> str:
-        """``HOST:PORT``, where clients connect."""
+        """``HOST:PORT`` for clients."""
         return self._conversation.post.endpoint.port_address
 
     @property
     def shards(self) -> int:
-        """How many the parameters are cut into."""
+        """Number of shards of the parameters."""
         return len(self._machine.shards)
 
     @property
     def account(self) -> Account:
-        """Of the samples that clients said they had computed from."""
+        """Counts of the samples that clients computed from."""
         return self._ledger.total
 
     @property
     def servers(self) -> Mapping[str, int]:
-        """Parameter servers that run, and the numbers of their processes."""
+        """Process numbers of the running parameter servers, by name."""
         staff = self._conversation.staff
         return {name: staff.pid_of(name) for name in self._conversation.servers if staff.is_watched(name)}
 
     def proceed(self, seconds: float) -> None:
-        """Serve for so long; raises TroubleError where a server is gone."""
+        """Serve for ``seconds``; raise TroubleError if a server is lost."""
         deadline = time.monotonic() + seconds
         self._conversation.wait(lambda: time.monotonic() >= deadline)
 
     def status(self) -> ServingStatus:
-        """Where things are, as the servers said at the last `count`."""
+        """The present status, with the servers' answers to the last `count`."""
         return ServingStatus(
             tuple(member.name for member in self._machine.members),
             self.account,
@@ -282,7 +282,7 @@ class Serving:
         )
 
     def count(self) -> None:
-        """Ask every server what it has done so far; raises TroubleError where one is gone."""
+        """Request the counts of every server; raise TroubleError if a server is lost."""
         counts: dict[str, Counts] = {}
 
         def hear(message: AnyMessage) -> None:
@@ -295,13 +295,13 @@ class Serving:
         self._counts = counts
 
     def read(self) -> dict[str, Tensor]:
-        """All vectors, by name, as they are on the servers now. While updates go on two servers may be some
-        apart, as they are not once `finish` was called. Raises TroubleError where one is gone."""
+        """All vectors by name, as they are on the servers now. During updates two servers may differ by a
+        few updates; after `finish` they do not. Raises TroubleError if a server is lost."""
         return {name: self._read(name, partial(m.Pull, 0, 0, name)) for name in self.vectors}
 
     def checkpoint(self) -> tuple[dict[str, Tensor], Account]:
-        """All vectors, and the account, as they are where every session has put a marker between two of its
-        pushes: each push is in all of it or in none. Updates go on meanwhile. Raises as `read`."""
+        """All vectors and the sample counts, as of a marker that every session has put between two of its
+        pushes: each push is in all of the state or in none. Updates continue meanwhile. Raises as `read`."""
         machine = self._machine
         number = machine.begin_checkpoint()
         self._conversation.wait(lambda: machine.kept is not None)
@@ -319,13 +319,13 @@ class Serving:
         return torch.from_numpy(pieces.whole)
 
     def finish(self) -> None:
-        """End all sessions: servers then have exactly what the account says. Raises as `read`."""
-        self._conversation.dismiss("they were asked to; what was pushed is in what they saved")
+        """End all sessions; servers then have exactly the updates of `account`. Raises as `read`."""
+        self._conversation.dismiss("they were asked to; all pushes are in their checkpoint")
         deadline = time.monotonic() + _LAST_SECONDS
         self._conversation.wait(lambda: not self._machine.is_settling or time.monotonic() >= deadline)
 
     def close(self, why: str = "they were asked to") -> None:
-        """End all processes; ``why`` is what clients are told."""
+        """End all processes; clients receive the reason ``why``."""
         self._conversation.dismiss(why)
         self._conversation.close()
         self._resources.close()
@@ -354,11 +354,16 @@ def open_serving(
     logs: Path | None = None,
     on_event: OnEvent = lambda kind, more: None,
 ) -> Serving:
-    """Start parameter servers; returns when clients may connect.
+    """Start parameter servers; return when clients may connect.
 
-    ``vectors``: by name, flat ``(size,)``, float32 or float64: the parameters, and of a run that goes on what
-    its rule keeps; ``before`` is the account of that run. Raises UserError and MachineError where processes
-    cannot be started, or nobody can listen there.
+    Args:
+        vectors: Flat ``(size,)`` float32 or float64 arrays by name: the parameters and, to continue a run,
+            the state of its update rule.
+        before: Sample counts of the run to continue.
+
+    Raises:
+        UserError: If processes cannot be started.
+        MachineError: If processes cannot be started, or the port is taken.
     """
     require_descriptors(settings.servers + 1)
     with ExitStack() as opened:
@@ -380,8 +385,8 @@ def open_serving(
             )
         except PortsTakenError as error:
             raise MachineError(
-                f"port {settings.port} of {settings.host} is taken: another program listens there, other "
-                "servers perhaps; end it, or serve at another port (0: any that is free)"
+                f"port {settings.port} of {settings.host} is taken: another program listens there, perhaps "
+                "other servers; end it, or serve at another port (0: any free port)"
             ) from error
         opened.callback(endpoint.close)
         opening = _Opening(settings, logs, processes, token, endpoint, on_event)

@@ -1,7 +1,7 @@
-"""What a run of replicas goes on from, on any number of replicas and servers.
+"""State from which a run of replicas continues, on any number of replicas and servers.
 
-Knows: the ledger, vectors, versions, counters, how they are said as plain values. Does not know: where they
-are read from, files.
+Knows: the ledger, vectors, versions, counters, their form as plain values. Does not know: the origin of the
+values, files.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from cotswold.shards.core.sample_ledger import Samples
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a run goes on from: what the ledger counts is exactly what the vectors have."""
+    """State of a run: the ledger counts exactly the samples that are in the vectors."""
 
     ledger: Samples
     vectors: Mapping[str, Tensor]
-    """The parameters ``x``, and what the rule keeps."""
+    """The parameters ``x``, and the state of the update rule."""
     versions: tuple[int, ...]
-    """How many updates each shard has had."""
+    """Number of updates of each shard."""
     counters: Counters
 
     def said(self) -> dict[str, object]:
-        """All but the vectors, as plain values."""
+        """All fields but the vectors, as plain values."""
         return {
             "ledger": self.ledger.state(),
             "vectors": [name for name in self.vectors if name != POINT],
@@ -42,8 +42,8 @@ class Snapshot:
 
     @classmethod
     def of(cls, said: Mapping[str, Any], samples: int, vectors: Mapping[str, Tensor]) -> Snapshot:
-        """From what `said` gave, of an epoch of ``samples``; raises LookupError, TypeError or ValueError for
-        anything else."""
+        """Restore the value of `said`, for ``samples`` per epoch; raise LookupError, TypeError or
+        ValueError for invalid input."""
         counters = said["counters"]
         rates = tuple((int(version), float(rate)) for version, rate in counters["rates"])
         return cls(

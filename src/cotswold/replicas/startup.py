@@ -1,7 +1,7 @@
-"""How replicas and their servers come up: what they are asked to be, what each process is told.
+"""Startup of replicas and their servers: the settings, and the arguments of each process.
 
-Knows: the settings and their limits, the order of it, servers with and without copies. Does not know: what
-is asked of them afterwards (`replicas.replicas`).
+Knows: the settings and their limits, the order of startup, servers with and without replication. Does not
+know: later requests (`replicas.replicas`).
 """
 
 from __future__ import annotations
@@ -52,75 +52,76 @@ from cotswold.wire.lifecycle import Made, Serving
 from cotswold.wire.messenger import Letter, Post
 
 QUEUE_VECTORS = 4
-"""So many times the parameters may wait on a server as updates, for each replica."""
+"""Size of a server's update queue for each replica, as a multiple of the parameters."""
 _BEAT_SECONDS = 0.1
-"""How often a replica says that it lives; who has no samples, when an epoch begins, asks so for some."""
+"""Seconds between a replica's heartbeats; with them an idle replica asks for samples when an epoch begins."""
 _BUCKETS = 8
-"""A server: so that what a dead one had goes to all others, and each bucket costs little."""
+"""Buckets per server: enough to spread a lost server's buckets over all others, few enough to be cheap."""
 _CONTROLLERS_SECONDS = 10.0
 _ASK_SECONDS = 0.3
 _HANDS = 8
-"""A replica gets so many batches at once, at most; and so many hands an epoch, at least."""
+"""Batches per assignment of a replica, at most; and assignments per epoch, at least."""
 
 
 @dataclass(frozen=True)
 class ReplicaSettings:
-    """How replicas are to learn; raises UserError for what cannot be."""
+    """Settings of replicas; raises UserError for invalid values."""
 
     processes: ClusterSettings
-    """Of which `workers` are replicas, `seed` deals samples, and nothing is used of evaluations."""
+    """Cluster settings: `workers` are replicas, `seed` distributes samples; those about evaluations are
+    not used."""
     pace: Pace
     rate: float
     epochs: int = 1
     rule: Rule = Sgd()  # noqa: RUF009  # it is frozen
     fraction: float = 0.75
-    """Of ``of`` that must be done before an epoch ends."""
+    """Fraction of ``of`` that must be done before an epoch ends."""
     of: str = "replicas"
-    """Or ``samples``."""
+    """``replicas`` or ``samples``."""
     warm_samples: int = 0
-    """So many are computed by one replica first."""
+    """Samples that one replica computes first, alone."""
     staleness: Staleness = field(default_factory=Staleness)
     own: OwnSteps = "none"
-    """Steps that a replica takes by itself between two pulls; with rule `Deltas` they are ``pushed``."""
+    """Local steps that a replica takes between two pulls; with rule `Deltas` they are ``pushed``."""
     schedule: Schedule = "constant"
-    """How the rate falls over the samples of the run."""
+    """Schedule of the rate over the samples of the run."""
     warmup: float = 0.0
-    """The part of the run over which the rate rises."""
+    """Fraction of the run over which the rate rises."""
     unit_norm: frozenset[str] = frozenset()
-    """Tensors whose filters, rows of matrices, have norm 1 after each update."""
+    """Tensors whose filters, the rows of matrices, are normalised to norm 1 after each update."""
     order_seconds: float = 0.1
-    """How often servers are asked what they have applied."""
+    """Seconds between two requests to servers for what they have applied."""
     device: str = "cpu"
-    """Where replicas and the evaluator compute, as for `own_device`."""
+    """Device of replicas and the evaluator, as for `own_device`."""
     may_move: bool = True
-    """Whether replicas may take steps of their own while a bucket moves to another server."""
+    """Whether replicas may take local steps while a bucket moves to another server."""
     name: str = ""
-    """As people call the run."""
+    """Name of the run for people."""
     traffic: Path | None = None
-    """The folder in which each server writes down what replicas send, and when; None for nowhere."""
+    """Folder in which each server records the traffic of replicas; None for no record."""
 
     def __post_init__(self) -> None:
         if not self.rate > 0:
-            raise UserError(f"a learning rate of {self.rate}; it is more than 0")
+            raise UserError(f"the learning rate must be more than 0, got {self.rate}")
         if (self.own == "pushed") is not isinstance(self.rule, Deltas):
             raise UserError(
-                f"replicas whose own steps are {self.own!r}, and rule {self.rule.name} on the servers: steps "
-                "are pushed to servers that add them up (deltas), and to no others; Adagrad's sum of squares "
-                "is that of gradients"
+                f"replicas with local steps {self.own!r}, and rule {self.rule.name} on the servers: steps "
+                "are pushed only to servers that add them up (deltas); Adagrad's sum of squares "
+                "needs gradients"
             )
 
     @property
     def stepping(self) -> Stepping:
-        """What replicas are told of steps."""
+        """The replicas' settings of local steps."""
         beyond = self.processes.workers if self.may_move and isinstance(self.rule, Sgd) else 0
         return Stepping(self.own, self.schedule, self.warmup, self.epochs, beyond)
 
     def dispatch(self, made: Made, run: str) -> Dispatch:
-        """For a work; ``run``: what updates of this run, and of none before it, are meant for. Raises
-        UserError for what cannot be."""
+        """Dispatcher settings for a work. ``run`` identifies the updates of this run, but not of earlier
+        ones. Raises UserError for invalid values."""
         batch, push = self.pace.batch, self.pace.n_push
         batches = made.patterns // (batch * _HANDS * self.processes.workers)
-        pushes = max(1, min(_HANDS, batches) // push)  # accumulations end with what is in hand
+        pushes = max(1, min(_HANDS, batches) // push)  # accumulations end with the assignment
         try:
             return Dispatch(
                 run,
@@ -144,17 +145,17 @@ class ReplicaSettings:
 
 @dataclass(frozen=True)
 class OpenedReplicas:
-    """Replicas that are up, and their servers."""
+    """Running replicas, and their servers."""
 
     conversation: ReplicaConversation
     begun: Begun
     vectors: tuple[str, ...]
-    """Their names: the parameters first, then what the rule keeps."""
+    """Names of the vectors: the parameters first, then the state of the update rule."""
     evaluator: Evaluator | None
 
 
 class ReplicaOpening(Opening):
-    """One beginning: `open_replicas` does it."""
+    """Startup of one run; call `open_replicas`."""
 
     role, kind = "replica", "replica"
 
@@ -171,7 +172,7 @@ class ReplicaOpening(Opening):
         evaluator: EvaluatorTask | None,
         held: ExitStack,
     ) -> None:
-        """``held``: what ends with the run."""
+        """``held`` owns resources that end with the run."""
         self._run = secrets.token_hex(8)
         self._controllers = controllers_at(settings.processes.standing)
         super().__init__(settings.processes, task, processes, token, endpoint, on_event)
@@ -181,7 +182,7 @@ class ReplicaOpening(Opening):
         if isinstance(self._post, RoutedPost):
             if settings.processes.ranks > 1:
                 raise UserError(
-                    "replicas of several processes push to servers without copies; leave server_copies out"
+                    "replicas of several processes need servers without copies; leave server_copies out"
                 )
             if self._controllers:
                 note = None if settings.processes.note is None else Path(settings.processes.note)
@@ -190,13 +191,13 @@ class ReplicaOpening(Opening):
                 self._keepers = Keepers(settings.processes, self.staff, self._post, self._call_with, held)
 
     def open_replicas(self) -> OpenedReplicas:
-        """Start everything."""
+        """Start all processes."""
         begun, snapshot = self._begun(), self._snapshot
         rules = self._learning.dispatch(begun.made, self._run)
         ledger = None if snapshot is None else snapshot.ledger
         counters = None if snapshot is None else snapshot.counters
         if ledger is not None and ledger.samples != rules.samples:
-            raise UserError(f"the run had {ledger.samples} samples, and there are {rules.samples} now")
+            raise UserError(f"the run had {ledger.samples} samples, but the data set now has {rules.samples}")
         servers = [(name, self._serving.get(name, "")) for name in begun.servers]
         machine = Dispatcher(rules, begun.shards, servers, time.monotonic(), ledger, counters)
         conversation = self._conversation(machine, begun.made)
@@ -209,11 +210,12 @@ class ReplicaOpening(Opening):
         return OpenedReplicas(conversation, begun, names, evaluator)
 
     def _write(self, conversation: ReplicaConversation, begun: Begun) -> tuple[str, ...]:
-        """Set all vectors, which are named, on the servers."""
+        """Write all vectors to the servers, and return their names."""
         vectors = self._vectors if self._snapshot is None else self._snapshot.vectors
         zeros = np.zeros(begun.made.size, begun.made.dtype)
         firsts = {POINT: begun.given, **dict.fromkeys(self._learning.rule.keeps, zeros)}
-        for name, first in reversed(firsts.items()):  # nobody begins before the parameters are there
+        # the parameters come last: replicas start when they arrive
+        for name, first in reversed(firsts.items()):
             value = vectors[name].numpy() if name in vectors else first
             if value.shape != first.shape or value.dtype != first.dtype:
                 raise UserError(
@@ -222,7 +224,7 @@ class ReplicaOpening(Opening):
             write(conversation, begun.shards, begun.servers, name, value, self._settings.silent_seconds)
         return tuple(firsts)
 
-    # --- servers that keep copies ---
+    # --- replicated servers ---
 
     def _served(self, made: Made) -> tuple[tuple[m.Shard, ...], tuple[str, ...]]:
         if self._keepers is None:
@@ -243,7 +245,7 @@ class ReplicaOpening(Opening):
         return description.shards, description.buckets
 
     def _await_controllers(self, servers: StandingServers) -> None:
-        """A controller of the cluster is there, and knows this run for one of its own."""
+        """Wait until a controller of the cluster answers, and has registered this run."""
         began, asked, is_told = time.monotonic(), float("-inf"), False
         deadline, where = began + _CONTROLLERS_SECONDS, ", ".join(self._settings.standing)
         while (now := time.monotonic()) < deadline:
@@ -255,7 +257,7 @@ class ReplicaOpening(Opening):
                 servers.ask()
             match self._post.receive(_ASK_SECONDS):
                 case Letter(_, m.Looked() as looked):
-                    servers.happened(looked)  # of which nothing is the run's
+                    servers.happened(looked)  # no event of them belongs to the run
                     return
                 case Letter() as letter:
                     self._hear(letter)
@@ -321,10 +323,10 @@ class ReplicaOpening(Opening):
         own = handed_on(os.environ) if self._controllers else {}
         return replace(call, environ={**call.environ, **own})
 
-    # --- what processes are told ---
+    # --- arguments of processes ---
 
     def _evaluator_of(self, name: str) -> Call:
-        assert self._evaluator is not None, "there is one"
+        assert self._evaluator is not None, "an evaluator exists"
         made = self._at_work(name, self._evaluator.work, self._evaluator.arguments)
         return self._call(name, "evaluator", {**made, "device": self._learning.device})
 
@@ -335,7 +337,7 @@ class ReplicaOpening(Opening):
     def _told_worker(self, name: str) -> Mapping[str, object]:
         stepping, stretch = self._learning.stepping, 1
         if self._keepers is None:
-            stepping = replace(stepping, beyond=0)  # nothing moves
+            stepping = replace(stepping, beyond=0)  # no bucket moves
         else:
             stretch = GROWS_MOVING if stepping.beyond else GROWS
         pace = replace(self._learning.pace, moves=self._learning.own == "pushed", stretch=stretch)

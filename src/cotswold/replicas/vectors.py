@@ -1,9 +1,10 @@
-"""Where the vectors of a replica are: in this process's memory, or on a device.
+"""Storage of a replica's vectors: this process's memory, or a device.
 
-Knows: tensors, copies between a device and memory. Does not know: what a vector means, messages, servers.
+Knows: tensors, copies between a device and memory. Does not know: the meaning of a vector, messages,
+servers.
 
-Steps are taken where the parameters are. What goes into messages and comes from them is memory of this
-process: where the parameters are there too it is theirs, otherwise numbers are copied.
+Steps are taken on the device of the parameters. Messages use this process's memory: that of the parameters
+if they are there, otherwise copies.
 """
 
 from __future__ import annotations
@@ -20,27 +21,27 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Vectors(Protocol):
-    """What is done with vectors ``(size,)`` that are all in one place."""
+    """Operations on vectors ``(size,)`` in one place."""
 
     def put(self, part: Tensor, buffer: Buffer) -> None:
-        """Write what came in a message into a part of a vector; the buffer is not read afterwards."""
+        """Write a message's buffer into a part of a vector; the buffer is not read afterwards."""
         ...
 
     def give(self, vector: Tensor) -> Array:
-        """The numbers of a vector for messages; they stay as they are as long as the vector does, or until
-        two others were given."""
+        """The numbers of a vector for messages. They stay valid as long as the vector does, or until two
+        more vectors were given."""
         ...
 
     def is_finite(self, vector: Tensor) -> bool:
-        """Whether all numbers are finite, and so is the sum of their squares in their own type."""
+        """True if all numbers are finite, and the sum of their squares in their own type, too."""
         ...
 
 
 class HostVectors:
-    """Vectors in this process's memory, which messages are made of."""
+    """Vectors in this process's memory, which messages use directly."""
 
     def put(self, part: Tensor, buffer: Buffer) -> None:
-        """As `Vectors.put`."""
+        """See `Vectors.put`."""
         numbers = part.numpy()
         numbers[:] = np.frombuffer(buffer, numbers.dtype)
 
@@ -50,37 +51,37 @@ class HostVectors:
         return found
 
     def is_finite(self, vector: Tensor) -> bool:
-        """As `Vectors.is_finite`."""
+        """See `Vectors.is_finite`."""
         return is_finite(vector.numpy())
 
 
 class DeviceVectors:
-    """Vectors on a device, each as ``like`` is. Those that are given lie in memory that CUDA reaches by
-    itself (pinned); what is put needs not, for its copy passes through such memory of the driver's."""
+    """Vectors on a device, like ``like``. The results of `give` are in pinned memory, which CUDA accesses
+    directly. The input of `put` need not be: its copy passes through the driver's pinned memory."""
 
     def __init__(self, like: Tensor) -> None:
         is_cuda = like.device.type == "cuda"
         self._given = [torch.empty(like.shape, dtype=like.dtype, pin_memory=is_cuda) for _ in range(2)]
-        """In turn: the newer one last."""
+        """Two buffers, used in turn: the newer one last."""
         self._dtype = self._given[0].numpy().dtype
 
     def put(self, part: Tensor, buffer: Buffer) -> None:
-        """As `Vectors.put`."""
+        """See `Vectors.put`."""
         numbers = np.frombuffer(buffer, self._dtype)
         part.copy_(torch.from_numpy(numbers if numbers.flags.writeable else numbers.copy()))
 
     def give(self, vector: Tensor) -> Array:
-        """A copy."""
+        """A copy in host memory."""
         self._given.reverse()
         found: Array = self._given[-1].copy_(vector).numpy()
         return found
 
     def is_finite(self, vector: Tensor) -> bool:
-        """As `Vectors.is_finite`."""
+        """See `Vectors.is_finite`."""
         norm = float(torch.linalg.vector_norm(vector, dtype=torch.float64))
         return norm * norm < float(torch.finfo(vector.dtype).max)
 
 
 def vectors_like(parameters: Tensor) -> Vectors:
-    """Those that are where these parameters are."""
+    """Storage on the device of these parameters."""
     return HostVectors() if parameters.device.type == "cpu" else DeviceVectors(parameters)

@@ -1,6 +1,6 @@
-"""Messages between processes that live and die alone: ZeroMQ, the run's token, shared memory inside a host.
+"""Messages between independent processes: ZeroMQ sockets, the run's token, shared memory within a host.
 
-Knows: sockets, frames, who has proved itself. Does not know: what messages mean.
+Knows: sockets, frames, authentication. Does not know: the meaning of messages.
 """
 
 from __future__ import annotations

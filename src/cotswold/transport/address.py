@@ -1,10 +1,10 @@
-"""Where an endpoint is reached: the text that processes tell each other.
+"""Addresses of endpoints: the text by which processes find each other.
 
-Knows: which host and namespaces a process is in, how an address is written. Does not know: sockets.
+Knows: the host and namespaces of a process, the form of an address. Does not know: sockets.
 
-A `Address` names a Unix socket for processes of the same host, and TCP for all others. Two processes are on
-one host where they share the kernel, the network and the numbers of processes: containers and namespaces that
-do not are hosts of their own.
+An `Address` names a Unix socket for processes of the same host, and a TCP port for all others. Two processes
+are on one host if they share the kernel, the network and the process numbers. Containers and namespaces with
+their own count as separate hosts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Literal
 from cotswold.errors import ClusterError
 
 Mode = Literal["hmac", "curve"]
-"""How a connection over TCP is authenticated: by a challenge alone, or with encryption as well."""
+"""Authentication of a connection over TCP: by challenge only (*hmac*), or with encryption too (*curve*)."""
 _MODES: tuple[Mode, ...] = ("hmac", "curve")
 _NONE = "-"
 _UNKNOWN = "?"
@@ -33,20 +33,20 @@ _PORT = re.compile(r"tcp://(\[[^\[\]]+\]|[^\[\]:/]+):[0-9]{1,5}")
 
 @dataclass(frozen=True)
 class Address:
-    """How one endpoint is reached."""
+    """Host, process, sockets and token of one endpoint."""
 
     host: str
-    """What only processes of one host have in common: see `this_host`."""
+    """Identifies the host: see `this_host`."""
     process: int
     challenge: str
-    """A text by chance that callers sign, so that what they say serves for this endpoint alone."""
+    """Random text that callers sign, so that a signature is valid for this endpoint only."""
     unix: str | None
     """``ipc://`` and the path of a Unix socket."""
     tcp: str | None
-    """``tcp://host:port``; None for one that is reached on its own host alone."""
+    """``tcp://host:port``; None if only processes of the same host can connect."""
     mode: Mode
     fingerprint: str = ""
-    """Of the token by which it is reached (`Token.fingerprint`); empty where that is not known."""
+    """`Token.fingerprint` of the endpoint's current token; empty if unknown."""
 
     def __str__(self) -> str:
         return " ".join(
@@ -63,7 +63,7 @@ class Address:
 
     @classmethod
     def parsed(cls, text: str) -> Address:
-        """The address that a text is; raises ClusterError for any other text."""
+        """Parse an address; raise ClusterError for any other text."""
         words = text.split(" ")
         if len(text) > _LONGEST or len(words) not in (6, 7):
             raise _no_address(text)
@@ -89,7 +89,7 @@ class Address:
 
     @classmethod
     def is_one(cls, text: str) -> bool:
-        """Whether a text is an address."""
+        """True if a text is an address."""
         try:
             cls.parsed(text)
         except ClusterError:
@@ -98,7 +98,7 @@ class Address:
 
     @classmethod
     def is_reached(cls, text: str) -> bool:
-        """Whether a text is the address of an endpoint that can be called from this process."""
+        """True if a text is the address of an endpoint that this process can call."""
         try:
             return bool(cls.parsed(text).way)
         except ClusterError:
@@ -106,48 +106,49 @@ class Address:
 
     @classmethod
     def at_port(cls, host: str, port: int) -> Address:
-        """An endpoint of which no more is known than its port, where callers are asked by *curve*."""
+        """An endpoint of which only the port is known; callers authenticate by *curve*."""
         shown = f"[{host}]" if ":" in host else host
         return cls(_UNKNOWN, 0, _NONE, None, f"tcp://{shown}:{port}", "curve")
 
     @property
     def tcp_host(self) -> str:
-        """The host at which it listens; raises ClusterError for one that listens on its own host alone."""
+        """The host at which it listens; raise ClusterError if it has no TCP port."""
         if self.tcp is None:
-            raise ClusterError(f"the endpoint at {self.unix} has no port; give it a host's address")
+            raise ClusterError(f"the endpoint at {self.unix} has no TCP port; start it with a host address")
         return self.tcp.removeprefix("tcp://").rpartition(":")[0].strip("[]")
 
     @property
     def is_port_alone(self) -> bool:
-        """Whether `at_port` made it."""
+        """True if `at_port` made it."""
         return self.host == _UNKNOWN
 
     def is_same(self, other: Address) -> bool:
-        """Whether it is the same endpoint, reached otherwise meanwhile or not."""
+        """True for the same endpoint, even if its port or token has changed."""
         return (self.host, self.process, self.challenge) == (other.host, other.process, other.challenge)
 
     @property
     def is_here(self) -> bool:
-        """Whether the endpoint is on this host."""
+        """True if the endpoint is on this host."""
         return self.host == this_host()
 
     @property
     def way(self) -> tuple[str, Mode]:
-        """What to connect to from this process, and how that is authenticated; raises ClusterError."""
+        """The socket to connect to from this process, and its authentication; raise ClusterError if there
+        is none."""
         if self.is_here and self.unix is not None:
             return self.unix, "hmac"
         if self.tcp is None:
             raise ClusterError(
-                f"the endpoint at {self.unix} can be reached on its own host alone; give it a host's address"
+                f"the endpoint at {self.unix} can only be reached on its own host; give it a host address"
             )
         return self.tcp, self.mode
 
 
 def is_ipv6(text: str) -> bool:
-    """Whether a text is an IPv6 address, without brackets.
+    """True for an IPv6 address without brackets.
 
-    >>> is_ipv6("::1"), is_ipv6("[::1]"), is_ipv6("10.0.0.1"), is_ipv6("::1:port")
-    (True, False, False, False)
+    >>> is_ipv6("::1"), is_ipv6("[::1]"), is_ipv6("10.0.0.1"), is_ipv6("::1:port") (True, False, False,
+    False)
     """
     try:
         return ipaddress.ip_address(text).version == 6
@@ -156,10 +157,11 @@ def is_ipv6(text: str) -> bool:
 
 
 def is_taken(host: str, port: int) -> bool:
-    """Whether somebody listens at this port of this machine."""
+    """True if a process listens at this port of this machine."""
     for family, kind, protocol, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what has just been closed is free
+            # a port that was just closed counts as free
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(place)
             except OSError as error:
@@ -170,7 +172,7 @@ def is_taken(host: str, port: int) -> bool:
 
 @cache
 def this_host() -> str:
-    """What processes of one host have in common, in a word."""
+    """Identifier of this host, the same in all of its processes, without spaces."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         spaces = [Path(f"/proc/self/ns/{kind}").stat().st_ino for kind in ("net", "pid")]
@@ -180,4 +182,4 @@ def this_host() -> str:
 
 
 def _no_address(text: str) -> ClusterError:
-    return ClusterError(f"{text[:80]!r} is no address of an endpoint; take the text that `address` gives")
+    return ClusterError(f"{text[:80]!r} is not an endpoint's address; use the value of `Endpoint.address`")

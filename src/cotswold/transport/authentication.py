@@ -1,16 +1,16 @@
-"""Who may connect: those who know a token of the ring.
+"""Authentication of callers: a caller must know a token of the ring.
 
 Knows: ZeroMQ's mechanisms PLAIN and CURVE, its authentication protocol (ZAP, RFC 27), HMAC. Does not know:
 messages, peers.
 
-*hmac*: the caller signs the challenge of the endpoint that it calls, a text of its own by chance, and its
-name; the token never travels, and a signature is taken once. The endpoint answers by signing the caller's
-text (`welcome`) with the same token, before the caller sends anything else. *curve*: both have keys that are
-derived from the token, so that each proves itself to the other, and all is encrypted. A stranger gets no
-further than ZeroMQ's handshake: none of its messages is ever read.
+*hmac*: the caller signs the challenge of the endpoint that it calls, a random text (its nonce) and its name.
+The token never travels, and each signature is accepted once. The endpoint signs the caller's text with the
+same token (`welcome`) before the caller sends anything else. *curve*: both ends derive keys from the token,
+authenticate each other, and encrypt everything. A stranger fails in ZeroMQ's handshake: none of its messages
+is ever read.
 
-By *hmac* a caller may use any token of the ring. By *curve* a socket has the keys of one token; which one, a
-`Token.fingerprint` says.
+With *hmac* a caller may use any token of the ring. With *curve* a socket has the keys of one token, which
+`Token.fingerprint` identifies.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from cotswold.transport.address import Mode
 _ZAP = "inproc://zeromq.zap.01"
 _NONCE_BYTES = 16
 _SEEN = 1 << 16
-"""Signatures that are remembered, the newest, so that none is taken twice."""
+"""Number of recent signatures that are remembered, so that none is accepted twice."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What is derived from a token."""
+    """Keys derived from a token."""
 
     fingerprint: str
     signing: bytes
@@ -45,7 +45,7 @@ class Keys:
 
     @classmethod
     def of(cls, token: Token) -> Keys:
-        """The keys of a run."""
+        """Derive the keys of a token."""
         pairs = []
         for side in ("server", "client"):
             secret = zmq.utils.z85.encode(token.derive(f"transport {side}"))
@@ -55,37 +55,37 @@ class Keys:
 
 @dataclass(frozen=True)
 class Ring:
-    """The keys of all tokens in use; with the first an endpoint listens."""
+    """The keys of all tokens in use; an endpoint listens with the first."""
 
     keys: tuple[Keys, ...]
 
     @classmethod
     def of(cls, given: Token | Keyring) -> Ring:
-        """Those of a ring, or of a token alone."""
+        """The keys of a keyring, or of a single token."""
         return cls(tuple(map(Keys.of, Keyring.of(given).tokens)))
 
     @property
     def first(self) -> Keys:
-        """With which others call."""
+        """The keys that callers use."""
         return self.keys[0]
 
     def named(self, fingerprint: str) -> Keys | None:
-        """Those of the token with a fingerprint; None where it is not in use."""
+        """The keys of the token with a fingerprint; None if the token is not in use."""
         return next((each for each in self.keys if each.fingerprint == fingerprint), None)
 
     def towards(self, fingerprint: str) -> list[Keys]:
-        """With which an endpoint is called: those of the token by which it says that it is reached, then the
-        others, for it may be reached otherwise by now."""
+        """The keys to try when calling an endpoint: first those of the token in its address, then the
+        others, since the endpoint may have changed its token."""
         return sorted(self.keys, key=lambda each: each.fingerprint != fingerprint)
 
 
 def new_nonce() -> str:
-    """A text that nobody has had before."""
+    """A random text that has never been used before."""
     return secrets.token_hex(_NONCE_BYTES)
 
 
 def serve_as(socket: zmq.Socket[bytes], keys: Keys, mode: Mode) -> None:
-    """Before it is bound: whoever connects is asked."""
+    """Require authentication from callers; call before the socket is bound."""
     if mode == "curve":
         socket.zap_domain = f"{mode} {keys.fingerprint}".encode()
         socket.curve_server = 1
@@ -96,7 +96,7 @@ def serve_as(socket: zmq.Socket[bytes], keys: Keys, mode: Mode) -> None:
 
 
 def call_as(socket: zmq.Socket[bytes], keys: Keys, mode: Mode, challenge: str, name: str, nonce: str) -> None:
-    """Before it is connected: prove that this process knows the token."""
+    """Prove that this process knows the token; call before the socket is connected."""
     if mode == "curve":
         socket.curve_serverkey = keys.server_public
         socket.curve_secretkey = keys.client_secret
@@ -108,30 +108,31 @@ def call_as(socket: zmq.Socket[bytes], keys: Keys, mode: Mode, challenge: str, n
 
 
 def signature_text(nonce: str, name: str) -> str:
-    """What a caller signs by *hmac*, besides the challenge."""
+    """The text that a caller signs with *hmac*, together with the challenge."""
     return f"{nonce}:{name}"
 
 
 def welcome(keys: Keys, nonce: str, name: str) -> bytes:
-    """What the endpoint called ``name`` answers to a caller's text."""
+    """The answer by which the endpoint called ``name`` proves itself to a caller."""
     return sign(keys.signing, b"called", nonce.encode(), name.encode())
 
 
 def is_welcome(keys: Keys, signature: bytes, nonce: str, name: str) -> bool:
-    """Whether the endpoint called ``name`` answered."""
+    """True if the endpoint called ``name`` signed the answer."""
     return is_signed(keys.signing, signature, b"called", nonce.encode(), name.encode())
 
 
 class Doorkeeper:
-    """Answers ZeroMQ's questions about callers, in a thread: also while the process computes.
+    """Answers ZeroMQ's authentication requests in a thread, so also while the process computes.
 
-    It says by the fingerprint with which token a caller has come, and by *hmac* also what the caller has
-    signed (ZeroMQ's *user id*): its text by chance and its name, which its `Hello` must repeat.
+    For each caller it returns ZeroMQ's *user id*: the fingerprint of the caller's token and, with *hmac*,
+    the text that the caller signed. That text holds the nonce and the name, which the caller's `Hello` must
+    repeat.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], ring: Ring, challenge: str) -> None:
         self.ring = ring
-        """With whose keys callers come in; it may be another one at any time."""
+        """Keys that callers may use; may be replaced at any time."""
         self._challenge = challenge.encode()
         self._seen: set[bytes] = set()
         self._newest: deque[bytes] = deque()
@@ -142,7 +143,7 @@ class Doorkeeper:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for the end, after the context was told to end."""
+        """Wait for the thread, after the context was terminated."""
         self._thread.join()
 
     def _answer(self) -> None:
@@ -159,7 +160,7 @@ class Doorkeeper:
 
     @staticmethod
     def _signed(said: list[bytes]) -> bytes:
-        """What a caller that is known has signed, after a blank; nothing by CURVE."""
+        """The text that an accepted caller signed, after a space; empty with CURVE."""
         return b" " + said[1] if said[0] == b"PLAIN" else b""
 
     def _known(self, domain: bytes, mechanism: bytes, said: list[bytes]) -> Keys | None:

@@ -1,12 +1,12 @@
 """An endpoint: messages to and from many peers, by name.
 
-Knows: ZeroMQ sockets, who has proved itself, which peers are lost. Does not know: what messages mean, how
-processes are started.
+Knows: ZeroMQ sockets, authenticated peers, lost peers. Does not know: the meaning of messages, how processes
+are started.
 
-An endpoint listens at a Unix socket in a folder of its user's, and at a TCP port where a host is given. Of
-two peers one connects; the other connects back by itself. Messages of one sender come in the order in which
-they were sent, each once or, if the connection ends, not at all. Nothing waits: what a peer does not take is
-kept within a bound, beyond which the peer is dropped. One thread uses an endpoint.
+An endpoint listens at a Unix socket in a folder of its user and, if it has a host, at a TCP port. When one
+peer connects, the other connects back. Messages of a sender arrive in order. Each arrives once or, if the
+connection ends, never. Sending never blocks: messages that a peer has not yet read are queued up to a bound,
+beyond which the peer is dropped. Only one thread may use an endpoint.
 """
 
 from __future__ import annotations
@@ -54,24 +54,31 @@ from cotswold.transport.socket_folder import SocketFolder
 from cotswold.transport.versions import Versions
 
 _BUSY = 16
-"""Among so many events at most it is looked whether a peer is lost."""
+"""Number of events after which the endpoint checks for lost peers."""
 _BATCH = 64
-"""Messages taken in at a time, at most."""
+"""Number of messages read at a time, at most."""
 
 
 class Endpoint:
-    """Where the process called ``name`` sends and receives; use in a ``with`` statement, or `close`.
+    """Sends and receives for the process called ``name``; use in a ``with`` statement, or `close`.
 
-    ``host`` is the address of this machine at which other hosts reach it, None where all peers are here;
-    ``ports`` are those of which it takes one that is free, any without. With ``encrypt`` (CURVE) what
-    goes over TCP between hosts is secret, at about a fifth of the speed; on the loopback it is not, unless
-    ``mode`` says how callers over TCP prove themselves. A message of more than ``message_bytes`` is
-    refused; a peer for which more than ``waiting_bytes`` wait is dropped; so is one whose host acknowledges
-    nothing for ``lost_seconds``. An endpoint that is ``apart`` behaves as if it had a host of its own, to
-    measure and to test: TCP alone, encrypted if so said.
+    Args:
+        token: The token or keyring in use. The endpoint listens with the first token, and calls others with
+            any token that they know; `rotate` replaces the ring while messages travel.
+        name: Name of this process for its peers.
+        host: Address of this machine for other hosts; None if all peers are on this host.
+        ports: Ports to choose a free one from; empty for any port.
+        encrypt: Encrypt TCP traffic between hosts (CURVE), at about a fifth of the speed. Loopback traffic is
+            not encrypted, unless ``mode`` says so.
+        mode: Authentication of callers over TCP; None to derive it from ``encrypt`` and ``host``.
+        lost_seconds: Seconds until a host that acknowledges nothing counts as lost.
+        message_bytes: Largest message in bytes; longer ones are refused.
+        waiting_bytes: Unread bytes after which a peer is dropped.
+        apart: Behave as if no other endpoint were on this host, for measurements and tests: TCP only,
+            encrypted if ``encrypt``.
 
-    Several tokens may be in use at once, a ring, which `rotate` changes while messages travel. The endpoint
-    is reached by the first, and calls others by whichever they know.
+    Raises:
+        UserError: If the name is invalid.
     """
 
     def __init__(
@@ -94,18 +101,18 @@ class Endpoint:
             )
         self.name = name
         self.key = ""
-        """The secret by which this process proves its name to whoever was given the key of the pair
-        (`names`); empty for none."""
+        """The secret by which this process proves its name to peers that have the pair key (`names`);
+        empty for none."""
         self.traffic = Traffic()
         self._common = common = Common(zmq.Context())
         self.refused = common.refused
-        """How many were refused: callers (`strangers`), messages that are none (`malformed`), `oversized`,
-        and what was of a `version` of the protocol that is not spoken here."""
+        """Number of refusals by kind: `strangers` (callers), `malformed` and `oversized` messages, and
+        messages in an unsupported `version` of the protocol."""
         self.message_bytes, self.most_waiting_bytes = message_bytes, waiting_bytes
         self._lost_seconds = lost_seconds
         self._events, self._readiness, self._read = common.events, common.readiness, common.read
         self._busy = 0
-        """Events since all sockets, and not those of messages alone, were looked at."""
+        """Events since all sockets were checked, including monitors."""
         self._watched: set[int] = set()
         common.context.max_sockets = 8192
         allow_descriptors()
@@ -130,33 +137,33 @@ class Endpoint:
 
     @property
     def address(self) -> str:
-        """The text by which peers connect; it is no secret."""
+        """The text by which peers connect; not a secret."""
         return str(self._address)
 
     @property
     def port_address(self) -> str:
-        """``HOST:PORT``, where callers of other hosts find it; raises AssertionError without a port."""
-        assert self._address.tcp is not None, "it has a host"
+        """``HOST:PORT`` for callers of other hosts; raise AssertionError without a port."""
+        assert self._address.tcp is not None, "the endpoint has a host"
         return self._address.tcp.removeprefix("tcp://")
 
     @property
     def peers(self) -> Sequence[str]:
-        """The names of peers that are connected, or being connected."""
+        """Names of peers that are connected or connecting."""
         return tuple(self._peers.of)
 
     def has(self, peer: str) -> bool:
-        """Whether a peer is connected, or being connected."""
+        """True if a peer is connected or connecting."""
         return peer in self._peers.of
 
     def fileno(self) -> int:
-        """A descriptor that can be read when `receive` may have something, for a selector of one's own;
-        before each wait for it `has_pending` must have said that there is nothing."""
+        """A descriptor that becomes readable when `receive` may have an event, for an external selector.
+        Before each wait for it, `has_pending` must have returned False."""
         return self._readiness.fileno()
 
     def has_pending(self) -> bool:
-        """Whether `receive` may have something at once; where not, `fileno` tells when it may.
+        """True if `receive` may have an event at once; if False, `fileno` becomes readable when it may.
 
-        It takes in what has come, and holds until the endpoint is used otherwise.
+        Reads what has arrived. The answer is valid until the endpoint is used otherwise.
         """
         if not self._events:
             self._give_back()
@@ -164,40 +171,40 @@ class Endpoint:
         return bool(self._events) or self._readiness.is_doubtful
 
     def keep(self, name: str) -> None:
-        """From now on nobody comes in under a name but a peer of this name that this endpoint calls."""
+        """From now on, reserve a name for a peer that this endpoint calls."""
         self._peers.kept.add(name)
 
     def keep_answers_of(self, name: str) -> None:
-        """From now on a peer of this name comes in only with the answer to a call of this endpoint."""
+        """From now on, accept a peer of this name only if it answers a call of this endpoint."""
         self._peers.answering.add(name)
 
     def keep_answers(self) -> None:
-        """The same for every name: this endpoint calls, and nobody calls it first."""
+        """From now on, accept only peers that answer a call of this endpoint."""
         self._peers.admits_answers_only = True
 
     def vouch(self, name: str, pair: str) -> None:
-        """From now on a caller has this name only if it proves it by the key of the pair (`names`); an empty
-        key ends that. A caller that came in under the name without proof is lost."""
+        """From now on, require a caller of this name to prove it with the pair key (`names`); an empty key
+        removes the requirement. A connected caller that has not proved the name is lost."""
         self._peers.vouch(name, pair)
 
     def has_proved(self, name: str, pair: str) -> bool:
-        """Whether a peer has called under this name, and proved it by the key of the pair."""
+        """True if a peer has connected under this name and proved it with the pair key."""
         return self._peers.has_proved(name, pair)
 
     def version_of(self, peer: str) -> int | None:
-        """Of the protocol, on which both have settled; None where the peer has not answered yet. Raises
-        KeyError for one that is not connected."""
+        """The protocol version agreed with a peer; None if it has not answered yet. Raises KeyError if it
+        is not connected."""
         return self._peers.of[peer].version
 
     def is_here(self, peer: str) -> bool:
-        """Whether a peer is on this host; raises KeyError for one that is not connected."""
+        """True if a peer is on this host; raise KeyError if it is not connected."""
         return self._peers.of[peer].address.is_here
 
     def connect(self, peer: str, address: str) -> None:
-        """Connect to the endpoint called ``peer``; it connects back. That it fails is heard as `Lost`.
+        """Connect to the endpoint called ``peer``, which connects back. A failure arrives as `Lost`.
 
-        Nothing happens where it is connected already, also if it is reached otherwise now. Raises
-        ClusterError for a text that is no address, and for an endpoint of another host that has no port.
+        If the peer is connected already, even at another address, nothing happens. Raises ClusterError if
+        the text is not an address, or if the endpoint is on another host and has no port.
         """
         parsed = Address.parsed(address)
         known = self._peers.of.get(peer)
@@ -209,10 +216,10 @@ class Endpoint:
         self._peers.call(peer, parsed)
 
     def send(self, peer: str, header: Header | Packed, buffers: Sequence[Buffer] = ()) -> bool:
-        """Send plain values and contiguous buffers; returns at once, and the buffers may change afterwards.
+        """Send plain values and contiguous buffers; return at once. The buffers may change afterwards.
 
-        False where the peer is not connected (any more). Raises TypeError or ValueError for a header that
-        msgpack does not take, UserError for a message that is too long.
+        Returns False if the peer is not connected. Raises TypeError or ValueError if msgpack cannot encode
+        the header, UserError if the message is too long.
         """
         found = self._peers.of.get(peer)
         if found is None:
@@ -223,11 +230,11 @@ class Endpoint:
                 f"a message of {sum(one.nbytes for one in views)} bytes to {peer} is too long; send it in "
                 f"parts of {self.message_bytes} bytes at most"
             )
-        if self._read:  # before: the answer may then lie in the block that was read last, which is in cache
+        if self._read:  # first: the answer may then use the block that was read last, which is in cache
             self._give_back()
         found.send(header, views, self.traffic)
         if found.waiting_bytes > self.most_waiting_bytes:
-            # what it has given back may not have been read yet
+            # messages that give blocks back may not have been read yet
             self._take_in()
             if self.has(peer) and found.waiting_bytes > self.most_waiting_bytes:
                 self._peers.lose(peer, f"it takes nothing: {found.waiting_bytes} bytes wait for it")
@@ -236,7 +243,8 @@ class Endpoint:
         return True
 
     def receive(self, timeout: float | None) -> Event | None:
-        """The next event, within so many seconds (None: however long it takes); None where there is none."""
+        """Return the next event; None if there is none within ``timeout`` seconds (None: wait without
+        limit)."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._events:
             self._give_back()
@@ -250,13 +258,13 @@ class Endpoint:
         return self._events.popleft()
 
     def rotate(self, ring: Keyring) -> None:
-        """From now on these tokens are in use; costs nothing where they are already.
+        """Use these tokens from now on; costs nothing if they are in use already.
 
-        Where the first is another one, `address` is another text: to be told to whoever may connect. At a
-        port by *curve* a listener has the keys of one token; which listeners open and close the head of
-        `transport.doors` says. Connections made with a token that is not in the ring any more end: both ends
-        hear `Lost`, and may connect again. Raises MachineError where no port is free for a new listener;
-        the one before then stays, and it may be tried again.
+        If the first token changes, `address` changes too: send it to all who may connect. At a TCP port with
+        *curve*, a listener has the keys of one token; `transport.listeners` says which listeners open and
+        close. Connections made with a token that is not in the ring any more end: both ends receive `Lost`,
+        and may connect again. Raises MachineError if no port is free for a new listener; the old listener
+        then stays, and the call may be repeated.
         """
         if ring != self._keyring:
             self._keyring, keys = ring, Ring.of(ring)
@@ -267,37 +275,38 @@ class Endpoint:
         self._address = replace(self._address, tcp=self._doors.tcp, fingerprint=first.fingerprint)
 
     def waiting_bytes(self, peer: str) -> int:
-        """Bytes sent to a peer that it has not taken, as far as is known here; 0 for one that is lost."""
+        """Bytes sent to a peer that it has not read, as far as known; 0 for a lost peer."""
         found = self._peers.of.get(peer)
         return 0 if found is None else found.waiting_bytes
 
     def _give_back(self) -> None:
-        """Tell peers which blocks of theirs nothing here refers to any more."""
+        """Return blocks of shared memory that nothing here refers to any more to their owners."""
         blocks: dict[str, list[int]] = {}
         while self._read:
             name, number = self._read.popleft()
             blocks.setdefault(name, []).append(number)
         for name, numbers in blocks.items():
-            # a process that took the name meanwhile has lent other blocks
+            # another process with the same name has other blocks
             peer = self._peers.of.get(name.partition("@")[0])
             if peer is not None and peer.label == name:
                 peer.give_back(numbers, self.traffic)
                 self._readiness.doubt(peer.connection.descriptor)
 
     def watch(self, descriptor: int) -> None:
-        """From now on `receive` also tells, by `Ready`, that this descriptor can be read."""
+        """From now on, `receive` also returns `Ready` when this descriptor is readable."""
         if descriptor not in self._watched:
             self._watched.add(descriptor)
             self._readiness.add(descriptor, partial(self._tell_ready, descriptor))
 
     def unwatch(self, descriptor: int) -> None:
-        """The opposite of `watch`."""
+        """Undo `watch`."""
         if descriptor in self._watched:
             self._watched.discard(descriptor)
             self._readiness.remove(descriptor)
 
     def drop(self, peer: str, why: str = "it was dropped here") -> None:
-        """Hang up on a peer, which is told; what it sends from now on is not read. No `Lost` is heard."""
+        """Disconnect a peer, and notify it; ignore everything it sends from now on. No `Lost` event
+        follows."""
         if self.has(peer):
             self._peers.lose(peer, why)
             kept = [one for one in self._events if not (isinstance(one, Lost) and one.peer == peer)]
@@ -305,10 +314,10 @@ class Endpoint:
             self._events.extend(kept)
 
     def flush(self, timeout: float) -> bool:
-        """Wait until all that was sent has been handed to the connections; whether it was, in time."""
+        """Wait until all sent messages are handed to the connections; return True if they were, in time."""
         deadline = time.monotonic() + timeout
         while True:
-            self._readiness.attend()  # which may hand on all there is: then nothing more comes to wait for
+            self._readiness.attend()  # may hand over all messages: then no event follows
             if not any(each.has_unsent for each in self._peers.of.values()):
                 return True
             left = deadline - time.monotonic()
@@ -317,7 +326,7 @@ class Endpoint:
             self._wait(left)
 
     def close(self, linger: float = 1.0) -> None:
-        """Hang up on all, after at most so many seconds in which what was sent leaves."""
+        """Disconnect all peers; wait up to ``linger`` seconds for sent messages to leave."""
         if self._common.context.closed:
             return
         self.flush(linger)
@@ -341,12 +350,12 @@ class Endpoint:
         self.close()
 
     def _own(self) -> Own:
-        """What it says of itself now."""
+        """This endpoint's description of itself for the peers that it calls."""
         probe, versions = self._probe.descriptor, self._peers.versions
         return Own(self.name, self._address, versions, probe, self._lost_seconds, self.key)
 
     def _wait(self, seconds: float | None) -> None:
-        """Until a descriptor is ready, unless there is something already; what it asks for is done."""
+        """Wait until a descriptor is ready, unless an event is queued; handle what is ready."""
         self._busy = 0
         self._readiness.wait(0.0 if self._events else seconds)
 
@@ -357,12 +366,12 @@ class Endpoint:
         self.refused["strangers"] += listener.strangers()
 
     def _listen_to(self, listener: Listener) -> None:
-        """A listener opened."""
+        """Handle a new listener."""
         self._readiness.add_socket(listener.descriptor, partial(self._hear, listener))
         self._readiness.add_socket(listener.monitor_descriptor, partial(self._count_strangers, listener))
 
     def _leave(self, listener: Listener) -> None:
-        """A listener is to be closed: connections to it end, and what came by them before is taken in."""
+        """Prepare to close a listener: read what has arrived, then drop its connections."""
         self._take_in()
         self._count_strangers(listener)
         for caller in list(listener.callers.values()):
@@ -372,7 +381,7 @@ class Endpoint:
         self._readiness.remove(listener.monitor_descriptor)
 
     def _hear(self, listener: Listener) -> None:
-        """Take in what has come, up to one event."""
+        """Read what has arrived, up to one event."""
         for _ in range(_BATCH):
             if not self._take_in_from(listener):
                 return
@@ -381,7 +390,7 @@ class Endpoint:
         self._readiness.doubt(listener.descriptor)
 
     def _take_in(self) -> None:
-        """Take in what has come, some messages at most."""
+        """Read what has arrived, up to a bound."""
         for listener in self._doors.listeners:
             self._readiness.doubt(listener.descriptor)
             for _ in range(_BATCH):
@@ -389,7 +398,7 @@ class Endpoint:
                     break
 
     def _take_in_from(self, listener: Listener) -> bool:
-        """One message; False where there is none."""
+        """Read one message; False if there is none."""
         came = listener.take()
         if came is None:
             return False
@@ -400,14 +409,14 @@ class Endpoint:
         return True
 
     def _take(self, listener: Listener, came: Came) -> None:
-        """One message to here; raises MalformedError."""
+        """Handle one incoming message; raise MalformedError."""
         kind, version, packed = parted(came.first)
         if kind == HELLO:
             self._peers.greet(listener, came, version, packed)
             return
         caller = listener.callers.get(came.number)
         peer = None if caller is None else self._peers.of.get(caller.name)
-        if peer is None:  # lost, and does not know
+        if peer is None:  # lost, but has not noticed
             return
         if kind not in (DATA, MEMORY):
             raise MalformedError("no kind of message")
@@ -430,7 +439,7 @@ class Endpoint:
 
 
 def _numbers(said: object) -> tuple[list[int], list[int]]:
-    """What a peer says of shared memory; raises MalformedError."""
+    """Block numbers that a peer returns and drops; raise MalformedError."""
     if isinstance(said, list) and len(said) == 2 and all(isinstance(one, list) for one in said):
         given_back, dropped = said
         if all(isinstance(one, int) for one in (*given_back, *dropped)):

@@ -1,11 +1,11 @@
 """Messages as frames: a header in msgpack and raw buffers.
 
-Knows: msgpack, how long a frame may be. Does not know: sockets, who sends. Nothing is ever unpickled.
+Knows: msgpack, the bounds on frames. Does not know: sockets, senders. Nothing is ever unpickled.
 
-The first frame of a message: its kind and the version of the protocol (a byte each), then msgpack. A message
-of the user's (`DATA`) has the pair (header, sizes of the buffers), and the bytes of the buffers in frames of
-`FRAME_BYTES` at most, several short ones in one (`runs`); or, where these lie in shared memory, the triple
-(header, sizes, `Loan`) and no further frames.
+The first frame of a message holds its kind and the protocol version (a byte each), then msgpack. In a user's
+message (`DATA`) the msgpack is the pair (header, sizes of the buffers), and the bytes of the buffers follow
+in frames of up to `FRAME_BYTES`, with short buffers joined into one frame (`runs`). If the buffers are in
+shared memory, the msgpack is the triple (header, sizes, `Loan`), and no frames follow.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ Packed: TypeAlias = bytes
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
 DATA, HELLO, WELCOME, GONE, MEMORY, REFUSAL = b"D", b"H", b"W", b"G", b"M", b"R"
-"""Kinds of messages: the user's; who calls; the answer; a peer is dropped; shared memory given back; a
-version is not spoken."""
+"""Kinds of messages: a user's message; a caller's hello; its answer; a peer is dropped; shared memory is
+given back; the protocol version is not supported."""
 FRAME_BYTES = 16 << 20
-"""Of a frame; ZeroMQ hangs up on whoever announces a longer one."""
+"""Length of a frame, at most; ZeroMQ disconnects a peer that announces a longer one."""
 GATHERED_BYTES = 1 << 18
-"""Neighbouring buffers of no more bytes together share a frame: a frame costs as much as copying 100 KB, and
-so many bytes are copied within the second cache."""
+"""Adjacent buffers up to this total share a frame. A frame costs as much as copying 100 KB, and this many
+bytes are copied within the second-level cache."""
 HEADER_BYTES = 1 << 20
-"""Of a header, at most."""
+"""Length of a header, at most."""
 BUFFERS = 1 << 16
-"""Of a message, at most."""
+"""Number of buffers of a message, at most."""
 ALIGNMENT = 64
 _ARRAY = [bytes([0x90 | length]) for length in range(4)]
-"""How msgpack begins an array of so many values."""
+"""First byte of a msgpack array, by its length."""
 
 
 class MalformedError(Exception):
-    """Bytes that no endpoint of ours sends; ``oversized`` where they are too many."""
+    """Bytes that no endpoint of ours sends; ``oversized`` if they are too many."""
 
     def __init__(self, why: str, *, oversized: bool = False) -> None:
         super().__init__(why)
@@ -49,7 +49,8 @@ class MalformedError(Exception):
 
 @dataclass(frozen=True)
 class Message:
-    """What a peer sent. Its buffers belong to the receiver, which may write into those of shared memory."""
+    """A message from a peer. Its buffers belong to the receiver, which may write into those of shared
+    memory."""
 
     sender: str
     header: Header
@@ -57,23 +58,23 @@ class Message:
 
 
 class End(Enum):
-    """How it ended with a peer."""
+    """Reason why a connection to a peer ended."""
 
     OTHERWISE = "otherwise"
-    """It was connected, or answered something else: that is said in words."""
+    """It was connected, or gave another answer; `Lost.why` says more."""
     ABSENT = "absent"
-    """Nobody takes calls at its address."""
+    """No process listens at its address."""
     SILENT = "silent"
-    """Nothing was heard from its address for long."""
+    """Its address has not answered for long."""
     REFUSED = "refused"
-    """Whoever answers at its address does not know the token, or uses it no more."""
+    """The process at its address does not know the token, or no longer uses it."""
     STRANGER = "stranger"
-    """Whoever answers at its address knows the token, and has another name."""
+    """The process at its address knows the token, but has another name."""
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A peer that ended, or was dropped; nothing more comes from it."""
+    """A peer that exited or was dropped; no more messages come from it."""
 
     peer: str
     why: str
@@ -82,14 +83,14 @@ class Lost:
 
 @dataclass(frozen=True)
 class Ready:
-    """A descriptor that is watched can be read."""
+    """A watched descriptor is readable."""
 
     descriptor: int
 
 
 @dataclass(frozen=True)
 class Loan:
-    """A block of shared memory in which buffers lie."""
+    """A block of shared memory that holds buffers."""
 
     number: int
     descriptor: int
@@ -97,12 +98,12 @@ class Loan:
 
 
 def head(kind: bytes, version: int) -> bytes:
-    """How a message of a kind begins."""
+    """The first two bytes of a message."""
     return kind + bytes((version,))
 
 
 def parted(first: bytes | memoryview) -> tuple[bytes, int, memoryview]:
-    """Kind and version of a message, and what follows these in its first frame; raises MalformedError."""
+    """Split the first frame into kind, version and the rest; raise MalformedError."""
     if len(first) < 2:
         raise MalformedError("no kind and version")
     view = memoryview(first)
@@ -110,48 +111,47 @@ def parted(first: bytes | memoryview) -> tuple[bytes, int, memoryview]:
 
 
 def pack(value: object) -> bytes:
-    """The msgpack of plain values; raises TypeError for others, ValueError where it is too long."""
+    """Encode plain values as msgpack; raise TypeError for other values, ValueError if too long."""
     return _bounded(msgpack.packb(value))
 
 
 def pack_data(header: Header | Packed, *more: list[int]) -> bytes:
-    """The array of a header and lists of numbers; raises as `pack` does."""
+    """Encode an array of a header and lists of numbers; raises as `pack` does."""
     packed = header if isinstance(header, bytes) else msgpack.packb(header)
     return _bounded(b"".join((_ARRAY[1 + len(more)], packed, *map(msgpack.packb, more))))
 
 
 def _bounded(packed: bytes) -> bytes:
     if len(packed) > HEADER_BYTES:
-        raise ValueError(f"a header of {len(packed)} bytes is too long; put what is long into buffers")
+        raise ValueError(f"a header of {len(packed)} bytes is too long; send long values as buffers")
     return packed
 
 
 def unpack(data: bytes | memoryview) -> object:
-    """Plain values; raises MalformedError."""
+    """Decode plain values; raise MalformedError."""
     if len(data) > HEADER_BYTES:
-        raise MalformedError("a header is too long", oversized=True)
+        raise MalformedError("the header is too long", oversized=True)
     try:
         value: object = msgpack.unpackb(data, strict_map_key=False)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        raise MalformedError("no msgpack") from error
+        raise MalformedError("not msgpack") from error
     return value
 
 
 def flat(buffer: Buffer) -> memoryview:
-    """The bytes of a contiguous buffer; raises TypeError or BufferError for another."""
+    """The bytes of a contiguous buffer; raise TypeError or BufferError for others."""
     view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
     if view.nbytes == 0:
         return memoryview(b"")
     if not view.c_contiguous:
-        raise BufferError("a buffer that is sent must be contiguous")
+        raise BufferError("a buffer must be contiguous to be sent")
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
 def runs(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Which buffers travel together, from start to before stop.
+    """Ranges of buffers that share a frame, as (start, stop).
 
-    >>> runs([1 << 10, 1 << 17, 1 << 20, 1 << 10])
-    [(0, 2), (2, 3), (3, 4)]
+    >>> runs([1 << 10, 1 << 17, 1 << 20, 1 << 10]) [(0, 2), (2, 3), (3, 4)]
     """
     found, start, held = [], 0, 0
     for place, size in enumerate(sizes):
@@ -163,7 +163,7 @@ def runs(sizes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def framed(buffers: Sequence[memoryview], sizes: Sequence[int]) -> list[bytes | memoryview]:
-    """The frames of buffers; those of a long one are parts of it, not copied."""
+    """The frames of buffers. A long buffer becomes several frames, without copies."""
     frames: list[bytes | memoryview] = []
     for start, stop in runs(sizes):
         if stop - start > 1:
@@ -177,7 +177,7 @@ def framed(buffers: Sequence[memoryview], sizes: Sequence[int]) -> list[bytes | 
 def opened(
     packed: bytes | memoryview, frames: Sequence[memoryview], bytes_most: int
 ) -> tuple[Header, list[int], Loan | None]:
-    """Header, sizes of the buffers in the frames behind it, where else they lie; raises MalformedError."""
+    """Return the header, the sizes of the buffers, and the shared memory block; raise MalformedError."""
     said = unpack(packed)
     if not isinstance(said, list) or len(said) not in (2, 3) or not isinstance(said[0], dict):
         raise MalformedError("no header and sizes")
@@ -198,7 +198,7 @@ def opened(
 
 
 def joined(sizes: Sequence[int], frames: Sequence[memoryview]) -> list[memoryview]:
-    """The buffers whose bytes came in these frames; raises MalformedError."""
+    """The buffers that these frames contain; raise MalformedError."""
     buffers: list[memoryview] = []
     at = 0
     for start, stop in runs(sizes):
@@ -219,10 +219,9 @@ def joined(sizes: Sequence[int], frames: Sequence[memoryview]) -> list[memoryvie
 
 
 def places(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Where buffers begin that lie in one block, each aligned, and the bytes of all.
+    """Aligned offsets of buffers in one block, and the total length in bytes.
 
-    >>> places([10, 0, 100])
-    ([0, 64, 64], 164)
+    >>> places([10, 0, 100]) ([0, 64, 64], 164)
     """
     starts, end = [], 0
     for size in sizes:

@@ -1,6 +1,6 @@
-"""What a caller says first: who it is, where it is reached, whom it wants.
+"""The first message of a caller: its name, its address, and the endpoint that it wants.
 
-Knows: the fields, how they are written. Does not know: sockets, whether the caller may.
+Knows: the fields and their encoding. Does not know: sockets, authorization.
 """
 
 from __future__ import annotations
@@ -18,39 +18,37 @@ _NAME = re.compile(r"[A-Za-z0-9._/-]{1,64}")
 
 
 def is_name(text: str) -> bool:
-    """Whether an endpoint can be called so."""
+    """True if a text can name an endpoint."""
     return _NAME.fullmatch(text) is not None
 
 
 @dataclass(frozen=True)
 class Hello:
-    """The first message of a connection; the version that its frame bears is the newest that the caller
-    speaks."""
+    """The first message of a connection. The version in its frame is the newest that the caller speaks."""
 
     name: str
     address: Address
     nonce: str
-    """A text by chance, which the endpoint that is called signs."""
+    """Random text that the called endpoint signs."""
     to: str
-    """The name of the endpoint that is wanted."""
+    """Name of the endpoint that the caller wants."""
     probe: int
-    """The descriptor of a block that the other may try to map."""
+    """Descriptor of a block that the called endpoint may try to map."""
     oldest: int = 0
     """The oldest version of the protocol that the caller speaks."""
     answers: str = ""
-    """The `nonce` of the call that this one answers; empty where it answers none."""
+    """The `nonce` of the call that this one answers; empty if it answers none."""
     proof: str = ""
-    """Proves the name to a process that knows the key of the pair (`names.proof`); empty without a key."""
+    """Proof of the name, for a process that has the pair key (`names.proof`); empty without a key."""
 
     @property
     def packed(self) -> bytes:
-        """As it travels."""
+        """The encoded message."""
         return pack({**vars(self), "address": str(self.address)})
 
     @classmethod
     def read(cls, data: bytes | memoryview) -> Hello:
-        """The inverse of `packed`, whatever fields there are besides; raises MalformedError for anything
-        else."""
+        """Decode a message, ignoring unknown fields; raise MalformedError for anything else."""
         said = unpack(data)
         if not isinstance(said, dict):
             raise MalformedError("no hello")
@@ -69,5 +67,5 @@ class Hello:
         return cls(name, address, nonce, to, probe, oldest, answers, proof)
 
     def is_proved(self, pair: str) -> bool:
-        """Whether the caller knows the key of the pair, and so has this name."""
+        """True if the caller knows the pair key, and so owns this name."""
         return is_proof(pair, self.proof, self.nonce, self.name, str(self.address))

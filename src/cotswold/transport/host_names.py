@@ -1,6 +1,6 @@
-"""Numbers of hosts that are called by name.
+"""Resolution of host names to addresses.
 
-Knows: which addresses a name leads to, which of them answers or is this machine's. Does not know: endpoints.
+Knows: the addresses of a name, which of them answers or is this machine's. Does not know: endpoints.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ _ANSWER_SECONDS = 1.0
 
 
 def address_of(host: str, port: int) -> str:
-    """The address of a host; of several, the first at which somebody listens at this port, else the first.
+    """Resolve a host name; of several addresses, prefer the first that accepts connections at this port.
 
-    Raises UserError for a name that leads nowhere.
+    Raises UserError if the name cannot be resolved.
     """
     return _first(host, lambda address: _answers(address, port))
 
 
 def own_address_of(host: str) -> str:
-    """The address of this machine that a name means; of several, the first at which it can listen.
+    """Resolve a name to an address of this machine; of several, prefer the first at which it can listen.
 
-    Raises UserError for a name that leads nowhere.
+    Raises UserError if the name cannot be resolved.
     """
     return _first(host, _is_own)
 
@@ -33,7 +33,7 @@ def _first(host: str, fits: Callable[[str], bool]) -> str:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise UserError(f"the host {host!r:.80} is not known here; write its address") from error
+        raise UserError(f"the host name {host!r:.80} cannot be resolved; give an IP address") from error
     addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
     return next((each for each in addresses if fits(each)), addresses[0]) if addresses[1:] else addresses[0]
 

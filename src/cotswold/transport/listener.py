@@ -1,6 +1,6 @@
-"""A socket at which others call.
+"""A socket for incoming connections.
 
-Knows: one ZeroMQ socket that is bound, and its monitor. Does not know: who calls, what is said.
+Knows: one bound ZeroMQ socket and its monitor. Does not know: the callers' messages.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from cotswold.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_mo
 
 _HANDSHAKE_MS = 10_000
 _CURVE_BYTES = 256
-"""More than what encryption adds to a frame."""
+"""Upper bound on the bytes that encryption adds to a frame."""
 
 
 class TakenError(Exception):
-    """Somebody else listens there."""
+    """Another process listens at the address."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who is at the other end of a connection to here."""
+    """The process at the other end of an incoming connection."""
 
     name: str
     fingerprint: str
-    """Of the token with which it came."""
+    """Fingerprint of the token that it used."""
     hello: Hello
-    """What it said first."""
+    """Its first message."""
 
 
 @dataclass(frozen=True)
 class Came:
-    """A message that has come."""
+    """A received message."""
 
     number: bytes
-    """ZeroMQ's, of the connection."""
+    """ZeroMQ's number of the connection."""
     first: bytes
     """The first frame."""
     rest: Sequence[memoryview]
-    """The others, which may be long, and are not copied."""
+    """The other frames, which may be long and are not copied."""
     fingerprint: str = ""
-    """Where it says who calls: of the token with which the caller has come."""
+    """Fingerprint of the caller's token; set for a `Hello` only."""
     signed: str = ""
-    """What the caller has signed by *hmac*; empty by *curve*."""
+    """Text that the caller signed with *hmac*; empty with *curve*."""
 
 
 class Listener:
-    """Listens at ``where`` on behalf of the endpoint called ``name``; to be closed.
+    """Listens at ``where`` for the endpoint called ``name``; must be closed.
 
-    Raises TakenError where somebody else does, MachineError where the machine has no such address.
+    Raises TakenError if another process listens there, MachineError if the machine has no such address.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class Listener:
         self.socket = socket = context.socket(zmq.ROUTER)
         self.monitor = socket.get_monitor_socket(REFUSED)
         self.fingerprint = keys.fingerprint if mode == "curve" else ""
-        """Of the token without which nobody can call here; empty where any of the ring will do."""
+        """Fingerprint of the token that callers need; empty if any token of the ring is accepted."""
         self.callers: dict[bytes, Caller] = {}
-        """By ZeroMQ's numbers of connections."""
+        """Callers by ZeroMQ's connection number."""
         socket.linger = 0
         socket.sndhwm = socket.rcvhwm = MESSAGES_AHEAD
         socket.maxmsgsize = FRAME_BYTES + _CURVE_BYTES
@@ -85,17 +85,16 @@ class Listener:
                 raise TakenError from error
             raise MachineError(
                 f"the endpoint {name} cannot listen at {where}: "
-                f"{zmq.strerror(error.errno or 0)}; name a free port and an address of this machine"
+                f"{zmq.strerror(error.errno or 0)}; give a free port and an address of this machine"
             ) from error
         became = socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(became, bytes)
         self.where = became.rstrip(b"\0").decode()
-        """The address, with the port that was free."""
+        """The address, with the port that was chosen."""
         self.descriptor, self.monitor_descriptor = socket.FD, self.monitor.FD
 
     def take(self) -> Came | None:
-        """One message that has come; None where there is none: only then does the descriptor tell of what
-        comes next."""
+        """Return a received message, or None. Only after None does the descriptor signal the next message."""
         socket = self.socket  # frame by frame: half the time of `recv_multipart`
         if not has_come(socket):
             return None
@@ -109,7 +108,7 @@ class Listener:
         return Came(number, first, rest, fingerprint, signed)
 
     def strangers(self) -> int:
-        """How many callers were refused since this was last asked."""
+        """Number of callers refused since the last call."""
         count = 0
         while has_come(self.monitor):
             self.monitor.recv_multipart()
@@ -117,7 +116,7 @@ class Listener:
         return count
 
     def tell(self, number: bytes, frames: Sequence[bytes]) -> None:
-        """Answer on a connection to here, if it still stands."""
+        """Send an answer on an incoming connection, if it is still open."""
         try:
             self.socket.send_multipart([number, *frames], zmq.NOBLOCK)
         except zmq.ZMQError as error:
@@ -125,7 +124,7 @@ class Listener:
                 raise
 
     def close(self) -> None:
-        """Hang up on all."""
+        """Close all connections."""
         self.socket.disable_monitor()
         self.monitor.close(0)
         self.socket.close(0)

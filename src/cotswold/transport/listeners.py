@@ -1,13 +1,13 @@
-"""Where an endpoint listens: a Unix socket, and a TCP port for each token where these have keys of their own.
+"""The listeners of an endpoint: a Unix socket, and with *curve* a TCP port for each token.
 
-Knows: listeners, ports, which token each has. Does not know: callers, messages.
+Knows: listeners, ports, the token of each. Does not know: callers, messages.
 
-    the first token is another          what happens
-    callers prove it by *hmac*          nothing: any token of the ring opens the door
-    by *curve*, at one of several       a listener with its keys at another port; that of a token that is
-      ports, or at any                    not in the ring any more closes
-    by *curve*, at one port             the listener closes, and one with its keys opens at that port: whoever
-                                          calls with the token before is refused, and calls with the next
+    the first token changes             effect
+    callers authenticate by *hmac*      none: any token of the ring is accepted
+    by *curve*, with several ports      a listener with the new keys opens at another port; the listener of a
+      or any port                         token that left the ring closes
+    by *curve*, with one port           the listener closes, and one with the new keys opens at the same port:
+                                          callers with the old token are refused, and try the next
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from cotswold.transport.authentication import Keys, Ring
 from cotswold.transport.listener import Caller, Listener, TakenError
 
 _CLOSING_SECONDS = 2.0
-"""In which ZeroMQ gives a port back."""
+"""Seconds that ZeroMQ may take to release a port."""
 _LOOK_SECONDS = 0.002
 
 
 class PortsTakenError(MachineError):
-    """Others listen at all the ports that were given."""
+    """Other processes listen at all of the given ports."""
 
 
 class Doors:
-    """Those of the endpoint called ``name``; ``opened`` and ``closing`` hear of each listener.
+    """The listeners of the endpoint called ``name``; must be closed.
 
-    Without ``host`` there is no port; ``ports`` are those of which it takes one that is free, any without.
-    To be closed.
+    ``opened`` and ``closing`` are called with each listener. Without ``host`` there is no TCP port.
+    ``ports`` are the ports to choose a free one from; empty for any port.
     """
 
     def __init__(
@@ -57,23 +57,23 @@ class Doors:
         self._opened, self._closing = opened, closing
 
     def open(self, ring: Ring) -> None:
-        """Listen; raises PortsTakenError where others listen at all ports, MachineError for an address that
-        this machine does not have."""
+        """Listen. Raises PortsTakenError if other processes listen at all ports, MachineError if this
+        machine does not have the address."""
         self._listen(self.unix, ring.first, "hmac")
         if self._host is not None:
             self.tcp = self._listen_at(self._host, ring.first)
 
     @property
     def callers(self) -> list[Caller]:
-        """Who is at the other ends of connections to here."""
+        """The processes at the other ends of incoming connections."""
         return [each for listener in self.listeners for each in listener.callers.values()]
 
     def has_called(self, name: str) -> bool:
-        """Whether a peer has a connection to here."""
+        """True if a peer has a connection to this endpoint."""
         return any(each.name == name for each in self.callers)
 
     def forget(self, name: str) -> list[tuple[Listener, bytes]]:
-        """What comes by connections of a peer to here is not read any more; these connections."""
+        """Stop reading a peer's incoming connections, and return these connections."""
         found = [
             (listener, number)
             for listener in self.listeners
@@ -85,29 +85,30 @@ class Doors:
         return found
 
     def is_at(self, ring: Ring) -> bool:
-        """Whether a caller with the first token can come in, and none with a token that is not in use."""
+        """True if callers with the first token are accepted, and no callers with a token that is not in
+        use."""
         known = {each.fingerprint for each in self.listeners if each.fingerprint}
         if self._mode == "hmac" or self._host is None:
             return True
         return ring.first.fingerprint in known <= {each.fingerprint for each in ring.keys}
 
     def rotate(self, ring: Ring) -> None:
-        """Listen by another ring; raises as `open` does, and may be called again then."""
+        """Listen with another ring; raises as `open` does, and may be repeated then."""
         if self.is_at(ring):
             return
-        assert self._host is not None, "only ports have keys"
+        assert self._host is not None, "only TCP ports have keys"
         first = next((each for each in self.listeners if each.fingerprint == ring.first.fingerprint), None)
         if first is None and len(self._ports) == 1:
             self._close([each for each in self.listeners if each.fingerprint])
             self.tcp = self._listen_again(self._host, ring.first)
-        else:  # first it opens: whoever looks for the new one finds it before the old one is gone
+        else:  # open first: callers find the new port before the old one closes
             self.tcp = self._listen_at(self._host, ring.first) if first is None else first.where
         self._close(
             [each for each in self.listeners if each.fingerprint and not ring.named(each.fingerprint)]
         )
 
     def close(self) -> None:
-        """Hang up on all."""
+        """Close all connections."""
         for each in self.listeners:
             each.close()
         self.listeners.clear()
@@ -119,14 +120,14 @@ class Doors:
             each.close()
 
     def _listen(self, where: str, keys: Keys, mode: Mode) -> str:
-        """Listen at an address; what it became."""
+        """Listen at an address; return the actual address."""
         listener = Listener(self._context, keys, self._name, where, mode)
         self.listeners.append(listener)
         self._opened(listener)
         return listener.where
 
     def _listen_again(self, host: str, keys: Keys) -> str:
-        """At the port that was just closed."""
+        """Listen at the port that was just closed."""
         deadline = time.monotonic() + _CLOSING_SECONDS
         while True:
             try:
@@ -137,7 +138,7 @@ class Doors:
                 time.sleep(_LOOK_SECONDS)
 
     def _listen_at(self, host: str, keys: Keys) -> str:
-        """Listen at one of the ports that is free, or at any; what it became."""
+        """Listen at a free one of the ports, or at any port; return the actual address."""
         shown, ports = f"[{host}]" if ":" in host else host, self._ports
         for port in ports or ("*",):
             try:
@@ -147,9 +148,9 @@ class Doors:
         if len(ports) == 1:
             raise PortsTakenError(
                 f"the endpoint {self._name} cannot listen at {host}: its only port, {ports[0]}, is taken; "
-                "give a port to each process of a machine, and some more"
+                "give one port per process of a machine, and some spare ones"
             )
         raise PortsTakenError(
             f"the endpoint {self._name} cannot listen at {host}: all of its {len(ports)} ports, {ports[0]} "
-            f"to {ports[-1]}, are taken; give a port to each process of a machine, and some more"
+            f"to {ports[-1]}, are taken; give one port per process of a machine, and some spare ones"
         )

@@ -1,10 +1,11 @@
-"""Several endpoints of one process as one: each road has an address, peers and a token of its own.
+"""Several endpoints of one process as one, each on a network with its own address, peers and token.
 
-Knows: which endpoint has which peer. Does not know: what goes on which road.
+Knows: the endpoint of each peer. Does not know: which messages use which network.
 
-A peer is known on one road: by its name it is told which endpoint a message leaves by. What comes on any road
-is an event like any other. The first road is the one on which whoever is called is connected, if nothing else
-is said (`on`)."""
+A peer is known on one network; its name decides the endpoint that a message leaves by. Events of all
+networks are received alike. Peers are connected on the first network, unless the caller chooses another
+(`on`).
+"""
 
 from __future__ import annotations
 
@@ -20,65 +21,65 @@ from cotswold.transport.peer import Traffic
 from cotswold.transport.peers import Event
 
 _IN_A_ROW = 16
-"""Events of one road, before another is looked at."""
+"""Events taken from one network before the next one is read."""
 _MS = 1000
 
 
 class Roads:
-    """Endpoints by the names of their roads; to be closed, which closes them."""
+    """Endpoints by the names of their networks; closing it closes them."""
 
     def __init__(self, roads: Mapping[str, Endpoint]) -> None:
-        assert roads, "there is a road"
+        assert roads, "at least one network is needed"
         self.roads = dict(roads)
         self._all = tuple(dict.fromkeys(self.roads.values()))
         self._first = self._all[0]
         self._turn = 0
-        """Whose events are taken next."""
+        """Index of the network that is read next."""
         self._row = 0
-        """How many of its were taken."""
+        """Number of events taken from it in a row."""
 
     @property
     def name(self) -> str:
-        """That of this process on its first road."""
+        """Name of this process on its first network."""
         return self._first.name
 
     @property
     def address(self) -> str:
-        """By which peers connect on the first road."""
+        """Address of this process on its first network."""
         return self._first.address
 
     def on(self, road: str) -> Endpoint:
-        """The endpoint of a road."""
+        """The endpoint of a network."""
         return self.roads[road]
 
     def add(self, road: str, endpoint: Endpoint) -> None:
-        """One road more; it is closed with the others."""
+        """Add a network; its endpoint is closed with the others."""
         self.roads[road] = endpoint
         self._all = tuple(dict.fromkeys(self.roads.values()))
 
     @property
     def peers(self) -> Sequence[str]:
-        """Whoever is connected, or being connected, on any road."""
+        """Names of peers that are connected or connecting on any network."""
         return tuple(name for each in self._all for name in each.peers)
 
     @property
     def message_bytes(self) -> int:
-        """A message of more is refused."""
+        """Bytes of the longest message that all networks accept."""
         return min(each.message_bytes for each in self._all)
 
     @property
     def most_waiting_bytes(self) -> int:
-        """A peer for which more wait is dropped."""
+        """Unread bytes after which a peer is dropped."""
         return min(each.most_waiting_bytes for each in self._all)
 
     @property
     def port_address(self) -> str:
-        """``HOST:PORT`` on the first road; raises AssertionError without a port."""
+        """``HOST:PORT`` on the first network; raise AssertionError without a port."""
         return self._first.port_address
 
     @property
     def refused(self) -> Counter[str]:
-        """What was refused on all roads; counted on the first where it is added to."""
+        """Refusals of all networks by kind; added to the counter of the first."""
         for each in self._all[1:]:
             self._first.refused.update(each.refused)
             each.refused.clear()
@@ -86,7 +87,7 @@ class Roads:
 
     @property
     def traffic(self) -> Traffic:
-        """Of all roads together."""
+        """Traffic of all networks together."""
         found = Traffic()
         for each in self._all:
             for field, count in vars(each.traffic).items():
@@ -94,19 +95,19 @@ class Roads:
         return found
 
     def connect(self, peer: str, address: str) -> None:
-        """As an endpoint does, on the first road."""
+        """Connect a peer on the first network, as `Endpoint.connect` does."""
         self._first.connect(peer, address)
 
     def is_here(self, peer: str) -> bool:
-        """Whether a peer is on this host; raises KeyError for one that is not connected."""
+        """True if a peer is on this host; raise KeyError if it is not connected."""
         return self._of(peer).is_here(peer)
 
     def send(self, peer: str, header: Header | Packed, buffers: Sequence[Buffer] = ()) -> bool:
-        """As an endpoint does, on the road on which the peer is."""
+        """Send on the network of the peer, as `Endpoint.send` does."""
         return self._of(peer).send(peer, header, buffers)
 
     def receive(self, timeout: float | None) -> Event | None:
-        """The next event of any road, within so many seconds."""
+        """Return the next event of any network; None if there is none within ``timeout`` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             for _ in self._all:
@@ -122,29 +123,29 @@ class Roads:
             self._wait(left)
 
     def waiting_bytes(self, peer: str) -> int:
-        """Bytes sent to a peer that it has not taken."""
+        """Bytes sent to a peer that it has not read."""
         return self._of(peer).waiting_bytes(peer)
 
     def watch(self, descriptor: int) -> None:
-        """As an endpoint does."""
+        """Watch a descriptor, as `Endpoint.watch` does."""
         self._first.watch(descriptor)
 
     def unwatch(self, descriptor: int) -> None:
-        """As an endpoint does."""
+        """Undo `watch`."""
         self._first.unwatch(descriptor)
 
     def drop(self, peer: str, why: str = "it was dropped here") -> None:
-        """As an endpoint does."""
+        """Drop a peer, as `Endpoint.drop` does."""
         self._of(peer).drop(peer, why)
 
     def flush(self, timeout: float) -> bool:
-        """Wait until all that was sent has been handed to the connections; whether it was, in time."""
+        """Wait until all sent messages are handed to the connections; return True if they were, in time."""
         deadline = time.monotonic() + timeout
         done = [each.flush(max(0.0, deadline - time.monotonic())) for each in self._all]
         return all(done)
 
     def close(self, linger: float = 1.0) -> None:
-        """Hang up on all."""
+        """Disconnect all peers, and close all endpoints."""
         for each in self._all:
             each.close(linger)
 
@@ -152,7 +153,7 @@ class Roads:
         return next((each for each in self._all if each.has(peer)), self._first)
 
     def _wait(self, seconds: float | None) -> None:
-        """Until some road may have something."""
+        """Wait until a network may have an event."""
         if any(each.has_pending() for each in self._all):
             return
         poll = select.poll()

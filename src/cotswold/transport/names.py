@@ -1,13 +1,13 @@
-"""Proof that a caller has the name that it says: by a key that the token does not give.
+"""Proof of a caller's name, by a key that the token does not reveal.
 
-Knows: HMAC, how keys of pairs are made. Does not know: who made a key, who vouches for a name, sockets.
+Knows: HMAC, the derivation of pair keys. Does not know: who made a key, who vouches for a name, sockets.
 
-Every process of a cluster knows the token, and the token lets a caller choose its name. A process may have a
-key of its own besides. Whoever knows that key vouches for the name: it gives another process the key of the
-pair, which serves between these two alone. The caller proves the name once, in its `Hello`:
+Every process of a cluster knows the token, and the token lets a caller choose its name. A process may also
+have its own key. A third process that knows this key can vouch for the name: it sends another process the
+pair key, which is valid between these two only. The caller proves its name once, in its `Hello`:
 
-    key of the pair   HMAC(own key, name of the called process)
-    proof             HMAC(key of the pair, nonce of the call, name and address of the caller)
+    pair key   HMAC(own key, name of the called process)
+    proof      HMAC(pair key, nonce of the call, name and address of the caller)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def proof(pair: str, nonce: str, name: str, address: str) -> str:
 
 
 def is_proof(pair: str, said: str, nonce: str, name: str, address: str) -> bool:
-    """Whether a caller knows the key of the pair."""
+    """True if a caller knows the pair key."""
     return is_signed(pair.encode(), said.encode(), *_parts(nonce, name, address))
 
 

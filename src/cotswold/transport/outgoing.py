@@ -1,8 +1,8 @@
-"""One connection to an endpoint that is called: a socket and its monitor.
+"""One outgoing connection: a socket and its monitor.
 
-Knows: ZeroMQ's options for a caller, why a connection ended. Does not know: messages, who is called.
+Knows: ZeroMQ's options for a caller, why a connection ended. Does not know: messages, the peer.
 
-A connection is never made again by itself.
+A connection never reconnects by itself.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from cotswold.transport.frames import End
 from cotswold.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_come_and_room, has_room
 
 _CONNECT_SECONDS = 20.0
-"""How long a connection is tried."""
+"""Seconds until connecting fails."""
 _HANDSHAKE_SECONDS = 30.0
-"""How long a handshake is waited for."""
+"""Seconds until a handshake fails."""
 _PROMPT_SECONDS = 8.0
-"""Whoever takes no calls, or not this token, shows that sooner. What ends later has run out of time, ours or
-the other's, who is stopped perhaps, or behind a wall that lets nothing pass."""
+"""Seconds within which a closed port or a refused token shows. A later end is a timeout: the peer is
+stopped, or a firewall drops the packets."""
 DESCRIPTORS = 8
-"""Files that must be left for one peer more: five, and some that others open meanwhile."""
+"""Free descriptors needed to connect to a peer: five, and a reserve for others opened meanwhile."""
 _PROBES = 4
-"""Questions, evenly spread over the time after which a host is lost, to one to which nothing is sent."""
+"""Number of TCP keepalive probes, spread evenly over the time after which an idle host is lost."""
 _ENDED = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
 
 @dataclass(frozen=True)
 class Call:
-    """Who is called, by whom."""
+    """Caller and callee of a connection."""
 
     own_name: str
     nonce: str
@@ -49,18 +49,18 @@ class Call:
 
 
 class Connection:
-    """Calls with the keys of a token, and says ``hello``; to be closed. Whoever made it reads its two
-    descriptors. Raises ClusterError for an address that is none."""
+    """Connects with the keys of a token, and sends ``hello``; must be closed. The owner polls its two
+    descriptors. Raises ClusterError for an invalid address."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], call: Call, keys: Keys, hello: bytes) -> None:
         endpoint, mode = call.address.way
-        # whoever is called by *hmac* says why it refuses: it may end meanwhile, and that is no refusal
+        # with *hmac* an endpoint says why it refuses; a handshake without a reason means that it exited
         self._refusals = REFUSED if mode == "curve" else REFUSED & ~zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
         self._began = time.monotonic()
-        if not can_open(DESCRIPTORS):  # ZeroMQ ends a process that has none left
+        if not can_open(DESCRIPTORS):  # without free descriptors ZeroMQ aborts the process
             raise ClusterError(
-                f"{call.name} cannot be called: this process may open fewer than {DESCRIPTORS} files more; "
-                "allow more (ulimit -n)"
+                f"{call.name} cannot be called: this process may open fewer than {DESCRIPTORS} more files; "
+                "raise the limit (ulimit -n)"
             )
         self.socket = socket = context.socket(zmq.DEALER)
         self.monitor = socket.get_monitor_socket(_ENDED | REFUSED)
@@ -80,25 +80,25 @@ class Connection:
                 raise ClusterError(
                     f"{call.name} cannot be reached at {endpoint}: {error.strerror}"
                 ) from error
-            with suppress(zmq.Again):  # refused already, as the monitor says
+            with suppress(zmq.Again):  # refused already; the monitor reports it
                 socket.send(hello, zmq.NOBLOCK)
         except BaseException:
             self.close()
             raise
 
     def come_and_room(self) -> tuple[bool, bool]:
-        """Whether an answer can be received, and something sent, from one look.
+        """Return whether an answer can be received and whether a message can be sent, from one query.
 
-        That look takes in whatever the descriptor would tell.
+        The query consumes what the descriptor would signal.
         """
         return has_come_and_room(self.socket)
 
     def answer(self) -> list[bytes]:
-        """An answer that has come."""
+        """Receive an answer that has arrived."""
         return self.socket.recv_multipart()
 
     def hand_on(self, first: bytes, rest: Sequence[bytes | memoryview | zmq.Frame]) -> bool:
-        """Give ZeroMQ a message; False where it has no room."""
+        """Pass a message to ZeroMQ; return False if its queue is full."""
         *before, last = first, *rest
         for _ in range(2):
             try:
@@ -106,7 +106,7 @@ class Connection:
                     self.socket.send(one, _MORE)
                 self.socket.send(last, zmq.NOBLOCK)
             except zmq.Again:
-                # it looks only once a millisecond, and when it is asked, whether there is room again
+                # ZeroMQ checks for space only once a millisecond, and when its events are queried
                 if not has_room(self.socket):
                     return False
             else:
@@ -114,7 +114,8 @@ class Connection:
         return False
 
     def ended(self) -> End | None:
-        """What its monitor says became of it, as of one that was never answered; None while it stands."""
+        """Return the reported end of the connection, as for a peer that never answered; None while it is
+        open."""
         end = None
         is_late = time.monotonic() - self._began > _PROMPT_SECONDS
         refusals = self._refusals & ~zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL if is_late else self._refusals
@@ -128,7 +129,7 @@ class Connection:
         return end
 
     def close(self, linger: float = 0.0) -> None:
-        """Hang up, after at most so many seconds in which what was sent leaves."""
+        """Disconnect; wait up to ``linger`` seconds for sent messages to leave."""
         self.socket.disable_monitor()
         self.monitor.close(0)
         self.socket.close(int(1000 * linger))

@@ -1,10 +1,9 @@
-"""One peer as an endpoint has it: the connection to it, what waits to be sent, shared memory.
+"""One peer of an endpoint: its connection, its unsent messages, its shared memory.
 
-Knows: what was said to one peer, with which tokens it was called. Does not know: other peers, what messages
-mean.
+Knows: the messages to one peer, the tokens tried. Does not know: other peers, the meaning of messages.
 
-A connection that ends is never made again by itself: then the peer is lost. So what is sent reaches the
-process that proved itself, or nobody. Only before anything was sent a peer that refuses one token is called
+A connection that ends never reconnects: the peer is lost. So a message reaches the process that
+authenticated itself, or no process. Only before anything was sent, a peer that refuses one token is called
 with the next.
 """
 
@@ -37,12 +36,12 @@ from cotswold.transport.shared_buffers import LEAST_BYTES, Borrower, Lender
 from cotswold.transport.versions import Versions
 
 LOST_SECONDS = 30.0
-"""After how long a host that does not acknowledge what TCP sends is taken for gone."""
+"""Seconds until a host that does not acknowledge TCP data counts as lost."""
 
 
 @dataclass
 class Traffic:
-    """What an endpoint has sent and received; ``shared`` are bytes in shared memory, which no wire sees."""
+    """Messages and bytes that an endpoint sent and received; ``shared`` counts bytes in shared memory."""
 
     sent_messages: int = 0
     sent_bytes: int = 0
@@ -54,16 +53,16 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Own:
-    """What an endpoint says of itself to those whom it calls."""
+    """An endpoint's description of itself for the peers that it calls."""
 
     name: str
     address: Address
     versions: Versions
     probe: int
-    """The descriptor of a block that they may try to map."""
+    """Descriptor of a block that they may try to map."""
     lost_seconds: float = LOST_SECONDS
     key: str = ""
-    """The secret by which it proves its name; empty for none."""
+    """The secret by which the endpoint proves its name; empty for none."""
 
     def proof(self, nonce: str, to: str) -> str:
         """The proof of its name in a call to ``to``; empty without a key."""
@@ -72,7 +71,7 @@ class Own:
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A message that is not handed on yet; which version it is sent in may not be known either."""
+    """A message that is not sent yet; its protocol version may be unknown."""
 
     kind: bytes
     body: bytes
@@ -84,10 +83,10 @@ class _Waiting:
 
 
 class Peer:
-    """A peer that is called; to be closed. Whoever made it reads the two descriptors of its `connection`,
-    which is another one after `called_again`.
+    """A called peer; must be closed. The owner polls the two descriptors of `connection`, which
+    `called_again` replaces.
 
-    ``tokens`` are tried in turn; ``answers`` is the nonce of the call which this one answers.
+    ``tokens`` are tried in turn; ``answers`` is the nonce of the call that this one answers.
     """
 
     def __init__(
@@ -103,11 +102,11 @@ class Peer:
         self.name, self.address = name, address
         self.nonce = authentication.new_nonce()
         self.label = f"{name}@{self.nonce}"
-        """The name of this process alone, whoever has the peer's name later."""
+        """Unique name of this connection, even if another process takes the peer's name later."""
         self.version: int | None = None
-        """Of the protocol, on which both have settled; None until the peer has proved itself."""
+        """The agreed protocol version; None until the peer has authenticated itself."""
         self.keys, *untried = tokens
-        """Of the token with which it is called."""
+        """Keys of the token that is used."""
         self._untried = deque(untried)
         self._tokens = len(tokens)
         self._is_shared = False
@@ -136,11 +135,11 @@ class Peer:
 
     @property
     def is_welcome(self) -> bool:
-        """Whether the peer proved itself."""
+        """True if the peer has authenticated itself."""
         return self.version is not None
 
     def called_again(self) -> bool:
-        """It refused the token: it is called with the next; False where there is none.
+        """Call the peer with the next token, after it refused one; return False if none is left.
 
         Raises ClusterError as the first call does.
         """
@@ -152,7 +151,7 @@ class Peer:
         return True
 
     def met(self, address: Address) -> None:
-        """It called back, and says where it is reached: its port alone was known, or that is another now."""
+        """The peer called back with its address: only its port was known, or its address has changed."""
         if self.address.is_port_alone:
             self.borrower = Borrower(self.label, address.process, self._read)
         self.address = address
@@ -160,21 +159,22 @@ class Peer:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that the peer has not taken."""
+        """Bytes that the peer has not read."""
         return self._waiting_bytes + self.lender.lent_bytes
 
     def welcomed(self, version: int, *, shared: bool) -> None:
-        """The peer proved itself, and speaks this version; whether it maps this process's memory."""
+        """The peer authenticated itself, speaks this version, and ``shared`` says if it maps this
+        process's memory."""
         self.version, self._is_shared = version, shared
 
     def send(self, header: Header | Packed, buffers: Sequence[memoryview], traffic: Traffic) -> None:
-        """Send a message, now or when the peer takes it; afterwards buffers may change."""
+        """Send a message now, or when the peer can take it; the buffers may change afterwards."""
         sizes = [one.nbytes for one in buffers]
         traffic.sent_messages += 1
         if self._is_shared and sum(sizes) >= LEAST_BYTES:
             try:
                 loan = self.lender.lend(buffers)
-            except OSError:  # no memory or descriptor left: the socket takes it as well
+            except OSError:  # no memory or descriptors left: use the socket instead
                 self._is_shared = False
             else:
                 traffic.sent_shared_bytes += sum(sizes)
@@ -186,18 +186,18 @@ class Peer:
         self._send(DATA, pack_data(header, sizes), framed(buffers, sizes), traffic)
 
     def give_back(self, blocks: Sequence[int], traffic: Traffic) -> None:
-        """Tell the peer which of its blocks are read."""
+        """Tell the peer which of its blocks are free again."""
         self._send(MEMORY, pack([blocks, []]), (), traffic)
 
     def heard_of_memory(self, given_back: Sequence[int], dropped: Sequence[int]) -> None:
-        """The peer gave blocks back, or uses some of its own no more; raises MalformedError."""
+        """The peer returned blocks, or dropped blocks that it owns; raise MalformedError."""
         for number in given_back:
             self.lender.give_back(number)
         for number in dropped:
             self.borrower.drop(number)
 
     def flush(self) -> bool:
-        """Hand on what waits, as far as there is room; whether anything was."""
+        """Send queued messages as far as there is space; return True if any were sent."""
         waited = len(self._waiting)
         while self._waiting and self.version is not None:
             next_ = self._waiting[0]
@@ -207,10 +207,10 @@ class Peer:
         return len(self._waiting) < waited
 
     def heard(self) -> list[bytes] | None:
-        """What it answered, after what waits was handed on; None where it did not.
+        """Return the peer's answer, after sending queued messages; None without one.
 
-        Only after None the descriptor tells of an answer, and of room for what waits: both must be read from
-        one and the same look at the socket, for the look takes in whatever the descriptor would tell.
+        Only after None does the descriptor signal an answer, or space for queued messages. Both must come
+        from the same query of the socket, because the query consumes what the descriptor would signal.
         """
         while True:
             come, room = self.connection.come_and_room()
@@ -219,15 +219,15 @@ class Peer:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether something waits here."""
+        """True if messages are queued here."""
         return bool(self._waiting)
 
     def how_ended(self, end: End) -> End:
-        """The same, unless the peer had proved itself: its connection ended then, whatever became of it."""
+        """The reason of the end; `End.OTHERWISE` if the peer had authenticated itself."""
         return End.OTHERWISE if self.is_welcome else end
 
     def why_ended(self, end: End) -> str:
-        """What became of the connection, in words."""
+        """The reason of the end, in words that follow the peer's name."""
         if self.how_ended(end) is End.REFUSED:
             tokens = (
                 "the token of this run" if self._tokens == 1 else f"all {self._tokens} tokens of this process"
@@ -236,7 +236,7 @@ class Peer:
         return "its connection ended" if self.is_welcome else "it does not answer at its address"
 
     def close(self, linger: float = 0.0) -> None:
-        """Hang up, after at most so many seconds in which what was sent leaves."""
+        """Disconnect; wait up to ``linger`` seconds for sent messages to leave."""
         self.connection.close(linger)
         self.lender.close()
 
@@ -245,6 +245,6 @@ class Peer:
         is_next = self.version is not None and not self._waiting
         if is_next and self.connection.hand_on(head(kind, self.version or 0) + body, rest):
             return
-        kept = _Waiting(kind, body, [zmq.Frame(one, copy=True) for one in rest])  # which are copied no more
+        kept = _Waiting(kind, body, [zmq.Frame(one, copy=True) for one in rest])  # copied only once
         self._waiting.append(kept)
         self._waiting_bytes += kept.bytes_total

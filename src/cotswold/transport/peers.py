@@ -1,25 +1,24 @@
-"""Who is connected: how two endpoints meet, settle on a version, and lose each other.
+"""The peers of an endpoint: how two endpoints connect, agree on a version, and lose each other.
 
-Knows: hellos and what is answered, connections in both directions, which tokens they were made with. Does not
-know: messages, who waits for what.
+Knows: hellos and their answers, connections in both directions, the tokens used. Does not know: messages,
+waiting.
 
-A *conversation* is a call and one back; each bears a text by chance, and whoever calls back says which call
-that answers.
+A *conversation* is a call and a call back. Each carries a nonce, and the call back names the call that it
+answers.
 
-    a caller who knows a token says hello               what happens
-    no version is spoken by both                        `REFUSAL`
+    hello from a caller with a valid token              effect
+    no common protocol version                          `REFUSAL`
     it answers a call of a conversation that is over    `GONE`
-    nobody has its name                                 `WELCOME`; it is called back
-    it was called, and has not called here              `WELCOME`: the conversation is whole
-    it has called here before, and answers nothing      the conversation is over, another begins
-    another endpoint has its name                       that one is lost, a conversation begins
-    its name is kept for whom this process calls        `GONE`; so where there are too many, or no open files
-                                                          are left, and for a second name on one connection
-    somebody vouches for its name, and it proves not    `GONE`
-      that the name is its own
-    only answers are admitted, and it answers nothing   `GONE`
+    its name is free                                    `WELCOME`; it is called back
+    it was called, and has not called back yet          `WELCOME`: the conversation is complete
+    it has called before, and answers nothing           the conversation is over, another begins
+    another endpoint has its name                       that endpoint is lost, a conversation begins
+    its name is reserved for a peer that is called      `GONE`; also if there are too many peers or no open
+                                                          files left, and for a second name on one connection
+    its name needs a proof, which it lacks              `GONE`
+    only answers are accepted, and it answers nothing   `GONE`
 
-Both ends of a conversation hear that it is over: what is sent comes to whom it was sent, or `Lost` is heard.
+Both ends learn that a conversation is over: a message reaches its receiver, or the sender gets `Lost`.
 """
 
 from __future__ import annotations
@@ -59,15 +58,15 @@ from cotswold.transport.versions import Versions
 
 Event = Message | Lost | Ready
 _VOUCHED = 1 << 12
-"""Names that an endpoint has keys of, at most; it forgets the one given longest ago."""
+"""Number of names with pair keys, at most; the oldest is forgotten first."""
 MOST_PEERS = 2500
-"""Of an endpoint; ZeroMQ has some sockets for each."""
+"""Number of peers of an endpoint, at most; ZeroMQ uses several sockets for each."""
 OLD_TOKEN = "its connection was made with a token that is not in use any more"
 
 
 @dataclass(frozen=True)
 class Common:
-    """What the parts of an endpoint have in common."""
+    """State that the parts of an endpoint share."""
 
     context: zmq.Context[zmq.Socket[bytes]]
     readiness: Readiness = field(default_factory=Readiness)
@@ -78,35 +77,36 @@ class Common:
 
 
 class Peers:
-    """Those of an endpoint; ``own`` is what it says of itself now, ``take_in`` reads what has come."""
+    """The peers of an endpoint. ``own`` returns its current description, ``take_in`` reads what has
+    arrived."""
 
     def __init__(
         self, common: Common, doors: Doors, ring: Ring, own: Callable[[], Own], take_in: Callable[[], None]
     ) -> None:
         self.of: dict[str, Peer] = {}
-        """By name, those that are connected or being connected."""
+        """Peers that are connected or connecting, by name."""
         self.ring = ring
-        """With whose keys they are called, and answered."""
+        """Keys for calls and answers."""
         self.versions = Versions.ours()
         self.kept: set[str] = set()
-        """Names of which only those come in whom this process has called."""
+        """Names that are reserved for peers that this process has called."""
         self.answering: set[str] = set()
-        """Names that come in only with the answer to a call."""
+        """Names that are accepted only as the answer to a call."""
         self.admits_answers_only = False
-        """Whether that holds for every name."""
+        """True if only answers are accepted, for every name."""
         self._pairs: dict[str, str] = {}
-        """Keys by which callers prove their names, by name."""
+        """Pair keys by which callers prove their names, by name."""
         self._common, self._doors, self._own, self._take_in = common, doors, own, take_in
 
     def call(self, name: str, address: Address, answers: str = "") -> None:
-        """Call somebody; raises ClusterError for an endpoint of another host that has no port."""
+        """Call a peer; raise ClusterError if it is on another host and has no port."""
         tokens = self.ring.towards(address.fingerprint)
         peer = Peer(self._common.context, self._own(), name, address, tokens, self._common.read, answers)
         self.of[name] = peer
         self._look_at(peer)
 
     def lose(self, name: str, why: str, *, tell: bool = True, end: End = End.OTHERWISE) -> None:
-        """A peer is no more; if it lives after all, it is told."""
+        """Remove a peer, and notify it in case it is alive."""
         peer = self.of.pop(name)
         self._look_away(peer.connection)
         peer.close()
@@ -116,7 +116,7 @@ class Peers:
         self._common.events.append(Lost(name, why, end))
 
     def vouch(self, name: str, pair: str) -> None:
-        """A caller with this name must know the key of the pair; one that is there and does not, is lost."""
+        """Require the pair key from callers of this name; drop a connected caller that lacks it."""
         self._pairs.pop(name, None)
         if not pair:
             return
@@ -128,17 +128,18 @@ class Peers:
             self.lose(name, "it has not proved its name")
 
     def has_proved(self, name: str, pair: str) -> bool:
-        """Whether somebody has called under this name, and proved it by the key of the pair."""
+        """True if a caller has connected under this name, and proved it with the pair key."""
         callers = [each for each in self._doors.callers if each.name == name]
         return bool(callers) and all(each.hello.is_proved(pair) for each in callers)
 
     def lose_by_version(self, peer: Peer, theirs: Versions) -> None:
-        """It speaks none that is spoken here, or says so."""
+        """Drop a peer that speaks no common version, or says so."""
         self._common.refused["version"] += 1
         self.lose(peer.name, self.versions.refusal(theirs), tell=False)
 
     def rotate(self, ring: Ring) -> None:
-        """Other tokens are in use: whatever was connected with one that is not, either way, is lost."""
+        """Use other tokens: drop peers that are connected, in either direction, with a token that left the
+        ring."""
         self.ring = ring
         self._take_in()
         old = {name for name, peer in self.of.items() if ring.named(peer.keys.fingerprint) is None}
@@ -146,10 +147,10 @@ class Peers:
         for name in old & self.of.keys():
             self.lose(name, OLD_TOKEN)
 
-    # --- who is called ---
+    # --- outgoing calls ---
 
     def _look_at(self, peer: Peer) -> None:
-        """From now on, at the connection that it has now."""
+        """Poll the peer's current connection."""
         readiness, connection = self._common.readiness, peer.connection
         readiness.add_socket(connection.descriptor, partial(self._hear, peer))
         readiness.add_socket(connection.monitor_descriptor, partial(self._look_after, peer))
@@ -159,7 +160,7 @@ class Peers:
         self._common.readiness.remove(connection.monitor_descriptor)
 
     def _hear(self, peer: Peer) -> None:
-        """What the process that was called answers; that it takes more."""
+        """Handle the answers of a called process, and space for more messages."""
         while self.of.get(peer.name) is peer and (said := peer.heard()) is not None:
             try:
                 self._answered(peer, said)
@@ -167,7 +168,7 @@ class Peers:
                 self._common.refused["malformed"] += 1
 
     def _answered(self, peer: Peer, said: Sequence[bytes]) -> None:
-        """One answer; raises MalformedError."""
+        """Handle one answer; raise MalformedError."""
         kind, version, rest = parted(said[0])
         if kind == GONE:
             self.lose(peer.name, "it dropped this process", tell=False)
@@ -184,10 +185,10 @@ class Peers:
             peer.welcomed(version, shared=said[2] == b"1" and peer.address.is_here)
 
     def _look_after(self, peer: Peer) -> None:
-        """Whether a peer's connection ended."""
+        """Check if a peer's connection has ended."""
         if self.of.get(peer.name) is not peer or (end := peer.connection.ended()) is None:
             return
-        self._take_in()  # what it sent before
+        self._take_in()  # what it sent before the end
         if self.of.get(peer.name) is not peer:
             return
         before = peer.connection
@@ -197,10 +198,10 @@ class Peers:
             return
         self.lose(peer.name, peer.why_ended(end), end=peer.how_ended(end))
 
-    # --- who calls ---
+    # --- incoming calls ---
 
     def greet(self, listener: Listener, came: Came, version: int, packed: memoryview) -> None:
-        """Somebody who knows a token says who it is; raises MalformedError."""
+        """Handle the hello of a caller with a valid token; raise MalformedError."""
         hello, settled = self._settled(version, packed)
         if hello is None or settled is None:
             self._common.refused["version"] += 1
@@ -217,25 +218,25 @@ class Peers:
         shared = hello.address.is_here and Probe.is_mapped(hello.address.process, hello.probe)
         answer = authentication.welcome(keys, hello.nonce, self._own().name)
         self._tell(listener, came.number, head(WELCOME, settled), answer, b"1" if shared else b"0")
-        if hello.to == self._own().name:  # else it finds out from the answer
+        if hello.to == self._own().name:  # otherwise the caller notices from the answer
             self._meet(listener, came, hello)
 
     def refuse_version(self, listener: Listener, number: bytes) -> None:
-        """Say to whoever calls by this connection what is spoken here."""
+        """Send the versions spoken here to a caller."""
         self._tell(listener, number, self.versions.packed)
 
     def _settled(self, version: int, packed: memoryview) -> tuple[Hello | None, int | None]:
-        """A hello, and the version to which both settle; None where these are other ones."""
+        """A hello and the agreed version; None for each that is missing."""
         try:
             hello = Hello.read(packed)
         except MalformedError:
             if self.versions.speaks(version):
                 raise
-            return None, None  # in another version it may have another form
+            return None, None  # a hello of another version may have another form
         return hello, self.versions.settled(Versions.said(version, hello.oldest))
 
     def _is_another(self, listener: Listener, came: Came, hello: Hello) -> bool:
-        """Whether a caller takes a name that is not the one it signed, or one more than it has, or is one too
+        """True for a caller that takes a name which it has not signed, a second name, or one name too
         many."""
         if came.signed and came.signed != authentication.signature_text(hello.nonce, hello.name):
             return True
@@ -246,21 +247,21 @@ class Peers:
         if pair is not None and not hello.is_proved(pair):
             return True
         if self.admits_answers_only or hello.name in self.answering:
-            return not hello.answers  # of answers `_is_over` decides
+            return not hello.answers  # `_is_over` checks answers
         if hello.name not in self.kept:
             return known is None and (len(self.of) >= MOST_PEERS or not can_open(DESCRIPTORS))
         is_answer = known is not None and known.nonce == hello.answers
-        # an address is no secret: it lets a peer call at the same moment, and take no place that is taken
+        # addresses are not secret: the same address may call at the same moment, but takes no occupied place
         may_be_it = known is not None and known.address.is_same(hello.address)
         return not is_answer and (not may_be_it or self._doors.has_called(hello.name))
 
     def _is_over(self, hello: Hello) -> bool:
-        """Whether it answers a call of a conversation that is over."""
+        """True if it answers a call of a conversation that is over."""
         known = self.of.get(hello.name)
         return bool(hello.answers) and (known is None or known.nonce != hello.answers)
 
     def _meet(self, listener: Listener, came: Came, hello: Hello) -> None:
-        """A peer calls: for the first time, or back, or anew."""
+        """Accept a peer's call: its first, a call back, or a new one."""
         name, address = hello.name, hello.address
         known = self.of.get(name)
         if known is not None:

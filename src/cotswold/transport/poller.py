@@ -1,10 +1,10 @@
-"""Which sockets of ZeroMQ's may have something: waiting for many of them, without missing any.
+"""Polling of many ZeroMQ sockets without missing an event.
 
-Knows: descriptors, and what is to be done when one can be read. Does not know: sockets, messages.
+Knows: descriptors and their handlers. Does not know: sockets, messages.
 
-ZeroMQ's descriptor of a socket tells of a change once: whatever is done with the socket, also sending, may
-take the change in. So a socket that was used is *doubtful*: before its descriptor is waited for, the socket
-must have said anew that it has nothing.
+The descriptor of a ZeroMQ socket signals a change once, and any use of the socket, even sending, may consume
+the signal. So a socket that was used is *doubtful*: before its descriptor is polled again, its handler must
+have found it empty.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ Act = Callable[[], None]
 
 
 class Readiness:
-    """Of the sockets and other descriptors of one endpoint; to be closed."""
+    """Polls the sockets and other descriptors of one endpoint; must be closed."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        """Has the descriptors: with what is to be done when one is ready."""
+        """Descriptors with their handlers."""
         self._doubtful: set[int] = set()
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether there are sockets that may have something of which their descriptors do not tell."""
+        """True if sockets may have messages that their descriptors do not signal."""
         return bool(self._doubtful)
 
     def fileno(self) -> int:
-        """A descriptor that can be read when one of these can be; it tells of no doubtful socket."""
+        """A descriptor that is readable when one of these is; it does not signal doubtful sockets."""
         return self._selector.fileno()
 
     def add_socket(self, descriptor: int, act: Act) -> None:
-        """From now on do this when a socket of ZeroMQ's may have something."""
+        """Call ``act`` when a ZeroMQ socket may have a message."""
         self._selector.register(descriptor, selectors.EVENT_READ, act)
         self._doubtful.add(descriptor)
 
     def add(self, descriptor: int, act: Act) -> None:
-        """From now on do this when a descriptor can be read."""
+        """Call ``act`` when a descriptor is readable."""
         self._selector.register(descriptor, selectors.EVENT_READ, act)
 
     def remove(self, descriptor: int) -> None:
-        """The opposite of both."""
+        """Stop polling a socket or descriptor."""
         self._selector.unregister(descriptor)
 
     def doubt(self, descriptor: int) -> None:
-        """The socket was used."""
+        """Mark a socket as used."""
         self._doubtful.add(descriptor)
 
     def attend(self) -> None:
-        """Look at sockets that were used since they said that they have nothing."""
+        """Call the handlers of sockets that were used since they were last found empty."""
         doubtful, self._doubtful = self._doubtful, set()
         known = self._selector.get_map()
         for descriptor in doubtful:
@@ -58,12 +58,13 @@ class Readiness:
                 known[descriptor].data()
 
     def wait(self, seconds: float | None) -> None:
-        """Until a descriptor is ready, or a socket is doubtful; what is ready is done."""
+        """Wait until a descriptor is ready or a socket is doubtful; call the handlers of ready
+        descriptors."""
         if self._doubtful:
             seconds = 0.0
         for key, _ in self._selector.select(None if seconds is None else max(0.0, seconds)):
             key.data()
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Stop polling."""
         self._selector.close()

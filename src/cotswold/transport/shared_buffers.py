@@ -1,9 +1,9 @@
-"""Buffers of messages in memory that two processes of one host have mapped.
+"""Message buffers in memory that two processes of one host map.
 
 Knows: blocks of shared memory, how a process finds another's (``/proc``). Does not know: sockets, messages.
 
-The sender writes into a block and tells its number; the receiver maps the block once and reads there. When
-nothing refers to the bytes any more (no view, no tensor made of one), the receiver gives the block back.
+The sender writes into a block and sends its number; the receiver maps the block once and reads there. When
+no view and no tensor of the bytes is left, the receiver returns the block.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEAST_BYTES = 1 << 16
 
 
 class Lender:
-    """Blocks lent to one peer; to be closed."""
+    """Blocks of shared memory for messages to one peer; must be closed."""
 
     def __init__(self) -> None:
         self._pool = BlockPool()
@@ -34,11 +34,11 @@ class Lender:
 
     @property
     def lent_bytes(self) -> int:
-        """Bytes of messages that the peer has not given back."""
+        """Bytes of messages that the peer has not returned."""
         return sum(self._lent.values())
 
     def lend(self, buffers: Sequence[memoryview]) -> Loan:
-        """A block with copies of the buffers; raises OSError where there is no memory or descriptor left."""
+        """Copy the buffers into a block; raise OSError if no memory or descriptor is left."""
         starts, count = places([one.nbytes for one in buffers])
         block, descriptor = self._pool.lend(count)
         if descriptor is not None:
@@ -49,20 +49,20 @@ class Lender:
         return Loan(block.number, self._descriptors[block.number], block.size)
 
     def give_back(self, number: int) -> None:
-        """The peer reads a block no more; raises MalformedError where it had none of this number."""
+        """The peer is done with a block; raise MalformedError if it has none of this number."""
         if self._lent.pop(number, None) is None:
-            raise MalformedError("a block that was not lent was given back")
+            raise MalformedError("a block was returned that the peer does not have")
         self._pool.give_back(number)
 
     def drop_surplus(self) -> list[int]:
-        """Blocks that are used no more, of which the peer has to be told."""
+        """Remove unused blocks, and return their numbers for the peer."""
         dropped = self._pool.drop_surplus()
         for number in dropped:
             os.close(self._descriptors.pop(number))
         return dropped
 
     def close(self) -> None:
-        """Let go of all; what the peer has mapped stays there."""
+        """Release all blocks; the peer's mappings stay."""
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()
@@ -72,7 +72,7 @@ class Lender:
 class Borrower:
     """Blocks of the peer called ``name`` that are mapped here.
 
-    In ``read`` it notes, with that name, blocks that nothing refers to any more.
+    Blocks that nothing refers to any more are appended to ``read``, with that name.
     """
 
     def __init__(self, name: str, process: int, read: deque[tuple[str, int]]) -> None:
@@ -80,27 +80,27 @@ class Borrower:
         self._blocks: dict[int, Block] = {}
 
     def views(self, loan: Loan, sizes: Sequence[int]) -> list[memoryview]:
-        """The buffers in a block; raises MalformedError where they are not there."""
+        """The buffers in a block; raise MalformedError if they exceed it."""
         block = self._blocks.get(loan.number)
         if block is None:
             block = _mapped(self._process, loan)
             self._blocks[loan.number] = block
         starts, count = places(sizes)
         if count > block.size or loan.block_bytes != block.size:
-            raise MalformedError("buffers reach beyond their block")
-        # an object of this message's own, that lives as long as any view or tensor of it
+            raise MalformedError("buffers exceed their block")
+        # an object of this message only, which lives as long as any view or tensor of it
         owner = (ctypes.c_char * count).from_buffer(block.memory)
         weakref.finalize(owner, self._read.append, (self._name, loan.number)).atexit = False
         whole = memoryview(owner).cast("B")
         return [whole[start : start + size] for start, size in zip(starts, sizes, strict=True)]
 
     def drop(self, number: int) -> None:
-        """The peer uses a block no more."""
+        """The peer dropped a block."""
         self._blocks.pop(number, None)
 
 
 class Probe:
-    """A block by which a peer finds out whether it can map those of this process; to be closed."""
+    """A block by which a peer tests if it can map this process's memory; must be closed."""
 
     SIZE = 4096
 
@@ -112,7 +112,7 @@ class Probe:
 
     @classmethod
     def is_mapped(cls, process: int, descriptor: int) -> bool:
-        """Whether a process's block can be mapped here."""
+        """True if a process's block can be mapped here."""
         if descriptor < 0 or os.environ.get("COTSWOLD_SHARED_MEMORY", "1") == "0":
             return False
         try:
@@ -122,28 +122,29 @@ class Probe:
         return True
 
     def close(self) -> None:
-        """Nobody asks any more."""
+        """Release the block."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
 
 def _mapped(process: int, loan: Loan) -> Block:
-    """A block of a process of this host and user; raises MalformedError, MachineError without memory."""
+    """Map a block of a process of this host and user; raise MalformedError, or MachineError without
+    memory."""
     try:
         descriptor = os.open(f"/proc/{process}/fd/{loan.descriptor}", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         raise MalformedError(f"a block of shared memory cannot be opened: {error.strerror}") from error
     try:
-        # beyond the end of its file memory can be mapped, but not read
+        # memory beyond the end of the file can be mapped, but not read
         if not 0 < loan.block_bytes <= os.fstat(descriptor).st_size:
             raise MalformedError("a block of shared memory is too short")
         return Block.mapped(loan.number, descriptor, loan.block_bytes)
     except OSError as error:
         if error.errno == errno.ENOMEM:
             raise MachineError(
-                f"no memory is left to read a message of {loan.block_bytes} bytes: free some, or spread what "
-                "is kept over more processes and machines"
+                f"no memory is left to read a message of {loan.block_bytes} bytes: free some, or spread the "
+                "data over more processes and machines"
             ) from error
         raise MalformedError(f"a block of shared memory cannot be mapped: {error.strerror}") from error
     finally:

@@ -1,6 +1,6 @@
-"""The folder in which an endpoint has its Unix socket, and folders whose processes were killed.
+"""The folder of an endpoint's Unix socket, and the removal of folders of killed processes.
 
-Knows: places of folders, a lock that ends with its process. Does not know: sockets.
+Knows: locations of folders, a lock that ends with its process. Does not know: sockets.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from cotswold.errors import MachineError
 
 _PREFIX = "cotswold-"
 _HELD = "held"
-"""A file that the process has locked as long as it lives."""
+"""A file that the process keeps locked until it exits."""
 _PLACE_BYTES = 72
-"""Longest path of a place: macOS takes 103 bytes for the path of a socket, Linux 107."""
+"""Longest path of a location: macOS allows 103 bytes for the path of a socket, Linux 107."""
 
 
 class SocketFolder:
-    """A new folder of mode 0700; `close` removes it. Raises MachineError where none can be made."""
+    """A new folder of mode 0700; `close` removes it. Raises MachineError if none can be created."""
 
     def __init__(self) -> None:
         self.path = short_folder()
         beside = self.path / "beside"
         self._held = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._held, fcntl.LOCK_EX)
-        beside.rename(self.path / _HELD)  # nobody sees it unlocked
+        beside.rename(self.path / _HELD)  # no other process ever sees it unlocked
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._held)
 
 
 def remove_left_folders() -> None:
-    """Remove folders of this user's processes that ended without doing so."""
+    """Remove folders that this user's exited processes left behind."""
     for path in (path for place in _places() for path in Path(place).glob(f"{_PREFIX}*")):
         try:
             held = os.open(path / _HELD, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:  # another user's, gone meanwhile, or of something else
+        except OSError:  # another user's, already removed, or not a folder of ours
             continue
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # its process lives
+        except BlockingIOError:  # its process is alive
             continue
         finally:
             os.close(held)
@@ -53,10 +53,9 @@ def remove_left_folders() -> None:
 
 
 def short_folder() -> Path:
-    """A new folder of mode 0700, in which a Unix socket has room for its path.
+    """Create a folder of mode 0700 with a path short enough for a Unix socket.
 
-    It lies in the first place that can be written: XDG_RUNTIME_DIR, /tmp, TMPDIR. Raises MachineError where
-    there is none.
+    Uses the first writable location: XDG_RUNTIME_DIR, /tmp, TMPDIR. Raises MachineError if there is none.
     """
     tried = []
     for place in _places():
@@ -65,18 +64,18 @@ def short_folder() -> Path:
         except OSError as error:
             tried.append(f"{place}: {error.strerror}")
     raise MachineError(
-        f"no folder for the sockets of this process can be made ({'; '.join(tried)}); set XDG_RUNTIME_DIR to "
-        f"a folder that this user can write, with a path of at most {_PLACE_BYTES} bytes and no blanks"
+        f"no folder for the sockets of this process can be created ({'; '.join(tried)}); set XDG_RUNTIME_DIR "
+        f"to a folder that this user can write, with a path of at most {_PLACE_BYTES} bytes and no blanks"
     )
 
 
 def _places() -> list[str]:
-    """Where folders of Unix sockets may be made, the best first."""
+    """Locations for folders of Unix sockets, the best first."""
     named = (os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp", os.environ.get("TMPDIR", ""))
     return [each for each in dict.fromkeys(named) if _is_place(each)]
 
 
 def _is_place(folder: str) -> bool:
-    """Whether paths of sockets may begin so, and addresses can say them."""
+    """True if a folder is short enough for socket paths and valid in addresses."""
     is_word = folder.isascii() and folder.isprintable() and " " not in folder
     return is_word and len(folder) <= _PLACE_BYTES and folder.startswith("/") and Path(folder).is_dir()

@@ -1,4 +1,4 @@
-"""What sockets that call and sockets that are called have in common.
+"""ZeroMQ functions shared by incoming and outgoing connections.
 
 Knows: ZeroMQ's options and events. Does not know: peers.
 """
@@ -8,38 +8,38 @@ from __future__ import annotations
 import zmq
 
 MESSAGES_AHEAD = 16
-"""Messages that ZeroMQ keeps for a peer, at most; further ones wait with us, where they are counted."""
+"""Messages that ZeroMQ queues for a peer, at most; further ones are queued and counted here."""
 REFUSED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
-"""What a monitor says where a connection does not come about."""
-# masks of type int: `&` of two flags of an enum takes as long as asking ZeroMQ
+"""Monitor events for a connection that failed."""
+# masks of type int: `&` of two enum flags takes as long as the query of ZeroMQ
 _IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
 
 
 def has_come(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message can be received; where not, the socket's descriptor tells when one comes.
+    """True if a message can be received; if False, the socket's descriptor signals the next one.
 
-    Half the time of ``poll(0)``, and less than an exception where there is none.
+    Takes half the time of ``poll(0)``, and less than an exception if there is none.
     """
     return bool(_events(socket) & _IN)
 
 
 def has_room(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message can be sent."""
+    """True if a message can be sent."""
     return bool(_events(socket) & _OUT)
 
 
 def has_come_and_room(socket: zmq.Socket[bytes]) -> tuple[bool, bool]:
-    """Both, from one look."""
+    """`has_come` and `has_room` from one query."""
     events = _events(socket)
     return bool(events & _IN), bool(events & _OUT)
 
 
 def has_more(socket: zmq.Socket[bytes]) -> bool:
-    """Whether another frame belongs to the message whose frame was received last."""
+    """True if another frame follows in the message that is being received."""
     return bool(socket.getsockopt(zmq.RCVMORE))
 
 

@@ -1,6 +1,6 @@
-"""Endpoints of which the tokens are those of a file that may be written again while they are in use.
+"""Endpoints whose tokens come from a file that may be rewritten while they are in use.
 
-Knows: when the file is looked at. Does not know: who listens, what a token is for.
+Knows: when to read the file. Does not know: who listens, the purpose of a token.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Rotating:
         self._given = given
         self._looked = float("-inf")
         self._failing = set[Endpoint]()
-        """Those without a port for the new token."""
+        """Endpoints without a port for the new token."""
 
     @classmethod
     def of_file(cls, path: str | None) -> Rotating | None:
-        """Those in a file; without one the token in the environment, if there is one."""
+        """The tokens in a file; without a file the token in the environment, if any."""
         if path is not None:
             return cls(KeyringFile(Path(path)))
         token = token_of(os.environ)
@@ -39,17 +39,19 @@ class Rotating:
 
     @property
     def may_change(self) -> bool:
-        """Whether there may be others some time."""
+        """True if the tokens may change."""
         return not isinstance(self._given, Token)
 
     @property
     def ring(self) -> Token | Keyring:
-        """Those in use."""
+        """The tokens in use."""
         return self._given if isinstance(self._given, Token) else self._given.refreshed()
 
     def tick(self, endpoints: Iterable[Endpoint], now: float) -> list[str]:
-        """Look whether there are others, now and then; then endpoints have these. What is wrong with the
-        file, and with a port for the new token of an endpoint, since this moment: a sentence each."""
+        """Read the file now and then, and pass new tokens to the endpoints.
+
+        Returns new problems, a sentence each: with the file, or with a port for an endpoint's new token.
+        """
         if isinstance(self._given, Token) or now - self._looked < _LOOK_SECONDS:
             return []
         self._looked = now
@@ -59,7 +61,7 @@ class Rotating:
         for each in endpoints:
             try:
                 each.rotate(ring)
-            except MachineError as error:  # no port is free; it is tried again
+            except MachineError as error:  # no port is free; the next tick tries again
                 if each not in self._failing:
                     found.append(str(error))
                 self._failing.add(each)
@@ -69,18 +71,18 @@ class Rotating:
 
 
 def tokens_of_cluster(environ: Mapping[str, str]) -> Token | KeyringFile | None:
-    """The tokens of a cluster that outlives runs: those in a file that the environment names, or the token in
-    it; None if there is none."""
+    """The tokens of a standalone cluster: those in the file that the environment names, or the token in
+    the environment; None if there is none."""
     path = environ.get(FILE_VARIABLE, "").strip()
     return KeyringFile(Path(path)) if path else cluster_token_of(environ)
 
 
 def required_tokens(environ: Mapping[str, str]) -> Token | KeyringFile:
-    """The same; raises UserError if there is none."""
+    """The tokens of a standalone cluster; raise UserError if there is none."""
     found = tokens_of_cluster(environ)
     if found is None:
         raise UserError(
-            f"the cluster of parameter servers has a secret of its own: set {CLUSTER_VARIABLE}, or "
-            f"{FILE_VARIABLE} to the file that has it"
+            f"a cluster of parameter servers needs its own token: set {CLUSTER_VARIABLE}, or "
+            f"{FILE_VARIABLE} to the file that contains it"
         )
     return found

@@ -1,14 +1,14 @@
-"""Which version of the protocol two processes speak with each other.
+"""Protocol versions, and the agreement of two processes on one.
 
-Knows: numbers of versions. Does not know: what is different between them.
+Knows: version numbers. Does not know: the differences between versions.
 
-Every frame bears a version. A caller says the newest and the oldest that it speaks; the two settle on the
-newest that both do. What says so keeps its form for ever: a `Hello`, whose further fields may grow, and the
-refusal of one.
+Every frame carries a version. A caller sends the newest and the oldest version that it speaks; the two
+processes use the newest common one. Messages that carry this never change their form: a `Hello`, which may
+get more fields, and the refusal of a version.
 
-Within a version messages only grow (`wire.codec`): fields with defaults are appended, and messages are
-added. A change of any other kind is another version. So servers are upgraded one by one from release to
-release of a version; a process of a version that is not spoken any more is refused with a sentence.
+Within a version messages only grow (`wire.codec`): new fields with defaults at the end, and new messages.
+Any other change is a new version. So servers can be upgraded one at a time, from release to release of a
+version. A process with an unsupported version is refused with a sentence.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from dataclasses import dataclass
 from cotswold.transport.frames import REFUSAL, head, pack, unpack
 
 PROTOCOL = 1
-"""The newest version, in which this process would speak. One more with every change of a frame, or of a
-message in another way than by fields at its end that have defaults."""
+"""The newest version that this process speaks. Increment it for every change of a frame, and for every
+change of a message other than new fields with defaults at its end."""
 OLDEST = 1
-"""The oldest that is still spoken."""
+"""The oldest supported version."""
 _MOST = 255
 
 
 @dataclass(frozen=True)
 class Versions:
-    """All that a process speaks."""
+    """The range of versions that a process speaks."""
 
     newest: int
     oldest: int
 
     def __post_init__(self) -> None:
-        assert 0 <= self.oldest <= self.newest <= _MOST, f"{self} fit into a byte"
+        assert 0 <= self.oldest <= self.newest <= _MOST, f"{self} must fit into a byte"
 
     @classmethod
     def ours(cls) -> Versions:
-        """Those of this process."""
+        """The versions of this process."""
         return cls(PROTOCOL, OLDEST)
 
     @property
@@ -47,27 +47,27 @@ class Versions:
 
     @classmethod
     def read(cls, version: int, rest: bytes | memoryview) -> Versions:
-        """What `packed` said, after it was parted; raises MalformedError."""
+        """Decode a refusal from its version and the rest of its frame; raise MalformedError."""
         return cls.said(version, unpack(rest))
 
     @classmethod
     def said(cls, newest: int, oldest: object) -> Versions:
-        """As another process says it; where that makes no sense, its newest alone."""
+        """The versions that another process states; only its newest if its oldest makes no sense."""
         return cls(newest, oldest if type(oldest) is int and 0 <= oldest <= newest else newest)
 
     def speaks(self, version: int) -> bool:
-        """Whether this is one of them."""
+        """True if a version is in the range."""
         return self.oldest <= version <= self.newest
 
     def settled(self, other: Versions) -> int | None:
-        """The newest that both speak; None where there is none."""
+        """The newest common version; None if there is none."""
         found = min(self.newest, other.newest)
         return found if found >= max(self.oldest, other.oldest) else None
 
     def refusal(self, other: Versions) -> str:
-        """Why this process and the other cannot speak with each other."""
+        """The reason why this process and the other cannot communicate."""
         if self.settled(other) is not None:
-            return "it was sent a message in another version of Cotswold's protocol than was settled on"
+            return "it sent a message in another version of Cotswold's protocol than the agreed one"
         older = "this process" if other.newest > self.newest else "it"
         return (
             f"it speaks version {other.newest} of Cotswold's protocol, and this process {self.newest}; "

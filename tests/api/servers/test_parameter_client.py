@@ -149,7 +149,7 @@ def test_what_is_dropped_is_told_counted_and_asks_for_a_pull(
             assert (slow.dropped, slow.dropped_samples, fast.dropped) == (1, 5, 0)
             (said,) = [each.message for each in caplog.records]
             assert said.startswith("push 1 was dropped (stale: more than 0 updates came before it)")
-            with pytest.raises(PushRefusedError, match=r"so would be this one; pull first"):
+            with pytest.raises(PushRefusedError, match=r"this one would be, too; pull first"):
                 slow.push(module)
             slow.pull(module)
             set_gradient(module, 0.0)
@@ -342,7 +342,7 @@ def test_two_threads_at_one_connection_are_told_to_connect_once_each(shared: Ser
         set_gradient(module, 0.0)
         with s._client._using:  # as another thread has it, which pulls or pushes
             for use in (s.pull, s.push):
-                with pytest.raises(UserError, match="connect once in each thread"):
+                with pytest.raises(UserError, match="use one connection per thread"):
                     use(module)
         assert s.push(module) == s_pushed(1)
 
@@ -425,9 +425,9 @@ def test_a_server_that_dies_is_named_to_all(tmp_path: Path) -> None:
     with connected(found) as s:
         s.pull(module)
         os.kill(found.processes["server-1"], signal.SIGKILL)
-        with pytest.raises(MachineError, match="have ended: server-1 is gone"):
+        with pytest.raises(MachineError, match="have ended: server-1 is lost"):
             pull_for_ever(s, module)
-    with pytest.raises(MachineError, match="server-1 is gone"):
+    with pytest.raises(MachineError, match="server-1 is lost"):
         found.wait(20.0)
     assert ("ended", "server-1") in [(kind, more["name"]) for kind, more in events]
 
@@ -486,7 +486,7 @@ def test_a_checkpoint_that_is_taken_while_loops_push_has_each_push_whole_or_not_
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.kill(found.processes["server-0"], signal.SIGKILL)
-    with pytest.raises(MachineError, match="server-0 is gone"):
+    with pytest.raises(MachineError, match="server-0 is lost"):
         found.wait(20.0)
     ended.set()
     for loop in loops:
@@ -502,7 +502,7 @@ def test_a_checkpoint_that_is_taken_while_loops_push_has_each_push_whole_or_not_
     ("more", "said"),
     [
         ({"rule": "adam"}, "unknown rule 'adam'"),
-        ({"rate": 0.0}, "a learning rate of 0"),
+        ({"rate": 0.0}, "the learning rate must be more than 0, got 0"),
         ({"listen": "0.0.0.0:0"}, "single address of this machine"),
         ({"listen": "nowhere"}, "write HOST:PORT"),
         ({"servers": 0}, "servers = 0"),

@@ -108,7 +108,7 @@ def test_where_every_server_dies_trainers_hear_of_it_in_time(shared: bool) -> No
         bound = ASKING.lonely_seconds + 4 * SILENT_SECONDS
         assert trial.loop.run(lambda trial=trial: all(each.trouble for each in trial.trainers), bound)  # type: ignore[misc]  # mypy and defaults
         for each in trial.trainers:
-            assert "no data server has been there for 30 s" in each.trouble
+            assert "no data server has been connected for 30 s" in each.trouble
             assert ASKING.lonely_seconds - 1.0 < each.troubled_at - began <= bound
 
 

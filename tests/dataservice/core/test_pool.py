@@ -69,7 +69,7 @@ def test_a_server_of_something_else_is_told_to_go() -> None:
     found = pool()
     other = replace(OFFER, name="u", terms='{"store": "sounds"}')
     (send,) = found.receive("u", other, 0.0)
-    assert send == Send("u", Dismiss(0, "the others of its pool serve something else"))
+    assert send == Send("u", Dismiss(0, "the other servers of the pool have other terms"))
     assert list(found.servers) == ["s"]
 
 

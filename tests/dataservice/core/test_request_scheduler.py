@@ -271,7 +271,7 @@ def test_what_was_refused_and_is_not_wanted_any_more_is_no_error() -> None:
 
 @pytest.mark.parametrize(
     ("servers", "why"),
-    [((), "no data server has been there for 5 s"), (("a", "b"), "a and b answered nothing for 5 s")],
+    [((), "no data server has been connected for 5 s"), (("a", "b"), "a and b answered nothing for 5 s")],
 )
 def test_nobody_who_answers_is_an_error_in_time(servers: tuple[str, ...], why: str) -> None:
     found = begun(*servers)

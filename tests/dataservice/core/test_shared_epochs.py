@@ -164,12 +164,12 @@ def test_the_totals_of_a_stream_count_epochs_that_are_forgotten(monkeypatch: pyt
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        ({"what": (("split", "test"),)}, "hands out split train, and this trainer wants split test; take"),
-        ({"what": (("split", "train"), ("seed", "1"))}, "hands out seed None, and this trainer wants seed 1"),
-        ({"samples": 11}, "hands out samples 10, and this trainer wants samples 11; take another name"),
-        ({"at_least_once": True}, "asks otherwise"),
-        ({"want": 0}, "are none"),
-        ({"most": 1000}, "are none"),
+        ({"what": (("split", "test"),)}, "has split train, but this trainer wants split test; use"),
+        ({"what": (("split", "train"), ("seed", "1"))}, "has seed None, but this trainer wants seed 1"),
+        ({"samples": 11}, "has samples 10, but this trainer wants samples 11; use another name"),
+        ({"at_least_once": True}, "requests otherwise"),
+        ({"want": 0}, "do not fit epoch"),
+        ({"most": 1000}, "do not fit epoch"),
     ],
 )
 def test_whoever_wants_something_else_of_a_stream_is_told_why_not(other: dict[str, object], why: str) -> None:

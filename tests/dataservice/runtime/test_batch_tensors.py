@@ -68,5 +68,5 @@ def test_what_is_lent_is_counted_while_any_samples_of_it_are_kept_and_labels_kee
 
 @pytest.mark.parametrize("batches", [1, 2, 4])
 def test_other_bytes_than_the_batches_have_are_an_error(batches: int) -> None:
-    with pytest.raises(MachineError, match="s sent no batch"):
+    with pytest.raises(MachineError, match="s sent an invalid batch"):
         batches_of(message(batches), 24)

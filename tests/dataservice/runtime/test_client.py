@@ -153,7 +153,7 @@ def test_what_is_no_batch_of_what_was_asked_for_is_an_error() -> None:
     with DataClient(Token.new()) as client:
         client._sample_bytes = 80
         made = Supplied("s", 1, (4, 4, 1, 1), (1,), (bytearray(64), bytearray(8)))
-        with pytest.raises(MachineError, match=r"s sent no batch .*80 bytes"):
+        with pytest.raises(MachineError, match=r"s sent an invalid batch .*80 bytes"):
             client._batches_of(made)
 
 

@@ -199,7 +199,7 @@ def test_a_pool_of_which_every_server_is_dead_is_an_error_and_no_hang(
         for pid in pids(pool):
             kill(pid, signal.SIGKILL)
         began = time.monotonic()
-        with pytest.raises(MachineError, match=r"every data server is dead.*SIGKILL.*resume"):
+        with pytest.raises(MachineError, match=r"every data server has exited.*SIGKILL.*resume"):
             check(reader, expected(store, 35)[5:])
         assert time.monotonic() - began < 10
 
@@ -240,8 +240,8 @@ def test_the_status_of_a_pool_is_whole_while_its_servers_go(
 @pytest.mark.parametrize(
     ("chosen", "why"),
     [
-        ({"servers": 0}, "servers = 0 and threads = 1"),
-        ({"servers": 3, "ports": (7000, 7001)}, "3 data servers at the ports 7000-7001"),
+        ({"servers": 0}, "at least one each, got 0 and 1"),
+        ({"servers": 3, "ports": (7000, 7001)}, "3 data servers need one port each, got ports 7000-7001"),
     ],
 )
 def test_a_pool_that_cannot_be_is_refused(chosen: dict[str, Any], why: str) -> None:
@@ -263,7 +263,7 @@ def test_a_server_that_hangs_before_it_serves_is_killed_and_trainers_hear_why_no
     with (
         served(store, fork_server, servers=1, start_seconds=1.0) as (pool, token),
         DataClient(token, pool.address) as client,
-        pytest.raises(MachineError, match=r"every data server is dead.* said nothing for 1 s, and was ended"),
+        pytest.raises(MachineError, match=r"every data server has exited.* said nothing for 1 s, and was ended"),
     ):
         client.terms()
 

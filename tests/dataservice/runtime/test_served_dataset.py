@@ -252,7 +252,7 @@ def test_a_split_that_is_not_there_and_an_address_of_nobody_are_said(pool: tuple
 def test_whoever_wants_another_order_of_a_stream_is_turned_away(pool: tuple[DataPool, Token]) -> None:
     with connected(pool, stream="mine") as one, connected(pool, stream="mine", seed=1) as other:
         next(iter(one))
-        with pytest.raises(MachineError, match="hands out seed 0, and this trainer wants seed 1; take"):
+        with pytest.raises(MachineError, match="has seed 0, but this trainer wants seed 1; use"):
             next(iter(other))
 
 
@@ -312,7 +312,7 @@ def test_what_a_server_cannot_make_is_an_error_and_no_end_of_the_epoch(
         batches.set_epoch(0)
         for _ in range(2):
             with pytest.raises(
-                MachineError, match=r"cannot make a batch: .*no sample 100; mend that, and connect again"
+                MachineError, match=r"cannot make a batch: .*no sample 100; fix that, and connect again"
             ):
                 list(batches)
 

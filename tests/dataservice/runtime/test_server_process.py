@@ -139,5 +139,5 @@ def test_a_trainer_that_has_as_much_as_one_asks_ahead_is_served() -> None:
 
 def test_a_server_that_is_not_wanted_says_why() -> None:
     talk = Talk([(POOL, Dismiss(0, "the others serve something else"))], 1)
-    with pytest.raises(MachineError, match="told to go: the others serve something else"):
+    with pytest.raises(MachineError, match="rejected by its pool: the others serve something else"):
         answers(Work(plain), talk)

@@ -106,7 +106,7 @@ def test_a_machine_joins_and_is_lost(head: str, processes: RayProcesses, tmp_pat
     assert lost.why().startswith(f"was lost with its machine {joined}")
     wait_until(lambda: not is_running(lost.pid), "it has ended")
     wait_until(lambda: list(processes.machines()) == [first.machine], "it is known to be gone", 60)
-    with pytest.raises(UserError, match=f"is to run on {joined}, but there is {first.machine}"):
+    with pytest.raises(UserError, match=f"cannot run on {joined}; usable machines: {first.machine}"):
         processes.start(Call("late", play("wait")), machine=joined)
     assert first.code() is None
 

@@ -19,7 +19,7 @@ TOKEN, OTHER = Token("0123456789abcdef" * 4), Token("fedcba9876543210" * 4)
 
 def test_where_there_is_no_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"'\.\[cluster\]' .*, or leave --address away"):
+    with pytest.raises(MissingExtraError, match=r"'\.\[cluster\]' .*, or leave --address out"):
         require_ray()
 
 
@@ -32,7 +32,7 @@ def test_a_ray_without_tokens_is_refused(
     if is_enough:
         require_ray()
     else:
-        with pytest.raises(MissingExtraError, match=r"Ray 2.51.9 knows no token.*ray>=2.52"):
+        with pytest.raises(MissingExtraError, match=r"Ray 2.51.9 has no tokens.*ray>=2.52"):
             require_ray()
 
 
@@ -61,7 +61,7 @@ def test_a_fingerprint_tells_tokens_apart() -> None:
 
 @pytest.mark.parametrize("address", ["", ":6379", "host:", "host:ray", "host:0", "host:65536", "host:-1"])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(UserError, match="is no address; write HOST:PORT"):
+    with pytest.raises(UserError, match="is not an address; give HOST:PORT"):
         reachable(address)
 
 
@@ -69,18 +69,18 @@ def test_an_address_at_which_nobody_listens_is_named() -> None:
     with free_ports(1) as (port,):
         with socket.create_server(("127.0.0.1", port)):
             assert reachable(f"127.0.0.1:{port}") == f"127.0.0.1:{port}"
-        with pytest.raises(UserError, match=rf"nobody answers at 127.0.0.1:{port} \(Connection refused\)"):
+        with pytest.raises(UserError, match=rf"no process answers at 127.0.0.1:{port} \(Connection refused"):
             reachable(f"127.0.0.1:{port}")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install '.[cluster]'")
 def test_a_machine_that_reaches_no_head_is_told_at_once() -> None:
-    with pytest.raises(UserError, match=r"nobody answers at 127\.0\.0\.1:1"):
+    with pytest.raises(UserError, match=r"no process answers at 127\.0\.0\.1:1"):
         join_head("127.0.0.1:1", TOKEN)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install '.[cluster]'")
 @pytest.mark.parametrize("ports", [(20000, 20030), (0, 99), (65500, 65600), (300, 200)])
 def test_ports_that_are_none_or_too_few_are_refused(ports: tuple[int, int]) -> None:
-    with pytest.raises(UserError, match=rf"ports {ports[0]} to {ports[1]}: Ray needs 32 on each machine"):
+    with pytest.raises(UserError, match=rf"ports {ports[0]} to {ports[1]}: Ray needs 32 per machine"):
         start_head(TOKEN, ports=ports)

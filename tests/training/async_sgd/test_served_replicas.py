@@ -177,7 +177,7 @@ def test_a_run_all_of_whose_data_servers_are_dead_ends_in_a_sentence(
     recipe = recipe_of(pictures, "workers = 2").replace("epochs = 4", "epochs = 4000")
     (tmp_path / "run.toml").write_text(with_servers(recipe, 2))
     job = open_job(tmp_path / "run.toml", tmp_path / "run", stores=stores)
-    with pytest.raises(MachineError, match=r"every replica is dead.*data servers.*resume the run"):
+    with pytest.raises(MachineError, match=r"every replica has exited.*data servers.*resume the run"):
         job.train(watch, Stop())
     assert time.monotonic() - began[0] < 60
 

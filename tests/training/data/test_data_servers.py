@@ -149,7 +149,7 @@ def test_why_no_data_server_starts_is_said_and_where_more_is_written(
     job = started(with_servers(supervised(pictures), 1), tmp_path / "run", stores)
     with pytest.raises(MachineError) as found:
         finish(job)
-    assert "every data server is dead" in str(found.value)
+    assert "every data server has exited" in str(found.value)
     assert "the disk of the samples is on holiday" in str(found.value)
     assert str(tmp_path / "run" / "data-servers") in str(found.value)
 

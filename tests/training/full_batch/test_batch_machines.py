@@ -110,8 +110,8 @@ def test_a_machine_joins_and_leaves_while_a_run_is_trained_and_no_bit_changes(
 
 def test_what_cannot_be_joined_is_said_before_there_is_a_run(recipe: Path, tmp_path: Path) -> None:
     for words, said in (
-        (["--address", "127.0.0.1:1"], "nobody answers at 127.0.0.1:1"),
-        (["--address", "auto"], "nobody answers at auto"),
+        (["--address", "127.0.0.1:1"], "no process answers at 127.0.0.1:1"),
+        (["--address", "auto"], "no process answers at auto"),
         (["--set", "cluster.ports=70-60"], "is not a range of ports"),
     ):
         found = command("train", recipe, "--run", tmp_path / "run", *words)

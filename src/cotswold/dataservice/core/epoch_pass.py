@@ -1,25 +1,25 @@
-"""A trainer's pass over an epoch that it draws together with others.
+"""A trainer's pass over an epoch that it shares with other trainers.
 
-Knows: which batches it was dealt, which are made, taken and handed to its loop. Does not know: what a batch
-is, who deals, clocks.
+Knows: the batches assigned to it, and which of them are ready, taken and delivered to its loop. Does not
+know: the content of a batch, who assigns batches, clocks.
 
-    batch     what happens                                             next
-    none      `Dealt` lists it                                         asked of data servers
-    asked     `Dealt` lists it no more                                 none: another trainer has it
-    asked     it is made, and one of the next ones to hand over        `take` is said of it, again and again
-    asked     `Dealt` says that it is taken                            taken
-    taken     it is made, and the first                                handed to the loop; `handed` is said
-    handed    `Dealt` has heard of it                                  none
+    batch     event                                                    next
+    none      `EpochAssignment` lists it                               requested from data servers
+    requested `EpochAssignment` no longer lists it                     none: another trainer has it
+    requested it is ready, and among the next to deliver               its `take` is sent repeatedly
+    requested `EpochAssignment` says that it is taken                  taken
+    taken     it is ready, and the first                               delivered to the loop; `handed` is sent
+    delivered `EpochAssignment` acknowledges it                        none
 
-A batch is handed over only once it is taken: no other trainer gets it then. One more than the loop has is
-taken ahead, so that the loop does not wait for the head's answer.
+A batch is delivered only once it is taken: then no other trainer gets it. One batch more than the loop has
+is taken ahead, so that the loop does not wait for the head's answer.
 
-    pass      what happens                                             next
-    on        `Dealt`: the epoch is over, and nothing is left          left
-    on        the loop ends earlier                                    left
-    on        `Dealt`: the session has ended, this trainer was silent  on, in a new session
-    on        `Dealt` turns it away                                    an error
-    left      `Dealt`: the session has ended                           done
+    pass      event                                                            next
+    active    `EpochAssignment`: the epoch is over, and no batch is left       left
+    active    the loop ends earlier                                            left
+    active    `EpochAssignment`: the session ended, the trainer was silent     active, in a new session
+    active    `EpochAssignment` rejects it                                     an error
+    left      `EpochAssignment`: the session has ended                         done
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from cotswold.dataservice.core.request_scheduler import Requests
 from cotswold.wire import POOL, Ask, Dealt, Draw, Send, Supplied
 
 AHEAD = 2
-"""Batches that are taken before the loop has had them: one that it waits for, and one more."""
+"""Batches that are taken before the loop gets them: the one that it waits for, and one more."""
 _Range = tuple[int, int]
 AskOf = Callable[[int, int, _Range], Ask]
-"""The request of a number for a batch of an epoch."""
+"""The request for a batch of an epoch, given its number."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """What a trainer draws."""
+    """Settings of a trainer that shares epochs."""
 
     stream: str
     what: tuple[tuple[str, str], ...]
-    """The samples and their order: names and values. All trainers of a stream say the same."""
+    """The samples and their order, as names and values; all trainers of a stream must agree."""
     samples: int
-    """That an epoch has."""
+    """Samples of an epoch."""
     want: int
     """Samples of a batch, at most."""
     most: int = 6
-    """Batches that it has at a time, at most."""
+    """Batches assigned at a time, at most."""
     at_least_once: bool = False
 
 
 class EpochPass:
-    """One pass."""
+    """One pass over one epoch."""
 
     def __init__(
         self,
@@ -66,40 +66,41 @@ class EpochPass:
         now: float,
         beat_seconds: float,
     ) -> None:
-        """``name``: the trainer's; ``epoch``: -1 for the one that is on; ``session`` gives new numbers."""
+        """``name`` is the trainer's name, ``epoch`` -1 for the current epoch, ``session`` returns new
+        session numbers."""
         self.epoch = epoch
         self.error = ""
         self.is_left = self.is_done = False
-        """Whether it wants nothing any more, and whether the head knows that."""
+        """True once it wants no more batches, and once the head has acknowledged that."""
         self._name, self._drawing, self._sessions, self._requests = name, drawing, session, requests
         self._session, self._number, self._heard = session(), 0, 0
         self._ask_of: AskOf | None = None
         self._numbers: dict[_Range, int] = {}
-        """Of the requests, by batch, in the order in which they are handed over."""
+        """Request numbers by batch, in the order of delivery."""
         self._dealt: tuple[_Range, ...] = ()
         self._taken: set[_Range] = set()
         self._handed: dict[_Range, int] = {}
-        """The first `Draw` that said so; 0 for none yet."""
+        """Number of the first report with the delivery; 0 if there is none yet."""
         self._last: _Range | None = None
-        """What the loop has now, where it is not said to be handed before the loop comes back."""
+        """The loop's present batch, if it is not reported as delivered before the loop returns."""
         self._saying: set[_Range] = set()
         self._is_over = False
         self._beat_seconds, self._said = beat_seconds, float("-inf")
         self._answered = self._served = now
-        """When the head answered last, and when a data server was there last."""
+        """Time of the head's last answer, and time at which a data server was last connected."""
 
     @property
     def is_over(self) -> bool:
-        """Whether the loop has had everything."""
+        """True if the loop has had all batches."""
         return self._is_over and not self._numbers and all(each in self._handed for each in self._dealt)
 
     def begin(self, ask_of: AskOf, now: float) -> list[Send]:
-        """The epoch is known: ask for batches in this way."""
+        """The epoch is known: request batches with ``ask_of``."""
         self._ask_of = ask_of
         return self._ask(now)
 
     def next(self, pool: str, now: float) -> tuple[Supplied | None, list[Send]]:
-        """The next batch, once it is made and taken."""
+        """Return the next batch, once it is ready and taken."""
         if self._last is not None:
             self._handed[self._last], self._last = 0, None
         found = None
@@ -114,7 +115,7 @@ class EpochPass:
         return found, self._say_news(pool, now)
 
     def leave(self, pool: str, now: float) -> list[Send]:
-        """The loop wants nothing any more."""
+        """The loop wants no more batches."""
         if self._last is not None:
             self._handed[self._last], self._last = 0, None
         sends = self._cancel(list(self._numbers))
@@ -122,7 +123,7 @@ class EpochPass:
         return [*sends, self._say(pool, now)]
 
     def receive(self, dealt: Dealt, now: float) -> list[Send]:
-        """How it stands with the head."""
+        """Handle the head's assignment."""
         if (dealt.stream, dealt.session) != (self._drawing.stream, self._session):
             return []
         if dealt.is_ended:
@@ -139,7 +140,7 @@ class EpochPass:
         return self._cancel(lost) + self._ask(now)
 
     def tick(self, pool: str, now: float) -> list[Send]:
-        """Time has passed."""
+        """Do periodic work."""
         if self.is_done or self.error:
             return []
         if self._requests.servers:
@@ -150,22 +151,22 @@ class EpochPass:
         return sends + self._say_news(pool, now)
 
     def forgive(self, seconds: float) -> None:
-        """The trainer stood still for so long."""
+        """Do not count the trainer's own pause as silence of others."""
         self._answered += seconds
         self._served += seconds
 
     def trouble(self, now: float) -> str:
-        """Why nothing goes on; empty where it does."""
+        """The reason why the pass cannot continue; empty if it can."""
         lonely = self._requests.asking.lonely_seconds
         if self.error or self.is_left or self.is_over:
             return self.error
         if now - self._answered > lonely:
             return f"the head of the pool of data servers answered nothing for {lonely:g} s"
         if now - self._served > lonely:
-            return f"no data server has been there for {lonely:g} s"
+            return f"no data server has been connected for {lonely:g} s"
         return ""
 
-    # --- what it says ---
+    # --- reports ---
 
     def _say_news(self, pool: str, now: float) -> list[Send]:
         is_news = 0 in self._handed.values() or set(self._takes()) - self._saying
@@ -197,7 +198,7 @@ class EpochPass:
         return Send(POOL, said)
 
     def _takes(self) -> tuple[_Range, ...]:
-        """What is to be handed over next, and is not taken."""
+        """Batches to deliver next that are not taken yet."""
         first = list(self._numbers)[:AHEAD]
         return tuple(
             each for each in first if each not in self._taken and self._requests.made(self._numbers[each])
@@ -206,7 +207,7 @@ class EpochPass:
     def _may_hand(self, batch: _Range) -> bool:
         return batch in self._taken and self._requests.made(self._numbers[batch])
 
-    # --- what it asks for ---
+    # --- requests ---
 
     def _ask(self, now: float) -> list[Send]:
         if self._ask_of is None or self.is_left:
@@ -223,7 +224,7 @@ class EpochPass:
         return self._requests.cancel([self._numbers.pop(each) for each in batches]) if batches else []
 
     def _ended(self, dealt: Dealt, now: float) -> list[Send]:
-        """The head knows this session no more."""
+        """The head has ended this session."""
         self._answered = now
         if dealt.why:
             self.error = dealt.why

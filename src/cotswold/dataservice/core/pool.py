@@ -1,25 +1,25 @@
-"""The head of a pool of data servers: which servers and trainers are there.
+"""The head of a pool of data servers: it tracks connected servers and trainers.
 
-Knows: names, what each has said last, beats. Does not know: samples, sockets, processes.
+Knows: names, the last message of each, heartbeats. Does not know: samples, sockets, processes.
 
-    server     what happens                                          next
-    none       `Offer` of what the others serve, too                 there: all trainers hear of it
-    none       `Offer` of something else, or no terms        none: it is told to go
-    there      `Offer`                                               there
-    there      its process or connection ends, `Depart`, silence     none: all trainers hear of it
+    server     event                                                      next
+    none       `ServerStatus` with the pool's terms                       connected: all trainers are informed
+    none       `ServerStatus` with other or no terms                      none: it is rejected
+    connected  `ServerStatus`                                             connected
+    connected  its process or connection ends, `LeavePool`, silence       none: all trainers are informed
 
-    trainer    what happens                                          next
-    none       `Attend` for what is served                           there: `Roster`
-    none       `Attend` for another store                            none: `Roster` says why
-    there      the first `Offer` is of another store                 none: `Roster` says why
-    there      `Attend` with an older roster                         there: `Roster`
-    there      its connection ends, `Depart`, silence                none
+    trainer    event                                                      next
+    none       `JoinPool` for the pool's store                            connected: `PoolMembers`
+    none       `JoinPool` for another store                               none: `PoolMembers` says why
+    connected  the first `ServerStatus` is of another store               none: `PoolMembers` says why
+    connected  `JoinPool` with an older version of the members            connected: `PoolMembers`
+    connected  its connection ends, `LeavePool`, silence                  none
 
-    there      `Draw`                                                there: `Sharing` answers
-    none       `Draw`                                                none: it is there once it attends
+    connected  `EpochReport`                                              connected: `SharedEpochs` answers
+    none       `EpochReport`                                              none: it must join first
 
-Where trainers have orders of their own, nothing depends on what the head knows of them but what is shown.
-Where they share epochs, whoever is gone has what it has taken, and no more.
+If trainers have separate orders, the head's knowledge of trainers is for display only. If trainers share
+epochs, a lost trainer keeps what it has taken, and no more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cotswold.wire import Attend, Depart, Dismiss, Draw, Offer, Roster, Send
 
 @dataclass
 class Supplier:
-    """A data server that is there."""
+    """A connected data server."""
 
     offer: Offer
     heard: float
@@ -41,7 +41,7 @@ class Supplier:
 
 @dataclass
 class Attendant:
-    """A trainer that is there."""
+    """A connected trainer."""
 
     said: Attend
     heard: float
@@ -51,21 +51,22 @@ class Pool:
     """Servers and trainers of one pool."""
 
     def __init__(self, name: str, silent_seconds: float = 10.0) -> None:
-        """``name``: one that no other pool has had; whoever says nothing for ``silent_seconds`` is gone."""
+        """``name`` must be unique among pools; servers and trainers that are silent for ``silent_seconds``
+        are lost."""
         self.name, self.silent_seconds = name, silent_seconds
         self.version = 1
-        """Of the roster."""
+        """Version of the list of members."""
         self.terms = ""
-        """What is served, as the first server said it."""
+        """The pool's terms, as its first server stated them."""
         self._store = ""
-        """The identity of the store that is served."""
+        """Identity of the store that is served."""
         self.servers: dict[str, Supplier] = {}
         self.trainers: dict[str, Attendant] = {}
         self.sharing = Sharing()
-        """The epochs that trainers draw together."""
+        """The epochs that trainers share."""
 
     def receive(self, sender: str, message: Offer | Attend | Draw | Depart, now: float) -> list[Send]:
-        """What a server or a trainer says."""
+        """Handle a message of a server or a trainer."""
         match message:
             case Offer() if message.name == sender:
                 return self._offered(message, now)
@@ -80,14 +81,14 @@ class Pool:
                 return []
 
     def gone(self, name: str, now: float) -> list[Send]:
-        """A process, or the connection to it, has ended."""
+        """Handle the end of a process or its connection."""
         self.trainers.pop(name, None)
         if self.servers.pop(name, None) is None:
             return self.sharing.gone(name, now)
         return self._changed()
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed; whoever is silent is gone."""
+        """Do periodic work: remove silent servers and trainers."""
         sends: list[Send] = []
         for name, trainer in list(self.trainers.items()):
             if now - trainer.heard > self.silent_seconds:
@@ -99,7 +100,7 @@ class Pool:
         return sends + self._changed() if silent else sends
 
     def forgive(self, seconds: float) -> None:
-        """This process stood still for so long: nobody was silent meanwhile."""
+        """Do not count this process's own pause as silence of others."""
         for server in self.servers.values():
             server.heard += seconds
         for trainer in self.trainers.values():
@@ -107,7 +108,7 @@ class Pool:
 
     @property
     def roster(self) -> Roster:
-        """What trainers are told."""
+        """The message to trainers about servers and terms."""
         servers = tuple((name, self.servers[name].offer.address) for name in sorted(self.servers))
         return Roster(self.name, self.version, servers, self.terms)
 
@@ -116,13 +117,13 @@ class Pool:
         if not self.terms:
             store = _store_of(offer.terms)
             if store is None:
-                return [Send(offer.name, Dismiss(0, "what it serves has no store"))]
+                return [Send(offer.name, Dismiss(0, "its terms name no store"))]
             self.terms, self._store = offer.terms, store
             for name, trainer in list(self.trainers.items()):
                 if self._is_strange(trainer.said):
                     sends += [self._refusal(trainer.said), *self.gone(name, now)]
         if offer.terms != self.terms:
-            return [Send(offer.name, Dismiss(0, "the others of its pool serve something else"))]
+            return [Send(offer.name, Dismiss(0, "the other servers of the pool have other terms"))]
         known = self.servers.get(offer.name)
         self.servers[offer.name] = Supplier(offer, now)
         return (
@@ -136,7 +137,7 @@ class Pool:
         return [] if attend.version == self.version else [Send(attend.name, self.roster)]
 
     def _is_strange(self, attend: Attend) -> bool:
-        """Whether a trainer wants another store."""
+        """True if a trainer wants another store."""
         return bool(attend.store and self._store and attend.store != self._store)
 
     def _refusal(self, attend: Attend) -> Send:
@@ -149,7 +150,7 @@ class Pool:
 
 
 def _store_of(terms: str) -> str | None:
-    """The identity in terms; None where they have none."""
+    """The store's identity in the terms; None if there is none."""
     try:
         said = json.loads(terms)
     except (ValueError, RecursionError):

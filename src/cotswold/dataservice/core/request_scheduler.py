@@ -1,27 +1,27 @@
-"""The requests of a trainer: which server makes which batch, and the order in which batches are handed out.
+"""The requests of a trainer: the choice of servers, and the order of delivery.
 
-Knows: numbers of requests, servers by name, how long each takes. Does not know: what is requested, clocks,
-sockets, where servers come from.
+Knows: request numbers, servers by name, the speed of each. Does not know: the content of requests, clocks,
+sockets, how servers are found.
 
-    state      what happens                                         next
-    wanted     there is a server                                    asked
-    wanted     no server has been there for too long                an error: `trouble`
-    asked      an answer                                            made; others hear `Cancel`, but a late one
-    asked      its last server is lost, or has too much to do       wanted
-    asked      it is late, and another server is there              asked of both
-    asked      all that are there were asked, and say nothing       asked again
-    wanted     every server that is there refuses it                an error: `trouble`
-    made       everything before it is handed out                   handed out
+    state      event                                                next
+    queued     a server is connected                                requested
+    queued     no server has been connected for too long            an error: `trouble`
+    requested  an answer                                            ready; others get `Cancel`, unless late
+    requested  its last server is lost, or overloaded               queued
+    requested  it is late, and another server is connected          requested from both
+    requested  all connected servers were asked, and are silent     requested again
+    queued     every connected server rejects it                    an error: `trouble`
+    ready      everything before it is delivered                    delivered
     any        `cancel`                                             none
 
-An answer to what is made, handed out or cancelled is dropped. What is asked ahead is bounded by `room`: all
-that is wanted, asked or made. A request goes to the server that will have answered it first, by what it owes
-and by its pace; a server that says nothing is as slow as it has been silent, also where others have answered
-what it owes: its first debt stays until it answers. One that had too much to do is left in peace for
+An answer to a ready, delivered or cancelled request is dropped. `room` bounds the requests that are queued,
+requested or ready. A request goes to the server with the earliest expected answer, given its outstanding
+requests and its speed. A silent server counts as slow as its silence is long, even if others have answered
+its requests: its first outstanding request stays until it answers. An overloaded server gets no requests for
 `late_seconds`.
 
-No request is given up while servers say anything, `Pending` or that they have too much to do, unless for
-ten times as long nothing is made.
+No request is given up while servers send any message, `BatchPending` or that they are overloaded, unless no
+batch arrives for ten times as long.
 """
 
 from __future__ import annotations
@@ -34,73 +34,75 @@ from statistics import median
 from cotswold.wire import Ask, Cancel, Pending, Send, Supplied, Unsupplied
 
 _PACE = 0.3
-"""The weight of the newest answer in a server's pace."""
+"""Weight of the newest answer in a server's pace."""
 _PATIENCE = 10
-"""For so many times `lonely_seconds` it is waited for servers that answer and make nothing."""
+"""Longest wait for servers that answer but send no batches, as a multiple of `lonely_seconds`."""
 _QUESTIONS = 6
-"""A server of which nothing is heard is asked so often at least within `lonely_seconds`."""
+"""Number of times that a silent server is asked within `lonely_seconds`, at least."""
 _FORGOTTEN = 50
-"""A server that has been idle for so many times the seconds of a request is tried again: what made it slow,
-such as shards that it read first, may be over."""
+"""Idle time after which a slow server is tried again, as a multiple of the seconds of a request. The cause
+may be over, such as reading new shards."""
 _OUTLIER = 10.0
-"""An answer counts for as many times as slow as its server was, at most: it may have stood still."""
+"""Slowest pace that an answer counts for, as a multiple of the server's previous pace: the server may have
+been paused."""
 _LATENCIES = 33
-"""Answers by which it is known what is usual."""
+"""Number of answers from which the usual latency is computed."""
 
 
 @dataclass(frozen=True)
 class Asking:
-    """How a trainer asks."""
+    """Settings of a trainer's requests."""
 
     window: int = 8
-    """Requests that are under way, or made and not handed out, at most."""
+    """Requests that are outstanding, or ready and not delivered, at most."""
     together: int = 8
-    """Batches of a request, at most; they are asked for together because a request costs as much as the
-    transforms of a hundred small pictures."""
+    """Batches per request, at most. They are requested together because a request costs as much as
+    transforming a hundred small images."""
     together_bytes: int = 2 << 20
-    """Of a request of more than one batch, at most."""
+    """Bytes of a request of several batches, at most."""
     late: float = 3.0
-    """After so many times the usual a request is late."""
+    """A request is late after this multiple of the usual latency."""
     late_seconds: float = 0.25
-    """And not before."""
+    """Seconds before which no request is late."""
     retry_seconds: float = 2.0
-    """After which a request of which nothing is heard is sent again."""
+    """Seconds after which an unanswered request is resent."""
     lonely_seconds: float = 30.0
-    """For so long it is waited where no server says anything."""
+    """Seconds to wait while all servers are silent."""
     pause_seconds: float = 1.0
-    """A time between two ticks above which the trainer itself stood still, which makes nobody late."""
+    """Seconds between two ticks above which the trainer itself was paused, so that no server counts as
+    late."""
 
     def __post_init__(self) -> None:
         if self.window < 1:
-            raise ValueError(f"a window of {self.window} requests; it must be at least 1")
+            raise ValueError(f"window must be at least 1 request, got {self.window}")
         for name in ("late", "late_seconds", "retry_seconds", "lonely_seconds", "pause_seconds"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, and must be above 0")
+                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
 
 
 @dataclass
 class _Request:
     ask: Ask
     asked: dict[str, float] = field(default_factory=dict)
-    """When each server was asked for it, last."""
+    """Time of the last request to each server."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Servers that cannot make it, and why."""
+    """Servers that cannot make it, and the reasons."""
     made: Supplied | None = None
 
 
 @dataclass
 class _Server:
     owed: dict[int, int] = field(default_factory=dict)
-    """Samples of each request that it was asked for."""
+    """Samples of each outstanding request."""
     pace: float | None = None
-    """Seconds a sample; None as long as it has not answered."""
+    """Seconds per sample; None before the first answer."""
     moved: float = 0.0
-    """When it last answered, or was asked while it owed nothing."""
+    """Time of its last answer, or of a request while none was outstanding."""
     full_until: float = float("-inf")
-    """It had too much to do, and is asked nothing until then."""
+    """It is overloaded, and gets no requests until then."""
 
     def forget(self, samples: int, now: float) -> None:
-        """Its pace is not known any more where it has been idle for too long."""
+        """Forget its pace if it has been idle for too long."""
         if not self.owed and now - self.moved > _FORGOTTEN * samples * (self.pace or 0.0):
             self.pace = None
 
@@ -111,65 +113,66 @@ class Requests:
     def __init__(self, asking: Asking, now: float) -> None:
         self.asking = asking
         self.answers = self.copies = self.dropped = self.resent = 0
-        """How many came, were asked of a further server, came in vain, and were asked again."""
+        """Numbers of answers, requests sent to a further server, dropped answers, and resent requests."""
         self._requests: dict[int, _Request] = {}
-        """In the order in which they are handed out."""
+        """Requests in the order of delivery."""
         self._servers: dict[str, _Server] = {}
         self._latencies: deque[float] = deque(maxlen=_LATENCIES)
         self._heard = self._made = self._ticked = now
-        """When anything was said, and made, by a server, or asked while nothing was awaited."""
+        """Time of the servers' last message, and of the last batch; requests restart them while none was
+        outstanding."""
         self._number = 0
 
     @property
     def servers(self) -> Mapping[str, float | None]:
-        """Those that are there, and their seconds a sample."""
+        """Connected servers, and their seconds per sample."""
         return {name: server.pace for name, server in self._servers.items()}
 
     @property
     def room(self) -> int:
-        """How many may be asked for now."""
+        """Number of requests that may be added now."""
         return max(0, self.asking.window - len(self._requests))
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """All that are not handed out."""
+        """Numbers of all requests that are not delivered."""
         return tuple(self._requests)
 
-    # --- what the trainer wants ---
+    # --- the trainer's calls ---
 
     def fresh(self) -> int:
-        """A number that no request has had."""
+        """Return an unused request number."""
         self._number += 1
         return self._number
 
     def ask(self, ask: Ask, now: float) -> list[Send]:
-        """Want a batch, to be handed out after those that were asked for before."""
-        assert ask.number not in self._requests, f"request {ask.number} is wanted twice"
-        assert self.room, "more is asked for than the window has room for"
+        """Request a batch, to be delivered after those requested before."""
+        assert ask.number not in self._requests, f"request {ask.number} is a duplicate"
+        assert self.room, "the window is full"
         if all(request.made for request in self._requests.values()):
             self._heard = self._made = now
         self._requests[ask.number] = _Request(ask)
         return self._assign(self._requests[ask.number], now)
 
     def take(self) -> Supplied | None:
-        """The next batch, once it is made."""
+        """Return the next batch, once it is ready."""
         number = next(iter(self._requests), None)
         if number is None or self._requests[number].made is None:
             return None
         return self._requests.pop(number).made
 
     def made(self, number: int) -> bool:
-        """Whether a request that is not handed out is made."""
+        """True if an undelivered request is ready."""
         return self._requests[number].made is not None
 
     def pick(self, number: int) -> Supplied:
-        """A batch that is made, out of order."""
+        """Return a ready batch, out of order."""
         made = self._requests.pop(number).made
-        assert made is not None, f"request {number} is not made"
+        assert made is not None, f"request {number} is not ready"
         return made
 
     def cancel(self, numbers: Iterable[int] | None = None) -> list[Send]:
-        """Want these no more, or nothing that was asked for."""
+        """Cancel these requests; by default all."""
         dropped: dict[str, list[int]] = {}
         for number in self.numbers if numbers is None else numbers:
             self._requests.pop(number, None)
@@ -178,10 +181,10 @@ class Requests:
                     dropped.setdefault(name, []).append(number)
         return [Send(name, Cancel(tuple(each))) for name, each in dropped.items()]
 
-    # --- what befalls servers ---
+    # --- changes of servers ---
 
     def roster(self, names: Iterable[str], now: float) -> list[Send]:
-        """These servers are there, and no others."""
+        """Exactly these servers are connected."""
         there = set(names)
         sends: list[Send] = []
         for name in there - set(self._servers):
@@ -191,7 +194,7 @@ class Requests:
         return sends + self._assign_all(now)
 
     def lost(self, name: str, now: float) -> list[Send]:
-        """A server is gone; what it was asked for is asked of others."""
+        """A server is lost; request its batches from others."""
         if self._servers.pop(name, None) is None:
             return []
         for request in self._requests.values():
@@ -199,10 +202,10 @@ class Requests:
             request.refused.pop(name, None)
         return self._assign_all(now)
 
-    # --- what it hears ---
+    # --- answers ---
 
     def receive(self, sender: str, message: Supplied | Unsupplied | Pending, now: float) -> list[Send]:
-        """An answer."""
+        """Handle an answer."""
         server, request = self._servers.get(sender), self._requests.get(message.number)
         if server is not None:
             self._heard = now
@@ -215,7 +218,7 @@ class Requests:
             if server is None or request is None or sender not in request.asked:
                 return []
             return self._refused(sender, server, request, why, now)
-        assert isinstance(message, Supplied), "the others are dealt with"
+        assert isinstance(message, Supplied), "the other messages are handled above"
         self._heard = self._made = now
         if server is not None:
             self._answered(server, message.number, now)
@@ -235,7 +238,7 @@ class Requests:
         return sends + self._assign_all(now)
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed; to be called some times a second."""
+        """Do periodic work; call several times a second."""
         stood, self._ticked = now - self._ticked, now
         if stood > self.asking.pause_seconds:
             self._forgive(stood)
@@ -246,7 +249,7 @@ class Requests:
         return sends
 
     def trouble(self, now: float) -> str:
-        """Why nothing goes on, in a sentence without its end; empty where it does."""
+        """The reason why no batch arrives, without a final period; empty if batches arrive."""
         lonely, patient = self.asking.lonely_seconds, _PATIENCE * self.asking.lonely_seconds
         if not any(request.made is None for request in self._requests.values()):
             return ""
@@ -254,7 +257,7 @@ class Requests:
             return self.refusal
         names = " and ".join(sorted(self._servers))
         if now - self._heard > lonely:
-            what = f"{names} answered nothing" if names else "no data server has been there"
+            what = f"{names} answered nothing" if names else "no data server has been connected"
             return f"{what} for {lonely:g} s"
         if now - self._made > patient and names:
             return f"{names} made nothing for {patient:g} s"
@@ -262,7 +265,7 @@ class Requests:
 
     @property
     def refusal(self) -> str:
-        """Why nobody who is there makes what is wanted; empty where somebody may."""
+        """The reason why no connected server can make a batch; empty if one may."""
         for request in self._requests.values():
             is_left = request.made is None and not request.asked and self._servers
             if is_left and request.refused.keys() >= self._servers.keys():
@@ -270,14 +273,14 @@ class Requests:
                 return f"{name} cannot make a batch: {why}"
         return ""
 
-    # --- who is asked ---
+    # --- the choice of servers ---
 
     def _assign_all(self, now: float) -> list[Send]:
         waiting = [each for each in self._requests.values() if each.made is None and not each.asked]
         return [send for each in waiting for send in self._assign(each, now)]
 
     def _assign(self, request: _Request, now: float) -> list[Send]:
-        """Ask the server that will have answered first, and was not asked yet."""
+        """Request from the server with the earliest expected answer that was not asked yet."""
         for server in self._servers.values():
             if now - server.moved > self.asking.lonely_seconds:
                 self._forget_debts(server)
@@ -305,7 +308,7 @@ class Requests:
         return Send(name, ask)
 
     def _again(self, request: _Request, now: float) -> list[Send]:
-        """Ask another server for what is late, or the same ones where there is no other."""
+        """Ask another server for a late request; if there is none, resend it."""
         asking, newest, late = self.asking, max(request.asked.values()), self._late
         if now - newest > max(late, asking.late_seconds):
             copy = self._assign(request, now)
@@ -321,15 +324,15 @@ class Requests:
 
     @property
     def _late(self) -> float:
-        """Seconds after which an answer is late by what is usual."""
+        """Seconds after which an answer is unusually late."""
         asking = self.asking
         return asking.late * median(self._latencies) if self._latencies else asking.retry_seconds
 
     def _is_called_off(self, server: _Server, number: int, now: float) -> bool:
-        """What it was asked for is not wanted any more: whether it is to hear so.
+        """Remove a cancelled request from a server; return True if the server should be notified.
 
-        A late server keeps what it owes first. As long as it does not answer, little else is asked of it; and
-        its answer says that it lives, and how slow it is.
+        A late server keeps its first outstanding request. Until it answers, it gets few other requests; its
+        answer shows that it is alive, and how slow it is.
         """
         if number not in server.owed:
             return False
@@ -340,7 +343,7 @@ class Requests:
         return True
 
     def _forget_debts(self, server: _Server) -> None:
-        """Of what nobody wants any more."""
+        """Forget requests that are not wanted any more."""
         server.owed = {each: samples for each, samples in server.owed.items() if each in self._requests}
 
     def _refused(self, sender: str, server: _Server, request: _Request, why: str, now: float) -> list[Send]:
@@ -363,7 +366,7 @@ class Requests:
         self._forget_debts(server)
 
     def _forgive(self, seconds: float) -> None:
-        """The trainer stood still for so long: that was nobody's fault."""
+        """Do not count the trainer's own pause as silence of servers."""
         self._heard += seconds
         self._made += seconds
         for request in self._requests.values():
@@ -373,7 +376,7 @@ class Requests:
 
 
 def _misfit(supplied: Supplied, request: _Request | None) -> str:
-    """What a batch has that was not asked for; empty where it is what was."""
+    """The difference between a batch and its request; empty if they agree."""
     if request is None:
         return ""
     shape, targets, ask = supplied.shape, supplied.targets, request.ask

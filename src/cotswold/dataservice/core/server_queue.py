@@ -1,21 +1,22 @@
-"""The queue of a data server: which request is made next.
+"""The request queue of a data server: it chooses the next request.
 
-Knows: trainers by name, numbers of requests. Does not know: what is requested, threads, sockets.
+Knows: trainers by name, request numbers. Does not know: the content of requests, threads, sockets.
 
-    state       what happens                          next
-    none        `Ask`, and there is room              waiting
-    none        `Ask`, and the trainer has its most   none: `Unsupplied`, it may ask another server
-    waiting     `Ask` again                           waiting: `Pending`
-    waiting     it is its trainer's turn              under way
+    state       event                                 next
+    none        `Ask`, and the queue has space        waiting
+    none        `Ask`, and the trainer's queue is     none: `BatchRejected`; another server may make it
+                  full
+    waiting     `Ask` again                           waiting: `BatchPending`
+    waiting     its trainer's turn                    in progress
     waiting     `Cancel`, or the trainer is lost      none
-    under way   `Ask` again                           under way: `Pending`
-    under way   `Cancel`, or the trainer is lost      unwanted
-    unwanted    `Ask` again                           under way: `Pending`
-    under way   it is made                            none: `Supplied`, or `Unsupplied`
-    unwanted    it is made                            none
+    in progress `Ask` again                           in progress: `BatchPending`
+    in progress `Cancel`, or the trainer is lost      unwanted
+    unwanted    `Ask` again                           in progress: `BatchPending`
+    in progress it is ready                           none: `Batch`, or `BatchRejected`
+    unwanted    it is ready                           none
 
-A trainer's requests are made in the order in which they came, and trainers have turns. What was answered is
-forgotten: whoever asks again is answered again.
+Requests of a trainer are served in order, and trainers in turn. Answered requests are forgotten: a repeated
+request is answered again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from cotswold.wire import Ask, Cancel, Pending, Send, Unsupplied
 
 @dataclass(frozen=True)
 class Job:
-    """A request that is made now."""
+    """A request in progress."""
 
     trainer: str
     ask: Ask
@@ -37,36 +38,36 @@ class Job:
 @dataclass
 class _Trainer:
     waiting: dict[int, Ask] = field(default_factory=dict)
-    """By number, in the order in which they came."""
+    """Waiting requests by number, in order of arrival."""
     under_way: set[int] = field(default_factory=set)
     unwanted: set[int] = field(default_factory=set)
-    """Of those that are under way."""
+    """Requests in progress that were cancelled."""
 
 
 class Supplying:
     """The requests of all trainers to one server."""
 
     def __init__(self, name: str, room: int = 64) -> None:
-        """``room``: requests of a trainer that may wait."""
+        """``room``: waiting requests per trainer, at most."""
         if room < 1:
-            raise ValueError(f"room for {room} requests; it must be at least 1")
+            raise ValueError(f"room must be at least 1 request, got {room}")
         self.name, self._room = name, room
         self._trainers: dict[str, _Trainer] = {}
         self._turns: deque[str] = deque()
-        """Trainers that have something waiting."""
+        """Trainers with waiting requests."""
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """Number of waiting requests."""
         return sum(len(each.waiting) for each in self._trainers.values())
 
     @property
     def trainers(self) -> tuple[str, ...]:
-        """Those of which something waits or is under way."""
+        """Trainers with waiting requests or requests in progress."""
         return tuple(self._trainers)
 
     def receive(self, sender: str, message: Ask | Cancel) -> list[Send]:
-        """What a trainer says."""
+        """Handle a trainer's message."""
         if isinstance(message, Cancel):
             self._cancel(sender, message.numbers)
             return []
@@ -83,7 +84,7 @@ class Supplying:
         return []
 
     def next(self) -> Job | None:
-        """The request that is to be made now; it is under way then."""
+        """Return the next request, which is then in progress."""
         if not self._turns:
             return None
         name = self._turns.popleft()
@@ -96,7 +97,7 @@ class Supplying:
         return job
 
     def done(self, job: Job) -> bool:
-        """A request is made, or cannot be; whether its trainer still wants to hear of it."""
+        """A request is finished; return True if its trainer still wants the answer."""
         trainer, number = self._trainers[job.trainer], job.ask.number
         trainer.under_way.remove(number)
         is_wanted = number not in trainer.unwanted
@@ -105,7 +106,7 @@ class Supplying:
         return is_wanted
 
     def lost(self, name: str) -> None:
-        """A trainer is gone."""
+        """A trainer is lost."""
         if name in self._trainers:
             trainer = self._trainers[name]
             self._cancel(name, (*trainer.waiting, *trainer.under_way))

@@ -1,26 +1,26 @@
-"""Epochs that trainers draw together: who has which samples, in the head of a pool.
+"""Epochs that trainers share: the assignment of samples to trainers, in the head of a pool.
 
-Knows: trainers by name, their sessions, batches as ranges of places. Does not know: what a sample is, in
-which order places follow each other, sockets, who lives.
+Knows: trainers by name, their sessions, batches as ranges of positions. Does not know: samples, the order of
+positions, sockets, heartbeats.
 
-    batch      what happens                                               next
-    free       a trainer has room                                         dealt
-    dealt      `take`                                                     taken: no other trainer gets it
-    dealt      its trainer is gone, or leaves                             free
-    dealt      another trainer has nothing left, and nothing is free      free: it is recalled, once
+    batch      event                                                      next
+    free       a trainer has space                                        assigned
+    assigned   `take`                                                     taken: no other trainer gets it
+    assigned   its trainer is lost, or leaves                             free
+    assigned   another trainer has none left, and none is free            free: it is recalled, once
     taken      `handed`                                                   delivered
-    taken      its trainer leaves without having handed it to its loop    free
-    taken      its trainer is gone                                       died with it; free if at least once
+    taken      its trainer leaves before delivering it to its loop        free
+    taken      its trainer is lost                                        died with it; free if at least once
     free       the epoch is over                                          left out
 
-The ledger is `Samples`. Two servers are played before it: one has what is taken, one what was handed over. So
-what is counted was delivered, and what is torn had been taken by a trainer that died: nobody knows whether
-its loop has had it.
+The ledger is a `SampleLedger` with two virtual servers: one has the taken samples, one the delivered
+samples. So counted samples were delivered. Torn samples had been taken by a trainer that died: its loop may
+or may not have had them.
 
-An epoch is over once somebody has nothing left, nothing is free, and everything that is dealt is taken (or,
-at least once, delivered). It has ended early once nobody draws it, and somebody draws a later one.
+An epoch is over once a trainer has no batches left, none is free, and every assigned batch is taken (with at
+least once: delivered). An epoch ends early once no trainer uses it, and a trainer uses a later one.
 
-Both sides say in each message how everything stands, so that a message may be lost, doubled and overtaken.
+Each message of both sides contains the whole state, so messages may be lost, duplicated and reordered.
 """
 
 from __future__ import annotations
@@ -35,52 +35,52 @@ from cotswold.wire.ranges import common, joined
 
 _Range = tuple[int, int]
 _MOST = 64
-"""Batches that a trainer has at a time, at most."""
+"""Batches assigned to a trainer at a time, at most."""
 _KEPT = 1000
 """Epochs of a stream that are remembered."""
 _TRAINERS = 10_000
-"""Trainers that have ended and are remembered, so that a message of theirs that comes late begins nothing."""
+"""Former trainers that are remembered, so that their late messages do not start a session."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What has become of the samples of one epoch so far."""
+    """Sample counts of one epoch so far."""
 
     stream: str
     epoch: int
     samples: int
     delivered: int
-    """Handed to loops."""
+    """Samples delivered to loops."""
     died: int
-    """Taken by trainers that were gone then: nobody knows whether their loops have had them."""
+    """Samples taken by trainers that were lost; their loops may or may not have had them."""
     left_out: int
-    """By an early end."""
+    """Samples left out by an early end."""
     dealt: int
-    """With trainers now."""
+    """Samples assigned to trainers now."""
     free: int
-    """That nobody has."""
+    """Samples not assigned to any trainer."""
     dealt_again: int
-    """That trainers have given back, or had not taken when they died."""
+    """Samples that trainers returned, or had not taken when they were lost."""
     is_over: bool
     by: dict[str, int]
-    """What each trainer's loop has had."""
+    """Samples delivered to the loop of each trainer."""
 
 
 @dataclass(frozen=True)
 class StreamTotals:
-    """What has become of the samples of all epochs of a stream so far, as `Drawn` has it of one."""
+    """Sample counts of all epochs of a stream so far; fields as in `Drawn`."""
 
     stream: str
     epoch: int
-    """The newest."""
+    """The newest epoch."""
     delivered: int
     died: int
     left_out: int
     dealt_again: int
     dealt: int
-    """With trainers now."""
+    """Samples assigned to trainers now."""
     free: int
-    """That nobody has, of epochs that are not over."""
+    """Unassigned samples of epochs that are not over."""
 
 
 @dataclass
@@ -90,11 +90,11 @@ class _Session:
     name: str
     number: int
     key: int
-    """In the ledger."""
+    """Key in the ledger."""
     want: int = 1
     most: int = 1
     batches: dict[_Range, float] = field(default_factory=dict)
-    """All that are dealt and not delivered, and since when."""
+    """Batches that are assigned and not delivered, with the time of assignment."""
     taken: set[_Range] = field(default_factory=set)
     heard: int = 0
     told: int = 0
@@ -102,7 +102,7 @@ class _Session:
 
     @property
     def untaken(self) -> list[_Range]:
-        """Of its batches, in order."""
+        """Its batches that are not taken, in order."""
         return [each for each in self.batches if each not in self.taken]
 
 
@@ -112,7 +112,7 @@ class _Epoch:
     ledger: Samples
     sessions: dict[tuple[str, int], _Session] = field(default_factory=dict)
     recalled: Ranges = ()
-    """What was recalled once stays with whoever has it."""
+    """Samples that were recalled once; they are not recalled again."""
     by: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -120,7 +120,7 @@ class _Epoch:
         return self.ledger.is_stopped
 
     def hear(self, session: _Session, draw: Draw) -> None:
-        """What a trainer has done."""
+        """Record a trainer's report."""
         session.heard, session.want, session.most = draw.number, draw.want, draw.most
         handed = joined([each for each in draw.handed if each in session.batches])
         session.taken.update(each for each in draw.take if each in session.batches)
@@ -131,13 +131,13 @@ class _Epoch:
         self.ledger.said(session.key, [(joined(session.taken, handed), ()), (handed, ())])
 
     def end(self, session: _Session, *, is_dead: bool) -> None:
-        """A session is over."""
+        """End a session."""
         del self.sessions[session.name, session.number]
         died = joined(session.taken) if is_dead and not self.stream.at_least_once else ()
         self.ledger.ended(session.key, [(died, ()), ((), died)])
 
     def deal(self, session: _Session, now: float, recall_seconds: float) -> bool:
-        """Deal what there is room for; whether anything is new for the session."""
+        """Assign batches while there is space; return True if the session has news."""
         had = len(session.batches)
         while len(session.batches) < session.most and not self.is_over:
             given = self.ledger.hand_out(session.key, session.want)
@@ -160,7 +160,7 @@ class _Epoch:
         return not any(each.untaken for each in self.sessions.values())
 
     def _recall(self, now: float, seconds: float) -> bool:
-        """Free a batch that its trainer has not taken for so long; whether there was one."""
+        """Free a batch that its trainer has not taken for ``seconds``; return True if there was one."""
         for session in sorted(self.sessions.values(), key=lambda each: -len(each.batches)):
             for batch in reversed(session.untaken):
                 if now - session.batches[batch] >= seconds and not common((batch,), self.recalled):
@@ -179,31 +179,31 @@ class _Stream:
     at_least_once: bool
     epochs: dict[int, _Epoch] = field(default_factory=dict)
     forgotten: int = -1
-    """The newest epoch that is not remembered any more."""
+    """Newest epoch that is no longer remembered."""
     past: Account = field(default_factory=Account)
-    """Of all that are not."""
+    """Counts of all forgotten epochs."""
 
     @property
     def newest(self) -> int:
         return max(self.epochs, default=self.forgotten)
 
     def differs(self, draw: Draw) -> str:
-        """How a trainer wants something else; empty where it does not."""
+        """The trainer's conflict with the stream; empty if there is none."""
         if draw.at_least_once != self.at_least_once:
             how = "at least once" if self.at_least_once else "once at most"
-            return f"the stream {self.name!r} delivers each sample {how}, and this trainer asks otherwise"
+            return f"the stream {self.name!r} delivers each sample {how}, and this trainer requests otherwise"
         ours, theirs = ({**dict(each.what), "samples": str(each.samples)} for each in (self, draw))
         apart = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
         if apart:
             has, wants = (", ".join(f"{name} {each.get(name)}" for name in apart) for each in (ours, theirs))
             return (
-                f"the stream {self.name!r} hands out {has}, and this trainer wants {wants}; take another "
+                f"the stream {self.name!r} has {has}, but this trainer wants {wants}; use another "
                 "name for another stream"
             )
         return ""
 
     def epoch_of(self, wanted: int) -> _Epoch:
-        """An epoch, or the one that is on."""
+        """The epoch of a number; the current one for -1."""
         number = wanted
         if number < 0:
             on = self.epochs.get(self.newest)
@@ -213,7 +213,7 @@ class _Stream:
         return self.epochs[number]
 
     def end_early(self) -> None:
-        """What nobody draws any more, since a later epoch is on, is over."""
+        """End epochs that no trainer uses any more, because a later one is current."""
         for number, each in self.epochs.items():
             if number < self.newest and not each.sessions and not each.is_over:
                 each.ledger.stop()
@@ -225,7 +225,7 @@ class _Stream:
 
     @property
     def totals(self) -> StreamTotals:
-        """Of all epochs."""
+        """Counts of all epochs."""
         ledgers = [each.ledger for each in self.epochs.values()]
         total = sum((each.total for each in ledgers), self.past)
         return StreamTotals(
@@ -244,27 +244,27 @@ class Sharing:
     """All streams of a pool."""
 
     def __init__(self, recall_seconds: float = 1.0) -> None:
-        """``recall_seconds``: for so long a batch stays with a trainer that does not take it, where another
-        one has nothing left."""
+        """``recall_seconds``: seconds until a batch that a trainer does not take may go to an idle
+        trainer."""
         self._recall_seconds = recall_seconds
         self._streams: dict[str, _Stream] = {}
         self._sessions: dict[tuple[str, int], _Epoch] = {}
         self._ended: OrderedDict[str, int] = OrderedDict()
-        """The newest session of each trainer that has ended, of so many trainers."""
+        """Newest ended session of each trainer, for a bounded number of trainers."""
         self._keys = 0
 
     @property
     def accounts(self) -> tuple[Drawn, ...]:
-        """Of each epoch of each stream."""
+        """Counts of each epoch of each stream."""
         return tuple(_account(epoch) for epoch in self._epochs())
 
     @property
     def totals(self) -> tuple[StreamTotals, ...]:
-        """Of each stream."""
+        """Totals of each stream."""
         return tuple(each.totals for each in self._streams.values())
 
     def receive(self, draw: Draw, now: float) -> list[Send]:
-        """What a trainer says that is there."""
+        """Handle a connected trainer's report."""
         at = draw.name, draw.session
         if at not in self._sessions:
             if draw.session <= self._ended.get(draw.name, 0):
@@ -283,7 +283,7 @@ class Sharing:
         return self._deal(epoch, now, session)
 
     def gone(self, name: str, now: float) -> list[Send]:
-        """A trainer is gone."""
+        """A trainer is lost."""
         sends: list[Send] = []
         for at in [each for each in self._sessions if each[0] == name]:
             epoch = self._sessions[at]
@@ -292,17 +292,17 @@ class Sharing:
         return sends
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed."""
+        """Do periodic work."""
         return [send for epoch in self._epochs() if epoch.sessions for send in self._deal(epoch, now)]
 
     def _epochs(self) -> Iterator[_Epoch]:
         return (epoch for stream in self._streams.values() for epoch in stream.epochs.values())
 
     def _join(self, draw: Draw) -> str:
-        """Begin a session; why not, where there is none."""
+        """Start a session; return the reason if it is rejected."""
         if draw.samples < 1 or draw.want < 1 or not 0 < draw.most <= _MOST or draw.epoch < -1:
             return (
-                f"{draw.most} batches of {draw.want} of {draw.samples} samples are none of epoch {draw.epoch}"
+                f"{draw.most} batches of {draw.want} of {draw.samples} samples do not fit epoch {draw.epoch}"
             )
         stream = self._streams.setdefault(
             draw.stream, _Stream(draw.stream, draw.what, draw.samples, draw.at_least_once)
@@ -329,7 +329,7 @@ class Sharing:
         epoch.stream.end_early()
 
     def _deal(self, epoch: _Epoch, now: float, answered: _Session | None = None) -> list[Send]:
-        """Deal to all what there is; ``answered`` hears how it stands in any case."""
+        """Assign batches to all sessions; ``answered`` gets a message in any case."""
         sessions = list(epoch.sessions.values())
         news = [each for each in sessions if epoch.deal(each, now, self._recall_seconds) or each is answered]
         return [_told(epoch, each) for each in news]

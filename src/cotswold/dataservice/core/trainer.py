@@ -1,19 +1,19 @@
-"""A trainer of a pool of data servers: it attends, knows who serves, and asks.
+"""A trainer of a pool of data servers: it joins, follows the servers, and sends requests.
 
-Knows: the roster, beats, its requests. Does not know: what is requested, clocks, sockets.
+Knows: the pool's members, heartbeats, its requests. Does not know: the content of requests, clocks, sockets.
 
-    state      what happens                                         next
-    outside    the first `Roster`                                   here
-    outside    a `Roster` that turns it away                        an error
-    here       a `Roster` of the same pool                          here: servers join and leave
-    here       a `Roster` of another pool                           an error: the head was started anew
-    here       the connection to a server ends                      here, without it until it is listed anew
-    any        the connection to the head ends, or `Dismiss`        an error
+    state      event                                                next
+    outside    the first `PoolMembers`                              member
+    outside    a `PoolMembers` that rejects it                      an error
+    member     a `PoolMembers` of the same pool                     member: servers join and leave
+    member     a `PoolMembers` of another pool                      an error: the head was restarted
+    member     the connection to a server ends                      member, without it until listed again
+    any        the connection to the head ends, or `Shutdown`       an error
 
-What it draws together with others is an `EpochPass`, of which one is on at a time; those that it has left are
-kept until the head knows.
+Shared epochs are passes (`EpochPass`), one at a time. Passes that it has left are kept until the head
+acknowledges them.
 
-Every beat it says that it lives, and which roster it has; so a roster that was lost is sent again.
+Each heartbeat contains the version of the members; so a lost `PoolMembers` is resent.
 """
 
 from __future__ import annotations
@@ -36,52 +36,52 @@ from cotswold.wire import (
 )
 
 BEATS = 4
-"""At least so many within the time for which it waits for an answer."""
+"""Heartbeats within the time for which it waits for an answer, at least."""
 
 
 class Trainer:
-    """One trainer, from its first `Attend` to its end."""
+    """One trainer, from its first message to its end."""
 
     def __init__(
         self, name: str, address: str, store: str, asking: Asking, now: float, beat_seconds: float = 1.0
     ) -> None:
-        """``store``: the identity of the one that it wants; empty for any."""
+        """``store``: identity of the wanted store; empty for any."""
         self.name, self.requests = name, Requests(asking, now)
         self.terms = ""
-        """What is served, in JSON; empty as long as that is not known."""
+        """The pool's terms, in JSON; empty until known."""
         self.addresses: dict[str, str] = {}
-        """Of the servers that are there, by name."""
+        """Addresses of connected servers, by name."""
         self.error = ""
-        """Why it cannot go on, in a sentence without its end."""
+        """The reason why it cannot continue, without a final period."""
         self.is_stranger = False
-        """Whether it wants another store than is served."""
+        """True if it wants another store than the pool serves."""
         self.handed, self.waited = 0, 0.0
-        """Samples that its loop has got, and the seconds for which it waited; for whoever watches."""
+        """Samples delivered to its loop, and seconds for which the loop waited; for monitoring."""
         self._attend = Attend(name, address, store, 0)
         self._pool = ""
         self._beat_seconds = min(beat_seconds, asking.lonely_seconds / BEATS)
         self._beaten = float("-inf")
         self._doubts = False
-        """Whether a server was lost that the roster lists."""
+        """True if a server was lost that the members still list."""
         self._ticked = now
         self._sessions = 0
         self._passes: list[EpochPass] = []
-        """The last may be on; the head does not know yet that the others are left."""
+        """The last may be active; the head has not acknowledged that the others are left."""
 
     @property
     def pool(self) -> str:
-        """The name of the one that it has joined; empty before."""
+        """Name of the pool that it has joined; empty before."""
         return self._pool
 
     @property
     def is_here(self) -> bool:
-        """Whether it has a roster, and knows what is served."""
+        """True if it knows the members and the terms."""
         return bool(self._pool and self.terms)
 
     def receive(
         self, sender: str, message: Roster | Dealt | Supplied | Unsupplied | Pending | Dismiss, now: float
     ) -> list[Send]:
-        """What the head or a server says."""
+        """Handle a message of the head or a server."""
         match message:
             case Roster() if sender == POOL:
                 return self._heard(message, now)
@@ -97,7 +97,7 @@ class Trainer:
                 return []
 
     def lost(self, peer: str, why: str, now: float) -> list[Send]:
-        """The connection to a peer has ended."""
+        """Handle the end of a connection."""
         if peer == POOL:
             what = "is lost" if self._pool else "cannot be reached"
             self.error = self.error or f"the head of the pool of data servers {what}: {why}"
@@ -108,7 +108,7 @@ class Trainer:
         return self.requests.lost(peer, now)
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed; to be called some times in each beat."""
+        """Do periodic work; call several times per heartbeat."""
         stood, self._ticked = now - self._ticked, now
         sends = self.requests.tick(now)
         if now - self._beaten >= self._beat_seconds:
@@ -124,24 +124,25 @@ class Trainer:
         return sends
 
     def trouble(self, now: float) -> str:
-        """Why nothing goes on; empty where it does."""
+        """The reason why no batch arrives; empty if batches arrive."""
         drawn = self.on.trouble(now) if self.on is not None else ""
         return self.error or drawn or self.requests.trouble(now)
 
     def leave(self) -> list[Send]:
-        """Go."""
+        """Leave the pool."""
         return [*self.leave_epoch(self._ticked), *self.requests.cancel(), Send(POOL, Depart(self.name))]
 
-    # --- what it draws together with others ---
+    # --- shared epochs ---
 
     @property
     def on(self) -> EpochPass | None:
-        """The pass that is on."""
+        """The active pass."""
         return self._passes[-1] if self._passes and not self._passes[-1].is_left else None
 
     def draw(self, drawing: Drawing, epoch: int, now: float) -> list[Send]:
-        """Begin a pass over an epoch; -1 for the one that is on, whose number the next `Dealt` says."""
-        assert self.is_here, "a trainer draws where it has a roster"
+        """Start a pass over an epoch; -1 for the current epoch, whose number arrives in the next
+        assignment."""
+        assert self.is_here, "a trainer must join before it shares epochs"
         sends = self.leave_epoch(now)
         self._passes.append(
             EpochPass(self.name, drawing, epoch, self._session, self.requests, now, self._beat_seconds)
@@ -149,15 +150,15 @@ class Trainer:
         return sends + self._passes[-1].tick(self._pool, now)
 
     def begin(self, ask_of: AskOf, now: float) -> list[Send]:
-        """The order of the epoch that is drawn is known."""
+        """The order of the current epoch is known."""
         return [] if self.on is None else self.on.begin(ask_of, now)
 
     def next(self, now: float) -> tuple[Supplied | None, list[Send]]:
-        """The next batch of the epoch that is drawn, once it is made and taken."""
+        """Return the next batch of the shared epoch, once it is ready and taken."""
         return (None, []) if self.on is None else self.on.next(self._pool, now)
 
     def leave_epoch(self, now: float) -> list[Send]:
-        """Draw no more of it."""
+        """Leave the current shared epoch."""
         return [] if self.on is None else self.on.leave(self._pool, now)
 
     def _session(self) -> int:
@@ -169,7 +170,7 @@ class Trainer:
             self.error, self.is_stranger = roster.why, True
             return []
         if self._pool not in ("", roster.pool):
-            self.error = "another pool of data servers serves there now; what this one was handed is its own"
+            self.error = "another pool of data servers serves at this address now; connect again"
             return []
         if roster.version < self._attend.version:
             return []

@@ -1,6 +1,6 @@
-"""Messages of data servers as tensors.
+"""Conversion of data servers' messages to tensors.
 
-Knows: buffers, shapes, types of numbers. Does not know: who sends them, what was asked for.
+Knows: buffers, shapes, types of numbers. Does not know: senders, requests.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from cotswold.wire import Supplied
 def batches_of(
     supplied: Supplied, sample_bytes: int, is_lent: Callable[[np.ndarray], bool] = lambda array: True
 ) -> list[Batch]:
-    """The tensors of a message, none of which is a part of another one. Samples lie in its memory where
-    ``is_lent`` says so of their array, which lives as long as any of these; else, as labels always, they are
-    copied. Raises MachineError for what is no batches of samples of so many bytes."""
+    """The tensors of a message, each with separate storage.
+
+    If ``is_lent`` accepts the array of samples, samples stay in the message's memory, which lives as long as
+    any of these tensors. Otherwise they are copied; labels always are. Raises MachineError if the message is
+    not batches of samples of ``sample_bytes`` bytes.
+    """
     classes = len(supplied.targets) == 1
     try:
         samples, labels = supplied.buffers
-        assert isinstance(samples, bytes | bytearray | memoryview), "as messages are read"
-        assert isinstance(labels, bytes | bytearray | memoryview), "as messages are read"
+        assert isinstance(samples, bytes | bytearray | memoryview), "the codec delivers buffers"
+        assert isinstance(labels, bytes | bytearray | memoryview), "the codec delivers buffers"
         count = supplied.batches
         if len(memoryview(samples).cast("B")) != sample_bytes * supplied.shape[-1] * count:
             raise ValueError(f"{supplied.shape} where samples have {sample_bytes} bytes")
@@ -43,11 +46,13 @@ def batches_of(
             for part, target in zip(parts, targets.reshape(count, *supplied.targets), strict=True)
         ]
     except (ValueError, RuntimeError) as error:
-        raise MachineError(f"{supplied.server} sent no batch ({error}); is it of another version?") from error
+        raise MachineError(
+            f"{supplied.server} sent an invalid batch ({error}); use the same version"
+        ) from error
 
 
 def _array(buffer: bytes | bytearray | memoryview, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """The numbers in a buffer, one after the other; every array that is a part of them refers to this one."""
+    """The numbers in a contiguous buffer; every part of the array refers to the whole."""
     if len(memoryview(buffer).cast("B")) != prod(shape) * dtype.itemsize:
         raise ValueError(f"{memoryview(buffer).nbytes} bytes for {shape}")
     return np.frombuffer(buffer, dtype)

@@ -1,6 +1,6 @@
-"""Batches that data servers make, for a reader of this process.
+"""Batches from data servers for a reader of this process.
 
-Knows: endpoints, one thread that carries messages. Does not know: who asks which server when
+Knows: endpoints, one messaging thread. Does not know: the choice of servers
 (`dataservice.core.request_scheduler`), tensors (`dataservice.runtime.batch_tensors`), the order of samples.
 """
 
@@ -41,22 +41,23 @@ from cotswold.wire.messenger import Letter, Post
 
 _TICK_SECONDS = 0.05
 _START_SECONDS = 120.0
-"""For so long it is waited until a data server is there: it may read a store first."""
+"""Seconds to wait for the first data server, which may prepare a store first."""
 AHEAD_BYTES = 256 << 20
-"""Batches that are asked ahead have no more bytes together, but for two of them."""
+"""Bytes of all batches that are requested ahead, at most; two batches are always allowed."""
 LENT_BYTES = 128 << 20
-"""Of batches that its loop keeps, a client leaves so much in the memory of servers, and copies the rest: they
-make nothing more for one that keeps all that they lend."""
+"""Bytes of batches held by the loop that stay in servers' memory; further ones are copied. A server makes
+no batches for a client that holds all of its memory."""
 _LEAVE_SECONDS = 2.0
-"""For so long it is waited until the head knows what a loop has had."""
-_TOKEN = f"give the one that the pool was started with ({VARIABLE})"
+"""Seconds to wait until the head knows which batches a loop has had."""
+_TOKEN = f"use the token of the pool ({VARIABLE})"
 _HEARD = (m.Roster, m.Dealt, m.Supplied, m.Unsupplied, m.Pending, m.Dismiss)
 
 
 class DataClient:
     """One trainer's connection to a pool; use in a ``with`` statement, or `close`.
 
-    One thread of the program's uses it; another one, its own, carries messages and asks ahead.
+    One thread of the program may use it. A second thread of the client handles messages and requests batches
+    ahead.
     """
 
     def __init__(
@@ -73,10 +74,20 @@ class DataClient:
         start_seconds: float = _START_SECONDS,
         again: str = RESUME,
     ) -> None:
-        """``address``: of the pool's head; without one the head calls (`own_address`). ``store``: the
-        identity of the store that is wanted; ``host``: the address of this machine at which other hosts
-        reach it, at one of ``ports`` (any without); ``where``: what errors call the pool, ``again``: how
-        one goes on after them."""
+        """Connect to a pool.
+
+        Args:
+            token: Token of the pool.
+            address: Address of the pool's head; None if the head calls this client (`own_address`).
+            store: Identity of the wanted store; empty for any.
+            host: Address of this machine for other hosts.
+            encrypt: Encrypt samples between hosts.
+            ports: Ports to choose from; empty for any.
+            asking: Settings of requests.
+            where: Name of the pool in errors.
+            start_seconds: Seconds to wait for the first data server.
+            again: Remedy in errors.
+        """
         self._again = again
         self._where = where or "the pool of data servers"
         self._start_seconds = start_seconds
@@ -85,14 +96,14 @@ class DataClient:
         self._is_closing = self._is_stopped = False
         self._process = OwnProcess(self._where)
         self._passes = 0
-        """How many were begun; the last one may go on."""
+        """Number of passes that were started; the last may be active."""
         self._asked: deque[Sequence[m.Send]] = deque()
         self._connected: dict[str, str] = {}
-        """Servers that were called, of those that are there."""
+        """Connected servers that were called."""
         self._sample_bytes = 0
-        """Of a sample of the view that is wanted."""
+        """Bytes of a sample of the wanted view."""
         self._lent, self._returned = 0, deque[int]()
-        """Bytes of servers' memory that the loop keeps, and those of them that it has let go."""
+        """Bytes of servers' memory that the loop holds, and those that it has released."""
         name = f"trainer-{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())[:30]}-{os.getpid()}"
         self.name = f"{name}-{secrets.token_hex(3)}"
         self._ticked = float("-inf")
@@ -114,11 +125,11 @@ class DataClient:
 
     @property
     def own_address(self) -> str:
-        """Where the head of a pool calls."""
+        """Address for the head of a pool to call."""
         return self._endpoint.address
 
     def terms(self) -> Terms:
-        """What is served; waits until a server has said so. Raises MachineError where none does."""
+        """Return the pool's terms; wait until a server has sent them. Raises MachineError if none does."""
         self._process.require()
         with self._lock:
             self._is_stopped = False
@@ -128,11 +139,11 @@ class DataClient:
     def batches(
         self, view: View, wanted: Iterator[Wanted], sample_bytes: int
     ) -> Generator[Batch, None, None]:
-        """What is wanted, in order, asked ahead; one such iterator at a time.
+        """Yield the wanted batches in order, requested ahead; one such iterator at a time.
 
-        Raises MachineError where nobody makes it.
+        Raises MachineError if no server makes them.
         """
-        # now, so that a `stop` is heard that comes before the first batch is asked for
+        # start now, so that a `stop` before the first batch takes effect
         return self._batches(self._begin_pass(), view, wanted, sample_bytes)
 
     def _batches(
@@ -141,14 +152,15 @@ class DataClient:
         self._check_is_on(number)
         text, ended, asked = str(view), False, 0
         asking = self._machine.requests.asking
-        most = 1 if view.names_own else asking.together  # which may depend on what else is in the batch
+        # results may depend on the other samples of the batch
+        most = 1 if view.names_own else asking.together
         requests = together(wanted, sample_bytes, asking.together_bytes, most)
         self._sample_bytes = sample_bytes
         if not self._is_there():
             return
         try:
             while True:
-                if 2 * asked <= self._window(sample_bytes):  # half of it for one wake of the other thread
+                if 2 * asked <= self._window(sample_bytes):  # half of it per wake-up of the messaging thread
                     while not ended and asked < self._window(sample_bytes):
                         each = next(requests, None)
                         if each is None:
@@ -174,11 +186,11 @@ class DataClient:
     def drawn(
         self, view: View, drawing: Drawing, epoch: int, rows_of: Callable[[int], Rows]
     ) -> Generator[Batch, None, None]:
-        """Batches of an epoch that is drawn together with others; -1 for the one that is on. One such
-        iterator at a time, and none of `batches` beside it; it ends once the epoch is over.
+        """Yield the batches of an epoch that is shared with other trainers; -1 for the current one. It ends
+        once the epoch is over. One such iterator at a time, and no `batches` at the same time.
 
-        ``rows_of``: the rows of all samples of an epoch, in the order in which they are dealt. Raises
-        MachineError where nobody makes batches, or this trainer is turned away.
+        ``rows_of`` returns the rows of all samples of an epoch, in the order of assignment. Raises
+        MachineError if no server makes batches, or the pool rejects this trainer.
         """
         return self._drawn(self._begin_pass(), view, drawing, epoch, rows_of)
 
@@ -192,7 +204,7 @@ class DataClient:
         with self._lock:
             self._tell(self._machine.draw(drawing, epoch, time.monotonic()))
             drawn = self._machine.on
-            assert drawn is not None, "it was just begun"
+            assert drawn is not None, "the pass was just started"
         try:
             with self._lock:
                 self._wait(lambda: self._is_stopped or drawn.epoch >= 0)
@@ -217,22 +229,22 @@ class DataClient:
                 self._leave_epoch(number, drawn)
 
     def _leave_epoch(self, number: int, drawn: EpochPass) -> None:
-        """Tell the head what this loop has had of an epoch, unless another pass has begun."""
+        """Report to the head which batches of an epoch this loop has had, unless another pass has started."""
         with self._lock:
             if not self._is_closing and number == self._passes:
                 self._tell(self._machine.leave_epoch(time.monotonic()))
                 self._lock.wait_for(lambda: drawn.is_done or self._error is not None, _LEAVE_SECONDS)
 
     def ask(self, view: View, wanted: Wanted, sample_bytes: int) -> int | None:
-        """Have a batch made that is not wanted yet, where there is room for one; its number, for `have` or
-        `drop`. Nothing of `batches` or `drawn` beside it. Raises MachineError where nobody makes it."""
+        """Request a batch in advance, if there is space; return its number for `have` or `drop`. Do not
+        use `batches` or `drawn` at the same time. Raises MachineError if no server makes it."""
         if not self._is_there() or len(self._machine.requests.numbers) >= self._window(sample_bytes):
             return None
         self._sample_bytes = sample_bytes
         return self._ask(str(view), Wanted(wanted.epoch, wanted.rows[None]))
 
     def have(self, number: int) -> Batch:
-        """A batch that was asked for, once it is made; in any order. Raises MachineError where nobody makes
+        """Return a requested batch, once it is ready; in any order. Raises MachineError if no server makes
         it."""
         self._process.require()
         requests, began = self._machine.requests, time.perf_counter()
@@ -244,30 +256,30 @@ class DataClient:
         return self._batches_of(found)[0]
 
     def drop(self, numbers: Sequence[int]) -> None:
-        """Want these no more."""
+        """Cancel these requests."""
         self._process.require()
         with self._lock:
             self._tell(self._machine.requests.cancel(numbers))
 
     @property
     def epoch(self) -> int | None:
-        """That is drawn together with others now; None where none is."""
+        """The shared epoch that is active; None if there is none."""
         on = self._machine.on
         return None if on is None or on.epoch < 0 else on.epoch
 
     @property
     def waited(self) -> float:
-        """Seconds for which the loop has stood still because its next batch had not come."""
+        """Seconds for which the loop has waited for batches."""
         return self._machine.waited
 
     def stop(self) -> None:
-        """Have an iterator end that waits; the next one is not touched."""
+        """End an iterator that is waiting; the next one is not affected."""
         with self._lock:
             self._is_stopped = True
             self._lock.notify_all()
 
     def close(self) -> None:
-        """Leave; a fork of the process that connected leaves nothing, for nothing in it is connected."""
+        """Leave the pool; no effect in a fork of the connected process."""
         if not self._process.is_this:
             return
         with self._lock:
@@ -276,7 +288,7 @@ class DataClient:
             self._is_closing = True
             self._tell(())
             self._lock.notify_all()
-        if threading.current_thread() is not self._thread:  # where a garbage collector may run as well
+        if threading.current_thread() is not self._thread:  # a garbage collector may call this in that thread
             self._thread.join()
 
     def __enter__(self) -> Self:
@@ -290,7 +302,7 @@ class DataClient:
     # --- the program's thread ---
 
     def _begin_pass(self) -> int:
-        """Its number; one that was on is over."""
+        """Start a pass and return its number; a pass that was active ends."""
         self._process.require()
         with self._lock:
             self._is_stopped = False
@@ -303,8 +315,8 @@ class DataClient:
         self._process.require()
         if number != self._passes:
             raise UserError(
-                "another pass over these batches has begun, which ends this one; go on with that one, or "
-                "connect once for each of them"
+                "another pass over these batches has started and ends this one; continue with that one, or "
+                "use one connection per pass"
             )
 
     def _batches_of(self, supplied: m.Supplied) -> list[Batch]:
@@ -314,7 +326,7 @@ class DataClient:
         return batches_of(supplied, self._sample_bytes, self._is_lent)
 
     def _is_lent(self, array: np.ndarray) -> bool:
-        """Whether the loop may have an array in the memory of servers; it is counted until it is let go."""
+        """True if the loop may hold an array in servers' memory; it is counted until it is released."""
         if self._lent + array.nbytes > LENT_BYTES:
             return False
         self._lent += array.nbytes
@@ -322,26 +334,26 @@ class DataClient:
         return True
 
     def _is_there(self) -> bool:
-        """Wait until a server is there; False where that is not wanted any more."""
+        """Wait until a server is connected; return False if `stop` was called."""
         self._process.require()
         with self._lock:
             if not self._wait(lambda: self._is_stopped or self._machine.is_here, self._start_seconds):
                 raise MachineError(
-                    f"{self._where} has no data server that serves after {self._start_seconds:g} s; see "
-                    "whether they run"
+                    f"{self._where} has no data server after {self._start_seconds:g} s; check "
+                    "that they are running"
                 )
             return not self._is_stopped
 
     def _window(self, sample_bytes: int) -> int:
-        """How many requests may be under way, or made and not handed out."""
+        """Number of requests that may be outstanding, or ready and not delivered."""
         most = max(2, AHEAD_BYTES // max(1, sample_bytes * self._largest))
         return min(self._machine.requests.asking.window, most)
 
     _largest = 1
-    """Samples of a request, at most so far."""
+    """Samples of the largest request so far."""
 
     def _ask(self, view: str, wanted: Wanted) -> int:
-        """Have batches made, of rows (batch, image); the number of the request."""
+        """Request batches of rows (batch, image); return the request's number."""
         rows = np.ascontiguousarray(wanted.rows, np.int64)
         self._largest = max(self._largest, rows.size)
         with self._lock:
@@ -351,7 +363,7 @@ class DataClient:
         return ask.number
 
     def _next_drawn(self, drawn: EpochPass) -> m.Supplied | None:
-        """The next batch of a pass; None where there is none any more."""
+        """The next batch of a pass; None if none is left."""
 
         def next_of() -> m.Supplied | None:
             found, sends = drawn.next(self._machine.pool, time.monotonic())
@@ -362,11 +374,11 @@ class DataClient:
         return self._taken(next_of, lambda: drawn.is_over)
 
     def _take(self) -> m.Supplied | None:
-        """The next batch; None where it is not wanted any more."""
+        """The next batch; None if `stop` was called."""
         return self._taken(self._machine.requests.take, lambda: False)
 
     def _taken(self, take: Callable[[], m.Supplied | None], ends: Callable[[], bool]) -> m.Supplied | None:
-        """What comes next; None where it is not wanted any more, or there is none."""
+        """The next batch; None if `stop` was called, or none is left."""
         found: m.Supplied | None = None
 
         def came() -> bool:
@@ -383,21 +395,21 @@ class DataClient:
         return found
 
     def _tell(self, sends: Sequence[m.Send]) -> None:
-        """Have the other thread send these; the lock is held."""
+        """Have the messaging thread send messages; the lock is held."""
         if self._wake >= 0:
-            if not self._asked:  # else it was woken, and has not come to it yet
+            if not self._asked:  # otherwise it was woken, and has not run yet
                 with suppress(BlockingIOError):
                     os.write(self._wake, b"!")
             self._asked.append(sends)
 
     def _wait(self, holds: Callable[[], object], seconds: float | None = None) -> bool:
-        """Wait, with the lock held, until something holds; False where it does not after so long."""
+        """Wait with the lock held until a condition holds; return False after ``seconds``."""
         in_time = self._lock.wait_for(lambda: self._error is not None or holds(), seconds)
         if self._error is not None and not holds():
             raise self._error
         return bool(in_time)
 
-    # --- the thread that carries messages ---
+    # --- the messaging thread ---
 
     def _run(self) -> None:
         try:
@@ -459,10 +471,10 @@ class DataClient:
             self._fail(error)
 
     def _error_of(self, trouble: str) -> CotswoldError:
-        """What is wrong, and what helps."""
+        """The error, with a remedy."""
         if self._machine.is_stranger:
-            return UserError(f"{trouble}; give the recipe, or the store, of {self._where}")
-        helps = "mend that" if self._machine.requests.refusal else f"see to {self._where}"
+            return UserError(f"{trouble}; use the recipe, or the store, of {self._where}")
+        helps = "fix that" if self._machine.requests.refusal else f"check {self._where}"
         again = f", and {self._again}" if self._machine.pool else ""
         return MachineError(f"{trouble}; {helps}{again}")
 
@@ -488,8 +500,8 @@ def client_at(
     start_seconds: float = _START_SECONDS,
     again: str = RESUME,
 ) -> DataClient:
-    """A connection to the pool that listens there; the rest as `DataClient` has it. Raises UserError for a
-    name that leads nowhere."""
+    """Connect to the pool that listens at ``host`` and ``port``; other arguments as for `DataClient`.
+    Raises UserError if the name cannot be resolved."""
     found = address_of(host, port)
     return DataClient(
         token,
@@ -506,7 +518,7 @@ def client_at(
 
 
 def asking_of(window: int, lonely_seconds: float) -> Asking:
-    """How a trainer asks; raises UserError for what cannot be."""
+    """Settings of requests; raise UserError for invalid values."""
     try:
         retry_seconds = min(Asking.retry_seconds, lonely_seconds / BEATS)
         return Asking(window=window, retry_seconds=retry_seconds, lonely_seconds=lonely_seconds)

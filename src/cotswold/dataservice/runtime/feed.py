@@ -1,6 +1,6 @@
-"""The feed of a reader whose batches data servers make.
+"""The feed of a reader that gets its batches from data servers.
 
-Knows: a client of a pool, epochs. Does not know: messages, who makes batches.
+Knows: a client of a pool, epochs. Does not know: messages, servers.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from cotswold.dataservice.runtime.client import DataClient
 
 
 class ServedFeed:
-    """The `Feed` of a reader whose batches data servers make."""
+    """The `Feed` of a reader that gets its batches from data servers."""
 
     def __init__(self, client: DataClient, view: View, sample_bytes: int) -> None:
-        """``sample_bytes``: of a sample of that view, float32."""
+        """``sample_bytes``: float32 bytes of a sample of the view."""
         self._client, self._view, self._sample_bytes = client, view, sample_bytes
 
     def batches(self, order: Order, epochs: Iterator[Epoch]) -> Generator[Batch, None, None]:
-        """As `Feed.batches`. Raises MachineError where nobody makes them."""
+        """See `Feed.batches`. Raises MachineError if no server makes the batches."""
         wanted = (Wanted(epoch.number, rows) for epoch in epochs for rows in epoch.batches())
         return self._client.batches(self._view, wanted, self._sample_bytes)
 
     def stop(self) -> None:
-        """As `Feed.stop`."""
+        """See `Feed.stop`."""
         self._client.stop()

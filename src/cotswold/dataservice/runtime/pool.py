@@ -1,6 +1,6 @@
-"""A pool of data servers: its head, with the processes that it starts.
+"""A pool of data servers: its head, and the server processes that it starts.
 
-Knows: the head's state machine, processes, the endpoint. Does not know: what is served, who trains.
+Knows: the head's state machine, processes, the endpoint. Does not know: the data, the trainers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cotswold.transport.socket_folder import remove_left_folders
 from cotswold.wire.messenger import AnyMessage, Post
 
 PRELOADED = ("torch", "cotswold.dataservice.runtime.server_process")
-"""What whoever starts data servers imports once."""
+"""Modules that the fork server imports once."""
 KIND = "data-server"
 _TICK_SECONDS = 0.1
 _HEARD = (m.Offer, m.Attend, m.Draw, m.Depart)
@@ -41,106 +41,106 @@ _HEARD = (m.Offer, m.Attend, m.Draw, m.Depart)
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """What a pool is; raises UserError for what cannot be."""
+    """Settings of a pool; raises UserError for invalid values."""
 
     servers: int = 2
     threads: int = 1
-    """Of a server."""
+    """Threads of a server."""
     host: str | None = None
-    """The address of this machine at which others reach it; None where all trainers are on this host."""
+    """Address of this machine for other hosts; None if all trainers are on this host."""
     port: int = 0
-    """Of the head; 0 for any that is free."""
+    """Port of the head; 0 for any free port."""
     ports: tuple[int, int] | None = None
-    """Of the servers; None for any that are free."""
+    """Ports of the servers; None for any free ports."""
     encrypt: bool = True
-    """Whether samples are secret between hosts."""
+    """Encrypt samples between hosts."""
     silent_seconds: float = 10.0
-    """After which a server or a trainer that says nothing is gone."""
+    """Seconds after which a silent server or trainer is lost."""
     beat_seconds: float = 1.0
     start_seconds: float = 120.0
-    """After which a server that has said nothing yet is killed: it may read a store first."""
+    """Seconds after which a server that has sent no message yet is killed; it may prepare a store first."""
     restarts: bool = True
-    """Whether a server that died is started again."""
+    """Restart servers that exit."""
 
     def __post_init__(self) -> None:
         if self.servers < 1 or self.threads < 1:
             raise UserError(
-                f"servers = {self.servers} and threads = {self.threads}; take at least one of each"
+                f"servers and threads must be at least one each, got {self.servers} and {self.threads}"
             )
         if self.ports is not None and self.ports[1] - self.ports[0] + 1 < self.servers:
             raise UserError(
-                f"{self.servers} data servers at the ports {self.ports[0]}-{self.ports[1]}; each takes one: "
+                f"{self.servers} data servers need one port each, got ports {self.ports[0]}-{self.ports[1]}; "
                 "give more ports"
             )
         if not 0 < self.beat_seconds < self.silent_seconds:
             raise UserError(
-                f"a beat every {self.beat_seconds} s and silence of {self.silent_seconds} s; the silence is "
-                "longer than a beat"
+                f"silent_seconds must be longer than beat_seconds, got {self.silent_seconds} s "
+                "and {self.beat_seconds} s"
             )
         if not self.start_seconds > 0:
-            raise UserError(f"{self.start_seconds} s for the start of a data server; give more than 0")
+            raise UserError(f"start_seconds must be more than 0, got {self.start_seconds}")
 
     @property
     def processes(self) -> ClusterSettings:
-        """Those of the servers."""
+        """Settings of the server processes."""
         return ClusterSettings(encrypt=self.encrypt, ports=self.ports, silent_seconds=self.silent_seconds)
 
 
 @dataclass(frozen=True)
 class ServerLine:
-    """What a data server does."""
+    """Status of a data server."""
 
     name: str
     pid: int | None
-    """None for one that another machine lends, and one whose process has just ended."""
+    """Process number; None for a server on another machine, or one that has just exited."""
     supplied: int
-    """Samples so far."""
+    """Samples sent so far."""
     batches: int
-    """In which they were sent."""
+    """Batches sent so far."""
     sent_bytes: int
-    """Of these batches."""
+    """Bytes of these batches."""
     seconds: float
-    """In which its threads made them."""
+    """Seconds that its threads spent on them."""
     hits: int
     misses: int
     cached_bytes: int
     cached_bytes_most: int
     waiting: int
-    """Requests that wait."""
+    """Number of waiting requests."""
     silent_seconds: float
-    """Since it was heard last; it says something each second."""
+    """Seconds since its last message; it sends one each second."""
 
 
 @dataclass(frozen=True)
 class TrainerLine:
-    """What a trainer has had."""
+    """Status of a trainer."""
 
     name: str
     samples: int
     waited_seconds: float
-    """For which its loop waited for them."""
+    """Seconds for which its loop waited for samples."""
 
 
 @dataclass(frozen=True)
 class PoolStatus:
-    """Where things are, for whoever watches."""
+    """Status of a pool."""
 
     servers: tuple[ServerLine, ...]
     trainers: tuple[TrainerLine, ...]
     ended: Mapping[str, str]
-    """Servers that ended, and why."""
+    """Servers that exited, and the reasons."""
     replaced: int
-    """Servers that were started in the place of those."""
+    """Number of restarts of servers."""
     refused: Mapping[str, int]
-    """By the head's endpoint: strangers, and what was no message."""
+    """Refusals at the head's endpoint by kind: strangers, malformed messages."""
     drawn: tuple[Drawn, ...] = ()
-    """Of each epoch that trainers draw together."""
+    """Counts of each shared epoch."""
     streams: tuple[StreamTotals, ...] = ()
-    """Of all epochs of each stream."""
+    """Totals of each stream."""
 
 
 class _Conversation(DataListening):
-    """Whatever the head hears."""
+    """The event loop of the head."""
 
     tick_seconds = _TICK_SECONDS
 
@@ -150,17 +150,17 @@ class _Conversation(DataListening):
         super().__init__(post, staff, start_seconds, machine.silent_seconds, on_event)
         self.machine = machine
         self.lock = threading.RLock()
-        """Held while anything changes, so that others may look on."""
+        """Held during changes, so that other threads can read the status."""
         self._why = ""
-        """Why it cannot go on."""
+        """The reason why it cannot continue."""
 
     @property
     def ends(self) -> Mapping[str, str]:
-        """Why servers ended."""
+        """Exit reasons of servers."""
         return dict(self._ends)
 
     def dismiss(self) -> None:
-        """Tell servers and trainers that it is over, and end the processes."""
+        """Notify servers and trainers of the end, and end the processes."""
         for name in self.machine.trainers:
             self.post.send(name, m.Dismiss(0, self._why))
         self._end((), tuple(self.machine.servers))
@@ -197,53 +197,54 @@ class _Conversation(DataListening):
         self.staff.tick(now)
         if self.staff.is_hopeless and self._hired and not self.machine.servers:
             last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
-            self._why = f"every data server is dead{last}"
+            self._why = f"every data server has exited{last}"
             raise TroubleError(self._why)
 
     _hired = 0
 
     def hire(self, count: int) -> None:
-        """Start so many servers."""
+        """Start ``count`` servers."""
         self.staff.hire(count)
         self._hired = count
 
 
 class DataPool:
-    """A pool that serves; use in a ``with`` statement, or `close`. One thread uses it, but for `status`."""
+    """A running pool; use in a ``with`` statement, or `close`. Only one thread may use it, except for
+    `status`."""
 
     def __init__(self, conversation: _Conversation, resources: ExitStack) -> None:
         self._conversation, self._resources = conversation, resources
 
     @property
     def address(self) -> str:
-        """By which trainers and servers connect; no secret."""
+        """Address for trainers and servers; not a secret."""
         return self._conversation.post.endpoint.address
 
     @property
     def port_address(self) -> str:
-        """``HOST:PORT``, where trainers of other hosts connect."""
+        """``HOST:PORT`` for trainers of other hosts."""
         return self._conversation.post.endpoint.port_address
 
     @property
     def machine(self) -> Pool:
-        """What the head knows."""
+        """The head's state machine."""
         return self._conversation.machine
 
     def connect(self, name: str, address: str) -> None:
-        """Call a trainer, which may then attend."""
+        """Call a trainer, which may then join."""
         self._conversation.post.endpoint.connect(name, address)
 
     def proceed(self, seconds: float) -> None:
-        """Serve for so long; raises TroubleError where every server is dead, and no more are started."""
+        """Serve for ``seconds``; raise TroubleError if every server has exited, and no more are started."""
         deadline = time.monotonic() + seconds
         self._conversation.wait(lambda: time.monotonic() >= deadline)
 
     def wait(self, until: Callable[[], bool]) -> None:
-        """Serve until something holds; raises as `proceed`."""
+        """Serve until a condition holds; raises as `proceed`."""
         self._conversation.wait(until)
 
     def status(self) -> PoolStatus:
-        """Where things are; another thread may ask while this one serves."""
+        """The present status; any thread may call it."""
         staff, machine = self._conversation.staff, self.machine
         with self._conversation.lock:
             return PoolStatus(
@@ -257,7 +258,7 @@ class DataPool:
             )
 
     def close(self) -> None:
-        """End all."""
+        """End all processes."""
         self._conversation.dismiss()
         self._resources.close()
         remove_left_folders()
@@ -281,11 +282,11 @@ def open_pool(
     logs: Path | None = None,
     on_event: OnEvent = lambda kind, more: None,
 ) -> DataPool:
-    """Start the head of a pool in this process, and its servers; returns at once.
+    """Start the head of a pool in this process, and its servers; return at once.
 
-    ``work`` (``"module:function"``) makes in each server, of ``arguments``, what makes batches
-    (`roles.data_server.DataWork`). Raises UserError and MachineError where processes cannot be started, or
-    nobody can listen there.
+    In each server ``work`` (``"module:function"``) is called with ``arguments``, and returns a
+    `runtime.server_process.DataWork`. Raises UserError or MachineError if processes cannot be started, or
+    the port is taken.
     """
     require_descriptors(settings.servers + 1)
     with ExitStack() as opened:
@@ -307,8 +308,8 @@ def open_pool(
             )
         except PortsTakenError as error:
             raise MachineError(
-                f"port {settings.port} of {settings.host} is taken: another pool serves there, perhaps; end "
-                "it, or serve at another port (0: any that is free)"
+                f"port {settings.port} of {settings.host} is taken, perhaps by another pool; end "
+                "it, or serve at another port (0: any free port)"
             ) from error
         opened.callback(endpoint.close)
 
@@ -337,13 +338,13 @@ def open_pool(
 
 
 def lines_of(servers: Mapping[str, Supplier], staff: Staff) -> tuple[ServerLine, ...]:
-    """What servers do, as they have said it last."""
+    """Status of servers from their last messages."""
     now = time.monotonic()
     return tuple(line_of(each.offer, now - each.heard, staff) for _, each in sorted(servers.items()))
 
 
 def line_of(offer: m.Offer, silent_seconds: float, staff: Staff) -> ServerLine:
-    """What a server does."""
+    """Status of a server."""
     return ServerLine(
         offer.name,
         staff.pid_of(offer.name) if staff.is_watched(offer.name) else None,
@@ -365,12 +366,12 @@ def _trainer(said: m.Attend) -> TrainerLine:
 
 
 def described(settings: PoolSettings) -> dict[str, object]:
-    """Settings as plain values, of which `settings_of` makes them again."""
+    """Settings as plain values, from which `settings_of` restores them."""
     return dict(vars(settings))
 
 
 def settings_of(said: Mapping[str, object]) -> PoolSettings:
-    """The settings that `described` gave."""
+    """Restore settings from `described`."""
     known = dict(said)
     ports = known.get("ports")
     if isinstance(ports, list):

@@ -1,6 +1,6 @@
-"""The head of a pool of data servers, in a process of its own, for the run that started it.
+"""A process with the head of a pool of data servers, for the run that started it.
 
-Knows: the pool, whom it calls. Does not know: what is served.
+Knows: the pool, the trainers that it calls. Does not know: the data.
 """
 
 from __future__ import annotations
@@ -28,18 +28,26 @@ def main(
     logs: str | None = None,
     place: str | None = None,
 ) -> int:
-    """The life of a head: it calls ``trainers`` (names and addresses), who may then attend, and serves until
-    it is killed.
+    """Run a head: call ``trainers``, which may then join, and serve until killed.
 
-    ``settings`` as `described`, ``work`` and ``arguments`` as for `open_pool`; servers print into the folder
-    ``logs``. Its address it writes into the file ``place``, for those whom it does not call. The token is in
-    the environment. Raises MachineError where every server is dead, and no start helps.
+    The token is in the environment.
+
+    Args:
+        trainers: Addresses of trainers to call, by name.
+        settings: Settings from `described`.
+        work: As for `open_pool`.
+        arguments: As for `open_pool`.
+        logs: Folder of the servers' output.
+        place: File to write the head's address to, for trainers that it does not call.
+
+    Raises:
+        MachineError: If every server has exited, and restarts are exhausted.
     """
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever started it ends it
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the run ends it
     token = token_of(os.environ)
     if token is None:
-        raise UserError("the head of a pool needs the run's token in COTSWOLD_TOKEN; let a run start it")
-    servers = ForkServer.of_this_process({})  # before there are threads
+        raise UserError("the head of a pool needs the run's token in COTSWOLD_TOKEN; only a run can start it")
+    servers = ForkServer.of_this_process({})  # before threads exist
     folder = None if logs is None else Path(logs)
 
     def tell(kind: str, more: Mapping[str, object]) -> None:

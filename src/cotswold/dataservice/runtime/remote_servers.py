@@ -1,9 +1,9 @@
-"""Data servers that this machine lends to a pool whose head is elsewhere.
+"""Data servers on this machine for a pool whose head is elsewhere.
 
-Knows: processes, the endpoint, what the head says to whoever asks. Does not know: what is served, who trains.
+Knows: processes, the endpoint, the head's answers. Does not know: the data, the trainers.
 
-Whoever lends has servers of its own started and watched, as a pool has. They say what they do to the head and
-to the lender, and end when either does.
+The lender starts and supervises data servers, as a pool does. They send their status to the head and to the
+lender, and exit when either exits.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from cotswold.wire.lifecycle import Finish
 from cotswold.wire.messenger import AnyMessage, Letter, Post
 
 _START_SECONDS = 60.0
-"""For so long it is waited until the pool says what it serves: its first server may read a store before."""
+"""Seconds to wait for the pool's terms: its first server may prepare a store first."""
 _ATTEND_SECONDS = 1.0
 _END_SECONDS = 2.0
-"""Between the end of a connection to the head and a server's word that the head has ended it."""
+"""Seconds between the end of the connection to the head and a server's message that the head has ended it."""
 _LEAVE_SECONDS = 5.0
-"""For so long it is waited until servers have left."""
+"""Seconds to wait until servers have left."""
 
 
 class _Conversation(DataListening):
-    """Whatever the lender hears."""
+    """The event loop of the lender."""
 
     def __init__(
         self, post: Post, staff: Staff, where: str, settings: PoolSettings, on_event: OnEvent
@@ -53,17 +53,17 @@ class _Conversation(DataListening):
         self.where = where
         self.offers: dict[str, Supplier] = {}
         self.is_over = False
-        """Whether the pool has ended in good order."""
+        """True if the pool has ended normally."""
         self._is_leaving = False
         self._lost: tuple[float, str] | None = None
 
     @property
     def ends(self) -> Mapping[str, str]:
-        """Why servers ended."""
+        """Exit reasons of servers."""
         return dict(self._ends)
 
     def leave(self) -> None:
-        """Have all servers leave the pool, and end."""
+        """Have all servers leave the pool, and exit."""
         self._is_leaving = True
         self.staff.start_no_more()
         there = set(self.offers)
@@ -100,7 +100,7 @@ class _Conversation(DataListening):
     def _tick(self, now: float) -> None:
         if self._lost is not None and now - self._lost[0] > _END_SECONDS and not self.is_over:
             raise TroubleError(
-                f"the head of {self.where} is lost ({self._lost[1]}); lend again once it serves again"
+                f"the head of {self.where} is lost ({self._lost[1]}); start again when it runs"
             )
         if self.is_over or self._lost is not None:
             return
@@ -108,34 +108,34 @@ class _Conversation(DataListening):
         self.staff.tick(now)
         if self.staff.is_hopeless:
             last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
-            raise TroubleError(f"every data server of this machine is dead{last}")
+            raise TroubleError(f"every data server of this machine has exited{last}")
 
 
 class Lending:
-    """Data servers that are lent; use in a ``with`` statement, or `close`. One thread uses it."""
+    """Data servers for a remote pool; use in a ``with`` statement, or `close`. Use from one thread only."""
 
     def __init__(self, conversation: _Conversation, resources: ExitStack) -> None:
         self._conversation, self._resources = conversation, resources
 
     @property
     def is_over(self) -> bool:
-        """Whether the pool has ended, and so have the servers."""
+        """True if the pool has ended, and the servers have exited."""
         return self._conversation.is_over
 
     def proceed(self, seconds: float) -> None:
-        """Lend for so long, at most; raises TroubleError where the head is lost, or every server is dead and
-        no more are started."""
+        """Serve for at most ``seconds``; raise TroubleError if the head is lost, or every server has
+        exited and no more are started."""
         deadline = time.monotonic() + seconds
         self._conversation.wait(lambda: self.is_over or time.monotonic() >= deadline)
 
     def status(self) -> PoolStatus:
-        """Where the servers of this machine are; who trains is known to the head."""
+        """Status of this machine's servers; only the head knows the trainers."""
         spoken, staff = self._conversation, self._conversation.staff
         refused = dict(spoken.post.endpoint.refused)
         return PoolStatus(lines_of(spoken.offers, staff), (), spoken.ends, staff.replaced, refused)
 
     def close(self) -> None:
-        """Leave the pool, and end all."""
+        """Leave the pool, and end all processes."""
         self._conversation.leave()
         self._resources.close()
         remove_left_folders()
@@ -160,13 +160,20 @@ def open_lending(
     processes: Processes | None = None,
     on_event: OnEvent = lambda kind, more: None,
 ) -> Lending:
-    """Start data servers for the pool whose head listens at ``head`` (host and port).
+    """Start data servers for the pool whose head listens at ``head``.
 
-    ``store`` is the identity of what they serve. ``arguments_of`` is told what the pool serves
-    (`Roster.terms`) and gives the arguments of ``work``, or raises UserError where that is not what is here.
-    ``settings.host`` and ``port`` mean nothing: this machine is reached at the address from which it reaches
-    the head. Raises UserError for another token or store, MachineError where nobody answers or processes
-    cannot be started.
+    This machine's address is the one from which it reaches the head; ``settings.host`` and ``port`` are not
+    used.
+
+    Args:
+        head: Host and port.
+        store: Identity of the store to serve.
+        arguments_of: Returns the arguments of ``work`` for the pool's terms (`PoolMembers.terms`). Raises
+            UserError if the terms differ from this machine's data.
+
+    Raises:
+        UserError: For another token or store.
+        MachineError: If the head does not answer, or processes cannot be started.
     """
     host = address_of(*head)
     where = f"the pool of data servers at {head[0]}:{head[1]}"
@@ -216,7 +223,7 @@ def open_lending(
 
 
 def _terms(post: Post, name: str, store: str, where: str) -> str:
-    """What the head says that it serves."""
+    """The pool's terms."""
     attend = m.Attend(name, post.endpoint.address, store, 0)
     deadline, asked = time.monotonic() + _START_SECONDS, float("-inf")
     while (now := time.monotonic()) < deadline:
@@ -233,9 +240,9 @@ def _terms(post: Post, name: str, store: str, where: str) -> str:
                 post.send(m.POOL, m.Depart(name))
                 return roster.terms
             case Lost(peer, why) if peer == m.POOL and "token" in why:
-                raise UserError(f"{where} has another token; give its own: --token-file, or {VARIABLE}")
+                raise UserError(f"{where} has another token; use its token: --token-file, or {VARIABLE}")
             case Lost(peer, why) if peer == m.POOL:
                 raise MachineError(f"{where} cannot be joined: {why}")
             case _:
                 pass
-    raise MachineError(f"{where} does not say what it serves; see whether its servers run")
+    raise MachineError(f"{where} has sent no terms; check that its servers are running")

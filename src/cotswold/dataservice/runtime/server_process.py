@@ -1,6 +1,6 @@
-"""A data server: makes batches that trainers ask for.
+"""A data server process: makes the batches that trainers request.
 
-Knows: endpoints, the queue of a server, threads. Does not know: what a batch is made of.
+Knows: endpoints, the request queue, threads. Does not know: the content of a batch.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from cotswold.wire.messenger import Letter, Post
 
 _TICK_SECONDS = 0.2
 _AHEAD = 2
-"""Requests that are with the threads, a thread: one is made, one waits."""
+"""Requests per thread that are with the threads: one in progress, one waiting."""
 _WAITING_BYTES = 5 << 29
-"""Answers that a trainer has not taken, at most. One that asks as `DataClient` does has two batches of the
-greatest length and what its loop holds in shared memory, and so never comes as far."""
+"""Bytes of answers that a trainer has not read, at most. A client like `DataClient` never reaches it: it
+has two batches of the greatest length, and what its loop holds in shared memory."""
 _LITTLE_BYTES = 1 << 20
-"""What a message has besides a batch, at most."""
+"""Bytes of a message in addition to its batches, at most."""
 
 
 class Cache(Protocol):
-    """What is said of a cache."""
+    """Statistics of a cache."""
 
     hits: int
     misses: int
@@ -49,23 +49,23 @@ class Cache(Protocol):
 
 @runtime_checkable
 class DataWork(Protocol):
-    """What a data server computes; several threads ask at once."""
+    """The work of a data server; several threads call it at once."""
 
     @property
     def terms(self) -> str:
-        """JSON: what is served."""
+        """JSON with the terms of the service."""
         ...
 
     @property
     def cache(self) -> Cache:
-        """What is kept in memory."""
+        """The cache in memory."""
         ...
 
     def batches(
         self, view: str, epoch: int, rows: np.ndarray[Any, np.dtype[np.int64]]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of rows ``(batch, image)``: samples ``(batch, image, channel, y, x)``, each batch images last and
-        beside the next one, and labels ``(batch, image, ...)``. Raises CotswoldError."""
+        """Make batches of rows ``(batch, image)``: contiguous samples ``(batch, image, channel, y, x)``,
+        each batch with images last, and labels ``(batch, image, ...)``. Raises CotswoldError."""
         ...
 
 
@@ -81,20 +81,27 @@ def main(
     slow_seconds: float = 0.0,
     lender: tuple[str, str] | None = None,
 ) -> int:
-    """The life of the data server called ``name``, the head of whose pool is at the address ``pool``.
+    """Run the data server called ``name``, whose pool's head is at the address ``pool``.
 
-    ``work`` (``"module:function"``) makes a `DataWork` of ``arguments``; ``reach`` are the fields of `Reach`;
-    so many ``threads`` make batches. The token is in the environment. ``slow_seconds``: what each batch takes
-    longer, to try what a slow server does. ``lender``: name and address of whoever lends it to a pool of
-    another machine; it hears what the head hears, and ends it. Raises MachineError where the head or the
-    lender ends first.
+    The token is in the environment.
+
+    Args:
+        work: ``"module:function"`` that returns a `DataWork`, given ``arguments``.
+        reach: Fields of `EndpointSettings`.
+        threads: Threads that make batches.
+        slow_seconds: Delay of each batch, to test slow servers.
+        lender: Name and address of the process that started it for a remote pool. That process receives the
+            same messages as the head, and may end the server.
+
+    Raises:
+        MachineError: If the head or the lender exits first.
     """
     torch.set_num_threads(1)
     keep_freed_bytes()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the head ends it
     made = function_of(work)(**arguments)
     if not isinstance(made, DataWork):
-        raise UserError(f"{work} makes a {type(made).__name__}, which makes no batches")
+        raise UserError(f"{work} must return a DataWork, got a {type(made).__name__}")
     with own_endpoint(name, Reach(**reach)) as endpoint:
         endpoint.connect(m.POOL, pool)
         if lender is not None:
@@ -109,7 +116,7 @@ def main(
 
 
 class DataServer:
-    """One server; `serve` until the head says that it is over."""
+    """One server; call `serve` until the head ends it."""
 
     def __init__(
         self,
@@ -121,8 +128,8 @@ class DataServer:
         slow_seconds: float = 0.0,
         told: Sequence[str] = (m.POOL,),
     ) -> None:
-        """``told``: who hears of it in each beat, the head and the lender; either may end it, and the other
-        one hears of that."""
+        """``told``: receivers of each heartbeat, the head and the lender. Either may end the server, which
+        then notifies the other."""
         self._told = told
         self._name, self._work, self._post = name, work, post
         self._machine = Supplying(name)
@@ -134,10 +141,10 @@ class DataServer:
         self._made: deque[tuple[Job, tuple[torch.Tensor, torch.Tensor] | str, float]] = deque()
         self._woken, self._wake = wake_pipe()
         post.endpoint.watch(self._woken)
-        assert not isinstance(post.endpoint, Roads), "a data server has one road"
-        post.endpoint.most_waiting_bytes = 2 * _WAITING_BYTES  # which are bounded here
+        assert not isinstance(post.endpoint, Roads), "a data server has one network"
+        post.endpoint.most_waiting_bytes = 2 * _WAITING_BYTES  # bounded by this server itself
         self._sample_bytes = 0.0
-        """Of an answer, at most so far."""
+        """Bytes per sample of the largest answer so far."""
         self._threads = [
             threading.Thread(target=self._run, name=f"making-{number}", daemon=True)
             for number in range(threads)
@@ -146,7 +153,7 @@ class DataServer:
             thread.start()
 
     def serve(self) -> None:
-        """Answer until it is over; raises MachineError where the head is lost, or does not want it."""
+        """Answer requests until the end; raise MachineError if the head is lost, or rejects the server."""
         while self._attend(self._post.receive(_TICK_SECONDS)):
             self._tell_made()
             self._give_out()
@@ -166,7 +173,7 @@ class DataServer:
         match event:
             case Letter(sender, m.Dismiss(_, why)) if sender == m.POOL:
                 if why:
-                    raise MachineError(f"{self._name} was told to go: {why}")
+                    raise MachineError(f"{self._name} was rejected by its pool: {why}")
                 return False
             case Letter(sender, Finish()) if sender in self._told:
                 for other in self._told:
@@ -182,7 +189,7 @@ class DataServer:
             case Lost(peer, why) if peer == m.POOL:
                 raise MachineError(f"{self._name} lost the head of its pool ({why})")
             case Lost(peer, why) if peer in self._told:
-                raise MachineError(f"{self._name} lost {peer}, which lends it ({why})")
+                raise MachineError(f"{self._name} lost {peer}, which started it ({why})")
             case Lost(peer, _):
                 self._machine.lost(peer)
             case _:
@@ -190,19 +197,19 @@ class DataServer:
         return True
 
     def _give_out(self) -> None:
-        """Have threads make what is next."""
+        """Pass the next requests to threads."""
         while self._under_way < _AHEAD * len(self._threads):
             job = self._machine.next()
             if job is None:
                 return
             if self._is_full(job.trainer, round(self._sample_bytes * job.ask.samples)):
-                self._refuse(job, "")  # before it is made
+                self._refuse(job, "")  # before making the batch
                 continue
             self._under_way += 1
             self._jobs.put(job)
 
     def _is_full(self, trainer: str, more_bytes: int) -> bool:
-        """Whether a trainer does not take what it has asked for."""
+        """True if a trainer does not read its answers."""
         waiting = self._post.endpoint.waiting_bytes(trainer)
         return waiting > 0 and waiting + more_bytes > _WAITING_BYTES
 
@@ -222,7 +229,7 @@ class DataServer:
             self._sample_bytes = max(self._sample_bytes, size / max(1, job.ask.samples))
             most = self._post.endpoint.message_bytes - _LITTLE_BYTES
             if size > most:
-                self._refuse(job, f"a batch of {size} bytes is too long for a message; {most} bytes fit")
+                self._refuse(job, f"a batch of {size} bytes is too long for a message of {most} bytes")
             elif self._is_full(job.trainer, size):
                 self._refuse(job, "")
             elif self._machine.done(job):
@@ -248,7 +255,7 @@ class DataServer:
             self._sent_bytes,
         )
 
-    # --- in the threads ---
+    # --- worker threads ---
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -260,29 +267,27 @@ class DataServer:
                 rows = np.frombuffer(buffer_of(job.ask.buffers), np.int64)
                 ask = job.ask
                 if len(rows) != ask.samples or ask.batches < 1 or ask.samples % ask.batches:
-                    raise UserError(
-                        f"{len(rows)} rows where {ask.samples} in {ask.batches} batches were announced"
-                    )
+                    raise UserError(f"got {len(rows)} rows, expected {ask.samples} in {ask.batches} batches")
                 found = self._work.batches(ask.view, ask.epoch, rows.reshape(ask.batches, -1))
             except CotswoldError as error:
                 found = str(error) or type(error).__name__
-            except BaseException as error:  # a transform of somebody's own may raise anything
+            except BaseException as error:  # a user's transform may raise anything
                 found = told(error) or type(error).__name__
             self._made.append((job, found, time.perf_counter() - began))
-            with suppress(BlockingIOError):  # it has been woken often enough
+            with suppress(BlockingIOError):  # the pipe is full: enough wake-ups are pending
                 os.write(self._wake, b"!")
             del job, found
 
 
 def buffer_of(buffers: tuple[object, ...]) -> memoryview:
-    """The only buffer of a message; raises UserError for none."""
+    """The only buffer of a message; raise UserError if there is none."""
     if len(buffers) != 1 or not isinstance(buffers[0], bytes | bytearray | memoryview):
-        raise UserError("a request without rows")
+        raise UserError("the request has no rows")
     return memoryview(buffers[0])
 
 
 def supplied(server: str, number: int, samples: torch.Tensor, labels: torch.Tensor) -> m.Supplied:
-    """Batches as a message, of which nothing is copied: each is images last, and beside the next one."""
+    """Batches as a message, without copies: each has images last, and all are contiguous."""
     last = samples.permute(0, 3, 4, 2, 1).numpy()
     return m.Supplied(
         server,

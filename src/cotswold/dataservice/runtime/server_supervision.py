@@ -1,6 +1,7 @@
-"""Hears the data servers that this machine has started, for their pool or for that of another machine.
+"""Supervision of the data servers that this machine has started, for a local or a remote pool.
 
-Knows: the endpoint, the staff, clocks. Does not know: what is served, who trains, where the head is.
+Knows: the endpoint, the process group, clocks. Does not know: the data, the trainers, the location of the
+head.
 """
 
 from __future__ import annotations
@@ -16,30 +17,32 @@ _PAUSE_SECONDS = 1.0
 
 
 class DataListening(Listening):
-    """What whoever starts data servers hears; those that hang are killed, and others take their places."""
+    """The event loop of a process that starts data servers; it kills hanging servers, which are then
+    restarted."""
 
     def __init__(
         self, post: Post, staff: Staff, start_seconds: float, silent_seconds: float, on_event: OnEvent
     ) -> None:
-        """``start_seconds``: after which a server that has said nothing yet hangs, ``silent_seconds``: one
-        that has."""
+        """A server hangs if its first message takes longer than ``start_seconds``, or a later one longer
+        than ``silent_seconds``."""
         super().__init__(post, staff, on_event)
         self._start_seconds, self._silent_seconds = start_seconds, silent_seconds
         self._begun: dict[str, float] = {}
-        """Since when servers that have said nothing yet are there."""
+        """Time at which each server started that has sent no message yet."""
         self._heard: dict[str, float] = {}
-        """When the others were heard last."""
+        """Time of the last message of each other server."""
         self._last = time.monotonic()
 
     def _serves(self, name: str, now: float) -> None:
-        """A server of this machine says what it serves."""
+        """Handle the status of a server of this machine."""
         if name not in self._heard:
             self.staff.joined(name)
             self._on_event("data_server", {"name": name})
         self._heard[name] = now
 
     def _look_after_servers(self, now: float) -> float:
-        """Kill servers that hang; for how long this process stood still meanwhile, which counts for none."""
+        """Kill hanging servers; return the seconds for which this process was paused, which count for
+        none."""
         stood, self._last = now - self._last, now
         stood = stood if stood > _PAUSE_SECONDS else 0.0
         self._give_up_lost(now)

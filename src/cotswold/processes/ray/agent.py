@@ -1,4 +1,4 @@
-"""What stands on each machine of Ray's: it forks processes there, and tells of their ends.
+"""The agent on each machine of a Ray cluster: it forks processes, and reports their exits.
 
 Knows: the fork server, asyncio. Does not know: Ray (which calls it), what the processes do.
 """
@@ -22,26 +22,26 @@ from cotswold.processes.shutdown_notice import notice_of
 
 @dataclass(frozen=True)
 class Facts:
-    """What a machine says of itself."""
+    """A machine's description of itself."""
 
     hostname: str
     cores: int
     version: str
     token: str
-    """The fingerprint of its token."""
+    """Fingerprint of its token."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """Why a process was not started."""
+    """Reason why a process was not started."""
 
     why: str
     is_users: bool
-    """Whether it is the user's mistake."""
+    """True if the user made a mistake."""
 
 
 class Agent:
-    """Starts processes on its machine; all verbs are called from other machines."""
+    """Starts processes on its machine; all methods are called from other machines."""
 
     def __init__(self, modules: Sequence[str]) -> None:
         variables = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -53,18 +53,20 @@ class Agent:
         self._ends: dict[int, asyncio.Future[tuple[int, str]]] = {}
 
     async def facts(self) -> Facts:
-        """What this machine is."""
+        """The facts of this machine."""
         self._listen()
         return Facts(
             socket.gethostname(), granted_cores(environ={}), __version__, fingerprint(token_of(os.environ))
         )
 
     async def start(self, key: int, call: Call, tokens: Sequence[str] = ()) -> int | Refused:
-        """Start a process that is called by ``key`` from now on; returns its number. ``tokens``: what
-        `tokens_said` says of a cluster's, of which this machine must have one."""
+        """Start a process, identified by ``key`` from now on, and return its process number.
+
+        ``tokens`` are fingerprints from `tokens_said`, of which this machine must have one.
+        """
         loop = asyncio.get_running_loop()
         if self._is_leaving:
-            return Refused(f"{call.name} cannot be started: {socket.gethostname()} is leaving", False)
+            return Refused(f"{call.name} cannot be started: {socket.gethostname()} is shutting down", False)
         try:
             if tokens and not has_one_of(tokens, os.environ):
                 raise UserError(
@@ -81,28 +83,28 @@ class Agent:
         return process.pid
 
     async def ended(self, key: int) -> tuple[int, str]:
-        """Wait for the end of a process; returns its code, and why it ended."""
+        """Wait until a process exits; return its code and reason."""
         return await asyncio.shield(self._ends[key])
 
     async def send(self, key: int, number: int) -> None:
-        """Give a process a signal."""
+        """Send a signal to a process."""
         self._processes[key].send(number)
 
     async def end(self, key: int) -> None:
-        """Kill a process and what it has started."""
+        """Kill a process and its children."""
         process = self._processes[key]
         asyncio.get_running_loop().remove_reader(process.fileno())
         process.end()
         self._tell(key)
 
     def _listen(self) -> None:
-        """From now on, hear that this machine is to go."""
+        """Watch for the shutdown notice of this machine."""
         self._notice = self._notice or notice_of(os.environ)
         if self._notice is not None:
             asyncio.get_running_loop().add_reader(self._notice, self._leave)
 
     def _leave(self) -> None:
-        """What runs here hands over what it has; once all have ended, the machine may go."""
+        """Terminate all processes gracefully; after their exits the machine may shut down."""
         assert self._notice is not None, "its notice was read"
         asyncio.get_running_loop().remove_reader(self._notice)
         self._is_leaving = True

@@ -1,6 +1,6 @@
-"""This machine as one of several: started as the first (the head), or joined to others.
+"""This machine as a node of a Ray cluster: started as the head, or joined to a head.
 
-Knows: the words of `ray start`. Does not know: what runs on a machine.
+Knows: the options of `ray start`. Does not know: what runs on a machine.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _SINGLE = (
     "dashboard-agent-listen",
     "metrics-export",
 )
-"""What of Ray's has one port on each machine; the head has one more, for clients."""
+"""Ray's services with one port on each machine; the head has one more, for clients."""
 PORTS_LEAST = 32
 _STORE_BYTES = 80_000_000
-"""Room for objects of Ray's, which nobody uses: about the least that it takes."""
+"""Bytes of Ray's object store, which is not used: about the least that Ray accepts."""
 
 
 def start_head(
@@ -40,11 +40,15 @@ def start_head(
     output: int | None = None,
     words: Sequence[str] = (),
 ) -> Child:
-    """Make this machine the first, which others join at ``port``; it is one until the child is ended.
+    """Start a Ray head on this machine, which others join at ``port``; ends with the returned child.
 
-    SIGTERM ends it decently. Ray listens at ``ports`` besides, from the first to the last; at any without.
-    It prints to the descriptor ``output``. ``words`` are further ones of `ray start`. Raises
-    MissingExtraError without Ray, UserError where Ray is to have no token.
+    SIGTERM shuts it down gracefully. Raises MissingExtraError without Ray, UserError if ``environ`` turns
+    off Ray's token.
+
+    Args:
+        ports: First and last port for Ray's other services; None for any.
+        output: Descriptor that Ray prints to.
+        words: Further options of `ray start`.
     """
     head = ["--head", f"--port={port}", "--include-dashboard=false"]
     if ports is not None:
@@ -62,24 +66,25 @@ def join_head(
     output: int | None = None,
     words: Sequence[str] = (),
 ) -> Child:
-    """Add this machine to those at ``address`` until the child is ended; as `start_head` otherwise.
+    """Join this machine to the head at ``address``; ends with the returned child. Arguments as for
+    `start_head`.
 
-    Raises UserError as well where nobody answers at the address.
+    Also raises UserError if no process answers at the address.
     """
     require_ray()
     return _start(token, [f"--address={reachable(address)}", *_at(ports), *words], cores, environ, output)
 
 
 def _at(ports: tuple[int, int] | None) -> Sequence[str]:
-    """Where Ray listens on a machine, in its words; raises UserError for too few ports.
+    """Ray's options for its ports on a machine; raise UserError for too few ports.
 
-    Its own default for workers is 10002 to 19999, in which another port, the head's, may not lie.
+    Ray's own default for workers is 10002 to 19999, which must not contain another port, such as the head's.
     """
     if ports is None:
         return ("--min-worker-port=0", "--max-worker-port=0")
     first, last = ports
     if not 0 < first <= last < 1 << 16 or last - first + 1 < PORTS_LEAST:
-        raise UserError(f"ports {first} to {last}: Ray needs {PORTS_LEAST} on each machine, of 1 to 65535")
+        raise UserError(f"ports {first} to {last}: Ray needs {PORTS_LEAST} per machine, between 1 and 65535")
     singles = [f"--{name}-port={first + place}" for place, name in enumerate(_SINGLE)]
     return (*singles, f"--min-worker-port={first + len(_SINGLE) + 1}", f"--max-worker-port={last}")
 

@@ -1,10 +1,10 @@
-"""Processes on several machines, which Ray has joined: `host.Processes`.
+"""Processes on the machines of a Ray cluster: an implementation of `host.Processes`.
 
 Knows: Ray's nodes and actors. Does not know: what the processes do, how they reach each other.
 
-On each machine stands an `Agent`, which forks processes there. So a process costs no more than on one host,
-and ends in the same ways. No token is ever sent, neither the run's nor that of a cluster of parameter servers
-(`cluster_secret`): each machine has been started with it.
+An `Agent` on each machine forks processes there. So a process costs no more than on one host, and exits in
+the same ways. No token is ever sent, neither the run's nor a standalone cluster's (`processes.credentials`):
+each machine was started with it.
 """
 
 from __future__ import annotations
@@ -38,19 +38,21 @@ from cotswold.processes.ray.settings import fingerprint, ray_environ, reachable,
 _JOIN_SECONDS = 60.0
 _HEAD_SECONDS = 2.0
 _LOOK_SECONDS = 0.1
-"""For so long a look at the machines may keep whoever asks for them; some ms where the head answers."""
+"""Seconds that a check of the machines may block the caller; it takes some ms if the head answers."""
 _ALL_SECONDS = 20.0
-"""For so long at most the other machines are waited for when one is ready; they may join later."""
+"""Seconds to wait for the other machines after the first is ready, at most; they may join later."""
 _WORDS_MOST = 160
 _AGAIN_SECONDS = 10.0
-"""An agent that cannot be reached twice within this time is lost; once may be the network."""
+"""Seconds within which a second failure to reach an agent counts as its loss; one failure may be the
+network."""
 
 
 class RayProcesses:
-    """Starts processes on the machines of the head at ``address``, of which this one must be one.
+    """Starts processes on the machines of the head at ``address``, one of which is this machine.
 
-    The agents import ``modules`` once. Raises MissingExtraError without Ray; UserError where nobody answers
-    at the address, for another token than the machines', where this program uses Ray at another address.
+    The agents import ``modules`` once. Raises MissingExtraError without Ray. Raises UserError if no process
+    answers at the address, if the token differs from the machines' token, or if this program uses Ray at
+    another address.
     """
 
     def __init__(self, address: str, token: Token, modules: Sequence[str] = ("torch",)) -> None:
@@ -67,7 +69,7 @@ class RayProcesses:
             raise
 
     def machines(self) -> Mapping[str, int]:
-        """The machines that are there now, and the cores that each grants."""
+        """The usable machines, and the cores that each grants."""
         self._machines.look(self._ray, _LOOK_SECONDS)
         own = self._own_node()
         ready = sorted(
@@ -77,20 +79,20 @@ class RayProcesses:
 
     @property
     def own_address(self) -> str:
-        """The address at which the other machines reach this one, as Ray knows it."""
+        """The address of this machine for the other machines, as Ray knows it."""
         return str(self._ray.util.get_node_ip_address())
 
     def _own_node(self) -> str:
         return str(self._ray.get_runtime_context().get_node_id())
 
     def refused(self) -> Mapping[str, str]:
-        """Machines that are there and cannot be used, and why."""
+        """Machines that cannot be used, and the reasons."""
         return dict(self._machines.refused)
 
     def start(self, call: Call, machine: str | None = None) -> RayProcess:
-        """Start a process; without ``machine`` where most cores are left. Raises as `Processes.start`, and
-        UserError where the machine has another token of a cluster than the call."""
-        call.words()  # what JSON cannot say is refused as anywhere
+        """Start a process; without ``machine`` on the one with most free cores. Raises as
+        `Processes.start`, and UserError if the machine has another cluster token than the call."""
+        call.words()  # raises for arguments that JSON cannot encode, as elsewhere
         self.machines()
         chosen = self._choose(call, machine)
         key = next(self._keys)
@@ -104,11 +106,12 @@ class RayProcesses:
         return process
 
     def close(self) -> None:
-        """End all processes, and leave Ray where it was joined here; its machines stay."""
+        """End all processes, and disconnect Ray if this object connected it; its machines stay."""
         for process in self._started:
             process.end()
         self._started = []
-        if self._ray is not None and self._machines.is_heard(_HEAD_SECONDS):  # else Ray would wait for it
+        # otherwise Ray would wait for the head
+        if self._ray is not None and self._machines.is_heard(_HEAD_SECONDS):
             for machine in self._machines.known.values():
                 self._ray.kill(machine.agent)
             if self._is_own:
@@ -121,11 +124,11 @@ class RayProcesses:
             ready = [machine for machine in ready if machine.name == name]
         if not ready and not self._machines.has_head():
             raise MachineError(
-                f"{call.name} cannot be started: the head is gone; start it again, then resume"
+                f"{call.name} cannot be started: Ray's head has exited; start it again, then resume"
             )
         if not ready:
             there = ", ".join(machine.name for machine in self._machines.ready()) or "none"
-            raise UserError(f"{call.name} is to run on {name or 'any machine'}, but there is {there}")
+            raise UserError(f"{call.name} cannot run on {name or 'any machine'}; usable machines: {there}")
         running = [each.machine for each in self._started if each.code() is None]
         return max(ready, key=lambda machine: machine.cores - running.count(machine.name))
 
@@ -134,7 +137,7 @@ class RayProcesses:
             return self._ray.get(answer, timeout=START_SECONDS)
         except self._ray.exceptions.RayError as error:
             raise MachineError(
-                f"{name} cannot be started on {machine.name}: {_words(error)}; is the machine still there?"
+                f"{name} cannot be started on {machine.name}: {_words(error)}; does the machine still run?"
             ) from error
 
     def _make_agent(self, node: str) -> Any:
@@ -156,20 +159,20 @@ class RayProcesses:
 
 @dataclass
 class _Machine:
-    """A node of Ray's, and what stands on it."""
+    """A node of Ray, and its agent."""
 
     name: str
     agent: Any
     answer: Any
-    """Its facts, when they have come."""
+    """Its facts, once they have arrived."""
     cores: int
     is_ready: bool = False
     is_lost: bool = False
-    """Whether its agent has died, or cannot be reached."""
+    """True if its agent has exited, or cannot be reached."""
 
 
 class _Machines:
-    """The machines that have been seen, by Ray's names of them."""
+    """All machines seen so far, by Ray's names."""
 
     def __init__(self, address: str, token: str, make_agent: Callable[[str], Any]) -> None:
         self._address, self._token, self._make_agent = address, token, make_agent
@@ -179,16 +182,16 @@ class _Machines:
         self._failed: BaseException | None = None
 
     def ready(self) -> list[_Machine]:
-        """Those that can be used now."""
+        """Machines that can be used now."""
         return [machine for machine in list(self.known.values()) if machine.is_ready and not machine.is_lost]
 
     @property
     def is_asking(self) -> bool:
-        """Whether one has not said yet what it is."""
+        """True if a machine has not sent its facts yet."""
         return any(machine.answer is not None for machine in list(self.known.values()))
 
     def has_head(self) -> bool:
-        """Whether Ray's head answers; what is asked without it waits for ever."""
+        """True if Ray's head answers; without it, every request to Ray blocks."""
         try:
             reachable(self._address, _HEAD_SECONDS)
         except UserError:
@@ -196,17 +199,17 @@ class _Machines:
         return True
 
     def is_heard(self, seconds: float) -> bool:
-        """Whether the head answers, and what it was asked last: within so many seconds."""
+        """True if the head answers, and the last check ends within ``seconds``."""
         if self._looking is not None:
             self._looking.join(seconds)
         return (self._looking is None or not self._looking.is_alive()) and self.has_head()
 
     def look(self, ray: Any, seconds: float) -> None:
-        """See who has joined and who has gone, and hear of those that had been asked for their facts, for so
-        long at most: what is found later is known at the next look.
+        """Update the list of machines, and collect their facts; block for at most ``seconds``. Later results
+        are used by the next call.
 
-        Without a head nobody joins, and those that are there go on. One that stands still, or is cut off,
-        lets whoever asks it wait as long: that is a thread of its own, and whoever trains waits for nobody.
+        Without a head no machine joins, and the known ones keep running. A head that hangs or is cut off
+        blocks a caller for as long. Therefore a separate thread checks, and training never waits for it.
         """
         if self._looking is None or not self._looking.is_alive():
             self._looking = threading.Thread(
@@ -232,7 +235,7 @@ class _Machines:
             if node not in nodes:
                 machine.is_lost = True
                 self.refused.pop(machine.name, None)
-            elif machine.is_lost:  # its agent has died, and a new one takes its place
+            elif machine.is_lost:  # its agent has exited, and a new one replaces it
                 self._ask(node, machine.name, machine.cores)
         for node in nodes.keys() - self.known.keys():
             host = nodes[node]["NodeManagerHostname"]
@@ -271,7 +274,7 @@ class _Machines:
 
 
 class RayProcess:
-    """A process on one of Ray's machines: `Process`."""
+    """A process on a machine of the Ray cluster: `Process`."""
 
     def __init__(self, name: str, machine: _Machine, pid: int, key: int) -> None:
         self.name, self.machine, self.pid = name, machine.name, pid
@@ -283,25 +286,25 @@ class RayProcess:
         self._watch()
 
     def fileno(self) -> int:
-        """Can be read once it has ended."""
+        """Becomes readable when the process exits."""
         return self._ending
 
     def code(self) -> int | None:
-        """Its exit code, or minus a signal's number; `LOST` if contact with its machine was lost; None while
-        it runs."""
+        """Its exit code, or minus a signal's number; `LOST` if contact with its machine was lost; None
+        while it runs."""
         return None if self._end is None else self._end[0]
 
     def why(self) -> str:
-        """Why it has ended, in words."""
+        """Its exit reason, in words."""
         return "is running" if self._end is None else self._end[1]
 
     def send(self, number: int) -> None:
-        """Give it a signal, unless it has ended."""
+        """Send a signal, unless the process has exited."""
         if self._end is None:
             self._agent.send.remote(self._key, number)
 
     def end(self) -> None:
-        """Kill it and what it has started; then let it go."""
+        """Kill the process and its children, and release it."""
         if self.is_let_go:
             return
         self.is_let_go = True
@@ -320,44 +323,44 @@ class RayProcess:
         self._agent.ended.remote(self._key).future().add_done_callback(self._hear)
 
     def _hear(self, future: Future[tuple[int, str]]) -> None:
-        """In a thread of Ray's: the process has ended, or contact with its agent is lost.
+        """Handle the exit, or the loss of the agent; runs in a thread of Ray.
 
-        Ray also calls an agent dead that it cannot reach. Then nobody has seen the process end.
+        Ray also reports an unreachable agent as dead. The exit of the process is then unknown.
         """
         try:
             end = future.result()
         except Exception as error:
             if type(error).__name__ == "ActorUnavailableError" and not self._is_lost():
-                self._watch()  # it may be there again
+                self._watch()  # the agent may be reachable again
                 return
             self._machine.is_lost = True
             end = LOST, f"was lost with its machine {self.machine} ({_words(error)})"
         self._end = self._end or end
-        os.write(self._told, b"\n")  # nobody reads it: it can be read for ever
+        os.write(self._told, b"\n")  # never read: it stays readable
         os.close(self._told)
 
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray handles SIGTERM itself when it connects; this program goes on as it did."""
+    """Keep this program's signal handlers; Ray installs its own handler of SIGTERM when it connects."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
-        with suppress(ValueError):  # in another thread than the main one Ray leaves them alone, too
+        with suppress(ValueError):  # in other threads Ray leaves them alone, too
             signal.signal(number, handler)
 
 
 _found: dict[str, str] = {}
-"""What Ray found in the environment when it was loaded here; it may have been taken away since."""
+"""Ray's variables in the environment when it was imported here; they may have been removed since."""
 
 
 def _connected(address: str, given: Token) -> tuple[Any, bool]:
-    """The module `ray`, connected; and whether it was connected here."""
+    """Return the module `ray`, connected, and True if this call connected it."""
     settings = ray_environ(given)
     found = _found or os.environ
     if "ray" in sys.modules and any(found.get(name) != text for name, text in settings.items()):
         raise UserError(
-            "this program has imported ray before its token was set; import it later, or leave --address away"
+            "this program has imported ray before its token was set; import it later, or leave --address out"
         )
     os.environ.update(settings)
     _found.update(settings)
@@ -378,33 +381,33 @@ def _connected(address: str, given: Token) -> tuple[Any, bool]:
         if any(_WRONG_TOKEN in each for each in (*said, str(error))):
             raise UserError(
                 f"the machines at {address} have another token than this program; set {token.VARIABLE} to "
-                "what is in the file that 'cotswold worker' was given there (sha256sum shows whether two "
+                "the contents of the token file of 'cotswold worker' there (sha256sum shows whether two "
                 "files are the same)"
             ) from error
         raise UserError(
-            f"this machine is none of those at {address}: {_words(error)}; run 'cotswold worker --address "
-            f"{address}' here, with the same token"
+            f"this machine has not joined those at {address}: {_words(error)}; run "
+            f"'cotswold worker --address {address}' here, with the same token"
         ) from error
     _listen_no_more(ray)
     return ray, True
 
 
 def _listen_no_more(ray: Any) -> None:
-    """Ray's thread for messages of errors ends with the next, or when the head goes: it would ask one that is
-    gone for more without a pause (`ray._private.worker.listen_error_messages`), and take a core for it."""
-    with suppress(AttributeError):  # another release of Ray may know nothing of this
+    """Stop Ray's thread for error messages at the next message, or when the head exits. Otherwise it polls
+    a lost head without a pause (`ray._private.worker.listen_error_messages`), which uses a whole core."""
+    with suppress(AttributeError):  # other releases of Ray may lack this
         ray._private.worker.global_worker.threads_stopped.set()
 
 
 _WRONG_TOKEN = "InvalidAuthToken"
-"""So Ray calls it, in its log alone."""
+"""Ray's name of the error, which appears only in its log."""
 _RAY_LINE = re.compile(r"\[\d{4}-\d\d-\d\d [^]]*\] ?\S+\.cc:\d+: ")
-"""A line of Ray's log, which its C++ writes to standard error of its own accord."""
+"""A line of Ray's log, which its C++ writes to standard error."""
 
 
 @contextmanager
 def _unheard(said: list[str]) -> Iterator[None]:
-    """Keeps the lines of Ray's log from the terminal, and puts them into ``said``."""
+    """Keep the lines of Ray's log from the terminal, and append them to ``said``."""
     with tempfile.TemporaryFile() as caught:
         sys.stderr.flush()
         before = os.dup(2)
@@ -418,18 +421,18 @@ def _unheard(said: list[str]) -> Iterator[None]:
             for line in caught.read().decode(errors="replace").splitlines(keepends=True):
                 if _RAY_LINE.match(line):
                     said.append(line)
-                else:  # somebody else's
+                else:  # not from Ray
                     os.write(2, line.encode())
 
 
 def _is_same(address: str, other: str) -> bool:
-    """Whether two addresses, of which the second is a number's, are one."""
+    """True if two addresses are the same; the second has a numeric host."""
     (host, _, port), (other_host, _, other_port) = address.rpartition(":"), other.rpartition(":")
     found = socket.gethostbyname(host)
     return port == other_port and (found == other_host or found.startswith("127."))
 
 
 def _words(error: BaseException) -> str:
-    """The first line of what Ray says, which says much."""
+    """The first line of Ray's message, shortened."""
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return textwrap.shorten(line, _WORDS_MOST)
