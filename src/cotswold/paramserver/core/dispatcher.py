@@ -473,8 +473,8 @@ class Dispatcher:
         for each in revived:
             if each.restored < self._saved.order:
                 self.trouble = (
-                    f"{each.server} has lost data that were on disks: it has coordinator state {each.restored}"
-                    f", all disks had {self._saved.order}; resume from a checkpoint"
+                    f"{each.server} has lost data that were on disks: it has state {each.restored}"
+                    f", all disks had state {self._saved.order}; resume from a checkpoint"
                 )
             self._lives[each.server] = each.life
             has = {session: applied for session, applied, _ in each.samples}
