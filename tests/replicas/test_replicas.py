@@ -186,5 +186,5 @@ def test_a_replica_whose_step_hangs_is_started_again_and_its_samples_are_handed_
 def test_what_cannot_be_is_refused(opened: Opener) -> None:
     with pytest.raises(UserError, match="rate"):
         opened(rate=0.0)
-    with pytest.raises(UserError, match=r"an epoch of 1\.5"):
+    with pytest.raises(UserError, match=r"fraction must be above 0 and at most 1, got 1\.5"):
         opened(fraction=1.5)

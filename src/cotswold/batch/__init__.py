@@ -1,7 +1,7 @@
 """Whole-set gradients (Bunyip, Sandblaster): portions, coordinator, workers, reductions.
 
-`core` has the state machines, `runtime` the processes. A program that trains with a loop of its own opens a
-cluster by `open_cluster`.
+`core` has the state machines, `runtime` the processes. A program with its own training loop opens a cluster
+with `open_cluster`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Names that a program needs to train on a cluster with a loop of its own.
+"""Public names for training on a cluster with a custom loop.
 
-Knows: where they are. Does not know: anything else.
+Knows: where they are defined. Does not know: anything else.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The parameter vector, cut over servers: shared by batch, paramserver and replication."""
+"""The parameter vector, split over servers: shared by batch, paramserver and replication."""

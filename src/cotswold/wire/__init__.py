@@ -1,21 +1,22 @@
-"""What coordinator, workers, replicas and parameter servers say to each other: every message, as a value.
+"""Messages between the coordinator, workers, replicas, parameter servers, controllers and data servers.
 
-Knows: the fields. Does not know: how they are written down, sockets, what a buffer holds.
+Knows: the fields. Does not know: encoding, sockets, the meaning of buffers.
 
-Of a field's type there are: int, float, str, bool, None, tuples of these, and the classes of `PARTS`;
-whatever is large is in a field named ``buffers`` and is handed on as it is. All may come late, twice, in
-another order, or never: each message names the session, the evaluation and the number that make a second one
-harmless, and whoever waits for an answer asks again.
+The type of a field is int, float, str, bool, None, a tuple of these, or a class in `PARTS`. Large data are in
+a field named ``buffers`` and are passed on without a copy. Messages may arrive late, twice, out of order or
+never. Each message names the session, the evaluation and the number that make a duplicate harmless. A sender
+that needs a reply repeats its request until the reply arrives.
 
 Glossary:
 
-- *session*: a worker between its joining and its end, a number that is never given again. A worker that was
-  silent too long and wakes up has a session that is void, and joins anew.
+- *session*: the time from a worker's join to its end, identified by a number that is never reused. If a
+  worker was silent for too long, its session is void when it wakes up, and it joins again.
 - *evaluation*: a number that only grows.
-- *portion*: a run of places in the dealt order of the patterns (`dealing`).
-- *sum*: what portions add up to on one worker, named by (session, number). It counts whole or not at all.
+- *portion*: a range of positions in the permuted order of the patterns (`batch.core.permutation`).
+- *sum*: the sum of some portions on one worker, named by (session, number). It counts completely or not at
+  all.
 - *node* (level, index) of the binary tree over portions: [index · 2**level, (index + 1) · 2**level).
-- *round*: one message to each server, and its answer.
+- *round*: one message to each server, and its reply.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What whoever operates a cluster, or is done with a run, wants of its controllers.
+"""Requests of operators, and of finished runs, to the controllers.
 
-Knows: the fields. Does not know: who decides, how anything is shown.
+Knows: the fields. Does not know: decisions, presentation.
 
-Who leads the controllers answers, and the others say `NotLeading`. Whatever is wanted is said until it is
-answered, and a second time it is the same.
+The leader of the controllers replies; the others reply with `NotLeader`. The sender repeats a request until
+the reply arrives; a repeated request has the same effect.
 """
 
 from __future__ import annotations
@@ -13,157 +13,158 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Remove:
-    """Nothing is to be left of a run, whose name nobody has again; answered by `Removed`."""
+    """Delete a run, whose name is never used again; answered by `RunDeleted`."""
 
     run: str
 
 
 @dataclass(frozen=True)
 class Removed:
-    """There is nothing of the run."""
+    """The run is deleted."""
 
     run: str
 
 
 @dataclass(frozen=True)
 class Forget:
-    """A controller has no such run: a server drops whatever it has of it, in memory and on its disk."""
+    """The run does not exist: the server deletes its data of the run in memory and on disk."""
 
     epoch: int
-    """Of the controller."""
+    """Epoch of the controller."""
     run: str
     cluster: str = ""
-    """As in `Leased`."""
+    """Cluster name, as in `LeaseGrant`."""
 
 
 @dataclass(frozen=True)
 class Drain:
-    """A server is to have no copies; answered by `Draining`, and said until nothing is left."""
+    """Move all replicas off a server; answered by `Draining`, and repeated until none is left."""
 
     server: str
     seconds: float
-    """Within which: towards their end a bucket may have a copy less for a while."""
+    """Time limit in seconds; near its end a bucket may temporarily have one copy less."""
     is_lost: bool = False
-    """Whether it never comes back, with whatever it alone had: counts where nothing is heard of it."""
+    """True if the server never returns and data that only it had are lost; used only if the server is
+    silent."""
 
 
 @dataclass(frozen=True)
 class Draining:
-    """How far that is."""
+    """Progress of a drain."""
 
     server: str
     left: int
-    """Copies that the server has."""
+    """Replicas still on the server."""
     why: str
-    """What is waited for, in a sentence."""
+    """Reason for waiting, as a sentence."""
 
 
 @dataclass(frozen=True)
 class Undrain:
-    """A server is to have copies again; answered by `Undrained`."""
+    """Allow replicas on a server again; answered by `Undrained`."""
 
     server: str
 
 
 @dataclass(frozen=True)
 class Undrained:
-    """It may have some."""
+    """The server may receive replicas."""
 
     server: str
 
 
 @dataclass(frozen=True)
 class Look:
-    """Somebody wants to see the cluster; answered by `Looked`."""
+    """Request the status of the cluster; answered by `StatusReply`."""
 
     bucket: str = ""
-    """Events are those of this bucket alone."""
+    """Return only events of this bucket; empty for all."""
     number: int = 0
-    """Of the question, by which its answer is known; 0 where nobody looks at that."""
+    """Number of the request, repeated in the reply; 0 if the sender ignores it."""
 
 
 @dataclass(frozen=True)
 class ServerSeen:
-    """One server."""
+    """Status of one server."""
 
     name: str
     host: str
     address: str
     state: str
-    """``living``, ``draining``, ``drained`` (an operator drained it: no copies, no process), ``gone``
-    (nothing is heard of it) or ``ended``."""
+    """``living``, ``draining``, ``drained`` (by an operator: no replicas, no process), ``gone`` (silent) or
+    ``ended``."""
     seconds: float
-    """Since it was heard; -1 where it never was."""
+    """Seconds since the last heartbeat; -1 if none ever arrived."""
     copies: int
     leads: int
-    """Of how many of these it is the primary."""
+    """Number of its replicas that are primaries."""
 
 
 @dataclass(frozen=True)
 class RunSeen:
-    """One run."""
+    """Status of one run."""
 
     run: str
     buckets: int
     short: int
-    """Those with fewer members than there are to be."""
+    """Buckets with fewer members than the replication factor."""
     waiting: int
-    """Those with so few that their updates wait."""
+    """Buckets with too few members to commit updates."""
     name: str = ""
-    """As people call it; empty where nobody has said so."""
+    """Name that the user has given to the run; empty if none."""
 
 
 @dataclass(frozen=True)
 class BucketSeen:
-    """A bucket that has too few copies."""
+    """A bucket with too few replicas."""
 
     bucket: str
     term: int
     members: tuple[str, ...]
-    """The primary first."""
+    """Names of the members, the primary first."""
     learners: tuple[str, ...]
     why: str
-    """What it waits for, in a sentence."""
+    """Reason for waiting, as a sentence."""
 
 
 @dataclass(frozen=True)
 class EventSeen:
-    """Something that has happened."""
+    """An event of the cluster."""
 
     seconds: float
-    """Ago."""
+    """Age in seconds."""
     kind: str
     name: str
     sentence: str
     run: str
-    """Whose buckets it happened to, or which run it is about; empty for neither."""
+    """Run of the affected buckets, or the run that the event is about; empty for neither."""
     servers: tuple[tuple[str, int], ...]
-    """To how many buckets of which server."""
+    """(server, number of affected buckets)."""
     number: int = 0
-    """Grows with the events of one controller process; 0 if it has none."""
+    """Sequence number among the events of one controller process; 0 if it has none."""
 
 
 @dataclass(frozen=True)
 class Looked:
-    """The cluster, as whoever leads the controllers sees it."""
+    """The cluster as the controllers' leader sees it."""
 
     controller: str
     epoch: int
     copies: int
-    """That a bucket is to have."""
+    """Replication factor of a bucket."""
     least: int
-    """With fewer its updates wait."""
+    """Minimum number of members to commit updates."""
     servers: tuple[ServerSeen, ...]
     runs: tuple[RunSeen, ...]
     short: tuple[BucketSeen, ...]
-    """The first of them, where there are many."""
+    """Buckets with too few replicas; only the first ones if there are many."""
     moving: int
-    """Buckets of which a copy is being made, or the primary chosen."""
+    """Buckets with a copy in progress, or without an elected primary."""
     events: tuple[EventSeen, ...]
-    """The last, the oldest first."""
+    """The newest events, the oldest first."""
     refused: tuple[tuple[str, int], ...] = ()
-    """Messages that this controller did not hear, since its process began: why, and how many."""
+    """(reason, number) of messages that the controller process has rejected since its start."""
     process: int = 0
-    """Its number on the controller's host; 0 where that is not said."""
+    """Process id on the controller's host; 0 if unknown."""
     number: int = 0
-    """Of the question."""
+    """Number of the request."""

@@ -1,16 +1,16 @@
-"""Messages of servers as headers of plain values, and buffers that stay where they are.
+"""Encode messages as headers of plain values, with buffers that are not copied.
 
-Knows: the classes of messages, how they are written. Does not know: what a message means, sockets.
+Knows: the message classes, their encoding. Does not know: the meaning of messages, sockets.
 
-A message is a list: the name of its class, then its fields in order. Several that go together are a list of
-such. A buffer is a number, its place among the buffers; a row of buffers the places of the first and behind
-the last. A text that is no UTF-8, such as the name of a file in a sentence, travels with its surrogates
-written out (``\\udce9``). Whatever arrives is checked against the types of the
-fields, and nothing of it is run. A list that is too long for a header travels as the first buffer.
+A message is a list: the name of its class, then its fields in order. Several messages in one frame are a list
+of such lists. A buffer is encoded as its position among the frame's buffers; a row of buffers as the
+positions of its first and past its last. Text that is not valid UTF-8, such as a file name in a sentence, is
+encoded with escaped surrogates (``\\udce9``). All received values are checked against the types of the
+fields; nothing is executed. A list that is too long for a header is sent as the first buffer.
 
-Within a version of the protocol messages only grow: a release appends fields with defaults, and adds
-messages. A process skips fields that it does not know. It passes over messages that it does not know, counts
-them by their names, and hears what came together with them.
+Within a protocol version, messages only grow: a release appends fields with defaults and adds messages. A
+process skips unknown fields. It skips unknown messages, counts them by name, and reads the other messages of
+the frame.
 """
 
 from __future__ import annotations
@@ -33,68 +33,69 @@ AnyMessage = Message | beginning.Message
 
 _HEADER_BYTES = 1 << 17
 _LONG_BYTES = 1 << 25
-"""Of a list that travels as a buffer, at most: in memory it may be many times as long."""
+"""Maximum bytes of a list that is sent as a buffer; in memory it may be many times as large."""
 _LONG: bytes = msgpack.packb({"long": True})
 _SHORT: bytes = msgpack.packb({"message": None})[:-1]
 _CLASSES: tuple[type, ...] = (*MESSAGES, *beginning.MESSAGES)
 _READERS = {each.__name__: class_reader(each) for each in _CLASSES}
 _LEAST = {each.__name__: 1 + required(each) for each in _CLASSES}
-"""Of what a message that is written has at least: its name and the fields without defaults."""
+"""Minimum length of an encoded message: its name and the fields without defaults."""
 _NAME = re.compile(r"[A-Z][A-Za-z]{0,39}")
 _PLAIN = {int, float, str, bool, NoneType}
-"""Types of values that are written as they are, which is most: no function is called for them."""
+"""Types that are encoded as they are, without a function call; most values have one of them."""
 _BUFFERS = {bytes, bytearray, memoryview}
 
 
 class UnknownError(MalformedError):
-    """A message of another release, whose name is not known here, or which lacks a field."""
+    """A message of another release: its name is unknown, or it lacks a field."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no message {name} that is known; upgrade the older of the two processes")
+        super().__init__(f"unknown message {name}; upgrade the older of the two processes")
         self.name = name
 
 
 class Packing:
-    """Messages that go together, as they are added."""
+    """Messages that are collected into one frame."""
 
     def __init__(self, *messages: AnyMessage) -> None:
         self._written: list[Encoded] = []
         self._buffers: list[Buffer] = []
         self.buffer_bytes = 0
-        """Of all buffers."""
+        """Bytes of all buffers."""
         for each in messages:
             self.add(each)
 
     def add(self, message: AnyMessage) -> None:
-        """One more."""
+        """Add a message."""
         known = len(self._buffers)
         self._written.append(_written(message, self._buffers))
         if len(self._buffers) > known:
             self.buffer_bytes += sum(memoryview(each).nbytes for each in self._buffers[known:])
 
     def packed(self) -> tuple[bytes, list[Buffer]]:
-        """The header in msgpack, and the buffers beside it, which are not copied; raises ValueError where the
-        list of what is said is too long."""
+        """Return the header in msgpack, and the buffers, which are not copied; raise ValueError if the list
+        is too long."""
         said = self._written if len(self._written) > 1 else self._written[0]
         packed: bytes = msgpack.packb(said, unicode_errors="backslashreplace")
         if len(packed) > _LONG_BYTES:
-            raise ValueError(f"a list of {len(packed)} bytes is too long; put what is long into buffers")
+            raise ValueError(f"message list too long: {len(packed)} bytes; move long data to buffers")
         if len(packed) > _HEADER_BYTES:
             return _LONG, [packed, *self._buffers]
         return _SHORT + packed, self._buffers
 
 
 def encode(message: AnyMessage) -> tuple[bytes, list[Buffer]]:
-    """A message alone, as `Packing.packed`."""
+    """Encode a single message, as `Packing.packed` does."""
     return Packing(message).packed()
 
 
 def decode(
     header: Header, buffers: Sequence[Buffer], unknown: Callable[[UnknownError], None] | None = None
 ) -> list[AnyMessage]:
-    """The messages; raises MalformedError for anything that is not packed so.
+    """Return the messages; raise MalformedError for anything that `Packing.packed` did not produce.
 
-    ``unknown`` hears of each message of another release; without it UnknownError is raised for the first.
+    ``unknown`` is called with the error for each message of another release; without ``unknown``, the first
+    raises UnknownError.
     """
     try:
         found = header.get("message")
@@ -109,7 +110,7 @@ def decode(
         return [*_read_all(written, known, unknown)]
     except MalformedError:
         raise
-    except Exception as error:  # whatever a stranger's bytes make msgpack or a constructor say
+    except Exception as error:  # any error that untrusted bytes cause in msgpack or a constructor
         raise MalformedError(f"{type(error).__name__}: {error}") from error
 
 
@@ -136,7 +137,7 @@ def _read(fields: object, buffers: Sequence[Buffer]) -> AnyMessage:
 
 
 def _written(value: object, buffers: list[Buffer]) -> Encoded:
-    """What msgpack knows in the place of a value; buffers are put behind those that are known."""
+    """Return the msgpack form of a value; append its buffers to ``buffers``."""
     write = _WRITERS.get(type(value))
     if write is None:
         write = _WRITERS[type(value)] = _writer(value)
@@ -145,7 +146,7 @@ def _written(value: object, buffers: list[Buffer]) -> Encoded:
 
 _Writer = Callable[[Any, list[Buffer]], Encoded]
 _WRITERS: dict[type, _Writer] = {}
-"""By type of value: looked for once, for it takes longer than to write."""
+"""Encoders by type of value, cached because the search takes longer than encoding."""
 
 
 def _writer(value: object) -> _Writer:
@@ -165,10 +166,10 @@ def _writer(value: object) -> _Writer:
 
 
 def _class_writer(kind: type) -> _Writer:
-    """Of a dataclass: its name and its fields in order."""
+    """Return the encoder of a dataclass: its name, then its fields in order."""
     names = [each.name for each in dataclasses.fields(kind)]
     name = kind.__name__
-    if len(names) < 2:  # `attrgetter` gives the value itself of one
+    if len(names) < 2:  # for a single name, `attrgetter` returns the value itself
         return lambda value, buffers: [name, *[_written(getattr(value, each), buffers) for each in names]]
     fields = attrgetter(*names)
 
@@ -184,7 +185,7 @@ def _write_buffer(value: Buffer, buffers: list[Buffer]) -> Encoded:
 
 
 def _write_items(items: Sequence[object], buffers: list[Buffer]) -> Encoded:
-    """A list of plain values is msgpack's own, a tuple too; a row of buffers is told by its ends."""
+    """Encode a sequence: plain values as they are, a row of buffers as its first and last position."""
     kinds = set(map(type, items))
     if kinds <= _PLAIN:
         return items

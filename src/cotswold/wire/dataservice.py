@@ -1,10 +1,9 @@
-"""Between trainers, data servers and the head of their pool.
+"""Messages between trainers, data servers and the head of their pool.
 
-Knows: the fields. Does not know: what a sample is, what servers are asked to do with it.
+Knows: the fields. Does not know: what a sample is, how servers produce it.
 
-A request names samples by their rows in a split and says which *view* of them is wanted: the split, how it
-is varied, the window. What becomes of it depends on these alone, so any server may answer any request, and
-answer it twice.
+A request names samples by their rows in a split, and a *view* of them: the split, its augmentation, the
+window. The result depends only on these, so any server may answer any request, and answer it twice.
 """
 
 from __future__ import annotations
@@ -14,124 +13,125 @@ from dataclasses import dataclass
 from cotswold.wire.of_updates import Ranges
 
 POOL = "pool"
-"""The name of the head, to which trainers and data servers send."""
+"""Name of the head, to which trainers and data servers send."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A data server lives, and serves a store; it says so in every beat."""
+    """Heartbeat of a data server, with the store that it serves."""
 
     name: str
     address: str
     terms: str
-    """JSON: what it serves. All servers of a pool say the same."""
+    """Description of the served data as JSON; the same for all servers of a pool."""
     supplied: int
-    """Samples so far."""
+    """Samples sent so far."""
     seconds: float
-    """In which its threads made them, all together."""
+    """Total seconds that its threads took to prepare them."""
     hits: int
-    """Samples that were found in its cache."""
+    """Samples found in its cache."""
     misses: int
     cached_bytes: int
     cached_bytes_most: int
-    """The most that the cache ever had."""
+    """Peak size of the cache in bytes."""
     waiting: int
-    """Requests that wait."""
+    """Queued requests."""
     batches: int = 0
-    """So far, in which those samples were sent."""
+    """Batches sent so far, which contained those samples."""
     sent_bytes: int = 0
-    """Of those batches."""
+    """Bytes of those batches."""
 
 
 @dataclass(frozen=True)
 class Attend:
-    """A trainer is there; it says so in every beat. Answered by `Roster` where that has changed."""
+    """Heartbeat of a trainer; answered by `PoolMembers` if the members have changed."""
 
     name: str
     address: str
     store: str
-    """The identity of the store that it wants; empty for any."""
+    """Identity of the requested store; empty for any."""
     version: int
-    """The newest `Roster` that it has; 0 for none."""
+    """Newest `PoolMembers` version that the trainer has; 0 for none."""
     handed: int = 0
-    """Samples that its loop has got."""
+    """Samples delivered to its loop."""
     waited: float = 0.0
-    """Seconds that its loop has waited for them."""
+    """Seconds that its loop has waited for samples."""
 
 
 @dataclass(frozen=True)
 class Roster:
-    """The data servers that are there."""
+    """The data servers of the pool."""
 
     pool: str
-    """A name by chance that no other pool has had."""
+    """Random name, unique among pools."""
     version: int
     servers: tuple[tuple[str, str], ...]
-    """Names and addresses."""
+    """(name, address) of each data server."""
     terms: str
-    """JSON: what they serve; empty as long as nobody has said so."""
+    """Description of the served data as JSON; empty until a server has reported."""
     why: str = ""
-    """Why the trainer is turned away; empty where it is not."""
+    """Reason for rejecting the trainer; empty if it is accepted."""
 
 
 @dataclass(frozen=True)
 class Depart:
-    """A trainer or a data server goes."""
+    """A trainer or a data server leaves."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A trainer wants a batch, or several of as many samples; answered by `Supplied` or `Unsupplied`."""
+    """Request a batch, or several batches of equal size; answered by `Batch` or `BatchRejected`."""
 
     number: int
-    """1, 2, 3, ... of this trainer's requests."""
+    """Sequence number 1, 2, 3, ... of this trainer's requests."""
     view: str
-    """JSON: which view of the samples."""
+    """View of the samples, as JSON."""
     epoch: int
     samples: int
-    """Of all."""
+    """Number of samples in all batches."""
     buffers: tuple[object, ...]
-    """One: the rows, int64, of one batch after the other."""
+    """One buffer: the rows, int64, of the batches in order."""
     batches: int = 1
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """A trainer does not want these any more."""
+    """A trainer cancels these requests."""
 
     numbers: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Supplied:
-    """What was asked for."""
+    """The requested batches."""
 
     server: str
     number: int
     shape: tuple[int, ...]
     """(y, x, channel, image) of each batch, float32."""
     targets: tuple[int, ...]
-    """Of each batch: (image,) for classes, int64; (image, number) for numbers to predict, float32."""
+    """Shape of the targets of each batch: (image,) for classes, int64; (image, number) for regression,
+    float32."""
     buffers: tuple[object, ...]
-    """Samples and labels, of one batch after the other."""
+    """Samples and targets, batch after batch."""
     batches: int = 1
 
 
 @dataclass(frozen=True)
 class Unsupplied:
-    """A data server does not answer a request."""
+    """A data server rejects a request."""
 
     server: str
     number: int
     why: str
-    """Why not; empty where it has too much to do."""
+    """Reason; empty if the server is overloaded."""
 
 
 @dataclass(frozen=True)
 class Pending:
-    """A data server was asked again for what it has, and has not made yet: it lives."""
+    """The server is alive and still prepares a batch that was requested again."""
 
     server: str
     number: int
@@ -139,57 +139,57 @@ class Pending:
 
 @dataclass(frozen=True)
 class Draw:
-    """A trainer draws an epoch together with others: everything that it wants and has done there.
+    """Heartbeat of a trainer in a shared epoch: its requests and its progress.
 
-    It says so in every beat, and when something has changed. Answered by `Dealt`.
+    It is also sent on every change. Answered by `EpochAssignment`.
     """
 
     name: str
     pool: str
-    """Of the `Roster`; another pool does not answer."""
+    """Pool name from `PoolMembers`; another pool ignores the message."""
     stream: str
-    """The name under which trainers share."""
+    """Name under which trainers share epochs."""
     what: tuple[tuple[str, str], ...]
-    """What is drawn, in which order: names and values. All trainers of a stream say the same."""
+    """(name, value) pairs that describe the data and their order; the same for all trainers of a stream."""
     samples: int
-    """That an epoch has."""
+    """Number of samples in an epoch."""
     at_least_once: bool
     epoch: int
-    """-1 for the one that is on."""
+    """Number of the epoch; -1 for the current one."""
     session: int
-    """1, 2, 3, ... of this trainer's passes."""
+    """Number 1, 2, 3, ... of this trainer's pass."""
     number: int
-    """1, 2, 3, ... of this session's messages; what is older than one that came is dropped."""
+    """Number 1, 2, 3, ... of this session's messages; older messages are dropped."""
     want: int
-    """Samples of a batch, at most."""
+    """Maximum samples per batch."""
     most: int
-    """Batches that it has at a time."""
+    """Maximum batches that the trainer holds at a time."""
     take: Ranges
-    """Batches that it is about to hand to its loop."""
+    """Batches that the trainer is about to deliver to its loop."""
     handed: Ranges
-    """Batches that its loop has had, of which no answer came yet."""
+    """Batches that its loop has consumed and that are not acknowledged yet."""
     leaves: bool
-    """Whether its pass is at its end: everything that it has had is in ``handed``, now or before."""
+    """True if the pass has finished: all consumed batches were listed in ``handed``, now or before."""
 
 
 @dataclass(frozen=True)
 class Dealt:
-    """What a trainer has of an epoch that is shared."""
+    """The part of a shared epoch that is assigned to a trainer."""
 
     stream: str
     session: int
     number: int
-    """1, 2, 3, ... of the answers to this session."""
+    """Number 1, 2, 3, ... of the replies to this session."""
     heard: int
-    """The newest `Draw` that was heard."""
+    """Number of the newest `EpochReport` that was received."""
     epoch: int
     batches: Ranges
-    """All that it was dealt, and has not handed to its loop, in order."""
+    """All assigned batches that the trainer has not delivered to its loop, in order."""
     taken: Ranges
-    """Of these, those that no other trainer gets any more."""
+    """The ranges of ``batches`` that no other trainer will receive."""
     is_over: bool
-    """Whether nothing more is dealt in this epoch."""
+    """True if no more batches are assigned in this epoch."""
     is_ended: bool
-    """Whether the session has ended: it has left, or was taken for dead."""
+    """True if the session has ended: the trainer has left or timed out."""
     why: str = ""
-    """Why nothing is dealt to it; empty where it is."""
+    """Reason for assigning nothing; empty otherwise."""

@@ -1,6 +1,6 @@
-"""What processes of a cluster say when they begin, besides the messages of `server`.
+"""Messages about the start, state and end of a cluster's processes.
 
-Knows: the fields. Does not know: what travels how.
+Knows: the fields. Does not know: transport.
 """
 
 from __future__ import annotations
@@ -10,43 +10,44 @@ from dataclasses import dataclass
 from cotswold.wire import Shard
 
 FINISH_SECONDS = 10.0
-"""That whoever hears `Finish` may take to end."""
+"""Maximum seconds that a process may take to exit after `Stop`."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """A worker has made its work; it comes before `Join`."""
+    """A worker has built its work; sent before `Join`."""
 
     name: str
     dtype: str
-    """Of the parameters: float32 or float64."""
+    """Type of the parameters: float32 or float64."""
     size: int
     patterns: int
     flops: tuple[int, int]
-    """Of one pattern: of the value, and of the gradient with the value."""
+    """Floating-point operations per pattern: for the value, and for value and gradient."""
     held: int
-    """Patterns for validation."""
+    """Number of patterns for validation."""
     layout: tuple[tuple[str, int, int], ...]
-    """The tensors that lie in the parameters: name, rows, numbers a row."""
+    """(name, rows, numbers per row) of each tensor in the parameters."""
     products: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """Of tensors that are no matrices: what makes their gradients of factors, in numbers."""
+    """For tensors that are not matrices: (name, description of the product that turns factors into their
+    gradient)."""
 
 
 @dataclass(frozen=True)
 class Give:
-    """The coordinator wants the parameters with which a worker's work was made."""
+    """The coordinator requests the initial parameters of a worker's work."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """They are these."""
+    """The initial parameters."""
 
     buffers: tuple[object, ...]
 
 
 @dataclass(frozen=True)
 class Serving:
-    """A parameter server is there."""
+    """A parameter server is ready."""
 
     name: str
     address: str
@@ -54,23 +55,23 @@ class Serving:
 
 @dataclass(frozen=True)
 class Peers:
-    """The workers that are there, and where they are reached by each other."""
+    """The connected workers and the addresses at which they reach each other."""
 
     addresses: tuple[tuple[str, str], ...]
     keys: tuple[tuple[str, str], ...] = ()
-    """Keys by which servers prove their names to the receiver (`transport.names.pair_key`), by name."""
+    """(server, key): keys by which servers prove their names to the receiver (`transport.names.pair_key`)."""
 
 
 @dataclass(frozen=True)
 class Controllers:
-    """Controllers that were started again, and where they are reached."""
+    """Restarted controllers and their addresses."""
 
     addresses: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Happened:
-    """Something has happened among those whom a controller leads."""
+    """An event among the processes that a controller manages."""
 
     kind: str
     name: str
@@ -79,43 +80,43 @@ class Happened:
 
 @dataclass(frozen=True)
 class Finish:
-    """A server may go, once its disk has what it has; `FINISH_SECONDS` at most."""
+    """The server exits when its disk has all data; within `FINISH_SECONDS`."""
 
 
 @dataclass(frozen=True)
 class Learnt:
-    """What a replica has computed since it said so last, whatever became of it."""
+    """Work of a replica since its last report, even if it was discarded."""
 
     name: str
     steps: int
     samples: int
     value: float
-    """The sum of their losses."""
+    """Sum of the losses."""
     details: tuple[tuple[str, float], ...]
     """Further sums, by name."""
     seconds: float
-    """In which it computed."""
+    """Seconds spent computing."""
     pushed: tuple[tuple[str, str, int], ...] = ()
-    """Tensor, kind of update, and the bytes of its numbers in what was pushed, to all servers."""
+    """(tensor, kind of update, bytes) pushed to all servers."""
     pushes: int = 0
-    """How many pushes these steps ended."""
+    """Number of pushes that ended these steps."""
 
 
 @dataclass(frozen=True)
 class Doing:
-    """What a replica does now; it is said when that changes, and every second."""
+    """Current activity of a replica; sent on change, and every second."""
 
     name: str
     what: str
     waits_for: tuple[str, ...]
-    """By name; nobody where it computes."""
+    """Names of the processes it waits for; empty while it computes."""
     seconds: float
-    """Since its last step began, or ended."""
+    """Seconds since its last step began or ended."""
 
 
 @dataclass(frozen=True)
 class RankReady:
-    """Another rank of a replica has its endpoint, and hears its first rank."""
+    """Another rank of a replica has an endpoint and receives messages of the first rank."""
 
 
 @dataclass(frozen=True)
@@ -128,146 +129,148 @@ class RankLost:
 
 @dataclass(frozen=True)
 class Visit:
-    """A client wants to know what is served; answered by `Terms`."""
+    """A client asks for a description of the served parameters; answered by `Terms`."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What is served to clients that bring their own samples."""
+    """Description of the parameters served to clients that bring their own samples."""
 
     run: str
     dtype: str
-    """Of the parameters: float32 or float64."""
+    """Type of the parameters: float32 or float64."""
     kind: str
-    """Of what is pushed: ``gradient`` or ``delta``."""
+    """Kind of a push: ``gradient`` or ``delta``."""
     layout: tuple[tuple[str, int, int], ...]
-    """The tensors that lie in the parameters: name, rows, numbers a row."""
+    """(name, rows, numbers per row) of each tensor in the parameters."""
 
 
 @dataclass(frozen=True)
 class Farewell:
-    """The servers end; `Dismiss` follows."""
+    """The servers exit; `Shutdown` follows."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Count:
-    """The coordinator wants a server's `Counts`."""
+    """The coordinator requests a server's `Counts`."""
 
     run: str = ""
-    """Of this run alone, where servers have several."""
+    """Count only this run, if servers have several."""
 
 
 @dataclass(frozen=True)
 class Unsaved:
-    """What a server would lose if its memory and those of all others were gone now."""
+    """Changes a server would lose if the memory of all servers were lost now."""
 
     dirty_bytes: int
-    """Of numbers that are not on its disk."""
+    """Bytes of numbers that are not on its disk."""
     window_seconds: float
-    """How old the oldest of these changes is."""
+    """Age in seconds of the oldest of these changes."""
     longest_seconds: float
-    """The longest that it ever was, in this process."""
+    """Largest such age in this process."""
     flush_seconds: float
-    """What is promised of it, if the disk is fast enough."""
+    """Target for this age, if the disk is fast enough."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Which parts a server has in what is copied: of the buckets of a run."""
+    """Roles of a server in the buckets of a run."""
 
     leads: int
     """Buckets of which it is the primary."""
     copies: int
-    """Of which it has a copy, those included."""
+    """Buckets of which it has a replica, including the primary."""
     term: int
-    """The newest of these."""
+    """Newest term of these."""
     lag: int
-    """Changes by which the last of the other copies is behind, of those that it leads."""
+    """Changes by which the slowest follower is behind, over the buckets that it leads."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What the asynchronous half of a server has done so far."""
+    """Counters of the asynchronous half of a server."""
 
     server: str
     updates: int
-    """Applied since the run began, each shard's by itself."""
+    """Updates applied since the run began, counted per shard."""
     staleness: float
-    """The mean of those that this process has applied."""
+    """Mean staleness of the updates that this process has applied."""
     staleness_most: int
     waiting: int
-    """Bytes of updates that wait."""
+    """Bytes of queued updates."""
     refused: tuple[tuple[str, int], ...]
-    """Updates, by the first word of the reason; and what was no message, or of a stranger, by what it was."""
+    """(first word of the reason, number) of rejected updates, and of malformed or unauthenticated
+    messages."""
     shards: int
     queued: int
-    """Updates that wait."""
+    """Number of queued updates."""
     waits_for: tuple[str, ...]
-    """Replicas that make it keep updates of others back."""
+    """Replicas whose progress blocks updates of others."""
     replicas: tuple[tuple[str, int, float, int], ...]
-    """Of each that lives: updates applied, each shard's by itself, their mean staleness, and the most."""
+    """For each live replica: updates applied (per shard), their mean staleness, the maximum."""
     taken_bytes: int = 0
-    """Of the numbers of all updates that were taken, as they came."""
+    """Bytes of numbers in all accepted updates, as received."""
     versions: tuple[tuple[int, int], ...] = ()
-    """Of each shard: how many updates it has had, from the beginning of the run."""
+    """(shard, number of updates since the beginning of the run)."""
     applying_seconds: float = 0.0
-    """Of processor time, in which updates were read, checked and applied."""
+    """CPU seconds spent on reading, checking and applying updates."""
     cpu_seconds: float = 0.0
-    """Of processor time, of the whole process: beside that, what messages cost."""
+    """CPU seconds of the whole process; the difference to ``applying_seconds`` is the cost of messages."""
     sent_bytes: tuple[tuple[str, int], ...] = ()
-    """`taken_bytes` by who sent them: replicas that live, and ranks of such by themselves."""
+    """`taken_bytes` by sender: live replicas, and each of their ranks."""
     short: tuple[int, int, int] = (0, 0, 0)
-    """Buckets whose updates wait for too few servers have them, how many have one of these, how many must."""
+    """Buckets with too few members to commit updates; members of the smallest; required members."""
     unsaved: Unsaved | None = None
-    """None where there is no disk."""
+    """None without a disk."""
     restored: tuple[tuple[int, int], ...] = ()
-    """The version with which each shard's life began that comes from this server's disk."""
+    """(shard, version) with which each shard's incarnation began that was restored from this server's
+    disk."""
     parts: Parts | None = None
-    """None where nothing is copied."""
+    """None without replication."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """Somebody wants to see what a server has of a bucket, or of all; answered by `Reported`."""
+    """Request a server's state of one bucket, or of all; answered by `Reported`."""
 
     bucket: str = ""
 
 
 @dataclass(frozen=True)
 class CopySeen:
-    """One copy of a bucket, as its server has it."""
+    """One replica of a bucket, as its server has it."""
 
     bucket: str
     role: str
     term: int
     life: int
     index: int
-    """To which it has everything, prepared at least; -1 for nothing that counts."""
+    """Index up to which it has at least prepared everything; -1 if it has no valid state."""
     committed: int
     saved: int
-    """To which index it is on the disk; -1 where nothing is."""
+    """Index up to which its state is on disk; -1 for none."""
     behind: tuple[tuple[str, int], ...]
-    """Of a primary: how many indexes each other copy is behind."""
+    """For a primary: (server, number of indexes that it is behind)."""
     queued_bytes: int
-    """Of updates that wait."""
+    """Bytes of queued updates."""
     is_waiting: bool
-    """Whether they wait for other copies."""
+    """True if the updates wait for other replicas."""
     spoke_term: int = 0
-    """In which it answered clients last, as the primary."""
+    """Term in which it last replied to clients as the primary."""
     spoke_from: float = 0.0
-    """When it did so for the first time in that, by the clock of its host that never goes back."""
+    """Time of the first such reply in that term, on the host's monotonic clock."""
     spoke_until: float = 0.0
-    """And for the last."""
+    """Time of the last such reply."""
 
 
 @dataclass(frozen=True)
 class RoadSeen:
-    """What a server has sent and received on a road."""
+    """Bytes that a server has sent and received over a network."""
 
     road: str
-    """Its name; those of all, with commas, that are one network."""
+    """Name of the network; several names separated by commas if they are one network."""
     address: str
     sent_bytes: int
     received_bytes: int
@@ -275,61 +278,61 @@ class RoadSeen:
 
 @dataclass(frozen=True)
 class Reported:
-    """What a server has."""
+    """State of a server."""
 
     server: str
     copies: tuple[CopySeen, ...]
     dirty_bytes: int
-    """That are not on its disk."""
+    """Bytes that are not on its disk."""
     window_seconds: float
-    """How old the oldest of them is."""
+    """Age in seconds of the oldest of them."""
     has_disk: bool
     refused: tuple[tuple[str, int], ...]
-    """Frames and callers, by the reason."""
+    """(reason, number) of rejected frames and connections."""
     roads: tuple[RoadSeen, ...]
     process: int
-    """Its number on the server's host."""
+    """Process id on the server's host."""
 
 
 @dataclass(frozen=True)
 class Export:
-    """Somebody wants all of a bucket as it is now; answered by `FoundSaved` and `Prepare` together if the
-    server leads it, else by `Reported`."""
+    """Request the current contents of a bucket; answered by `DiskStateReply` and `Prepare` in one frame if
+    the server is its primary, otherwise by `Reported`."""
 
     bucket: str
 
 
 @dataclass(frozen=True)
 class Judging:
-    """An evaluator is there; it says so every second."""
+    """Heartbeat of an evaluator, every second."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Judge:
-    """The coordinator wants parameters judged; answered by `Judged`."""
+    """The coordinator requests an evaluation of parameters; answered by `EvaluateReply`."""
 
     number: int
-    """Samples that count: what the answer is called by."""
+    """Number of counted samples; it identifies the reply."""
     run: str
-    """As in pulls."""
+    """Run name, as in pulls."""
     shards: tuple[Shard, ...]
     servers: tuple[tuple[str, str], ...]
-    """Names and addresses."""
+    """(name, address) of each server."""
     dtype: str
     buffers: tuple[object, ...] = ()
-    """The parameters; without them those that are on the servers."""
+    """The parameters; if empty, those on the servers."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What an evaluator has found."""
+    """Result of an evaluation."""
 
     name: str
     number: int
     means: tuple[tuple[str, float], ...]
-    """Over all samples, by name: `loss`, and more."""
+    """Means over all samples by name: `loss` and others."""
     seconds: float
 
 

@@ -1,6 +1,6 @@
 """Messages over an endpoint.
 
-Knows: the endpoint, how messages are written down. Does not know: what they mean.
+Knows: the endpoint, the codec. Does not know: the meaning of messages.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from cotswold.wire.validation import MalformedError
 AnyMessage = Message | beginning.Message
 
 _TOGETHER_BYTES, _APART_BYTES = 16 << 20, 256 << 10
-"""Of messages that go together, but for the last of them: on one host, and to another. There nobody hears the
-first before the last of them has come, so that a slow link would do nothing else meanwhile."""
+"""Maximum buffer bytes of messages that share a frame, without the last message: on one host, and to another
+host. Over a network, no message of a frame can be read before the whole frame has arrived, so a large frame
+would block a slow link."""
 
 _MALFORMED, _UNKNOWN = "malformed", "unknown"
 _UNKNOWN_NAMES = 16
 _CALL_SECONDS = 0.2
-"""How often somebody is called who is not there."""
+"""Minimum seconds between two connection attempts to the same unconnected peer."""
 _CALLED = 256
-"""Names beyond which those are forgotten that were called longer ago."""
+"""Number of names above which those with old attempts are forgotten."""
 
 
 @dataclass(frozen=True)
 class Letter:
-    """A message, and who sent it."""
+    """A message and its sender."""
 
     sender: str
     message: AnyMessage
@@ -43,7 +44,7 @@ class Letter:
 
 @dataclass(frozen=True)
 class Moved:
-    """A peer is somewhere else now: what it has not answered did not come there."""
+    """A peer has a new address; unanswered requests did not reach it."""
 
     peer: str
 
@@ -52,23 +53,23 @@ Event = Letter | Moved | Frame | Lost | Ready
 
 
 class Calling:
-    """Calls peers, and those who are not there again and again, some times a second."""
+    """Connect to peers, and retry unconnected peers several times a second."""
 
     def __init__(self, way: Callable[[str], Endpoint]) -> None:
-        """``way``: the endpoint by which an address is reached."""
+        """``way`` returns the endpoint that reaches an address."""
         self._way = way
         self._called: dict[str, float] = {}
 
     def meet(self, peers: Mapping[str, str]) -> None:
-        """These, by name and address; whoever has no address is not called, and an address at which nobody
-        can be called is counted as malformed: it is what somebody else said."""
+        """Connect to peers, given as name to address. Peers without an address are skipped. An invalid
+        address counts as malformed, because another process has reported it."""
         now = time.monotonic()
         for name, address in peers.items():
             if not address:
                 continue
             try:
                 endpoint = self._way(address)
-            except (MachineError, ClusterError):  # its network is down: it may be there again
+            except (MachineError, ClusterError):  # its network is down and may return
                 continue
             if endpoint.has(name) or now - self._called.get(name, 0.0) > _CALL_SECONDS:
                 if len(self._called) >= _CALLED:
@@ -83,25 +84,25 @@ class Calling:
 
 
 class Post:
-    """Sends and receives messages by the names of peers."""
+    """Send and receive messages by the names of peers."""
 
     def __init__(self, endpoint: Endpoint | Roads) -> None:
         self.endpoint = endpoint
         self._letters: deque[Letter] = deque()
-        """That came with one that was handed on."""
+        """Further messages of a frame whose first message was returned."""
 
     def meet(self, peers: Iterable[tuple[str, str]]) -> None:
-        """Connect to these, given by name and address."""
+        """Connect to peers, given as (name, address)."""
         for name, address in peers:
             self.endpoint.connect(name, address)
 
     def send(self, to: str, message: AnyMessage) -> bool:
-        """Send a message, whose buffers may change afterwards; False where the peer is not connected."""
+        """Send a message, whose buffers may change afterwards; False if the peer is not connected."""
         header, buffers = encode(message)
         return self.endpoint.send(to, header, buffers)
 
     def deliver(self, sends: Iterable[Send]) -> None:
-        """Send several messages, those for one peer together, in their order."""
+        """Send several messages; those to one peer share frames and keep their order."""
         together: dict[str, tuple[Packing, int]] = {}
         for each in sends:
             if each.to not in together:
@@ -115,16 +116,17 @@ class Post:
             self.endpoint.send(peer, *packing.packed())
 
     def _most_bytes(self, peer: str) -> int:
-        """Of messages that go together to a peer."""
+        """Maximum buffer bytes of messages to a peer that share a frame."""
         try:
             return _TOGETHER_BYTES if self.endpoint.is_here(peer) else _APART_BYTES
-        except KeyError:  # it is not connected
+        except KeyError:  # the peer is not connected
             return _TOGETHER_BYTES
 
     def receive(self, timeout: float | None) -> Event | None:
-        """The next message or event within so many seconds; what is no message is counted and passed over.
+        """Return the next message or event within ``timeout`` seconds, or None. Malformed frames are counted
+        and skipped.
 
-        A piece of a vector that is reduced or broadcast is handed on as it came.
+        A piece of a vector in a reduction or broadcast is returned as it arrived.
         """
         if self._letters:
             return self._letters.popleft()
@@ -143,7 +145,8 @@ class Post:
         self.endpoint.refused[self._reason(error)] += 1
 
     def _reason(self, error: MalformedError) -> str:
-        """What is counted: of messages of another release the name, of some such names."""
+        """Return the counter for an error; unknown messages of other releases are counted by name, up to a
+        limit."""
         if not isinstance(error, UnknownError):
             return _MALFORMED
         reason = f"{_UNKNOWN} {error.name}"

@@ -1,6 +1,6 @@
-"""Names of runs and buckets: whose each is, and its number; and how many there are, in words.
+"""Names of runs and buckets: the run and the number in a bucket's name, and its form for people.
 
-Knows: how a name is made. Does not know: what a bucket holds, who has it.
+Knows: how a name is built. Does not know: the contents of a bucket, its servers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _RUN = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def is_run(name: str) -> bool:
-    """Whether a run may be called so: its name is that of a folder, too.
+    """True if ``name`` is a valid run name, which is also a valid folder name.
 
     >>> is_run("c83a0b833eac6e20"), is_run("../x"), is_run("..")
     (True, False, False)
@@ -20,17 +20,17 @@ def is_run(name: str) -> bool:
 
 
 def bucket_of(run: str, number: int) -> str:
-    """The name of a run's bucket."""
+    """Return the name of bucket ``number`` of a run."""
     return f"{run}/{number:04}"
 
 
 def run_of(bucket: str) -> str:
-    """Whose bucket it is; empty for a name that no run has made."""
+    """Return the run of a bucket; empty for a name that was not built from a run."""
     return bucket.rpartition("/")[0]
 
 
 def spoken(bucket: str) -> str:
-    """A bucket as people are told of it.
+    """Return a bucket's name in the form that people read.
 
     >>> spoken("faces-7f/0017"), spoken("bucket 3")
     ('bucket 17 of faces-7f', 'bucket 3')

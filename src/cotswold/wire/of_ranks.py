@@ -1,9 +1,9 @@
-"""Between the ranks of one replica: what each is to say to the servers, and what it has heard.
+"""Messages between the ranks of one replica: requests to forward to servers, and their replies.
 
-Knows: the fields. Does not know: which rank has which shards.
+Knows: the fields. Does not know: which rank holds which shards.
 
-The rank that has the conversation says what is due, by messages to servers without their buffers; each other
-rank sends its own, to which it adds the numbers.
+The rank that leads the exchange with the servers decides which messages are due and sends them without
+buffers. Each other rank adds its own buffers and sends its own messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class PullPart:
 
 @dataclass(frozen=True)
 class PulledPart:
-    """A rank has the shards that a server has answered with; what it says of them, without buffers."""
+    """A rank has received the shards of a server's reply; the reply follows without its buffers."""
 
     server: str
     pulled: PulledNewer
@@ -31,10 +31,10 @@ class PulledPart:
 
 @dataclass(frozen=True)
 class PushPart:
-    """Send this part of an update to a server, with numbers of an accumulation; the server answers whoever
-    has the conversation."""
+    """Send this part of an update to a server, with the numbers of an accumulation; the server replies to the
+    leading rank."""
 
     server: str
     closing: int
-    """Which accumulation: they are counted as they are closed, on all ranks alike."""
+    """Number of the accumulation; all ranks count accumulations alike, in the order in which they close."""
     update: Update

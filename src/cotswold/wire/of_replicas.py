@@ -1,8 +1,9 @@
-"""Between a replica and the coordinator.
+"""Messages between a replica and the coordinator.
 
 Knows: the fields. Does not know: what a replica computes.
 
-A replica joins by `Join`, and may `Leave`; `Rejoin` and `Dismiss` end its session, as they do a worker's.
+A replica joins by `Join` and may `Leave`. `SessionExpired` and `Shutdown` end its session, as they end a
+worker's.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from cotswold.wire.types import Shard
 
 @dataclass(frozen=True)
 class Admitted:
-    """A replica's session begins; every server knows of it."""
+    """A replica's session begins; every server knows the session."""
 
     name: str
     attempt: int
@@ -22,36 +23,37 @@ class Admitted:
     run: str
     shards: tuple[Shard, ...]
     servers: tuple[tuple[str, str], ...]
-    """Names and addresses."""
+    """(name, address) of each server."""
     beat_seconds: float
     retry_seconds: float
     settings: str
-    """JSON for whoever runs the replica."""
+    """Settings of the replica's process, as JSON."""
 
 
 @dataclass(frozen=True)
 class Alive:
-    """A replica lives, and has so much in hand; answered by `Directions`."""
+    """Heartbeat of a replica, with the work that it still has; answered by `ReplicaInstructions`."""
 
     session: int
     hand: int
-    """The newest of the hands that it has got."""
+    """Number of the newest assignment that the replica has received."""
     left: int
-    """Samples of these that no step has taken yet."""
+    """Samples of its assignments that no step has processed yet."""
 
 
 @dataclass(frozen=True)
 class Directions:
-    """What a replica is to do from here on."""
+    """Instructions for a replica, valid until the next ones."""
 
     session: int
     hands: tuple[tuple[int, int, int], ...]
-    """(number, start, stop): samples to compute, newer than the hand that it has named."""
+    """(number, start, stop): assigned samples, for each assignment newer than the one that the heartbeat
+    named."""
     rate: int
-    """The version of the learning rate."""
+    """Version of the learning rate."""
     rate_value: float
     checkpoint: int
-    """The newest that was begun: its marker is due."""
+    """Number of the newest checkpoint that was started: its marker is due."""
     alone: tuple[int, ...] = ()
-    """The numbers of hands that some servers have applied. A push has samples of one of these hands, or of
-    none."""
+    """Numbers of assignments that some servers have applied. A push holds samples of one of these
+    assignments, or of none."""

@@ -1,6 +1,6 @@
-"""What the coordinator and a server say to each other.
+"""Messages between the coordinator and a server in whole-set training.
 
-Knows: the fields. Does not know: what is commanded, what a buffer holds.
+Knows: the fields. Does not know: the meaning of commands and buffers.
 """
 
 from __future__ import annotations
@@ -13,47 +13,48 @@ from cotswold.wire.types import Close, Open, SumName
 
 @dataclass(frozen=True)
 class Round:
-    """In this order: close an evaluation, run commands, open one. Done once, however often it comes."""
+    """Close an evaluation, run commands, open an evaluation, in this order. A repeated round is executed
+    once."""
 
     number: int
-    """Grows by one."""
+    """Sequence number; grows by one."""
     close: Close | None
     commands: tuple[Command, ...]
     open: Open | None
     digest: str | None
-    """A vector whose digests are wanted, after all this."""
+    """Vector whose digests to return after everything else, or None."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A server has done a round."""
+    """A server has executed a round."""
 
     number: int
     server: str
     shards: tuple[int, ...]
-    """Its shards, in their order."""
+    """The server's shards, in its order."""
     dots: tuple[tuple[float, ...], ...]
-    """A row a shard: one partial sum a dot."""
+    """One row per shard: one partial sum per dot product."""
     digests: tuple[int, ...]
-    """One a shard, or none."""
+    """One digest per shard, or none."""
     error: str | None = None
-    """What could not be done; then nothing of the commands that followed was."""
+    """The failure, or None. The commands after the failed one were not executed."""
 
 
 @dataclass(frozen=True)
 class Accept:
-    """Sums that count may be added up now, and sessions that ended will push no more."""
+    """Accepted sums may be added now, and ended sessions will push nothing more."""
 
     evaluation: int
     start: int
-    """The place in the evaluation's log of the first of ``log``."""
+    """Position of ``log[0]`` in the evaluation's log."""
     log: tuple[SumName, ...]
     ended: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Write:
-    """A vector's shards are set (the first parameters; a resume). Answered by `Written`."""
+    """Set shards of a vector (the initial parameters; a resume). Answered by `WriteAck`."""
 
     number: int
     name: str
@@ -63,7 +64,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Written:
-    """A server has what was written."""
+    """A server has executed a `Write`."""
 
     number: int
     server: str

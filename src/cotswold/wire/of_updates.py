@@ -1,10 +1,10 @@
-"""Asynchronous updates of the parameters: between a replica and a server, and the coordinator's part in it.
+"""Asynchronous parameter updates: messages between a replica, a server and the coordinator.
 
-Knows: the fields. Does not know: rules, what a buffer holds, when a replica steps.
+Knows: the fields. Does not know: update rules, the meaning of buffers, when a replica steps.
 
-Places of samples are whole numbers on one line: place p of epoch e of N samples is e · N + p. A *range* is
-(start, stop). Each message may come late, twice or never: an update is known by (session, number), a pull
-asks for what is newer than the versions that it names, and an order for what its number says.
+Positions of samples are integers on one line: position p of epoch e of N samples is e · N + p. A *range* is
+(start, stop). Each message may arrive late, twice or never. (session, number) identifies an update. A pull
+requests shards newer than the versions that it names. A coordinator state is identified by its number.
 """
 
 from __future__ import annotations
@@ -12,98 +12,101 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 Ranges = tuple[tuple[int, int], ...]
-"""Places of samples: (start, stop) of each run, ascending and apart."""
+"""Positions of samples: (start, stop) of each range, ascending and disjoint."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """What a replica's newest steps come to, for shards of one server; answered by `Applied` or
-    `UpdateRefused`, and sent again until it is. Without shards it carries its checkpoint's marker alone, or,
-    where that was sent before, says that nothing is computed from what was pulled."""
+    """The accumulated steps of a replica for shards of one server; answered by `Applied` or `UpdateRefused`,
+    and repeated until then. Without shards it carries only the replica's checkpoint marker. If the marker was
+    sent before, it says that no update will be computed from the last pull."""
 
     run: str
-    """The run, or the resumed run, that it is meant for."""
+    """Name of the run, or resumed run, to update."""
     session: int
     number: int
-    """1, 2, 3, ... for each (session, server): the next is sent once this one is answered."""
+    """Sequence number 1, 2, 3, ... of each (session, server): the next is sent after the reply to this
+    one."""
     kind: str
-    """``gradient``, ``delta``, or ``factors``: a gradient of which some shards come as factors."""
+    """``gradient``, ``delta``, or ``factors`` (a gradient with some shards as factors)."""
     shards: tuple[int, ...]
     versions: tuple[int, ...]
-    """The version of each shard that it was computed from, the oldest where several steps are in it."""
+    """Version of each shard that the update was computed from; the oldest if several steps are
+    accumulated."""
     rate: int
-    """The version of the learning rate; of no meaning for deltas."""
+    """Version of the learning rate; ignored for deltas."""
     scale: float
-    """What all of it is multiplied by."""
+    """Factor of the whole update."""
     samples: Ranges
     checkpoint: int
-    """The newest checkpoint that the replica had heard of when it made this: it is in later ones alone."""
+    """Newest checkpoint that the replica knew when it computed the update: only later checkpoints include
+    it."""
     examples: tuple[int, ...]
-    """Of factors: how many examples those of each shard have, 0 where its gradient comes as it is; empty
-    for other kinds."""
+    """For ``factors``: number of examples of each shard's factors, 0 for a plain gradient. Empty for other
+    kinds."""
     buffers: tuple[object, ...]
-    """One a shard: gradient, delta, or errors (examples, rows). Then, of factors, the activations (examples,
-    columns) of each tensor that comes so, in the order of its first shard."""
+    """One buffer per shard: gradient, delta, or errors (examples, rows). For ``factors`` then the activations
+    (examples, columns) of each tensor with factors, in the order of its first shard."""
     decay: float = 0.0
-    """So much of the weights is added to the gradients that come as factors, when they are multiplied; who
-    pushes the others has done so."""
+    """Weight decay to add to gradients from factors when they are multiplied; plain gradients already include
+    it."""
     part: int = 0
-    """The rank of the replica that sends it."""
+    """Rank in the replica that sends it."""
     parts: tuple[int, ...] = ()
-    """The ranks of which each sends such a part of this update; empty where it is whole."""
+    """Ranks that each send a part of this update; empty if it is whole."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """The update is in the shards."""
+    """The update is applied to the shards."""
 
     session: int
     server: str
     number: int
     shards: tuple[int, ...]
     versions: tuple[int, ...]
-    """After it; a pull of these has it."""
+    """Versions after the update; a pull of these versions includes it."""
     waiting: int
-    """Bytes of updates that wait on this server."""
+    """Bytes of queued updates on this server."""
 
 
 @dataclass(frozen=True)
 class UpdateRefused:
-    """The update is in no shard."""
+    """The update is applied to no shard."""
 
     session: int
     server: str
     number: int
     reason: str
-    """One sentence; its first word or words say which kind it is."""
+    """One sentence; its first words name the kind of reason."""
     again: bool
-    """Whether the same update may be sent again, for there was no room; otherwise its number is used up,
+    """True if the same update may be sent again because the queue was full. Otherwise its number is used up,
     unless it was not the number that was due."""
 
 
 @dataclass(frozen=True)
 class PullNewer:
-    """Shards that are newer than what is known are wanted; answered by `PulledNewer` at once."""
+    """Request shards newer than the given versions; answered by `PulledNewer` at once."""
 
     run: str
     session: int
-    """0 for whoever will send no update."""
+    """Session; 0 for a client that sends no updates."""
     number: int
-    """For an update that will be computed from it, if all before are answered everywhere, markers aside: one
-    more than the number of the newest that was no marker; otherwise 0."""
+    """Number of the update that will be computed from this pull, if all earlier updates are answered by all
+    servers, markers aside: one more than the newest that is not a marker. Otherwise 0."""
     shards: tuple[int, ...]
     versions: tuple[int, ...]
-    """Of each, what is known; -1 for nothing."""
+    """Known version of each shard; -1 for none."""
 
 
 @dataclass(frozen=True)
 class PulledNewer:
-    """The newer ones of the shards that were asked for."""
+    """The requested shards that are newer."""
 
     session: int
     server: str
     number: int
-    """Of the pull."""
+    """Number of the pull."""
     shards: tuple[int, ...]
     versions: tuple[int, ...]
     buffers: tuple[object, ...]
@@ -112,69 +115,71 @@ class PulledNewer:
 
 @dataclass(frozen=True)
 class Order:
-    """What a server is to know from here on; answered by `Ordered`, however often it comes."""
+    """The coordinator's state for a server; answered by `CoordinatorStateAck` each time it arrives."""
 
     number: int
-    """Grows by one; the next is given once all servers have answered."""
+    """Sequence number; the next state is sent after all servers have acknowledged this one."""
     sessions: tuple[tuple[int, str], ...]
-    """All that live, with their names: others end now, and send no more."""
+    """(session, name) of all live sessions; the others end now and send nothing more."""
     rates: tuple[tuple[int, float], ...]
-    """Learning rates by version."""
+    """(version, learning rate)."""
     checkpoint: int
-    """The newest that was begun; 0 for none."""
+    """Newest checkpoint that was started; 0 for none."""
     settled: int
-    """Samples at places below this are wanted no more."""
+    """Position below which all samples are settled and need no report."""
     taken: int = 0
-    """The newest checkpoint whose state the coordinator has, so that nobody need keep it."""
+    """Newest checkpoint whose state the coordinator has; servers may drop it."""
     closed: Ranges = ()
-    """Places above ``settled`` whose samples are wanted no more either."""
+    """Settled positions above ``settled``."""
     known: Ranges = ()
-    """Places whose samples are counted, torn or refused for the coordinator: answers leave them out."""
+    """Positions that the coordinator has already recorded as counted, torn or refused; acknowledgements omit
+    them."""
     lives: tuple[tuple[str, int], ...] = ()
-    """The life of each server that the coordinator knows, if it is not 0. A server in a later life leaves
-    nothing out of its answer."""
+    """Incarnation of each server that the coordinator knows, if not 0. A server in a later incarnation omits
+    nothing from its acknowledgement."""
     cut: Ranges = ()
-    """Places that were known when the checkpoint began: the states that servers keep of it leave these out.
-    It is the same in all orders of a checkpoint, for servers may hear of it by different orders."""
+    """Positions that were recorded when the checkpoint began: the servers' states of the checkpoint omit
+    them. They are the same in all states of a checkpoint, because servers may learn of it from different
+    ones."""
 
     @property
     def forgotten(self) -> Ranges:
-        """All places whose samples are wanted no more."""
+        """All positions whose samples are settled."""
         return (*(((0, self.settled),) if self.settled else ()), *self.closed)
 
 
 @dataclass(frozen=True)
 class Ordered:
-    """The order is obeyed."""
+    """The server has applied the coordinator's state."""
 
     number: int
     server: str
     samples: tuple[tuple[int, Ranges, Ranges], ...]
-    """(session, what is applied here, what was refused for ever), of those that live or ended with this
-    order."""
+    """(session, applied here, permanently refused) of sessions that are live or ended with this state."""
     frozen: int
-    """The newest checkpoint whose state this server has kept."""
+    """Newest checkpoint whose state this server has kept."""
     waiting: int
-    """Bytes of updates that wait."""
+    """Bytes of queued updates."""
     cut: tuple[tuple[int, Ranges, Ranges], ...] = ()
-    """(session, applied, refused for ever), as that state has it; nothing once it was taken."""
+    """(session, applied, permanently refused) in that checkpoint's state; empty once the coordinator has
+    it."""
     past: tuple[tuple[int, Ranges], ...] = ()
-    """(session, what is applied here), of those that ended with an order before, and is not settled."""
+    """(session, applied here and not settled) of sessions that ended with an earlier state."""
     life: int = 0
-    """Greater than before where what is here was lost, but for what a disk had."""
+    """Incarnation; it grows when the server loses its memory and restarts from its disk."""
     restored: int = 0
-    """The newest order that the disk knew with which this life began."""
+    """Newest coordinator state that the disk knew when this incarnation began."""
     saved: int | None = None
-    """The newest order of which a disk has all that was said in answer; None where no disk is waited for."""
+    """Newest coordinator state whose acknowledged facts are all on a disk; None without a disk."""
 
 
 @dataclass(frozen=True)
 class PullFrozen:
-    """The coordinator wants shards as a checkpoint has them; answered by `FrozenPart`."""
+    """The coordinator requests shards at a checkpoint; answered by `FrozenPart`."""
 
     checkpoint: int
     name: str
-    """The weights, or a vector that the rule keeps."""
+    """The weights, or a state vector of the update rule."""
     shards: tuple[int, ...]
 
 
@@ -187,6 +192,6 @@ class FrozenPart:
     name: str
     shards: tuple[int, ...]
     versions: tuple[int, ...]
-    """How many updates each had had."""
+    """Number of updates applied to each shard."""
     buffers: tuple[object, ...]
     error: str | None = None

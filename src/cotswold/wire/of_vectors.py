@@ -1,6 +1,6 @@
-"""Vectors and sums between a worker, or whoever needs one, and a server.
+"""Messages that carry vectors and sums between a server and a worker or the coordinator.
 
-Knows: the fields. Does not know: what a buffer holds.
+Knows: the fields. Does not know: the meaning of buffers.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from cotswold.wire.types import Node
 
 @dataclass(frozen=True)
 class Pull:
-    """A vector's shards are wanted; answered by `Pulled` once the evaluation is open."""
+    """Request shards of a vector; answered by `Pulled` once the evaluation is open."""
 
     session: int
-    """Of a worker; 0 for the coordinator."""
+    """Session of the worker; 0 for the coordinator."""
     evaluation: int
-    """0 for a vector as it is now."""
+    """Number of the evaluation; 0 for the current value of the vector."""
     name: str
     shards: tuple[int, ...]
 
@@ -32,28 +32,28 @@ class Pulled:
     server: str
     shards: tuple[int, ...]
     buffers: tuple[object, ...]
-    """One a shard."""
+    """One buffer per shard."""
     error: str | None = None
 
 
 @dataclass(frozen=True)
 class Push:
-    """A sum's shards on one server."""
+    """The shards of a sum that belong to one server."""
 
     session: int
     evaluation: int
     number: int
     node: Node | None
-    """Where sums are nodes."""
+    """Node of the tree over portions, if sums are nodes."""
     portions: tuple[int, ...]
     shards: tuple[int, ...]
     buffers: tuple[object, ...]
-    """One a shard."""
+    """One buffer per shard."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A server keeps the sum, until the coordinator accepts it or closes the evaluation."""
+    """A server keeps the sum until the coordinator accepts it or closes the evaluation."""
 
     session: int
     evaluation: int
@@ -63,7 +63,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Refused:
-    """A server will not keep the sum."""
+    """A server rejects the sum."""
 
     session: int
     evaluation: int

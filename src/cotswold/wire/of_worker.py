@@ -1,6 +1,6 @@
-"""What a worker says to the coordinator.
+"""Messages from a worker to the coordinator.
 
-Knows: the fields. Does not know: what is answered.
+Knows: the fields. Does not know: the replies.
 """
 
 from __future__ import annotations
@@ -13,55 +13,56 @@ from cotswold.wire.types import Held, PortionResult
 
 @dataclass(frozen=True)
 class Join:
-    """A worker is there and has made its work; it waits for `Welcome`."""
+    """A worker has connected and built its work; it waits for `Welcome`."""
 
     name: str
-    """Of the process, never used again by another."""
+    """Name of the process; no other process ever uses it."""
     attempt: int
-    """Counts its joins; a higher one ends the session of the lower."""
+    """Number of this join; a higher number ends the session of a lower one."""
     address: str
-    """Where its peers and the coordinator reach it."""
+    """Address at which peers and the coordinator reach the worker."""
     patterns: int
-    """How many its work has: all must agree."""
+    """Number of patterns of its work; the same for all workers."""
     size: int
-    """The length of its parameters: all must agree."""
+    """Length of its parameters; the same for all workers."""
 
 
 @dataclass(frozen=True)
 class Beat:
-    """A worker lives, and has this in hand: what was lost on the way is seen from it and sent again."""
+    """Heartbeat of a worker, with its state; the coordinator detects lost messages from it and sends them
+    again."""
 
     session: int
     evaluation: int
-    """The newest that it has heard of; 0 for none."""
+    """Newest evaluation that the worker knows; 0 for none."""
     attempt: int
-    """The newest attempt of its `Begin` or `Reduce`."""
+    """Newest attempt of its `StartEvaluation` or `Reduce`."""
     is_ready: bool
-    """Whether it has the point."""
+    """True if the worker has the point."""
     is_flushed: bool
-    """Whether it has heard `Flush`."""
+    """True if the worker has received `FlushSums`."""
     granted: tuple[int, ...]
-    """Grants that wait or are being computed."""
+    """Grants that are queued or being computed."""
     held: tuple[Held, ...]
-    """What it has computed, without what it knows was `Heard`."""
+    """Computed portions, except those that the coordinator has acknowledged by `ResultsAck`."""
     heard: tuple[tuple[int, int], ...]
-    """Grants that it has computed and that were heard, but are not settled: (first, last) of each run."""
+    """Grants that are computed and acknowledged but not settled: (first, last) of each range."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """It has the point of the evaluation, and computes what it is granted."""
+    """The worker has the point of the evaluation and computes its grants."""
 
     session: int
     evaluation: int
     attempt: int
     digests: tuple[int, ...]
-    """Of the point, a shard; empty where none were asked for."""
+    """One digest per shard of the point; empty if none were requested."""
 
 
 @dataclass(frozen=True)
 class Computed:
-    """Portions are computed, and there is room for more."""
+    """Portions are computed; the worker can take more grants."""
 
     session: int
     evaluation: int
@@ -70,7 +71,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class Failed:
-    """A portion cannot be computed; the worker goes on with others."""
+    """A portion cannot be computed; the worker continues with the others."""
 
     session: int
     evaluation: int
@@ -82,31 +83,32 @@ class Failed:
 
 @dataclass(frozen=True)
 class Pushed:
-    """All servers hold a sum."""
+    """All servers have acknowledged a sum."""
 
     session: int
     evaluation: int
     number: int
     results: tuple[PortionResult, ...]
-    """Its portions; empty for a reduction, whose portions the coordinator knows."""
+    """Results of its portions; empty for a reduction, whose portions the coordinator knows."""
     attempt: int = 0
-    """Of the reduction that made it; 0 for a sum of its own."""
+    """Attempt of the reduction that produced the sum; 0 for a sum of one worker."""
 
 
 @dataclass(frozen=True)
 class Aborted:
-    """A broadcast or a reduction broke off."""
+    """A broadcast or a reduction was aborted."""
 
     session: int
     evaluation: int
     attempt: int
     lost: str
-    """The member that could not be reached, or empty."""
+    """Name of the unreachable member, or empty."""
 
 
 @dataclass(frozen=True)
 class Leave:
-    """It wants to go (a spot notice, a wish of its user): what it holds is settled first, then `Dismiss`."""
+    """The worker wants to leave (spot notice, request of its user). Its results are settled first; then
+    `Shutdown` follows."""
 
     session: int
     reason: str
@@ -114,7 +116,7 @@ class Leave:
 
 @dataclass(frozen=True)
 class HeldSum:
-    """What a portion of held-out patterns adds up to."""
+    """The sums of a portion of held-out patterns."""
 
     value: float
     samples: int
@@ -123,7 +125,7 @@ class HeldSum:
 
 @dataclass(frozen=True)
 class Validated:
-    """The sums of a run of held-out patterns, a portion each."""
+    """The sums of a run of held-out patterns, one per portion."""
 
     session: int
     number: int

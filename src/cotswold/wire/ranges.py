@@ -1,9 +1,9 @@
-"""Sets of places as ranges: unions, differences, common parts.
+"""Sets of positions as ranges: union, difference, intersection.
 
-Knows: whole numbers. Does not know: what stands at a place.
+Knows: integers. Does not know: what the positions stand for.
 
-All take and give ranges that are ascending and apart, as `Ranges` says, and take time that grows with how
-many ranges there are, not with how many places.
+All functions take and return ascending, disjoint ranges (`Ranges`). Their time grows with the number of
+ranges, not with the number of positions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cotswold.wire import Ranges
 
 
 def joined(*sets: Iterable[tuple[int, int]]) -> Ranges:
-    """The places of any of them; these may overlap, and be in any order.
+    """Return the union of ``sets``, which may overlap and be in any order.
 
     >>> joined([(0, 3), (5, 6)], [(3, 4), (2, 3)])
     ((0, 4), (5, 6))
@@ -31,7 +31,7 @@ def joined(*sets: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def added(ranges: Ranges, more: Ranges) -> Ranges:
-    """The places of both; only ``more`` and its neighbours are compared.
+    """Return the union of ``ranges`` and ``more``; only ``more`` and its neighbours are compared.
 
     >>> added(((0, 3), (5, 6), (8, 9)), ((6, 7), (3, 4)))
     ((0, 4), (5, 7), (8, 9))
@@ -53,7 +53,7 @@ def _stop(place: tuple[int, int]) -> int:
 
 
 def common(left: Ranges, right: Ranges) -> Ranges:
-    """The places of both.
+    """Return the intersection.
 
     >>> common(((0, 3), (5, 9)), ((2, 6),))
     ((2, 3), (5, 6))
@@ -72,7 +72,7 @@ def common(left: Ranges, right: Ranges) -> Ranges:
 
 
 def without(left: Ranges, right: Ranges) -> Ranges:
-    """The places of the left that the right has not.
+    """Return the positions of ``left`` that are not in ``right``.
 
     >>> without(((0, 9),), ((2, 3), (5, 12)))
     ((0, 2), (3, 5))
@@ -94,7 +94,7 @@ def without(left: Ranges, right: Ranges) -> Ranges:
 
 
 def part_of(ranges: Ranges, start: int, stop: int) -> Ranges:
-    """The places from start to before stop, in a time that grows with what is found.
+    """Return the positions from ``start`` to before ``stop``, in time that grows with the result.
 
     >>> part_of(((0, 3), (5, 9), (12, 20)), 2, 7)
     ((2, 3), (5, 7))
@@ -109,11 +109,11 @@ def part_of(ranges: Ranges, start: int, stop: int) -> Ranges:
 
 
 def size(ranges: Ranges) -> int:
-    """How many places there are."""
+    """Return the number of positions."""
     return sum(stop - start for start, stop in ranges)
 
 
 def are_apart(ranges: Ranges) -> bool:
-    """Whether they are ascending, apart and not empty, from place 0 on."""
+    """True if the ranges are ascending, disjoint, not empty and start at position 0 or above."""
     ends = [-1, *(end for each in ranges for end in each)]
     return all(one < other for one, other in pairwise(ends))

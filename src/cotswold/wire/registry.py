@@ -1,6 +1,6 @@
-"""Which messages there are, and who may say them to whom.
+"""All messages, by sender and receiver.
 
-Knows: the classes. Does not know: what they mean.
+Knows: the classes. Does not know: their meaning.
 """
 
 from __future__ import annotations
@@ -118,13 +118,13 @@ from cotswold.wire.types import (
 )
 
 COORDINATOR = "coordinator"
-"""The name to which workers and servers send."""
+"""Name to which workers and servers send."""
 
 CONTROLLERS = "controllers"
-"""The name to which servers and clients send what whoever leads the controllers is to hear."""
+"""Name to which servers and clients send messages for the controllers' leader."""
 
 FromWorker = Join | Beat | Ready | Computed | Failed | Pushed | Aborted | Leave | Validated
-"""A worker to the coordinator."""
+"""Messages from a worker to the coordinator."""
 ToWorker = (
     Welcome
     | Begin
@@ -142,19 +142,19 @@ ToWorker = (
     | Kept
     | Refused
 )
-"""The coordinator, or a server, to a worker."""
+"""Messages from the coordinator, or a server, to a worker."""
 ToServer = Pull | Push | Round | Accept | Write
 FromServer = Pulled | Kept | Refused | Answer | Written
 FromReplica = Join | Alive | Leave
-"""A replica to the coordinator."""
+"""Messages from a replica to the coordinator."""
 ToReplica = Admitted | Directions | Rejoin | Dismiss | Applied | UpdateRefused | PulledNewer
-"""The coordinator, or a server, to a replica."""
+"""Messages from the coordinator, or a server, to a replica."""
 ToUpdates = Update | PullNewer | Order | PullFrozen
-"""A replica, or the coordinator, to the asynchronous half of a server."""
+"""Messages from a replica, or the coordinator, to the asynchronous half of a server."""
 ToRank = PullPart | PushPart | PulledNewer
-"""The rank of a replica that has the conversation, or a server, to another of its ranks."""
+"""Messages from a replica's leading rank, or a server, to another rank of the replica."""
 OfData = Offer | Attend | Roster | Depart | Ask | Cancel | Supplied | Unsupplied | Pending | Draw | Dealt
-"""Between trainers, data servers and the head of their pool."""
+"""Messages between trainers, data servers and the head of their pool."""
 OfCopies = (
     Assign
     | Assigned
@@ -179,9 +179,9 @@ OfCopies = (
     | Silent
     | TakeOver
 )
-"""Between the copies of a bucket, controllers and clients."""
+"""Messages between the replicas of a bucket, controllers and clients."""
 OfClusters = Remove | Removed | Forget | Drain | Draining | Undrain | Undrained | Look | Looked
-"""Between controllers and whoever operates a cluster."""
+"""Messages between controllers and operators."""
 FromUpdates = Applied | UpdateRefused | PulledNewer | Ordered | FrozenPart
 Message = (
     FromWorker
@@ -233,19 +233,19 @@ MESSAGES: tuple[type[Message], ...] = (
     ),
     *(Remove, Removed, Forget, Drain, Draining, Undrain, Undrained, Look, Looked),
 )
-"""Every message; a name says which it is."""
+"""Every message class; the class name identifies the message."""
 PARTS: tuple[type, ...] = (
     *(SumName, Node, Shard, PortionResult, Grant, Held, Plan, Fetch, Open, Close),
     *(Combine, Multiply, Dot, Drop),
     *(Group, Change, SessionState, FrozenState, Applied, UpdateRefused, Order),
     *(ServerSeen, RunSeen, BucketSeen, EventSeen),
 )
-"""What fields of messages may hold besides plain values."""
+"""Types of message fields other than plain values."""
 
 
 @dataclass(frozen=True)
 class Send:
-    """A message and whom it is for, by name."""
+    """A message and the name of its receiver."""
 
     to: str
     message: Message

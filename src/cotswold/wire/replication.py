@@ -1,11 +1,10 @@
-"""Copies of a bucket: between its primary, its secondaries, and the controllers.
+"""Replication of a bucket: messages between its primary, its secondaries, clients and the controllers.
 
-Knows: the fields. Does not know: what shards hold, who elects.
+Knows: the fields. Does not know: the contents of shards, elections.
 
-A *bucket* is some shards with one primary at a time. What is different in it is counted by an *index*; who
-has a copy is said by a *group*, whose *term* grows with every change of it. So each message names a bucket
-and a term, and one of a term that is over is told from one that counts. Source: Chilimbi et al. 2014,
-section 3.3.3.
+A *bucket* is a set of shards with one primary at a time. An *index* counts its changes. A *group* lists the
+servers of a bucket; its *term* grows with every change of the group. Each message names a bucket and a term,
+so messages of older terms are recognized. Source: Chilimbi et al. 2014, section 3.3.3.
 """
 
 from __future__ import annotations
@@ -42,46 +41,46 @@ Enclosed = (
     | Pulled
     | Written
 )
-"""What clients and servers say to each other, of whatever shards."""
+"""Messages between clients and servers about shards."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Who has copies of a bucket in a term."""
+    """The servers of a bucket in a term."""
 
     bucket: str
     term: int
     primary: str
     secondaries: tuple[str, ...] = ()
-    """What is acknowledged, each of these has prepared."""
+    """Secondaries: each has prepared all acknowledged changes."""
     learners: tuple[str, ...] = ()
-    """These are to become secondaries, once they have what the primary has."""
+    """Servers that become secondaries once they have caught up with the primary."""
     life: int = 0
-    """The term in which it was revived from a disk last, whose window was lost; 0 for never."""
+    """The last term in which the bucket was recovered from a disk without its newest changes; 0 for never."""
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The primary and its secondaries: each has whatever was acknowledged."""
+        """The primary and its secondaries: each has all acknowledged changes."""
         return (self.primary, *self.secondaries)
 
     @property
     def everybody(self) -> tuple[str, ...]:
-        """The learners too."""
+        """The members and the learners."""
         return (*self.members, *self.learners)
 
 
 @dataclass(frozen=True)
 class SessionState:
-    """What every copy knows of a session: enough to count each of its updates once."""
+    """Replicated state of a session: enough to apply each of its updates once."""
 
     number: int
     name: str
     last: int
-    """The number of its newest update that was answered; the client sends what follows again."""
+    """Number of its newest answered update; the client sends the following ones again."""
     applied: Applied | None
-    """The answer to that, if it was this."""
+    """The reply to it, if it was applied."""
     refused: UpdateRefused | None
-    """The answer to that, if it was this."""
+    """The reply to it, if it was refused."""
     samples: Ranges
     missed: Ranges
     checkpoint: int
@@ -91,320 +90,323 @@ class SessionState:
 
 @dataclass(frozen=True)
 class FrozenState:
-    """What a checkpoint has of a bucket, besides numbers."""
+    """A checkpoint's state of a bucket, without numbers."""
 
     checkpoint: int
     versions: tuple[int, ...]
     samples: tuple[tuple[int, Ranges, Ranges], ...]
     is_now: bool
-    """Whether its numbers are those that the bucket has after this change; otherwise they come with it."""
+    """True if its numbers equal those of the bucket after this change; otherwise they are sent along."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is different in a bucket since an index; all of it where that is -1."""
+    """The difference of a bucket since an index; its complete state since -1."""
 
     shards: tuple[int, ...]
     versions: tuple[int, ...]
     sessions: tuple[SessionState, ...]
-    """Those that are different."""
+    """The sessions that changed."""
     living: tuple[int, ...]
-    """The numbers of all that live."""
+    """Numbers of all live sessions."""
     ended: tuple[int, ...]
-    """The numbers of those that ended with the newest order."""
+    """Numbers of the sessions that ended with the newest coordinator state."""
     gone: tuple[int, ...]
-    """The numbers of those that ended since a checkpoint began which is not frozen."""
+    """Numbers of the sessions that ended since the start of a checkpoint that is not frozen yet."""
     past: tuple[int, ...]
-    """The numbers of those that ended before, and have samples that are not settled."""
+    """Numbers of the sessions that ended earlier and have samples that are not settled."""
     void: int
-    """Sessions to this number were of a life that is over, and push no more."""
+    """Sessions up to this number belong to an earlier incarnation and push nothing more."""
     restored: int
-    """The newest order that the disk knew with which the bucket's life began."""
+    """Newest coordinator state that the disk knew when the bucket's incarnation began."""
     order: Order | None
-    """The newest, if it is different."""
+    """The newest coordinator state, if it changed."""
     frozen: FrozenState | None
-    """If it is different, and there is one."""
+    """The newest frozen state, if it exists and changed."""
     checkpoint: int
-    """The newest that is frozen."""
+    """Number of the newest frozen checkpoint."""
 
 
 @dataclass(frozen=True)
 class Prepare:
-    """The primary wants this kept until it is committed; answered by `Prepared`."""
+    """The primary asks a replica to keep a change until it is committed; answered by `Prepared`."""
 
     bucket: str
     term: int
     after: int
-    """The index from which on it says what is different; -1 where it says everything."""
+    """Index on which the change is based; -1 for the complete state."""
     index: int
-    """The bucket's, with it."""
+    """Index of the bucket after the change."""
     committed: int
-    """The greatest index that all members have prepared."""
+    """Greatest index that all members have prepared."""
     change: Change | None
-    """None where nothing is different, and only ``committed`` is told."""
+    """None if nothing changed and only ``committed`` is sent."""
     names: tuple[str, ...] = ()
-    """The vectors of which numbers come."""
+    """Names of the vectors whose numbers are sent."""
     buffers: tuple[object, ...] = ()
-    """Those of each vector's shards in the order of ``change.shards``, all of a vector in one if they lie
-    side by side; then those of a frozen state that is not what is now, of all shards."""
+    """For each vector, its shards in the order of ``change.shards``; one buffer per vector if they are
+    contiguous. Then the numbers of all shards of a frozen state whose ``is_now`` is False."""
     onward: tuple[str, ...] = ()
-    """To whom it is to be handed on: to the first of these, with the others."""
+    """Servers to forward to: to the first of them, with the rest."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A member has everything to this index, in memory."""
+    """A member has everything up to this index in memory."""
 
     bucket: str
     term: int
     server: str
     index: int
-    """-1 where it has nothing that counts."""
+    """Prepared index; -1 if it has no valid state."""
     is_lacking: bool
-    """Whether something came that begins above this index, and so was not kept."""
+    """True if a change was rejected because it starts above this index."""
     saved: int = -1
-    """To which index it is on the member's disk too; -1 where nothing is."""
+    """Index up to which the state is on the member's disk; -1 for none."""
 
 
 @dataclass(frozen=True)
 class Fence:
-    """A controller elects: whoever hears this takes part in no term below; answered by `Fenced`."""
+    """A controller holds an election: the receiver rejects all lower terms; answered by `FenceReply`."""
 
     epoch: int
-    """Of the controller."""
+    """Epoch of the controller."""
     bucket: str
     term: int
-    """The next."""
+    """The next term."""
 
 
 @dataclass(frozen=True)
 class Fenced:
-    """What a server has of a bucket; it will take part in no lower term."""
+    """A server's state of a bucket; the server rejects all lower terms."""
 
     bucket: str
     term: int
-    """Of the fence."""
+    """Term of the fence."""
     server: str
     of_term: int
-    """The newest term of which the server knew that it was a member."""
+    """Newest term in which the server knew itself to be a member."""
     index: int
-    """The greatest that is prepared; -1 where it has nothing that counts."""
+    """Greatest prepared index; -1 if it has no valid state."""
 
 
 @dataclass(frozen=True)
 class FindSaved:
-    """Every member of a bucket is gone: what a server has of it on its disk is wanted; answered by
-    `FoundSaved`, once that is read and is sound."""
+    """All members of a bucket are lost: request a server's state of it on disk; answered by `DiskStateReply`
+    after that state is read and verified."""
 
     epoch: int
-    """Of the controller."""
+    """Epoch of the controller."""
     bucket: str
 
 
 @dataclass(frozen=True)
 class FoundSaved:
-    """What a server has of a bucket on its disk: the greatest (life, term, index) has lost the least."""
+    """A server's state of a bucket on disk. The greatest recency (incarnation, term, index) has lost the
+    least."""
 
     bucket: str
     server: str
     life: int
     term: int
-    """In which it was saved."""
+    """Term in which it was saved."""
     index: int
-    """-1 where there is nothing that is sound."""
+    """Saved index; -1 if there is no valid state."""
     members: tuple[str, ...] = ()
-    """Servers of the newest group that the copy knew: each of them may have more."""
+    """Servers of the newest group that the replica knew; each of them may have a newer state."""
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """The server is not the primary of the bucket: ask there, or ask a controller."""
+    """The server is not the primary of the bucket; the client asks the primary or a controller."""
 
     bucket: str
     term: int
-    """The newest of which it knows."""
+    """Newest term that the server knows."""
     primary: str
-    """Its primary; empty where that is not known."""
+    """Primary of that term; empty if unknown."""
 
 
 @dataclass(frozen=True)
 class Caught:
-    """A learner has what the primary has, which commits nothing without it any more."""
+    """A learner has caught up with the primary, which now commits nothing without it."""
 
     bucket: str
     term: int
     server: str
-    """The primary."""
+    """Name of the primary."""
     learner: str
 
 
 @dataclass(frozen=True)
 class Silent:
-    """A primary hears nothing of a copy."""
+    """A primary receives nothing from a replica."""
 
     bucket: str
     term: int
     server: str
-    """The primary."""
+    """Name of the primary."""
     copy: str
 
 
 @dataclass(frozen=True)
 class TakeOver:
-    """A secondary hears nothing of the primary, and would take its place."""
+    """A secondary receives nothing from the primary and asks to replace it."""
 
     bucket: str
     term: int
     server: str
-    """The secondary."""
+    """Name of the secondary."""
     primary: str
 
 
 @dataclass(frozen=True)
 class Assign:
-    """A controller says who has copies of a bucket; answered by `Assigned`."""
+    """A controller sets the group of a bucket; answered by `Assigned`."""
 
     epoch: int
-    """Of the controller: one of a lower epoch than another that was heard leads no more."""
+    """Epoch of the controller; a controller with a lower epoch than one already seen is no longer the
+    leader."""
     group: Group
     number: int = 0
-    """Of the question, whether the server is there."""
+    """Number of a liveness probe; 0 for none."""
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """The server acts by it."""
+    """The server has adopted the group."""
 
     bucket: str
     term: int
     server: str
     number: int = 0
-    """Of the question."""
+    """Number of the liveness probe."""
 
 
 @dataclass(frozen=True)
 class Here:
-    """A server lives, and asks for its lease; answered by `Leased`."""
+    """Heartbeat of a server and request for a lease; answered by `LeaseGrant`."""
 
     server: str
     host: str
-    """On which it runs: copies of a bucket go to different ones where there are."""
+    """Host of the server; replicas of a bucket go to different hosts if possible."""
     address: str
     number: int
-    """Of the lease that is asked for."""
+    """Number of the requested lease."""
     leads: tuple[tuple[str, int], ...] | None
-    """(bucket, term) of those of which it acts as the primary; None where they are those that it said with
+    """(bucket, term) of the buckets for which it acts as the primary; None if they equal those last sent with
     the same ``claims``."""
     fenced: tuple[tuple[str, int], ...] = ()
-    """(bucket, term) of those in which it takes part in no lower term, and knows of no group of that."""
+    """(bucket, term) of the buckets for which it rejects lower terms and does not know the group of that
+    term."""
     peer_address: str = ""
-    """Where other servers reach it; empty where that is ``address``, too."""
+    """Address for other servers; empty if equal to ``address``."""
     runs: tuple[str, ...] = ()
-    """Of which it has copies, in memory or on its disk."""
+    """Runs of its replicas, in memory or on disk."""
     claims: int = 0
-    """Another number whenever ``leads`` are others."""
+    """Version of ``leads``; it differs whenever ``leads`` differs."""
     cluster: str = ""
-    """The name of the one whose runs it has; empty where it has none."""
+    """Name of the cluster whose runs it holds; empty if it holds none."""
     answered: int = 0
-    """The number of the newest `Leased` that it has heard."""
+    """Number of the newest `LeaseGrant` that it has received."""
     key: str = ""
-    """A secret that the supervisor has given this server, and that controllers know; empty for none."""
+    """Secret from the supervisor, known to controllers; empty for none."""
 
 
 @dataclass(frozen=True)
 class Leased:
-    """The lease that was asked for, from when it was."""
+    """Grant of a requested lease, which begins at the time of the request."""
 
     epoch: int
     server: str
     number: int
     seconds: float
-    """0 where the server is to say first what it leads."""
+    """Duration of the lease; 0 if the server must first send the buckets that it leads."""
     cluster: str = ""
-    """The name of the controllers' cluster: a server that has anything is of the one that gave it that."""
+    """Name of the controllers' cluster; a server with data belongs to the cluster that assigned them."""
 
 
 @dataclass(frozen=True)
 class NotLeading:
-    """The controller does not lead."""
+    """The controller is not the leader."""
 
     epoch: int
     leader: str
-    """Who does, as far as it knows; empty where it does not."""
+    """Name of the leader, if known; else empty."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A supervisor has seen the process of a server end: it holds no lease any more."""
+    """A supervisor has seen a server process exit; the server holds no lease any more."""
 
     server: str
     why: str
     key: str = ""
-    """That of the server, by which its supervisor is known."""
+    """Key of the server, which authenticates its supervisor."""
 
 
 @dataclass(frozen=True)
 class Create:
-    """A coordinator wants buckets for a run, and says so until `Found` has them."""
+    """A coordinator requests buckets for a run, and repeats this until `LookupReply` lists them."""
 
     run: str
     description: str
-    """What servers must know of the run's buckets, to hold one."""
+    """Description of the run that servers need to hold its buckets."""
     buckets: tuple[str, ...]
     servers: int
-    """They are made once so many servers are there."""
+    """Number of live servers required before the buckets are created."""
 
 
 @dataclass(frozen=True)
 class Describe:
-    """A server is to hold a bucket of a run that it does not know; answered by `Described`."""
+    """A server needs the description of a run to hold one of its buckets; answered by `RunDescription`."""
 
     run: str
     number: int = 0
-    """Of the question, by which its answer is known; 0 where nobody looks at that."""
+    """Number of the request, repeated in the reply; 0 if the sender ignores it."""
 
 
 @dataclass(frozen=True)
 class Described:
-    """What a controller was told of a run; empty where it was told nothing."""
+    """The description of a run; empty if unknown."""
 
     run: str
     description: str
     number: int = 0
-    """Of the question."""
+    """Number of the request."""
     drained: tuple[str, ...] = ()
-    """Where a supervisor asks about no run: servers of its host that an operator drains, and that have no
-    copies any more."""
+    """For a supervisor's request without a run: drained servers of its host that have no replicas left."""
 
 
 @dataclass(frozen=True)
 class OfBucket:
-    """A client's message to a bucket, or the bucket's to a client."""
+    """A client's message to a bucket, or the bucket's reply."""
 
     bucket: str
     term: int
-    """The newest of the bucket of which the sender knows."""
+    """Newest term of the bucket that the sender knows."""
     message: Enclosed
 
 
 @dataclass(frozen=True)
 class Find:
-    """A client wants to know who has buckets; answered by `Found`."""
+    """A client requests the groups of buckets; answered by `LookupReply`."""
 
     terms: tuple[tuple[str, int], ...]
-    """(bucket, the newest term that it knows); of buckets that are not named it wants all."""
+    """(bucket, newest term that the client knows); buckets that are not named are all requested."""
     lost: tuple[str, ...] = ()
-    """Servers that it has lost: they may be reached elsewhere now, as after another token."""
+    """Servers whose connection the client has lost; they may have a new address, for example after a token
+    rotation."""
     number: int = 0
-    """Of the question, by which its answer is known; 0 where nobody looks at that."""
+    """Number of the request, repeated in the reply; 0 if the sender ignores it."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """The groups that are newer, and where their primaries are."""
+    """The newer groups and the addresses of their primaries."""
 
     groups: tuple[Group, ...]
     addresses: tuple[tuple[str, str], ...]
     """(server, address)."""
     number: int = 0
-    """Of the question."""
+    """Number of the request."""

@@ -1,6 +1,6 @@
-"""What the coordinator says to a worker.
+"""Messages from the coordinator to a worker.
 
-Knows: the fields. Does not know: what is answered.
+Knows: the fields. Does not know: the replies.
 """
 
 from __future__ import annotations
@@ -21,25 +21,27 @@ class Welcome:
     seed: int
     patterns: int
     portion: int
-    """Patterns a portion; the last may have fewer. With seed and patterns all that `dealing` needs."""
+    """Patterns per portion; the last portion may have fewer. With ``seed`` and ``patterns`` it determines the
+    permutation (`batch.core.permutation`)."""
     tree: bool
-    """Whether its sums must be nodes of the tree."""
+    """True if the worker's sums must be nodes of the tree."""
     pushes: bool
-    """Whether its last sums go to the servers by themselves; otherwise it keeps them for a reduction."""
+    """True if the worker pushes its last sums to the servers itself; otherwise it keeps them for a
+    reduction."""
     flush_seconds: float
-    """How old a sum becomes before it is pushed unasked."""
+    """Maximum age in seconds of a sum before the worker pushes it without a request."""
     beat_seconds: float
     retry_seconds: float
     shards: tuple[Shard, ...]
     servers: tuple[tuple[str, str], ...]
-    """Names and addresses."""
+    """(name, address) of each server."""
     settings: str
-    """JSON for whoever runs the worker."""
+    """Settings of the worker's process, as JSON."""
 
 
 @dataclass(frozen=True)
 class Begin:
-    """An evaluation begins. A higher attempt undoes everything of the lower ones."""
+    """Start an evaluation. A higher attempt cancels everything of the lower ones."""
 
     session: int
     evaluation: int
@@ -47,11 +49,11 @@ class Begin:
     at: str
     gradient: bool
     fetches: tuple[Fetch, ...]
-    """Vectors to get first."""
+    """Vectors to fetch first."""
     commands: tuple[Command, ...]
-    """To run on the worker's own vectors then, after which it has ``at``."""
+    """Commands to run next on the worker's own vectors; they produce ``at``."""
     digests: bool
-    """Whether `Ready` is to have those of the point."""
+    """True if `Ready` must contain digests of the point."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Grants:
 
 @dataclass(frozen=True)
 class Apart:
-    """Another has this portion too: unless it is summed already, it becomes a sum of its own."""
+    """Another worker computes this portion too: unless it is already summed, keep it as a separate sum."""
 
     session: int
     evaluation: int
@@ -74,17 +76,17 @@ class Apart:
 
 @dataclass(frozen=True)
 class Flush:
-    """What is summed goes to the servers now."""
+    """Push the current sums to the servers now."""
 
     session: int
     evaluation: int
     lasts: bool
-    """Whether every portion does so by itself from here on."""
+    """True if from now on every portion is pushed as soon as it is computed."""
 
 
 @dataclass(frozen=True)
 class Heard:
-    """What a beat held is known, and need not be said again."""
+    """The coordinator has recorded these grants' results; they need not be repeated in heartbeats."""
 
     session: int
     evaluation: int
@@ -93,7 +95,7 @@ class Heard:
 
 @dataclass(frozen=True)
 class Settled:
-    """A sum counts, or never will; its numbers are needed no more."""
+    """The outcome of a sum is final; the worker can forget its numbers."""
 
     session: int
     evaluation: int
@@ -103,9 +105,9 @@ class Settled:
 
 @dataclass(frozen=True)
 class Reduce:
-    """The sums named are added over the plan's members; the first member pushes the result.
+    """Add the named sums over the plan's members; the first member pushes the result.
 
-    All keep their own sums until they are settled, and another attempt may follow.
+    All members keep their own sums until these are settled, because another attempt may follow.
     """
 
     session: int
@@ -113,14 +115,15 @@ class Reduce:
     attempt: int
     plan: Plan
     numbers: tuple[int, ...]
-    """Which of this worker's sums are in it."""
+    """Numbers of this worker's sums in the reduction."""
     portions: tuple[tuple[int, ...], ...]
-    """What each of them must hold, ascending: a worker whose sum holds another set answers with `Aborted`."""
+    """Portions that each of them must contain, ascending. A worker whose sum contains others answers with
+    `Aborted`."""
 
 
 @dataclass(frozen=True)
 class End:
-    """An evaluation is over: whatever is left of it is dropped."""
+    """End an evaluation: drop everything left of it."""
 
     session: int
     evaluation: int
@@ -128,27 +131,27 @@ class End:
 
 @dataclass(frozen=True)
 class Rejoin:
-    """The session is void: whatever is left of it is dropped, and the worker may join again."""
+    """The session is void: the worker drops all of its state and may join again."""
 
     session: int
 
 
 @dataclass(frozen=True)
 class Dismiss:
-    """The worker may go; or the trainer, or the data server of a pool."""
+    """A worker, a trainer or a data server of a pool may exit."""
 
     session: int
     why: str = ""
-    """Why it must; empty where there is no more to say."""
+    """Reason for a forced exit; empty for a normal one."""
 
 
 @dataclass(frozen=True)
 class Validate:
-    """Fetch ``at``, and judge a run of held-out patterns there."""
+    """Fetch ``at`` and evaluate a run of held-out patterns there."""
 
     session: int
     number: int
     at: str
     run: int
     portions: tuple[tuple[int, int], ...]
-    """Start and stop of each, which is a sum of its own."""
+    """(start, stop) of each portion; each is a separate sum."""

@@ -1,6 +1,6 @@
-"""What messages are made of besides plain values.
+"""Types of message fields other than plain values.
 
-Knows: the fields. Does not know: who says what.
+Knows: the fields. Does not know: senders and receivers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class SumName:
-    """A sum, for ever."""
+    """Permanent name of a sum."""
 
     session: int
     number: int
@@ -18,7 +18,7 @@ class SumName:
 
 @dataclass(frozen=True, order=True)
 class Node:
-    """An aligned run of portions: [index · 2**level, (index + 1) · 2**level)."""
+    """An aligned range of portions: [index · 2**level, (index + 1) · 2**level)."""
 
     level: int
     index: int
@@ -26,21 +26,21 @@ class Node:
 
 @dataclass(frozen=True)
 class Shard:
-    """A range of the flat vector that one server has."""
+    """A range of the flat vector that one server holds."""
 
     number: int
     server: str
     start: int
     stop: int
     tensor: str
-    """The tensor that the range lies in."""
+    """Name of the tensor that contains the range."""
     block: int
-    """Which block of rows of that tensor: with the tensor's name what routes it."""
+    """Number of the block of rows in the tensor. Tensor and block together route the shard."""
 
 
 @dataclass(frozen=True)
 class PortionResult:
-    """What one portion adds up to, but for the gradient."""
+    """The sums of one portion, without the gradient."""
 
     portion: int
     samples: int
@@ -48,7 +48,7 @@ class PortionResult:
     details: tuple[tuple[str, float], ...] = ()
     """Further sums, by name."""
     seconds: float = 0.0
-    """What it took, on the worker's clock."""
+    """Duration of the computation on the worker's clock."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Grant:
     """A portion to compute."""
 
     number: int
-    """Counts the session's grants: one that was seen is not computed again."""
+    """Number of the grant in its session; a grant that was seen before is not computed again."""
     portion: int
     apart: bool
-    """Whether it must be a sum of its own, for another has it too."""
+    """True if the portion must be a separate sum, because another worker computes it too."""
 
 
 @dataclass(frozen=True)
@@ -69,20 +69,20 @@ class Held:
     grant: int
     result: PortionResult
     number: int
-    """The sum that it is in."""
+    """Number of the sum that includes the portion."""
     flushed: bool
-    """Whether that sum is complete and on its way to the servers."""
+    """True if that sum is complete and on its way to the servers."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Who sends which range to whom, when: a reduction, or the broadcast that mirrors it."""
+    """Schedule of a reduction, or of the broadcast that mirrors it: ranges, senders, receivers and stages."""
 
     members: tuple[str, ...]
-    """Names by rank; the first has the result of a reduction, or what is broadcast."""
+    """Names by rank. The first member gets the result of a reduction, or is the source of a broadcast."""
     steps: tuple[tuple[int, ...], ...]
-    """(stage, from, to, start, stop), ranks and a range of the flat vector; then, unless these are 1 and 0,
-    whether it is added, and the number of the network."""
+    """(stage, from, to, start, stop): ranks and a range of the flat vector. Two more numbers follow unless
+    they are 1 and 0: whether the range is added, and the number of the network."""
 
 
 @dataclass(frozen=True)
@@ -91,30 +91,31 @@ class Fetch:
 
     name: str
     plan: Plan | None
-    """The broadcast that brings it; None where it is pulled from the servers."""
+    """The broadcast that delivers the vector; None if the worker pulls it from the servers."""
 
 
 @dataclass(frozen=True)
 class Open:
-    """An evaluation begins on the shards, after the round's commands."""
+    """Start an evaluation on the shards, after the round's commands."""
 
     evaluation: int
     at: str
-    """The vector that workers pull."""
+    """Vector that workers pull."""
     gradient: bool
-    """Whether sums will come."""
+    """True if sums will be pushed."""
     tree: bool
-    """Whether sums are nodes, added along the tree; otherwise in the order of the log."""
+    """True if sums are nodes and are added along the tree; otherwise they are added in the order of the
+    log."""
 
 
 @dataclass(frozen=True)
 class Close:
-    """An evaluation ends on the shards, before the round's commands."""
+    """End an evaluation on the shards, before the round's commands."""
 
     evaluation: int
     log: tuple[SumName, ...]
-    """Every sum that counts, in the order of their acceptance; others are dropped."""
+    """All accepted sums, in the order of acceptance; others are dropped."""
     scale: float
-    """What the sum is multiplied by: one over the samples."""
+    """Factor of the sum: one over the number of samples."""
     gradient: str | None
-    """The vector that it becomes; None where it is thrown away."""
+    """Vector that receives the scaled sum; None if the sum is discarded."""

@@ -1,8 +1,8 @@
-"""How a value that arrived is checked against the type of a field, and made one of that type.
+"""Check a received value against the type of a field, and convert it.
 
 Knows: types of fields: plain values, tuples, sets, mappings, unions, dataclasses. Does not know: messages.
 
-`reader` looks at a type once and makes a function for it; what is done for each value is that function alone.
+`reader` inspects a type once and returns a function; only that function runs for each value.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 Buffer = bytes | bytearray | memoryview
-Encoded = Any  # what msgpack knows: numbers, text, lists, maps
+Encoded = Any  # what msgpack encodes: numbers, text, lists, maps
 Reader = Callable[[Encoded, Sequence[Buffer]], Any]
-"""The value of a field; raises MalformedError for what is none of its type."""
+"""Return the value of a field; raise MalformedError for a value of another type."""
 
 
 class MalformedError(ValueError):
-    """Bytes that are no message of these classes."""
+    """Bytes that are not a message of the known classes."""
 
 
 class Buffers(list[Buffer]):
-    """Those that came with some messages."""
+    """The buffers of one frame."""
 
     def __init__(self, buffers: Sequence[Buffer]) -> None:
         super().__init__(buffers)
         self._left = len(self)
 
     def row(self, start: int, stop: int) -> tuple[Buffer, ...]:
-        """Some that lie one after the other; of all rows together there are no more than buffers, lest a
-        short message become a long one."""
+        """Return consecutive buffers. All rows together have at most as many buffers as the frame, so that a
+        short message cannot expand into a long one."""
         self._left -= stop - start
         if not 0 <= start <= stop <= len(self) or self._left < 0:
-            raise MalformedError(f"buffers {start} to {stop} of {len(self)}")
+            raise MalformedError(f"buffers {start} to {stop} are out of range: {len(self)} buffers")
         return tuple(self[start:stop])
 
 
 def reader(hint: Any) -> Reader:
-    """How values of a type are read; for a type that does not travel a function that refuses all."""
+    """Return the reader of a type; for a type that cannot be sent, the reader rejects every value."""
     if hint is object:
         return _read_buffer
     origin, inner = get_origin(hint), get_args(hint)
@@ -68,21 +68,21 @@ def reader(hint: Any) -> Reader:
 
 @cache
 def class_reader(kind: type) -> Reader:
-    """How a dataclass is read: a list of its name and its fields in order.
+    """Return the reader of a dataclass: a list of its name and its fields in order.
 
-    Releases append fields that have defaults: what comes behind the fields of this release is skipped, and
-    what a release before did not know has its default.
+    Releases append fields with defaults: fields beyond those of this release are skipped, and fields that an
+    older release lacks get their defaults.
     """
     hints = get_type_hints(kind)
     own = [hints[each.name] for each in dataclasses.fields(kind)]
     readers, enough = [reader(each) for each in own], [_enough(each) for each in own]
     name, least, most = kind.__name__, 1 + required(kind), 1 + len(readers)
     known: dict[tuple[type, ...], list[int]] = {}
-    """By the types of what came, if it was such a one once: which fields are more than their types."""
+    """Positions of fields that need more than a type check, by the types of an accepted message."""
 
     def read(value: Encoded, buffers: Sequence[Buffer]) -> Any:
         if not isinstance(value, list) or len(value) < least or value[0] != name:
-            raise MalformedError(f"no {name}")
+            raise MalformedError(f"not a valid {name}: wrong name or too few fields")
         fields = value[1:most]
         kinds = tuple(map(type, fields))
         places = known.get(kinds)
@@ -96,7 +96,7 @@ def class_reader(kind: type) -> Reader:
 
 
 def required(kind: type) -> int:
-    """How many fields of a dataclass have no default."""
+    """Return the number of fields of a dataclass without a default."""
     return sum(
         each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
         for each in dataclasses.fields(kind)
@@ -104,7 +104,7 @@ def required(kind: type) -> int:
 
 
 def _enough(hint: Any) -> frozenset[type]:
-    """Types whose values are values of a field, as they are."""
+    """Types whose values are valid for a field without conversion."""
     if get_origin(hint) in (Union, types.UnionType):
         return frozenset[type]().union(*map(_enough, get_args(hint)))
     if hint is None:
@@ -145,22 +145,22 @@ def _read_float(value: Encoded, buffers: Sequence[Buffer]) -> float:
 
 def _read_buffer(value: Encoded, buffers: Sequence[Buffer]) -> Buffer:
     if not isinstance(value, dict) or set(value) != {""}:
-        raise MalformedError(f"{value!r:.60} where a buffer is due")
+        raise MalformedError(f"expected a buffer, got {value!r:.60}")
     number = value[""]
     if type(number) is not int:
         raise _wrong(number, int)
     if not 0 <= number < len(buffers):
-        raise MalformedError(f"buffer {number} of {len(buffers)}")
+        raise MalformedError(f"buffer {number} is out of range: {len(buffers)} buffers")
     return buffers[number]
 
 
 def _read_row(value: Encoded, buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
-    """Buffers one by one, or those from one to before another."""
+    """Read buffers listed one by one, or as a range (first, past the last)."""
     if isinstance(value, list):
         return tuple([_read_buffer(one, buffers) for one in value])
     ends = value.get("") if isinstance(value, dict) and len(value) == 1 else None
     if not isinstance(ends, list) or [*map(type, ends)] != [int, int]:
-        raise MalformedError(f"{value!r:.60} where buffers are due")
+        raise MalformedError(f"expected buffers, got {value!r:.60}")
     return (buffers if isinstance(buffers, Buffers) else Buffers(buffers)).row(*ends)
 
 
@@ -170,7 +170,7 @@ def _tuple(each: Reader, inner: Any, hint: Any) -> Reader:
     def read(value: Encoded, buffers: Sequence[Buffer]) -> tuple[Any, ...]:
         if not isinstance(value, list):
             raise _wrong(value, hint)
-        if only and only.issuperset(map(type, value)):  # long lists of numbers, at the speed of C
+        if only and only.issuperset(map(type, value)):  # C speed for long lists of numbers
             return tuple(value)
         return tuple([each(one, buffers) for one in value])
 
@@ -196,7 +196,8 @@ def _mapping(key_of: Reader, value_of: Reader, hint: Any) -> Reader:
 
 
 def _union(kinds: tuple[Any, ...]) -> Reader:
-    """The first kind that takes a value; where all others are dataclasses, the one that it names."""
+    """Return a reader that uses the first kind that accepts a value; if all are dataclasses, the one that it
+    names."""
     takes_none = types.NoneType in kinds
     others = [one for one in kinds if one is not types.NoneType]
     classes = [one for one in others if isinstance(one, type) and dataclasses.is_dataclass(one)]
@@ -215,10 +216,10 @@ def _union(kinds: tuple[Any, ...]) -> Reader:
                 return each(value, buffers)
             except MalformedError:
                 continue
-        raise MalformedError(f"{value!r:.60} is none of {len(kinds)} kinds")
+        raise MalformedError(f"{value!r:.60} matches none of {len(kinds)} types")
 
     return read
 
 
 def _wrong(value: Encoded, hint: Any) -> MalformedError:
-    return MalformedError(f"{value!r:.60} where {hint} is due")
+    return MalformedError(f"expected {hint}, got {value!r:.60}")

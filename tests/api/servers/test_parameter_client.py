@@ -145,10 +145,10 @@ def test_what_is_dropped_is_told_counted_and_asks_for_a_pull(
             fast.push(module, samples=3)
             with caplog.at_level(logging.WARNING, "cotswold"):
                 pushed = slow.push(module, samples=5)
-            assert pushed.dropped and pushed.why == "stale: more than 0 updates came before it"
+            assert pushed.dropped and pushed.why == "stale: more than 0 updates were applied before it"
             assert (slow.dropped, slow.dropped_samples, fast.dropped) == (1, 5, 0)
             (said,) = [each.message for each in caplog.records]
-            assert said.startswith("push 1 was dropped (stale: more than 0 updates came before it)")
+            assert said.startswith("push 1 was dropped (stale: more than 0 updates were applied before it)")
             with pytest.raises(PushRefusedError, match=r"this one would be, too; pull first"):
                 slow.push(module)
             slow.pull(module)
@@ -506,7 +506,7 @@ def test_a_checkpoint_that_is_taken_while_loops_push_has_each_push_whole_or_not_
         ({"listen": "0.0.0.0:0"}, "single address of this machine"),
         ({"listen": "nowhere"}, "write HOST:PORT"),
         ({"servers": 0}, "servers = 0"),
-        ({"staleness": -1}, "a staleness of -1"),
+        ({"staleness": -1}, "the staleness bound must be at least 0, got -1"),
         ({"token": "short"}, "the token has 5 characters; it must have at least 32"),
         ({"resume": True}, "resume needs save"),
     ],

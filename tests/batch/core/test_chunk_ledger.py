@@ -116,7 +116,7 @@ def test_a_sum_with_one_portion_that_counts_is_refused_whole() -> None:
 def test_a_portion_is_not_given_to_a_session_twice() -> None:
     ledger = Ledger([1])
     ledger.claim(1, 7, 1, apart=False, now=0.0)
-    with pytest.raises(AssertionError, match="session 7 twice"):
+    with pytest.raises(AssertionError, match="session 7 claims portion 1 twice"):
         ledger.claim(1, 7, 2, apart=False, now=0.0)
 
 

@@ -34,7 +34,7 @@ def test_seeds_give_all_orders_equally_often() -> None:
 
 
 def test_a_place_outside_of_the_order_is_an_error() -> None:
-    with pytest.raises(IndexError, match="places 5 to 6"):
+    with pytest.raises(IndexError, match="positions 5 to 6"):
         Permutation(1, 5)[5]
 
 

@@ -208,7 +208,7 @@ def test_a_portion_that_fails_on_every_worker_is_named_and_the_rest_is_kept() ->
     trouble = coordinator.trouble(cluster.loop.now)
     assert trouble is not None
     assert (trouble.kind, trouble.portion) == ("poisoned", 7)
-    assert "portion 7 is unreadable (on 2 workers); what others have computed is kept" in trouble.sentence
+    assert "portion 7 is unreadable (on 2 workers); all other results are kept" in trouble.sentence
     computed = sum(worker.computed for worker in workers(cluster))
     cluster.truth.failing = set()  # mended, on a machine that joins
     cluster.start()
@@ -249,7 +249,7 @@ def test_an_evaluation_without_workers_says_so_and_goes_on_when_one_joins() -> N
     trouble = coordinator.trouble(cluster.loop.now)
     assert trouble is not None
     assert trouble.kind == "lonely"
-    assert "no worker for 5 s (none is there)" in trouble.sentence
+    assert "no worker for 5 s (none is connected)" in trouble.sentence
     cluster.start()
     assert cluster.loop.run(lambda: cluster.coordinator.outcome is not None, seconds=30)
     assert coordinator.trouble(cluster.loop.now) is None
@@ -270,7 +270,7 @@ def test_a_worker_of_another_run_is_sent_away() -> None:
     coordinator = cluster.coordinator.coordinator
     sends = coordinator.receive("stranger", Join("stranger", 0, "", 5, 6), 0.0)
     assert sends == [Send("stranger", Dismiss(0))]
-    assert "it has 5 patterns, and the run has 299" in coordinator.take_events()[-1].sentence
+    assert "it has 5 patterns, but the run has 299" in coordinator.take_events()[-1].sentence
 
 
 def test_a_dead_server_is_trouble_that_names_it() -> None:
@@ -280,7 +280,7 @@ def test_a_dead_server_is_trouble_that_names_it() -> None:
     cluster.coordinator.evaluate(Request("x", "g"))
     trouble = cluster.coordinator.coordinator.trouble(cluster.loop.now)
     assert trouble is not None
-    assert trouble.sentence == "parameter server server 1 is gone: killed by signal 9"
+    assert trouble.sentence == "parameter server server 1 is lost: killed by signal 9"
 
 
 def test_a_result_of_another_number_of_patterns_counts_nowhere() -> None:
@@ -298,12 +298,12 @@ def test_a_result_of_another_number_of_patterns_counts_nowhere() -> None:
     assert cluster.loop.run(lambda: coordinator.trouble(cluster.loop.now) is not None, seconds=30)
     trouble = coordinator.trouble(cluster.loop.now)
     assert trouble is not None
-    assert "it counted 1 patterns in portion 0, which has 3" in trouble.sentence
+    assert "it counted 1 patterns in portion 0, which has 3 patterns" in trouble.sentence
 
 
 @pytest.mark.parametrize("portions", [(), (0, 100), (-1,)])
 def test_portions_that_there_are_not_are_refused(portions: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="there are portions 0 to 99"):
+    with pytest.raises(ValueError, match="portions must be in 0 to 99"):
         trial().coordinator.evaluate(Request("x", "g", portions=portions))
 
 

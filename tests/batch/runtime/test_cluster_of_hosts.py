@@ -200,7 +200,7 @@ def test_a_server_behind_a_cut_link_is_an_error_that_names_it(fork_server: ForkS
     ):
         begin(cluster, 2)
         cluster.watch(once(lambda: hosts.cut(0, 2)))
-        with pytest.raises(TroubleError, match=r"server-0 is gone: .*its connection ended"):
+        with pytest.raises(TroubleError, match=r"server-0 is lost: .*its connection ended"):
             until(cluster, lambda: False)
 
 

@@ -31,8 +31,8 @@ def test_a_vector_that_a_server_does_not_give_is_not_asked_for_again() -> None:
     why: list[str] = []
     pulls = Pulls(SHARDS, np.dtype(np.float32), lambda server, message: told.append((server, message)))
     pulls.fetch(session=1, evaluation=0, name="y", now=0.0, then=why.clear, failed=why.append)  # type: ignore[arg-type]  # it does not come
-    pulls.take(m.Pulled(1, 0, "y", "server-0", (), (), "there is no vector 'y'"))
-    assert why == ["there is no vector 'y'"]
+    pulls.take(m.Pulled(1, 0, "y", "server-0", (), (), "unknown vector 'y'"))
+    assert why == ["unknown vector 'y'"]
     told.clear()
     pulls.ask_again(9.0, 2.0)
     assert told == []

@@ -70,7 +70,7 @@ def test_answers_of_another_validation_count_nothing() -> None:
     ((_, asked),) = validating.grant([member(1)], 0.0)
     validating.hear(m.Validated(1, 4, 0, (m.HeldSum(9.0, 10, {}),)))
     assert not validating.is_done
-    with pytest.raises(MachineError, match="held-out patterns 0 to 9 cannot be judged: it is rotten"):
+    with pytest.raises(MachineError, match="held-out patterns 0 to 9 cannot be evaluated: it is rotten"):
         validating.hear(m.Validated(asked.session, 5, 0, (), "it is rotten"))
 
 

@@ -208,7 +208,7 @@ def test_who_has_another_data_set_or_network_is_refused(join: Join) -> None:
 
 def test_without_overlap_each_push_is_computed_from_a_pull_of_its_own() -> None:
     assert Pace(1, n_push=2, overlap=False).n_fetch == 1
-    with pytest.raises(ValueError, match="n_fetch is at most n_push"):
+    with pytest.raises(ValueError, match="n_fetch must be at most n_push"):
         Pace(1, n_fetch=2, overlap=False)
 
 

@@ -117,7 +117,7 @@ def test_filters_of_such_a_tensor_are_scaled_by_it() -> None:
     ("products", "update", "kind"),
     [
         ({}, replace(FACTORS, examples=(0, 1, 2)), "length: factors of 'w' have different numbers"),
-        ({}, replace(FACTORS, decay=inf), "finite: its decay is inf"),
+        ({}, replace(FACTORS, decay=inf), "finite: its decay must be finite, got inf"),
         ({"w": Band()}, FACTORS, "length:"),
         ({}, replace(FACTORS, buffers=(*FACTORS.buffers[:3], (10.0,))), "length:"),
     ],

@@ -8,7 +8,7 @@ from cotswold.paramserver.core.lost_samples import loss
 def test_samples_are_named_by_epoch_and_place() -> None:
     event = loss(((2003, 2050), (2060, 2061)), samples=1000, of="that counted")
     assert event.sentence == (
-        "48 samples that counted were lost by some server, and are handed out again: epoch 3: 3 to 49; "
+        "48 samples that counted were lost by a server and are handed out again: epoch 3: 3 to 49; "
         "epoch 3: 60"
     )
     assert (event.kind, event.places) == ("recalled", ((2003, 2050), (2060, 2061)))
@@ -21,7 +21,7 @@ def test_a_range_over_the_end_of_an_epoch_is_named_in_both() -> None:
 def test_of_many_ranges_a_sentence_has_some_and_the_event_all() -> None:
     lost = tuple((10 * number, 10 * number + 2) for number in range(9))
     event = loss(lost, samples=1000, of="that replica-1 had in hand")
-    assert event.sentence.endswith("epoch 1: 50 to 51; and 3 ranges more")
+    assert event.sentence.endswith("epoch 1: 50 to 51; and 3 more ranges")
     assert event.places == lost
 
 

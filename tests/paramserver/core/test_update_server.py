@@ -99,7 +99,7 @@ def test_what_is_wrong_is_refused_with_a_reason_counted_and_disturbs_nothing(
 
 
 def test_adagrad_on_accumulated_deltas_is_refused_with_a_sentence() -> None:
-    assert "the squares of accumulated deltas are no such" in Talk(Adagrad()).refused(DELTA).reason
+    assert "deltas are not squares of gradients" in Talk(Adagrad()).refused(DELTA).reason
 
 
 def test_nobody_pushes_for_another_or_after_its_session() -> None:

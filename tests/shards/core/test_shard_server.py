@@ -94,7 +94,7 @@ def test_a_round_is_done_once_however_often_it_comes() -> None:
 def test_a_round_that_names_no_vector_does_nothing_and_says_so() -> None:
     talk = Talk()
     answer = talk.round(Combine("x", ((2.0, "x"),)), Combine("y", ((1.0, "nothing"),)))
-    assert answer.error == "there is no vector 'nothing'"
+    assert answer.error == "unknown vector 'nothing'"
     assert talk.vector("x") == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 

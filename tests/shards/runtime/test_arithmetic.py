@@ -195,7 +195,7 @@ def test_shards_that_lie_side_by_side_travel_as_one_buffer_and_come_back_each_by
     assert len(arithmetic.write_all(copied)) == 1
     odd = [np.zeros(size, np.float32) for size in (3, 5)]
     assert len(arithmetic.write_all(arithmetic.together(odd))) == 2, "as memory is read"
-    with pytest.raises(ValueError, match="no 32 numbers"):
+    with pytest.raises(ValueError, match="expected 32 numbers"):
         arithmetic.read_all(iter(arithmetic.write_all(rows)), [16, 32, 16][1:])
 
 

@@ -52,7 +52,7 @@ def _read_one_of(kinds: Sequence[Any], value: Encoded, buffers: Sequence[Buffer]
             return _read(kind, value, buffers)
         except MalformedError:
             continue
-    raise MalformedError(f"{value!r:.60} is none of {len(kinds)} kinds")
+    raise MalformedError(f"{value!r:.60} matches none of {len(kinds)} types")
 
 
 def _plain(hint: Any, value: Encoded) -> Any:
@@ -69,13 +69,13 @@ def _plain(hint: Any, value: Encoded) -> Any:
 
 def _is(holds: bool, value: Encoded, hint: Any) -> Any:
     if not holds:
-        raise MalformedError(f"{value!r:.60} where {hint} is due")
+        raise MalformedError(f"expected {hint}, got {value!r:.60}")
     return value
 
 
 def _buffer(value: Encoded, buffers: Sequence[Buffer]) -> Buffer:
     if not isinstance(value, dict) or set(value) != {""}:
-        raise MalformedError(f"{value!r:.60} where a buffer is due")
+        raise MalformedError(f"expected a buffer, got {value!r:.60}")
     number: int = _plain(int, value[""])
     if not 0 <= number < len(buffers):
         raise MalformedError(f"buffer {number} of {len(buffers)}")

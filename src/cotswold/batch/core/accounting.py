@@ -1,4 +1,4 @@
-"""What counts in an evaluation, whose work it was, and what else happened: the account.
+"""Record of an evaluation: portions that count, the workers that computed them, and other events.
 
 Knows: results of portions, sums, members. Does not know: states, messages.
 """
@@ -17,47 +17,47 @@ from cotswold.wire import PortionResult, SumName
 
 @dataclass
 class Counting:
-    """Of one evaluation."""
+    """The record of one evaluation."""
 
     dealing: Dealing
     began: float
     results: dict[tuple[int, int], PortionResult] = field(default_factory=dict)
-    """Of computed portions, by session and portion."""
+    """Results of computed portions, by session and portion."""
     sums: dict[SumName, tuple[int, ...]] = field(default_factory=dict)
-    """Those that count."""
+    """Accepted sums, with their portions."""
     refused: set[SumName] = field(default_factory=set)
     backups: set[tuple[int, int]] = field(default_factory=set)
-    """Session and portion of each backup copy."""
+    """(session, portion) of each backup copy."""
     left_out: list[int] = field(default_factory=list)
     lost: int = 0
     reductions: int = 0
     _counted: dict[int, PortionResult] = field(default_factory=dict)
     _by: dict[int, str] = field(default_factory=dict)
-    """Who computed each portion that counts."""
+    """Name of the worker that computed each portion that counts."""
     _backups_used: int = 0
 
     def is_settled(self, name: SumName) -> bool:
-        """Whether it is known of a sum whether it counts."""
+        """True if the sum was accepted or refused."""
         return name in self.sums or name in self.refused
 
     def mistake(self, result: PortionResult, portion: int) -> str | None:
-        """Why a result cannot be that of the portion."""
+        """Return the reason why a result cannot belong to the portion, or None."""
         if result.portion != portion or not 0 <= portion < self.dealing.portions:
-            return f"it answered for portion {result.portion}, and had portion {portion}"
+            return f"it returned portion {result.portion} for portion {portion}"
         samples = self.dealing.samples(portion)
         if result.samples != samples:
-            return f"it counted {result.samples} patterns in portion {portion}, which has {samples}"
+            return f"it counted {result.samples} patterns in portion {portion}, which has {samples} patterns"
         return None
 
     def mistake_of_sum(self, results: Sequence[PortionResult]) -> str | None:
-        """Why results cannot be those of one sum."""
+        """Return the reason why results cannot form one sum, or None."""
         if len({result.portion for result in results}) < len(results):
-            return "it answered for a portion twice in one sum"
+            return "it returned a portion twice in one sum"
         mistakes = (self.mistake(result, result.portion) for result in results)
         return next((each for each in mistakes if each is not None), None)
 
     def count(self, name: SumName, results: Mapping[int, PortionResult], who: Mapping[int, Member]) -> None:
-        """A sum is accepted; each portion was computed by somebody."""
+        """Count an accepted sum; ``who`` maps each portion to the worker that computed it."""
         assert self._counted.keys().isdisjoint(results), "a portion counts once"
         assert not self.is_settled(name), f"{name} counts once"
         self.sums[name] = tuple(results)
@@ -68,11 +68,11 @@ class Counting:
 
     @property
     def samples(self) -> int:
-        """How many patterns count."""
+        """Number of patterns that count."""
         return sum(result.samples for result in self._counted.values())
 
     def outcome(self, number: int, dots: tuple[float, ...], now: float) -> Counted:
-        """All of it."""
+        """Return the result of the evaluation."""
         portions = tuple(sorted(self._counted))
         results = [self._counted[portion] for portion in portions]
         kinds = sorted({name for result in results for name, _ in result.details})
@@ -102,8 +102,8 @@ class Counting:
 
 
 def total_of(values: Sequence[float]) -> float:
-    """Their sum, correctly rounded: it depends on no order."""
+    """Return the correctly rounded sum, which does not depend on the order."""
     try:
         return fsum(values)
-    except (OverflowError, ValueError):  # too large on the way, or infinities of both signs
+    except (OverflowError, ValueError):  # an intermediate overflow, or infinities of both signs
         return sum(values)

@@ -1,11 +1,11 @@
-"""Portions that fail: who has tried, which may be what workers die of, and when no hope is left.
+"""Portions that fail: the workers that tried, portions that may kill workers, and when to give up.
 
 Knows: sessions, errors as sentences. Does not know: why a portion fails.
 
-A worker that dies may have died of a portion that it had in hand (a fault in native code, memory), or of
-something else (a spot machine that is taken away). So such a portion is a *suspect*: it is tried by itself,
-one at a time in the whole cluster, and it is to blame only where several workers in a row died with it in
-hand and nobody died without it meanwhile. Whoever computes it clears it.
+A worker that exits may have been killed by a portion assigned to it (a fault in native code, memory), or by
+something else (a preempted spot machine). Such a portion is a *suspect*: it is tried alone, one suspect at a
+time in the whole cluster. It is blamed only if several workers in a row died while it was assigned to them
+and no worker died without it meanwhile. A worker that computes it clears it.
 """
 
 from __future__ import annotations
@@ -16,63 +16,63 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Failures:
-    """Of one evaluation."""
+    """Failures of one evaluation."""
 
     deaths: int
-    """A portion is to blame where so many workers in a row died with it in hand."""
+    """Number of consecutive deaths after which a portion is blamed."""
     _errors: dict[int, dict[int, str]] = field(default_factory=dict)
-    """By portion, then session."""
+    """Errors by portion, then session."""
     _deaths: dict[int, int] = field(default_factory=dict)
-    """Of suspects: how many deaths in a row there were with it in hand."""
+    """Consecutive deaths with each suspect assigned."""
 
     def failed(self, portion: int, session: int, error: str) -> None:
-        """The session says that it cannot compute the portion."""
+        """Record that the session cannot compute the portion."""
         self._errors.setdefault(portion, {})[session] = error
 
     def died(self, session: int, unfinished: Sequence[int], why: str) -> None:
-        """The session's process ended with these portions in hand, computed or about to be."""
+        """Record that the session's process exited with these assigned portions unfinished."""
         for portion in self._deaths.keys() - set(unfinished):
             if not self._is_deadly(portion):
-                self._deaths[portion] = 0  # one can die without it
+                self._deaths[portion] = 0  # a worker can die without it
         for portion in unfinished:
             self._deaths[portion] = self._deaths.get(portion, 0) + 1
             self.failed(portion, session, why)
 
     def computed(self, portion: int) -> None:
-        """Somebody has computed it, and lives."""
+        """Clear a portion that a live worker has computed."""
         self._deaths.pop(portion, None)
 
     @property
     def portions(self) -> list[int]:
-        """Those that have failed somewhere, and were not computed since."""
+        """Portions that failed on some worker and were not computed since."""
         return list(dict.fromkeys((*self._deaths, *self._errors)))
 
     def is_suspect(self, portion: int) -> bool:
-        """Whether a worker died with it in hand, and nobody has computed it since."""
+        """True if a worker died while it was assigned and no worker has computed it since."""
         return portion in self._deaths
 
     @property
     def suspects(self) -> list[int]:
-        """Portions of which it is not known whether workers die of them, in the order of suspicion."""
+        """Suspects that are not blamed yet, in the order of suspicion."""
         return [portion for portion in self._deaths if not self._is_deadly(portion)]
 
     def may_try(self, portion: int, session: int) -> bool:
-        """Whether the session has not failed at it, and it is not to blame for deaths."""
+        """True if the session has not failed at the portion, and the portion is not blamed for deaths."""
         return session not in self._errors.get(portion, {}) and not self._is_deadly(portion)
 
     def is_poisoned(self, portion: int, sessions: Collection[int]) -> bool:
-        """Whether none of these sessions, of which there is one at least, may try it."""
+        """True if none of these sessions (at least one) may try the portion."""
         return bool(sessions) and not any(self.may_try(portion, session) for session in sessions)
 
     def sentence(self, portion: int) -> str:
-        """What is wrong with a portion that failed: its newest error, and how often."""
+        """Return the failure of a portion as a sentence: its newest error and the number of workers."""
         errors = list(self._errors[portion].values())
         times = "" if len(errors) == 1 else f" (on {len(errors)} workers)"
         what = "kills every worker" if self._is_deadly(portion) else "fails on every worker"
         return f"portion {portion} {what}: {errors[-1]}{times}"
 
     def forget(self) -> None:
-        """All may be tried again."""
+        """Allow all portions to be tried again."""
         self._errors.clear()
         self._deaths.clear()
 

@@ -1,24 +1,24 @@
-"""The ledger of portions: who has which, who has computed which, and which count.
+"""The ledger of portions: which session has claimed, which has computed each of them, and which count.
 
-Knows: portions by number, sessions, names of sums. Does not know: what a portion holds, what it is computed
-for, which should come next (`queues`), time.
+Knows: portions by number, sessions, names of sums. Does not know: the contents and purpose of a portion, the
+order of assignment (`batch.core.chunk_queues`), time.
 
-A portion goes through these states, and no others:
+A portion goes through these states and no others:
 
-    state       what happens                      next state
+    state       event                             next state
     wanted      claim                             claimed
     claimed     claim (a backup copy)             claimed
     claimed     release, lose: others claim it    claimed
-    claimed     release, lose: nobody does        wanted
+    claimed     release, lose: no other claim     wanted
     claimed     offer, accepted                   counted
-    wanted      offer, accepted                   counted     (late, of one whose claim was lost)
+    wanted      offer, accepted                   counted     (late, after the claim was lost)
     wanted      withdraw                          left out
     claimed     withdraw                          left out
     left out    offer                             left out    (the whole sum is refused)
-    counted     anything                          counted     (an offer that names it is refused whole)
+    counted     any                               counted     (an offer that names it is refused whole)
 
-A claim is *computed* once the portion is in a sum of its session; that is no state of the portion, for a
-death undoes it.
+A claim is *computed* once the portion is in a sum of its session. This is not a state of the portion, because
+the session's end undoes it.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from cotswold.wire import SumName
 
 @dataclass(frozen=True)
 class Claim:
-    """That a session has a portion in hand."""
+    """The claim of a session on a portion."""
 
     session: int
     portion: int
     grant: int
     apart: bool
-    """Whether it was granted as a sum of its own."""
+    """True if it was granted as a separate sum."""
     since: float
-    """When it was granted."""
+    """Time of the grant."""
     number: int | None = None
-    """The sum of that session that it is in, once it is computed."""
+    """Number of the session's sum that contains it, once computed."""
 
 
 @dataclass
@@ -49,82 +49,83 @@ class Ledger:
     """The portions of one evaluation."""
 
     portions: Sequence[int]
-    """Those that are wanted at first, ascending."""
+    """Portions that are initially wanted, ascending."""
     counted: dict[int, SumName] = field(default_factory=dict)
-    """The sum by which each counts."""
+    """The accepted sum that contains each counted portion."""
     log: list[SumName] = field(default_factory=list)
-    """Sums in the order in which they were accepted."""
+    """Accepted sums in order of acceptance."""
     _wanted: set[int] = field(init=False)
-    """All that are to be counted and are not yet: wanted or claimed."""
+    """Portions that must still be counted: wanted or claimed."""
     _claims: dict[int, dict[int, Claim]] = field(default_factory=dict)
-    """By portion, then session; none for a portion without claims."""
+    """Claims by portion, then session; no entry for a portion without claims."""
     _hands: dict[int, dict[int, Claim]] = field(default_factory=dict)
-    """The same by session, then grant."""
+    """Claims by session, then grant."""
     _computed: int = 0
-    """How many portions are computed by some session and not counted."""
+    """Number of portions that some session has computed and that do not count yet."""
 
     def __post_init__(self) -> None:
         self._wanted = set(self.portions)
         if len(self._wanted) != len(self.portions):
-            raise ValueError("a portion is named twice")
+            raise ValueError("portions must be unique")
 
-    # --- what is asked ---
+    # --- queries ---
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that is wanted counts."""
+        """True if every wanted portion counts."""
         return not self._wanted
 
     @property
     def is_computed(self) -> bool:
-        """Whether all that is wanted counts, or is at least in some living session's sum."""
-        assert 0 <= self._computed <= len(self._wanted), "computed portions are wanted ones"
+        """True if every wanted portion counts or is in a live session's sum."""
+        assert 0 <= self._computed <= len(self._wanted), "more portions are computed than wanted"
         return self._computed == len(self._wanted)
 
     @property
     def computed(self) -> int:
-        """How many portions count, or are in some living session's sum."""
+        """Number of portions that count or are in a live session's sum."""
         return len(self.counted) + self._computed
 
     def is_in_sum(self, portion: int) -> bool:
-        """Whether some session has computed it."""
+        """True if some session has computed the portion."""
         return any(claim.number is not None for claim in self._claims.get(portion, {}).values())
 
     @property
     def open(self) -> frozenset[int]:
-        """Portions that are to be counted and are not yet."""
+        """Portions that must still be counted."""
         return frozenset(self._wanted)
 
     def is_free(self, portion: int) -> bool:
-        """Whether it is wanted and nobody has it."""
+        """True if the portion is wanted and has no claim."""
         return portion in self._wanted and portion not in self._claims
 
     def claims(self, portion: int) -> list[Claim]:
-        """Who has it, the first first."""
+        """Return the claims on a portion, oldest first."""
         return list(self._claims.get(portion, {}).values())
 
     def hand(self, session: int) -> list[Claim]:
-        """What the session has, in the order of its grants."""
+        """Return the claims of the session, in the order of its grants."""
         return list(self._hands.get(session, {}).values())
 
     def claim_of(self, session: int, grant: int) -> Claim | None:
-        """The claim behind a grant; None once it is settled or lost."""
+        """Return the claim behind a grant; None once it is settled or lost."""
         return self._hands.get(session, {}).get(grant)
 
-    # --- what happens ---
+    # --- events ---
 
     def claim(self, portion: int, session: int, grant: int, *, apart: bool, now: float) -> None:
-        """The portion is given to a session, which does not have it."""
+        """Claim the portion for a session that has no claim on it."""
         others = self._claims.setdefault(portion, {})
-        assert portion in self._wanted, f"portion {portion} is given, and is not wanted"
-        assert session not in others, f"portion {portion} is given to session {session} twice"
+        assert portion in self._wanted, f"portion {portion} is claimed but not wanted"
+        assert session not in others, f"session {session} claims portion {portion} twice"
         assert grant not in self._hands.get(session, {}), f"grant {grant} of session {session} is used twice"
         claim = Claim(session, portion, grant, apart, now)
         others[session] = claim
         self._hands.setdefault(session, {})[grant] = claim
 
     def compute(self, session: int, grant: int, number: int) -> bool:
-        """The portion of a grant is in the session's sum; False where that is known, or no claim is left."""
+        """Record that the portion of a grant is in the session's sum; False if already recorded or if the claim is
+        lost."""
         claim = self.claim_of(session, grant)
         if claim is None or claim.number == number:
             return False
@@ -132,13 +133,13 @@ class Ledger:
         return True
 
     def restart(self, session: int, grant: int, now: float) -> None:
-        """The grant is made again: the portion is in no sum of the session, whatever was said."""
+        """Grant the portion again: no sum of the session contains it, despite earlier reports."""
         claim = self.claim_of(session, grant)
-        assert claim is not None, "there is a claim to start anew"
+        assert claim is not None, "the grant has no claim"
         self._put(replace(claim, number=None, since=now))
 
     def release(self, session: int, grant: int) -> int | None:
-        """The session gives a grant back; its portion where that is now free."""
+        """Release a grant; return its portion if no other claim is left on it."""
         claim = self.claim_of(session, grant)
         if claim is None:
             return None
@@ -146,15 +147,15 @@ class Ledger:
         return claim.portion if self.is_free(claim.portion) else None
 
     def lose(self, session: int) -> list[int]:
-        """The session is over; the portions that are now free, in the order of their grants."""
+        """Release all grants of an ended session; return the freed portions in the order of their grants."""
         freed = [self.release(session, claim.grant) for claim in self.hand(session)]
-        assert session not in self._hands, "nothing is left in its hand"
+        assert session not in self._hands, f"session {session} still has claims"
         return [portion for portion in freed if portion is not None]
 
     def offer(self, name: SumName, portions: Sequence[int]) -> bool:
-        """All shards hold a sum of these portions: whether it counts. It does whole, or not at all.
+        """Offer a sum of these portions that all shards hold; return True if it counts, as a whole.
 
-        An offer of a sum that counts already is True again, and changes nothing. A refusal changes no claim.
+        A repeated offer of an accepted sum returns True and changes nothing. A refusal changes no claim.
         """
         if portions and all(self.counted.get(portion) == name for portion in portions):
             return True
@@ -171,14 +172,14 @@ class Ledger:
         return True
 
     def withdraw(self, portions: Iterable[int]) -> None:
-        """These are left out, whoever has them."""
+        """Leave these portions out and drop their claims."""
         for portion in portions:
-            assert portion in self._wanted, f"portion {portion} is left out, and is not wanted"
+            assert portion in self._wanted, f"portion {portion} is left out but not wanted"
             for claim in self.claims(portion):
                 self._take(claim)
             self._wanted.remove(portion)
 
-    # --- keeping both indices and the number of computed portions ---
+    # --- both indices and the number of computed portions ---
 
     def _put(self, claim: Claim) -> None:
         before = self.is_in_sum(claim.portion)

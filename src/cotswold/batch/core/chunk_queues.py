@@ -1,11 +1,11 @@
-"""Which portion a free worker gets next: first those whose data it has, then others'.
+"""Choice of the next portion for a free worker: first portions whose data it has, then others'.
 
-Knows: where portions are at home, the order within an evaluation, how fast sessions are. Does not know: who
-has which in hand (`portions`), messages.
+Knows: the home of each portion, the order within an evaluation, the speed of sessions. Does not know: current
+claims (`batch.core.chunk_ledger`), messages.
 
-A portion is at home with the session that computed it last, so its data stay there; what a session cannot do
-in time others take from the end of its queue, and from then on it is at home with them. So homes follow
-speeds: after an evaluation or two each session has the share that suits it.
+The home of a portion is the session that computed it last, so its data stay there. If a session is too slow,
+others take portions from the end of its queue and become their new home. So homes adapt to speeds: after one
+or two evaluations each session has a matching share.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Homes:
-    """Where portions are at home, from one evaluation to the next."""
+    """Homes of the portions, kept between evaluations."""
 
     of: dict[int, int] = field(default_factory=dict)
-    """The session of each portion."""
+    """Session by portion."""
 
     def shares(self, portions: Sequence[int], sessions: Sequence[int]) -> dict[int, list[int]]:
-        """The portions of each session; those at home with nobody there are dealt in equal runs."""
+        """Return the portions of each session; portions without a connected home are split into equal
+        ranges."""
         found: dict[int, list[int]] = {session: [] for session in sessions}
         homeless: list[int] = []
         for portion in portions:
@@ -38,16 +39,16 @@ class Homes:
 
 @dataclass
 class Queues:
-    """Portions that nobody has yet."""
+    """Portions that no session has claimed yet."""
 
     common: deque[int]
-    """For whoever comes."""
+    """Portions for any session."""
     own: dict[int, deque[int]] = field(default_factory=dict)
-    """By session."""
+    """Portions by home session."""
 
     @classmethod
     def shared(cls, portions: Sequence[int], homes: Homes, sessions: Sequence[int]) -> Queues:
-        """Each session has those that are at home with it; all are common where there is no session."""
+        """Return queues by home; without sessions, all portions are common."""
         if not sessions:
             return cls(deque(portions))
         shares = homes.shares(portions, sessions)
@@ -56,10 +57,10 @@ class Queues:
     def next(
         self, session: int, seconds: Callable[[int], float], is_free: Callable[[int], bool]
     ) -> int | None:
-        """The next free portion for this session, taken out of its queue; None where there is none.
+        """Return the next free portion for this session and remove it from its queue; None if there is none.
 
-        Its own first, then the common ones, then the last of the session whose queue will last longest, where
-        a session takes ``seconds`` for a portion.
+        Its own portions come first, then the common ones, then the last of the session whose queue will take
+        longest; ``seconds`` returns a session's time per portion.
         """
         while (queue := self.own.get(session)) or (queue := self.common):
             portion = queue.popleft()
@@ -73,20 +74,20 @@ class Queues:
         return None
 
     def clear(self) -> None:
-        """Nothing is free any more."""
+        """Remove all portions."""
         self.common.clear()
         for queue in self.own.values():
             queue.clear()
 
     def give_back(self, portions: Sequence[int]) -> None:
-        """These are free again, and come before all other common ones."""
+        """Put freed portions in front of the common ones."""
         self.common.extendleft(reversed(portions))
 
     def end(self, session: int) -> None:
-        """The session takes no more: what it would have had is common."""
+        """End a session's queue: its portions become common."""
         self.common.extend(self.own.pop(session, ()))
 
     @property
     def waiting(self) -> int:
-        """At most how many portions are free."""
+        """Upper bound of the number of free portions."""
         return len(self.common) + sum(map(len, self.own.values()))

@@ -1,15 +1,15 @@
 """The coordinator: message in, messages out; rounds with the servers, evaluations with the workers.
 
-Knows: who is there, which round and which evaluation is on. Does not know: sockets, clocks, processes,
-vectors, what an optimiser does next.
+Knows: connected workers, the current round and evaluation. Does not know: sockets, clocks, processes,
+vectors, the next step of an optimiser.
 
-    is asked for     while nothing is on       says when it is done
+    request          when idle                 result
     run              one round                 `RoundDone`
     evaluate         an evaluation             `Counted`, or `RoundDone` with an error
-    write            nothing of the kind       the shell sends `Write` and hears `Written` itself
+    write            nothing                   the caller sends `Write` and receives `WriteAck` itself
 
-What it is asked for may wait for ever, for workers may come; `trouble` says why nothing goes on, and
-`abandon` gives the evaluation up.
+A request may wait forever, because workers may still join. `failure` returns the reason for a stall, and
+`abandon` cancels the evaluation.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from cotswold.wire import (
 
 
 class Coordinator:
-    """One coordinator, for a run."""
+    """The coordinator of one run."""
 
     def __init__(
         self,
@@ -58,37 +58,38 @@ class Coordinator:
         now: float,
     ) -> None:
         assert {shard.server for shard in shards} <= {name for name, _ in servers}, (
-            "every shard has its server"
+            "a shard names an unknown server"
         )
         self.rules, self.shards, self.servers, self.planner = rules, tuple(shards), tuple(servers), planner
         self.members = Members()
         self.homes = Homes()
         self.outcome: RoundDone | Counted | None = None
-        """What was asked for last, once it is done."""
+        """Result of the last request, once it is done."""
         self.events: list[Event] = []
-        """Since they were taken."""
+        """Events that have not been taken yet."""
         self._rounds = Rounds([name for name, _ in servers], rules.retry_seconds)
         self._evaluation: Evaluation | None = None
         self._number = 0
         self._dead_servers: dict[str, str] = {}
         self._ready_at = now
-        """When somebody was ready last, or nobody was needed."""
+        """Last time at which a worker was ready, or none was needed."""
 
-    # --- what it is asked for ---
+    # --- requests of the caller ---
 
     @property
     def is_busy(self) -> bool:
-        """Whether something that was asked for is not done."""
+        """True while a request is in progress."""
         return self._rounds.is_under_way or self._evaluation is not None
 
     @property
     def is_round_under_way(self) -> bool:
-        """Whether the servers have been asked for something."""
+        """True while servers have not answered a round."""
         return self._rounds.is_under_way
 
     @property
     def progress(self) -> tuple[int, int, int]:
-        """The number of the newest evaluation; its portions while it is on, and how many are in some sum."""
+        """Number of the newest evaluation; while it runs, its number of portions and how many are in some
+        sum."""
         evaluation = self._evaluation
         if evaluation is None:
             return self._number, 0, 0
@@ -97,13 +98,14 @@ class Coordinator:
         return self._number, wanted, ledger.computed
 
     def run(self, commands: Sequence[Command], now: float, digest: str | None = None) -> list[Send]:
-        """Commands for the shards, as one round."""
+        """Run commands on the shards, as one round."""
         assert not self.is_busy, "one thing at a time"
         self.outcome = None
         return self._rounds.start(now, commands, digest=digest)
 
     def evaluate(self, request: Request, now: float) -> list[Send]:
-        """A value, and a gradient where one is wanted. Raises ValueError for portions that there are not."""
+        """Start an evaluation of a value, with a gradient if requested. Raise ValueError for unknown
+        portions."""
         assert not self.is_busy, "one thing at a time"
         names = [name for name, _ in self.servers]
         evaluation = Evaluation(
@@ -119,29 +121,29 @@ class Coordinator:
         ]
 
     def abandon(self, now: float) -> list[Send]:
-        """Give up the evaluation that is on, once its round is over; what it has counted is lost."""
+        """Cancel the current evaluation after its round; its counted portions are lost."""
         evaluation = self._evaluation
         if evaluation is None:
             return []
-        assert not self._rounds.is_under_way, "a round that is under way ends first"
+        assert not self._rounds.is_under_way, "the current round must end first"
         self._evaluation = None
         return [Send(member.name, End(member.session, evaluation.number)) for member in self.members]
 
     def retry(self, now: float) -> list[Send]:
-        """After trouble: the evaluation goes on with what is computed; what failed is tried again."""
+        """Continue the evaluation after a failure: results are kept, failed portions are tried again."""
         self._ready_at = now
         if self._evaluation is None:
             return []
         return self._dismissed(self._evaluation.retry(now), now)
 
     def silent_servers(self, now: float) -> list[str]:
-        """Servers that have not answered for so long that they may never."""
+        """Return the servers that have exceeded the timeout of a round."""
         return self._rounds.silent_since(now - self.rules.lonely_seconds)
 
     def trouble(self, now: float) -> Trouble | None:
-        """Why nothing goes on, if nothing does."""
-        for name, why in self._dead_servers.items():  # its vectors are lost, whatever it is asked for
-            return Trouble("server", f"parameter server {name} is gone: {why}")
+        """Return the reason why the request is stalled, or None."""
+        for name, why in self._dead_servers.items():  # its vectors are lost, so every request fails
+            return Trouble("server", f"parameter server {name} is lost: {why}")
         if silent := self.silent_servers(now):
             names, seconds = " and ".join(silent), self.rules.lonely_seconds
             return Trouble("server", f"parameter server {names} has not answered for {seconds:g} s")
@@ -152,21 +154,21 @@ class Coordinator:
             self._ready_at = now
         elif now - self._ready_at > self.rules.lonely_seconds:
             there = (
-                f"{len(self.members)} are there, and none has the parameters"
+                f"{len(self.members)} are connected, none has the parameters"
                 if len(self.members)
-                else "none is there"
+                else "none is connected"
             )
             return Trouble(
                 "lonely",
                 f"evaluation {evaluation.number} has had no worker for {self.rules.lonely_seconds:g} s "
-                f"({there}); it goes on when one joins",
+                f"({there}); it continues when one joins",
             )
         return evaluation.poisoned
 
-    # --- what happens ---
+    # --- received messages and time ---
 
     def receive(self, sender: str, message: FromWorker | FromServer, now: float) -> list[Send]:
-        """A message of a worker or a server, by whose name the transport knows the sender."""
+        """Handle a message of a worker or a server; the transport has authenticated the sender's name."""
         match message:
             case Join():
                 return self._join(message, now) if message.name == sender else []
@@ -179,10 +181,10 @@ class Coordinator:
                 member.heard = now
                 return self._dismissed(self._heard(member, message, now), now)
             case _:
-                return []  # a server's answer to somebody else's question
+                return []  # a server's reply to another request
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed; to be called a few times in each of the rules' seconds."""
+        """Advance the time; call it a few times within each interval of the settings."""
         sends = self._rounds.tick(now)
         for member in self.members.silent(now - self.rules.silent_seconds):
             sends += self._lose(member, None, now)
@@ -191,7 +193,7 @@ class Coordinator:
         return self._dismissed(sends, now)
 
     def ended(self, name: str, why: str, now: float) -> list[Send]:
-        """The host says that a process has ended."""
+        """Handle the host's report that a process has exited."""
         if name in dict(self.servers):
             self._dead_servers[name] = why
             return []
@@ -201,14 +203,14 @@ class Coordinator:
         return self._dismissed(self._lose(self.members.of[session], why, now), now)
 
     def leave(self, name: str, reason: str, now: float) -> list[Send]:
-        """A worker shall go once what it holds is settled."""
+        """Ask a worker to leave once its results are settled."""
         session = self.members.session(name)
         if session is None:
             return []
         return self._dismissed(self._heard(self.members.of[session], Leave(session, reason), now), now)
 
     def take_events(self) -> list[Event]:
-        """What has happened since they were taken last."""
+        """Return the events since the last call."""
         if self._evaluation is not None:
             self.events += self._evaluation.events
             self._evaluation.events.clear()
@@ -221,7 +223,7 @@ class Coordinator:
         session = self.members.session(join.name)
         if self.members.is_known(join):
             if session is None or self.members.of[session].join != join:
-                return []  # of a session that is over
+                return []  # from an ended session
             return [self._welcome(self.members.of[session])]
         sends = [] if session is None else self._lose(self.members.of[session], None, now)
         problem = self._misfit(join)
@@ -238,9 +240,9 @@ class Coordinator:
     def _misfit(self, join: Join) -> str | None:
         dealing = self.rules.dealing
         if join.patterns != dealing.patterns:
-            return f"it has {join.patterns} patterns, and the run has {dealing.patterns}"
+            return f"it has {join.patterns} patterns, but the run has {dealing.patterns}"
         if join.size != self.rules.size:
-            return f"it has {join.size} parameters, and the run has {self.rules.size}"
+            return f"it has {join.size} parameters, but the run has {self.rules.size}"
         return None
 
     def _welcome(self, member: Member) -> Send:
@@ -270,7 +272,7 @@ class Coordinator:
         now: float,
     ) -> list[Send]:
         if isinstance(message, Validated):
-            return []  # for the shell
+            return []  # for the caller
         if isinstance(message, Leave):
             if not member.is_leaving:
                 member.is_leaving = True
@@ -295,21 +297,21 @@ class Coordinator:
                 return evaluation.aborted(member, message, now)
 
     def _over(self, member: Member, number: int) -> list[Send]:
-        """It speaks of an evaluation that is over."""
+        """Handle a message about an evaluation that is over."""
         if number == 0 or (self._evaluation is not None and number == self._evaluation.number):
             return []
         return [Send(member.name, End(member.session, number))]
 
     def _lose(self, member: Member, why: str | None, now: float) -> list[Send]:
         self.members.void(member.session)
-        self.events.append(Event("lost", member.name, why or "it is silent"))
+        self.events.append(Event("lost", member.name, why or "no heartbeat"))
         sends = [] if why is not None else [Send(member.name, Rejoin(member.session))]
         if self._evaluation is not None:
             sends += self._evaluation.lost(member, why, now)
         return sends
 
     def _dismissed(self, sends: list[Send], now: float) -> list[Send]:
-        """Whoever wanted to go and holds nothing goes; an evaluation that is complete is closed."""
+        """Shut down leaving workers without unsettled results; close a complete evaluation."""
         for member in self.members:
             if member.is_leaving and (self._evaluation is None or self._evaluation.may_go(member)):
                 self.members.void(member.session)

@@ -1,4 +1,4 @@
-"""When an evaluation need not wait any longer, and for which portions.
+"""Deadline of an evaluation: the portions that it no longer waits for.
 
 Knows: the ledger, speeds. Does not know: messages, states.
 """
@@ -11,13 +11,14 @@ from cotswold.shards.core.membership import Members
 
 
 def left_at_deadline(ledger: Ledger, members: Members, rules: Rules, seconds: float) -> list[int]:
-    """What nobody has computed and no worker's sum hangs on, once the deadline is over; else nothing."""
+    """Return the portions to leave out after the deadline: not computed, and not part of a worker's sum.
+    Empty before it."""
     if rules.deadline is None or not any(member.seconds for member in members):
         return []
     usual = len(ledger.portions) / max(members.rate, 1e-9)
     if seconds < rules.deadline * usual or ledger.computed < rules.least * len(ledger.portions):
         return []
-    # what a worker may be adding to a sum of others is waited for: the sum would be refused with it
+    # wait for portions that a worker may be adding to a sum with others: the whole sum would be refused
     return [
         portion
         for portion in sorted(ledger.open)

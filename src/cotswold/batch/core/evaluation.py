@@ -1,22 +1,22 @@
-"""One evaluation: portions are granted, computed, counted, until all that is wanted counts.
+"""One evaluation: grant portions, compute and count them, until all wanted portions count.
 
-Knows: the ledger, who is ready, which sums are where. Does not know: sockets, clocks (each verb is told the
-time), how vectors are added.
+Knows: the ledger, ready workers, the location of sums. Does not know: sockets, clocks (callers pass the
+time), the addition of vectors.
 
-    state       what happens                                          next
+    state       event                                                 next
     OPENING     the servers have opened it                            COMPUTING
     COMPUTING   every portion is in some sum                          DRAINING
     DRAINING    a portion is wanted again: a death, a refusal         COMPUTING
-    DRAINING    sums are reduced, and all have the plan               REDUCING
-    REDUCING    a member is lost, or the reduction broke off          DRAINING
-    any of these but OPENING: all counts                              CLOSING
+    DRAINING    sums are to be reduced; the plan is sent              REDUCING
+    REDUCING    a member is lost, or the reduction was aborted        DRAINING
+    any of these but OPENING: all portions count                      CLOSING
     CLOSING     the servers have closed it                            OVER
 
-A grant names one portion. A portion that another has as well, or whose worker is slow beside what is left, is
-a sum of its own (*apart*), so that nothing else hangs on it. When nothing is free, what others will finish
-last is given a second time; the first sum that all servers hold counts, and one that names a counted portion
-is refused whole. Where sums stay with the workers, the coordinator chooses them at the end so that none
-overlap.
+A grant names one portion. If another worker has the portion too, or its worker is slow for the remaining
+time, the portion becomes a separate sum (*apart*), so that no other portion depends on it. When no portion is
+free, the portions that will finish last are granted a second time, as backup tasks. The first sum that all
+servers hold counts; a sum that names a counted portion is refused whole. If sums stay with the workers, the
+coordinator chooses disjoint sums at the end.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from cotswold.wire import (
 
 
 class State(Enum):
-    """Where an evaluation is."""
+    """State of an evaluation."""
 
     OPENING = "opening"
     COMPUTING = "computing"
@@ -75,11 +75,11 @@ NEXT = {
     State.CLOSING: {State.OVER},
     State.OVER: set[State](),
 }
-"""Which state may follow which."""
+"""Allowed transitions between states."""
 
 
 class Evaluation:
-    """One evaluation, as the coordinator sees it."""
+    """One evaluation on the coordinator."""
 
     def __init__(
         self,
@@ -99,12 +99,10 @@ class Evaluation:
         if drawn is None:
             drawn = rules.dealing.drawn(request.cycle, request.fraction)
         if not drawn or min(drawn) < 0 or max(drawn) >= rules.dealing.portions:
-            raise ValueError(
-                f"there are portions 0 to {rules.dealing.portions - 1}; asked for are {list(drawn)}"
-            )
+            raise ValueError(f"portions must be in 0 to {rules.dealing.portions - 1}, got {list(drawn)}")
         self.ledger = Ledger(drawn)
         self.may_leave_out = request.portions is None and rules.deadline is not None
-        if self.may_leave_out:  # what a deadline leaves out must not depend on who is slow
+        if self.may_leave_out:  # a deadline must not leave out the portions of slow workers
             queues = Queues.shared(rules.dealing.shuffled(request.cycle, drawn), homes, ())
         else:
             sessions = [member.session for member in members if not member.is_leaving]
@@ -119,31 +117,31 @@ class Evaluation:
 
     @property
     def reduces(self) -> bool:
-        """Whether sums stay with the workers until the end."""
+        """True if sums stay with the workers until the end."""
         return not self.rules.pushes and self.request.gradient is not None
 
-    # --- what happens ---
+    # --- events ---
 
     def begin(self, now: float) -> list[Send]:
-        """Workers are told, while the servers open it."""
+        """Start all workers, while the servers open the evaluation."""
         return self.beginning.all(now)
 
     def opened(self, digests: tuple[int, ...], now: float) -> list[Send]:
-        """The servers have opened it."""
+        """Handle the servers' report that the evaluation is open."""
         self._move(State.COMPUTING)
         return self.beginning.opened(digests, now) + self.advance(now)
 
     def joined(self, member: Member, now: float) -> list[Send]:
-        """A worker has come in the middle."""
+        """Include a worker that joined during the evaluation."""
         member.entered()
         return [self.beginning.one(member, now)] if self.state not in (State.CLOSING, State.OVER) else []
 
     def ready(self, member: Member, ready: Ready, now: float) -> list[Send]:
-        """A worker has the point."""
+        """Handle a worker's report that it has the point."""
         return self.beginning.ready(member, ready, now) + self.advance(now, member)
 
     def computed(self, member: Member, held: Sequence[Held], now: float) -> list[Send]:
-        """Portions are in a worker's sums."""
+        """Record portions that are in a worker's sums."""
         sends: list[Send] = []
         for each in held:
             claim = self.ledger.claim_of(member.session, each.grant)
@@ -165,7 +163,7 @@ class Evaluation:
         self.counting.results[member.session, claim.portion] = result
 
     def failed(self, member: Member, grant: int, error: str, now: float) -> list[Send]:
-        """A worker cannot compute a portion."""
+        """Record that a worker cannot compute a portion."""
         claim = self.ledger.claim_of(member.session, grant)
         if claim is None:
             return []
@@ -175,11 +173,11 @@ class Evaluation:
         return self.advance(now)
 
     def pushed(self, member: Member, pushed: Pushed, now: float) -> list[Send]:
-        """All servers hold a sum: it counts whole, or not at all."""
+        """Count or refuse a sum that all servers hold, as a whole."""
         if pushed.attempt:
             return self._reduced(member, pushed, now)
         if self.state is State.REDUCING:
-            return []  # all portions are in the reduction; should that break off, it is said again
+            return []  # all portions are in the reduction; if it is aborted, the worker repeats the message
         name = SumName(member.session, pushed.number)
         results = {result.portion: result for result in pushed.results}
         for claim in self.ledger.hand(member.session):
@@ -198,12 +196,12 @@ class Evaluation:
         return [*sends, Send(member.name, settled), *self.advance(now, feeds)]
 
     def aborted(self, member: Member, aborted: Aborted, now: float) -> list[Send]:
-        """A broadcast or a reduction broke off at a worker."""
+        """Handle an aborted broadcast or reduction of a worker."""
         if self._is_reducing(member, aborted.attempt):
             self.events.append(
                 Event("aborted", member.name, f"{aborted.lost or 'its sums'} broke the reduction")
             )
-            # a peer that is lost may be heard of soon; what the sums hold was told just now
+            # a lost peer may send a heartbeat soon; the contents of the sums were reported just now
             self.reductions.after = now + self.rules.beat_seconds if aborted.lost else now
             self._move(State.DRAINING)
         elif not member.is_ready and aborted.attempt == member.attempt:
@@ -212,7 +210,7 @@ class Evaluation:
         return self.advance(now)
 
     def lost(self, member: Member, why: str | None, now: float) -> list[Send]:
-        """A session is over; ``why`` its process ended, None for one that was silent."""
+        """End a session; ``why`` its process exited, None for a silent one."""
         hand = self.ledger.hand(member.session)
         if why is not None:
             unfinished = [claim.portion for claim in hand if claim.number is None]
@@ -231,7 +229,7 @@ class Evaluation:
         return sends + self.advance(now)
 
     def retry(self, now: float) -> list[Send]:
-        """What failed is tried again, by all."""
+        """Let all workers try failed portions again."""
         self.granting.failures.forget()
         self.granting.queues.clear()
         self.granting.queues.give_back(
@@ -240,16 +238,17 @@ class Evaluation:
         return self.advance(now)
 
     def leaving(self, member: Member, now: float) -> list[Send]:
-        """A worker wants to go: others take what would have been its share, and it pushes what it has."""
+        """Let a worker leave: others take its share, and it pushes its sums."""
         self.granting.queues.end(member.session)
         return self.advance(now)
 
     def may_go(self, member: Member) -> bool:
-        """Whether a worker that wants to go holds nothing that counts."""
+        """True if a leaving worker has no unsettled results."""
         return self.state in (State.CLOSING, State.OVER) or not self.ledger.hand(member.session)
 
     def beat(self, member: Member, beat: Beat, now: float) -> list[Send]:
-        """A worker says what it has in hand: what it has not heard is said again, what it said is heard."""
+        """Compare a worker's heartbeat with its expected state: repeat what it has not received, acknowledge
+        what it reports."""
         if self.state in (State.CLOSING, State.OVER):
             return []
         is_late = now - member.told > self.rules.retry_seconds
@@ -277,7 +276,7 @@ class Evaluation:
         return sends + self.advance(now, member)
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed: nobody waits for a worker that may be stopped."""
+        """Advance the time: stop waiting for workers that may be suspended."""
         sends: list[Send] = []
         for member in self.members:
             if not self.granting.is_doubtful(member, now):
@@ -288,10 +287,10 @@ class Evaluation:
                 self._move(State.DRAINING)
         return sends + self.advance(now)
 
-    # --- what follows ---
+    # --- consequences ---
 
     def advance(self, now: float, member: Member | None = None) -> list[Send]:
-        """Whatever is due now; portions only for ``member`` where nobody else can have got room for one."""
+        """Do everything that is due. If only ``member`` can have capacity for portions, grant only to it."""
         if self.state in (State.OPENING, State.CLOSING, State.OVER):
             return []
         self._leave_out(now)
@@ -325,7 +324,7 @@ class Evaluation:
         return sends
 
     def _make_way(self, member: Member, choice: Choice, now: float) -> list[Send]:
-        """What workers must hear before one is given a portion."""
+        """Return the messages that workers must receive before a portion is granted."""
         sends = []
         if all(claim.number is not None for claim in self.ledger.hand(member.session)):
             member.progress = now
@@ -344,7 +343,7 @@ class Evaluation:
         member.grants += 1
         self.ledger.claim(choice.portion, member.session, member.grants, apart=choice.apart, now=now)
         claim = self.ledger.claim_of(member.session, member.grants)
-        assert claim is not None, "it was claimed just now"
+        assert claim is not None, "the claim is missing"
         return claim
 
     def _grants(self, member: Member, claims: Sequence[Claim]) -> list[Send]:
@@ -352,7 +351,7 @@ class Evaluation:
         return [Send(member.name, Grants(member.session, self.number, grants))] if grants else []
 
     def _flush(self) -> list[Send]:
-        """Where nothing is free, and from who wants to go, sums come to the servers now."""
+        """Request sums: from leaving workers, and from all once no portion is free."""
         if self.state is State.REDUCING:
             return []
         all_of_them = self.rules.pushes and self.granting.is_exhausted
@@ -364,7 +363,7 @@ class Evaluation:
         return sends
 
     def _leave_out(self, now: float) -> None:
-        """At the deadline, what nobody has computed and no worker's sum hangs on."""
+        """Leave out portions after the deadline that are not computed and not part of a worker's sum."""
         if not self.may_leave_out or self.ledger.is_computed:
             return
         left = left_at_deadline(self.ledger, self.members, self.rules, now - self.counting.began)
@@ -378,19 +377,21 @@ class Evaluation:
     # --- counting ---
 
     def _count(self, name: SumName, results: Mapping[int, PortionResult]) -> list[Send]:
-        """A sum is accepted."""
+        """Count an accepted sum."""
         self.counting.count(name, results, dict.fromkeys(results, self.members.of[name.session]))
         for portion in results:
             self.homes.of[portion] = name.session
         if self.request.gradient is None:
             return []
-        assert self.ledger.log[-1] == name, "it was accepted just now"
+        assert self.ledger.log[-1] == name, "the sum is not the newest of the log"
         return self._to_servers(Accept(self.number, len(self.ledger.log) - 1, (name,), ()))
 
     def _refuse(self, member: Member, name: SumName, portions: Sequence[int], mistake: str | None) -> None:
-        """Those of its portions that count nowhere are given again."""
+        """Refuse a sum, and grant those of its portions again that do not count."""
         self.counting.refused.add(name)
-        self.events.append(Event("refused", member.name, mistake or "others were faster", tuple(portions)))
+        self.events.append(
+            Event("refused", member.name, mistake or "its portions already count", tuple(portions))
+        )
         for claim in self.ledger.hand(member.session):
             if claim.portion in portions and claim.number == name.number:
                 self.ledger.release(claim.session, claim.grant)
@@ -404,7 +405,7 @@ class Evaluation:
     # --- reducing ---
 
     def _reduce(self, now: float) -> list[Send]:
-        """The sums that the workers keep are added, unless they overlap."""
+        """Start the reduction of the workers' sums, unless they overlap."""
         choice = self.reductions.choose(now)
         if choice is None:
             return []
@@ -419,7 +420,7 @@ class Evaluation:
         return sends
 
     def _reduced(self, member: Member, pushed: Pushed, now: float) -> list[Send]:
-        """All servers hold the sum of a reduction."""
+        """Count the sum of a reduction that all servers hold."""
         name = SumName(member.session, pushed.number)
         if name in self.counting.sums:
             return [Send(member.name, Settled(member.session, self.number, pushed.number, accepted=True))]
@@ -427,7 +428,7 @@ class Evaluation:
             return []
         who = self.reductions.who
         accepted = self.ledger.offer(name, tuple(sorted(who)))
-        assert accepted, f"the reduction {pushed.attempt} has portions that count already"
+        assert accepted, f"reduction {pushed.attempt} has portions that already count"
         results = {portion: self.counting.results[by.session, portion] for portion, by in sorted(who.items())}
         self.counting.count(name, results, who)
         self.homes.of.update({portion: by.session for portion, by in who.items()})
@@ -447,29 +448,30 @@ class Evaluation:
 
     @property
     def close(self) -> Close:
-        """What the servers are told at the end."""
-        assert self.state is State.CLOSING, "all counts"
+        """The message with which the servers close the evaluation."""
+        assert self.state is State.CLOSING, "the evaluation is not complete"
         log = tuple(self.ledger.log) if self.request.gradient is not None else ()
         return Close(self.number, log, 1 / self.counting.samples, self.request.gradient)
 
     def closed(self, dots: tuple[float, ...], now: float) -> Counted:
-        """The servers have closed it."""
+        """Return the result after the servers have closed the evaluation."""
         self._move(State.OVER)
         counted = self.counting.outcome(self.number, dots, now)
         left = set(self.ledger.portions) - set(counted.account.left_out)
-        assert set(counted.portions) == left, "all that was wanted counts"
+        assert set(counted.portions) == left, "counted portions differ from the wanted ones"
         return counted
 
     @property
     def poisoned(self) -> Trouble | None:
-        """The portion that nobody can compute, once everything else is done."""
+        """The failure of a portion that no worker can compute, once everything else is done; None
+        otherwise."""
         sessions = [member.session for member in self.members if member.is_ready]
         portion = self.granting.poisoned(sessions) if self.state is State.COMPUTING else None
         if portion is None:
             return None
         why = self.granting.failures.sentence(portion)
-        return Trouble("poisoned", f"{why}; what others have computed is kept", portion)
+        return Trouble("poisoned", f"{why}; all other results are kept", portion)
 
     def _move(self, state: State) -> None:
-        assert state in NEXT[self.state], f"an evaluation goes from {self.state} to {state}"
+        assert state in NEXT[self.state], f"an evaluation cannot change from {self.state} to {state}"
         self.state = state

@@ -1,6 +1,6 @@
-"""What a worker has of one evaluation: grants, sums by number, who must have acknowledged what.
+"""A worker's state of one evaluation: grants, sums by number, missing acknowledgements.
 
-Knows: when a sum is complete, who has it. Does not know: what is computed next, how vectors are added
+Knows: when a sum is complete, the servers that hold it. Does not know: the next task, the addition of vectors
 (`tasks.Sums`), sockets, clocks.
 """
 
@@ -34,66 +34,66 @@ from cotswold.wire import (
 )
 
 NODES = 16
-"""A worker keeps so many sums of nodes that have not met their siblings; then it pushes them."""
+"""Maximum number of nodes without their siblings that a worker keeps; beyond it, it pushes them."""
 
 
 @dataclass
 class Sum(Generic[Values]):
-    """What some portions add up to here."""
+    """The sum of some portions on this worker."""
 
     number: int
     values: Values | None
-    """None where no gradient is wanted."""
+    """None without a gradient."""
     node: Node | None = None
     grants: list[int] = field(default_factory=list)
     results: list[PortionResult] = field(default_factory=list)
     is_flushed: bool = False
     attempt: int = 0
-    """Of the reduction that made it."""
+    """Attempt of the reduction that produced it; 0 for a sum of this worker alone."""
     unkept: set[str] = field(default_factory=set)
     """Servers that have not acknowledged it."""
     sent: float = 0.0
     began: float = 0.0
-    """When its first portion was begun."""
+    """Start time of its first portion."""
 
 
 @dataclass
 class Holding(Generic[Values]):
-    """What belongs to one attempt of a beginning."""
+    """State of one attempt of an evaluation."""
 
     welcome: Welcome
     arithmetic: Sums[Values]
     numbers: Iterator[int]
-    """Of sums: the session's next."""
+    """Numbers for the session's next sums."""
     begin: Begin
     attempt: int
     grants: dict[int, Grant] = field(default_factory=dict)
-    """That wait or are being computed."""
+    """Grants that are queued or being computed."""
     apart: set[int] = field(default_factory=set)
     seen: set[int] = field(default_factory=set)
     failed: dict[int, Failed] = field(default_factory=dict)
     sums: dict[int, Sum[Values]] = field(default_factory=dict)
-    """By number, until they are settled."""
+    """Sums by number, until they are settled."""
     open: int | None = None
-    """The sum that the next portion is added to."""
+    """Number of the sum that receives the next portion."""
     is_ready: bool = False
-    """Whether it has the point."""
+    """True if the worker has the point."""
     is_flushed: bool = False
     digests: tuple[int, ...] = ()
     readied: float = 0.0
     reduce: Reduce | None = None
-    """A reduction that is to be done."""
+    """Requested reduction."""
     aborted: Aborted | None = None
-    """What broke off, until another attempt comes."""
+    """The abort to repeat until another attempt arrives."""
     heard: set[int] = field(default_factory=set)
-    """Grants that the coordinator knows are computed."""
+    """Grants that the coordinator knows to be computed."""
     untold: set[int] = field(default_factory=set)
-    """Grants that are computed, and that the coordinator has not been told of."""
+    """Computed grants that were not reported to the coordinator."""
     computing: Sum[Values] | None = None
-    """The sum that a portion is being added to."""
+    """Sum to which a portion is being added."""
 
     def sum_for(self, grant: Grant) -> Sum[Values]:
-        """The sum that a portion is to go into."""
+        """Return the sum that will receive a portion."""
         if not self.begin.gradient:
             return self.new(None)
         if self.welcome.tree:
@@ -107,17 +107,17 @@ class Holding(Generic[Values]):
         return self.sums[self.open]
 
     def new(self, values: Values | None) -> Sum[Values]:
-        """Another sum."""
+        """Create a sum."""
         number = next(self.numbers)
         self.sums[number] = Sum(number, values)
         return self.sums[number]
 
     def is_apart(self, grant: Grant) -> bool:
-        """Whether its portion must be a sum of its own."""
+        """True if its portion must be a separate sum."""
         return grant.apart or grant.number in self.apart or self.is_flushed
 
     def merged(self, sum: Sum[Values]) -> Sum[Values]:
-        """The largest node that the sum makes with others that are kept."""
+        """Merge the sum with kept siblings into the largest possible node."""
         kept = {each.node: each for each in self.sums.values() if not each.is_flushed}
         while sum.node is not None and (other := kept.get(sibling(sum.node))) is not None:
             left, right = (sum, other) if sum.node.index % 2 == 0 else (other, sum)
@@ -130,10 +130,10 @@ class Holding(Generic[Values]):
         return sum
 
     def computed(self, grant: Grant, result: PortionResult, now: float) -> list[Send]:
-        """The portion of a grant is in the sum that was chosen for it.
+        """Record that the portion of a grant is in its sum.
 
-        The coordinator is told once half of what is in hand is computed: so messages are few where portions
-        are short, and the next come before the last is begun.
+        The coordinator receives a report once half of the granted portions are computed: messages stay few
+        for short portions, and new grants arrive before the last portion starts.
         """
         del self.grants[grant.number]
         sum = self._taken()
@@ -156,7 +156,7 @@ class Holding(Generic[Values]):
         return [*sends, *self._reduction_again()]
 
     def _tell(self) -> Send:
-        """What is computed and was not told."""
+        """Report computed portions that were not reported yet."""
         held = tuple(
             Held(grant, result, sum.number, sum.is_flushed)
             for sum in self.sums.values()
@@ -167,13 +167,13 @@ class Holding(Generic[Values]):
         return Send(COORDINATOR, Computed(self.welcome.session, self.begin.evaluation, held))
 
     def computed_not(self, grant: Grant, error: str) -> list[Send]:
-        """The portion of a grant cannot be computed: the sum that it went into is lost with it."""
+        """Record that the portion of a grant cannot be computed; its whole sum is lost."""
         sum = self._taken()
         del self.grants[grant.number]
         self.sums.pop(sum.number, None)
         if self.open == sum.number:
             self.open = None
-        for other in sum.grants:  # the beat shows that they are in no sum, and they are granted again
+        for other in sum.grants:  # the heartbeat shows that they are in no sum, and they are granted again
             self.seen.discard(other)
             self.heard.discard(other)
             self.untold.discard(other)
@@ -184,23 +184,23 @@ class Holding(Generic[Values]):
 
     def _taken(self) -> Sum[Values]:
         sum, self.computing = self.computing, None
-        assert sum is not None, "a portion goes into a sum"
+        assert sum is not None, "no sum is being computed"
         return sum
 
     def _reduction_again(self) -> list[Send]:
-        """A reduction may have waited for the portion."""
+        """Retry a reduction that may have waited for the portion."""
         return [] if self.reduce is None else self.start_reduction(self.reduce)
 
-    # --- sums on their way ---
+    # --- push sums ---
 
     def is_due(self, sum: Sum[Values], grant: Grant, now: float) -> bool:
-        """Whether a sum, to which the portion of a grant came last, goes to the servers."""
+        """True if a sum must be pushed after the portion of ``grant`` was added."""
         if now - sum.began >= self.welcome.flush_seconds:
             return True
         return self.is_apart(grant) if self.welcome.pushes else self.is_flushed
 
     def flush_all(self, now: float) -> list[Send]:
-        """All sums but that of the portion that is being computed go to the servers."""
+        """Push all sums except the one that is being computed."""
         sends = []
         for sum in list(self.sums.values()):
             if not sum.is_flushed and sum is not self.computing and sum.results:
@@ -208,7 +208,7 @@ class Holding(Generic[Values]):
         return sends
 
     def flush(self, sum: Sum[Values], now: float) -> list[Send]:
-        """The sum is complete, and goes to the servers."""
+        """Close a sum and push it to the servers."""
         assert not sum.is_flushed, "a sum is flushed once"
         sum.is_flushed, sum.sent = True, now
         if self.open == sum.number:
@@ -219,7 +219,7 @@ class Holding(Generic[Values]):
         return self._pushes(sum)
 
     def _pushes(self, sum: Sum[Values]) -> list[Send]:
-        assert sum.values is not None, "what is pushed is a gradient"
+        assert sum.values is not None, "a sum without a gradient cannot be pushed"
         sends = []
         for server in sorted(sum.unkept):
             shards, buffers = self.arithmetic.parts(sum.values, server)
@@ -240,7 +240,7 @@ class Holding(Generic[Values]):
         return Send(COORDINATOR, Pushed(self.welcome.session, number, sum.number, results, sum.attempt))
 
     def kept(self, kept: Kept, now: float) -> list[Send]:
-        """A server has a sum."""
+        """Record a server's acknowledgement of a sum."""
         sum = self.sums.get(kept.number)
         if sum is None or kept.server not in sum.unkept:
             return []
@@ -251,11 +251,11 @@ class Holding(Generic[Values]):
         return [self._pushed(sum)]
 
     def refused(self, refused: Refused) -> list[Send]:
-        """A server will not have the sum: its portions have failed here."""
+        """Record a server's rejection of a sum: its portions have failed on this worker."""
         sum = self.sums.pop(refused.number, None)
         if sum is None:
             return []
-        error = f"{refused.server} refuses its sum: {refused.reason}"
+        error = f"{refused.server} rejected the sum: {refused.reason}"
         if sum.attempt:
             return self.abort("") if sum.attempt == self.attempt else []
         for grant, result in zip(sum.grants, sum.results, strict=True):
@@ -263,10 +263,10 @@ class Holding(Generic[Values]):
             self.failed[grant] = failed
         return [Send(COORDINATOR, self.failed[grant]) for grant in sum.grants]
 
-    # --- reducing ---
+    # --- reduce ---
 
     def total_of(self, reduce: Reduce) -> Values:
-        """The sums that are to be reduced, added up; not to be written to."""
+        """Return the total of the sums to reduce; do not modify it."""
         parts = [self.sums[number].values for number in reduce.numbers]
         if len(parts) == 1 and parts[0] is not None:
             return parts[0]
@@ -277,40 +277,40 @@ class Holding(Generic[Values]):
         return total
 
     def start_reduction(self, reduce: Reduce) -> list[Send]:
-        """A reduction is wanted, which is done as soon as its sums are complete."""
+        """Request a reduction, which runs once its sums are complete."""
         self.attempt, self.aborted, self.reduce = reduce.attempt, None, None
         if self.is_computing(reduce):
-            self.reduce = reduce  # looked at again once the portion is in
+            self.reduce = reduce  # checked again once the portion is added
             return []
         has = {
             number: tuple(sorted(each.portion for each in sum.results)) for number, sum in self.sums.items()
         }
         if any(has.get(number) != each for number, each in zip(reduce.numbers, reduce.portions, strict=True)):
-            self.heard.clear()  # the coordinator does not know what is in them: all is said again
+            self.heard.clear()  # the coordinator does not know the contents: report everything again
             return self.abort("")
         self.reduce = reduce
         return []
 
     def is_computing(self, reduce: Reduce) -> bool:
-        """Whether a portion is being added to one of the sums that are to be reduced."""
+        """True if a portion is being added to one of the sums to reduce."""
         return self.computing is not None and self.computing.number in reduce.numbers
 
     def abort(self, lost: str) -> list[Send]:
-        """What others take part in came to nothing here."""
+        """Abort a broadcast or reduction."""
         number = self.begin.evaluation
         self.aborted = Aborted(self.welcome.session, number, self.attempt, lost)
-        # first what the sums hold, so that the next choice is made of what is there
+        # first report the contents of the sums, so that the next choice uses them
         return [Send(COORDINATOR, self.beat()), Send(COORDINATOR, self.aborted)]
 
-    # --- what is said ---
+    # --- messages ---
 
     def ready(self) -> Ready:
-        """It has the point."""
+        """Return the report that the worker has the point."""
         begin = self.begin
         return Ready(self.welcome.session, begin.evaluation, begin.attempt, self.digests)
 
     def beat(self) -> Beat:
-        """What it has in hand."""
+        """Return the heartbeat with the worker's state."""
         held, heard = [], []
         for sum in self.sums.values():
             for grant, result in zip(sum.grants, sum.results, strict=True):
@@ -330,7 +330,7 @@ class Holding(Generic[Values]):
         )
 
     def again(self, now: float) -> list[Send]:
-        """What was not answered in time."""
+        """Repeat the messages that were not answered in time."""
         late = now - self.welcome.retry_seconds
         sends = []
         if self.is_ready and not self.seen and self.readied < late:

@@ -1,11 +1,10 @@
-"""How patterns are dealt to portions: at random, without a table.
+"""A keyed random permutation of patterns, split into portions, without a table.
 
-Knows: a seed, how many patterns there are, how many make a portion. Does not know: workers, what a pattern
-is.
+Knows: a seed, the numbers of patterns and of patterns per portion. Does not know: workers, the patterns.
 
-A Feistel network over the least even number of bits that can count the patterns, with cycle walking (Black
-and Rogaway 2002): place i of the dealt order is a function of (seed, i) alone, so anybody can deal any
-portion of millions of patterns without the rest.
+A Feistel network over the smallest sufficient even number of bits, with cycle walking (Black and Rogaway
+2002): position i of the permutation depends on (seed, i) only. So each process can compute any portion of
+millions of patterns without the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _MASK = (1 << 64) - 1
 
 
 def mixed(value: int) -> int:
-    """64 bits of which each depends on every bit of ``value`` (the last steps of SplitMix64)."""
+    """Return 64 bits that each depend on every bit of ``value`` (the last steps of SplitMix64)."""
     value = (value + 0x9E3779B97F4A7C15) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -28,7 +27,7 @@ def mixed(value: int) -> int:
 
 @dataclass(frozen=True)
 class Permutation:
-    """A random order of ``range(count)``.
+    """A random permutation of ``range(count)``.
 
     >>> sorted(Permutation(seed=3, count=5)[place] for place in range(5))
     [0, 1, 2, 3, 4]
@@ -39,16 +38,16 @@ class Permutation:
 
     def __post_init__(self) -> None:
         if self.count < 0:
-            raise ValueError(f"an order of {self.count} things")
+            raise ValueError(f"count must be at least 0, got {self.count}")
 
     def __getitem__(self, place: int) -> int:
-        """What stands at ``place``. Raises IndexError outside of the order."""
+        """Return the element at ``place``. Raise IndexError outside of the permutation."""
         return self.stretch(place, place + 1)[0]
 
     def stretch(self, start: int, stop: int) -> array[int]:
-        """What stands at the places from ``start`` to before ``stop``."""
+        """Return the elements from ``start`` to before ``stop``."""
         if not 0 <= start <= stop <= self.count:
-            raise IndexError(f"places {start} to {stop} of an order of {self.count}")
+            raise IndexError(f"positions {start} to {stop} are outside of a permutation of {self.count}")
         half = (max(2, (self.count - 1).bit_length()) + 1) // 2
         keys = [mixed(mixed(self.seed & _MASK) ^ round) for round in range(ROUNDS)]
         found = array("q")
@@ -71,9 +70,10 @@ def _crossed(value: int, half: int, keys: Sequence[int]) -> int:
 
 
 def samples_at(seed: int, samples: int, start: int, stop: int) -> array[int]:
-    """The samples at places ``start`` to ``stop`` of one epoch; place p of epoch e is e · samples + p.
+    """Return the samples at positions ``start`` to ``stop`` of one epoch; position p of epoch e is e ·
+    samples + p.
 
-    Each epoch deals all anew.
+    Each epoch has its own permutation.
 
     >>> sorted(samples_at(3, 5, 10, 15))
     [0, 1, 2, 3, 4]
@@ -85,42 +85,43 @@ def samples_at(seed: int, samples: int, start: int, stop: int) -> array[int]:
 
 @dataclass(frozen=True)
 class Dealing:
-    """Which patterns make which portion."""
+    """Assignment of patterns to portions."""
 
     seed: int
     patterns: int
     portion: int
-    """Patterns a portion; the last may have fewer."""
+    """Patterns per portion; the last may have fewer."""
 
     def __post_init__(self) -> None:
         if self.patterns < 1 or self.portion < 1:
             raise ValueError(
-                f"{self.patterns} patterns in portions of {self.portion}: both must be at least 1"
+                f"patterns and portion must be at least 1, got {self.patterns} and {self.portion}"
             )
 
     @property
     def portions(self) -> int:
-        """How many portions there are."""
+        """Number of portions."""
         return -(-self.patterns // self.portion)
 
     def samples(self, portion: int) -> int:
-        """How many patterns the portion has."""
+        """Return the number of patterns in the portion."""
         if not 0 <= portion < self.portions:
-            raise IndexError(f"portion {portion} of {self.portions}")
+            raise IndexError(f"portion {portion} is out of range: {self.portions} portions")
         return min(self.portion, self.patterns - portion * self.portion)
 
     def patterns_of(self, portion: int) -> array[int]:
-        """The numbers of its patterns, in the order in which they are summed."""
+        """Return the numbers of the portion's patterns, in the order of summation."""
         start = portion * self.portion
         return Permutation(self.seed, self.patterns).stretch(start, start + self.samples(portion))
 
     def drawn(self, cycle: int, fraction: float) -> tuple[int, ...]:
-        """The portions of a cycle of iterations, chosen at random, ascending: at least ``fraction`` of all.
+        """Return the portions of a cycle of iterations, chosen at random, ascending: at least ``fraction`` of
+        all patterns.
 
-        All of them where ``fraction`` is 1. Raises ValueError unless it is above 0 and at most 1.
+        ``fraction`` 1 selects all. Raise ValueError unless it is above 0 and at most 1.
         """
         if not 0 < fraction <= 1:
-            raise ValueError(f"a fraction of {fraction}; it must be above 0 and at most 1")
+            raise ValueError(f"fraction must be above 0 and at most 1, got {fraction}")
         if fraction == 1:
             return tuple(range(self.portions))
         order = Permutation(mixed(self.seed & _MASK) ^ cycle, self.portions)
@@ -133,13 +134,13 @@ class Dealing:
         return tuple(sorted(chosen))
 
     def shuffled(self, cycle: int, portions: Sequence[int]) -> list[int]:
-        """``portions`` in a random order of the cycle's own."""
+        """Return ``portions`` in a random order that depends on the cycle."""
         order = Permutation(mixed(self.seed & _MASK) ^ mixed(cycle), len(portions))
         return [portions[place] for place in order.stretch(0, len(portions))]
 
 
 def words(portions: Sequence[int]) -> str:
-    """Ascending portions as ranges.
+    """Return ascending portions as text with ranges.
 
     >>> words([0, 1, 2, 5, 7, 8])
     '0-2,5,7-8'
@@ -154,7 +155,7 @@ def words(portions: Sequence[int]) -> str:
 
 
 def portions_of(text: str) -> tuple[int, ...]:
-    """What `words` wrote. Raises ValueError for anything else.
+    """Return the portions in a text of `words`. Raise ValueError for other text.
 
     >>> portions_of("0-2,5")
     (0, 1, 2, 5)
@@ -164,5 +165,5 @@ def portions_of(text: str) -> tuple[int, ...]:
         first, _, last = run.partition("-")
         found += range(int(first), int(last or first) + 1)
     if found != sorted(set(found)):
-        raise ValueError(f"portions {text!r} do not ascend")
+        raise ValueError(f"portions must be ascending, got {text!r}")
     return tuple(found)

@@ -1,12 +1,13 @@
-"""How workers get the point of an evaluation: pulled, or made from what they keep, and compared.
+"""Distribution of an evaluation's point to the workers: pulled or broadcast, completed locally, compared by
+digest.
 
-Knows: who has which vectors, what each was told, digests. Does not know: portions.
+Knows: the vectors of each worker, sent instructions, digests. Does not know: portions.
 
-    a worker that                                    is told to
-    keeps nothing                                    pull the point
-    was ready for the evaluation before              take what changed by a broadcast, and make the point
-    was not (it is new, or was silent)               pull all that workers keep, and make the point
-    has a point with another digest, or no luck      the same
+    worker                                           instruction
+    keeps no vectors                                 pull the point
+    was ready for the previous evaluation            receive the changes by broadcast, compute the point
+    was not ready (new or silent)                    pull all kept vectors, compute the point
+    has another digest, or a failed broadcast        the same
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from cotswold.wire import Begin, Fetch, Ready, Send
 
 @dataclass
 class Beginning:
-    """Of one evaluation."""
+    """Distribution of the point of one evaluation."""
 
     number: int
     request: Request
@@ -29,16 +30,16 @@ class Beginning:
     planner: Planner
     events: list[Event]
     is_doubtful: Callable[[Member, float], bool]
-    """Whether a worker may be stopped: no broadcast waits for it."""
+    """True if a worker may be suspended; broadcasts do not include it."""
     attempt: int = 0
-    """The newest attempt, of a beginning or a reduction, that anybody was told."""
+    """Newest attempt, of a start or a reduction, that was sent."""
     digests: tuple[int, ...] | None = None
-    """Those of the point on the shards, once it is known."""
+    """Digests of the point on the shards, once known."""
     _told: dict[int, Begin] = field(default_factory=dict)
-    """By session."""
+    """Last instruction by session."""
 
     def all(self, now: float) -> list[Send]:
-        """Everybody is told."""
+        """Send an instruction to every worker."""
         fresh = [
             member for member in self.members if self._is_fresh(member) and not self.is_doubtful(member, now)
         ]
@@ -46,7 +47,7 @@ class Beginning:
         if self.request.changed and len(fresh) > 1:
             plan = self.planner([member.name for member in fresh])
             assert set(plan.members) == {member.name for member in fresh}, (
-                "a plan is over those that it is asked for"
+                "the plan has other members than requested"
             )
         fetches = tuple(Fetch(name, plan) for name in self.request.changed)
         sends = []
@@ -56,11 +57,11 @@ class Beginning:
         return sends
 
     def one(self, member: Member, now: float) -> Send:
-        """A worker is told to get everything: it is new, or a way to fetch has failed."""
+        """Instruct a worker to pull everything: it is new, or a fetch has failed."""
         return self._tell(member, self._everything, now)
 
     def again(self, member: Member, now: float) -> list[Send]:
-        """A worker has not heard what it was told."""
+        """Repeat the instruction of a worker."""
         begin = self._told.get(member.session)
         if begin is None:
             return []
@@ -68,19 +69,19 @@ class Beginning:
         return [Send(member.name, begin)]
 
     def ready(self, member: Member, ready: Ready, now: float) -> list[Send]:
-        """A worker has the point of this evaluation."""
+        """Handle a worker's report that it has the point of this evaluation."""
         if member.is_ready or ready.attempt != self._told[member.session].attempt:
             return []
         member.digests = ready.digests
         return self._compared([member], now)
 
     def opened(self, digests: tuple[int, ...], now: float) -> list[Send]:
-        """The shards have the point: points that workers have already are compared with it."""
+        """Compare the workers' points with the digests of the shards."""
         self.digests = digests
         return self._compared([member for member in self.members if not member.is_ready], now)
 
     def broken(self, now: float) -> list[Send]:
-        """A broadcast broke off, or one of its members is lost: whoever waits for it pulls."""
+        """Handle an aborted broadcast or a lost member: waiting workers pull instead."""
         sends = []
         for member in self.members:
             begin = self._told.get(member.session)
@@ -89,7 +90,7 @@ class Beginning:
         return sends
 
     def is_awaited(self, name: str) -> bool:
-        """Whether somebody who is not ready waits for a broadcast that this worker is in."""
+        """True if a worker that is not ready waits for a broadcast with this member."""
         return any(
             fetch.plan is not None and name in fetch.plan.members
             for member in self.members
@@ -124,11 +125,11 @@ class Beginning:
         sends = []
         for member in members:
             if member.digests is None or self.digests is None:
-                continue  # one of both is not there yet
+                continue  # one of the digests is not known yet
             if member.digests == self.digests:
                 member.is_ready, member.ready_for, member.progress = True, self.number, now
                 continue
-            self.events.append(Event("differs", member.name, "its parameters are not those of the servers"))
+            self.events.append(Event("differs", member.name, "its parameters differ from the servers'"))
             member.ready_for = 0
             sends.append(self.one(member, now))
         return sends

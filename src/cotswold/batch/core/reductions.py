@@ -1,6 +1,6 @@
-"""Reductions of the sums that workers keep: which are added, and who was told what.
+"""Reductions of the sums that workers keep: the chosen sums, and the instructions sent.
 
-Knows: claims, plans, attempts. Does not know: an evaluation's states, what counts.
+Knows: claims, plans, attempts. Does not know: an evaluation's states, which sums count.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from cotswold.wire import Reduce, Send, SumName
 
 @dataclass(frozen=True)
 class Chosen:
-    """Sums that overlap nowhere."""
+    """Disjoint sums."""
 
     sums: dict[SumName, tuple[int, ...]]
-    """With their portions, ascending."""
+    """Portions of each sum, ascending."""
     missing: tuple[int, ...]
-    """Portions that no choice of whole sums had room for: they are to be computed again."""
+    """Portions in no chosen sum; they must be computed again."""
 
 
 def chosen(claims: Iterable[Claim], wanted: Collection[int], doubtful: Collection[int] = ()) -> Chosen:
-    """Of the computed ones: larger sums first, for a small one that overlaps is no loss.
+    """Choose disjoint sums from computed claims: larger sums first, because a small overlapping sum costs
+    little.
 
-    Those of sessions that are ``doubtful`` come last: where others have all, nobody waits for them.
+    Sums of ``doubtful`` sessions come last, so no reduction waits for them if others have their portions.
     """
     sums: dict[SumName, list[int]] = {}
     for claim in claims:
-        assert claim.number is not None, "only what is computed is reduced"
+        assert claim.number is not None, "only computed claims can be reduced"
         sums.setdefault(SumName(claim.session, claim.number), []).append(claim.portion)
     found: dict[SumName, tuple[int, ...]] = {}
     covered: set[int] = set()
@@ -48,40 +49,40 @@ def chosen(claims: Iterable[Claim], wanted: Collection[int], doubtful: Collectio
 
 @dataclass
 class Reductions:
-    """Of one evaluation."""
+    """Reductions of one evaluation."""
 
     number: int
     members: Members
     ledger: Ledger
     granting: Granting
     beginning: Beginning
-    """Counts attempts: those of reductions follow those of beginnings."""
+    """Counter of attempts, shared by starts and reductions."""
     planner: Planner
     after: float
-    """When the next may start."""
+    """Earliest time of the next reduction."""
     told: dict[int, Reduce] = field(default_factory=dict)
-    """What each member of the newest was told, by session."""
+    """Instructions of the newest reduction, by session."""
 
     def choose(self, now: float) -> Chosen | None:
-        """Which sums are to be added; None while somebody is waited for.
+        """Choose the sums to add; None while a worker must be waited for.
 
-        What is missing then is free to be computed again.
+        Missing portions are freed to be computed again.
         """
         hands = [(member, self.ledger.hand(member.session)) for member in self.members]
         if any(member.is_flushed and hand for member, hand in hands):
-            return None  # it pushes its sums by itself
+            return None  # it pushes its sums itself
         claims = [claim for _, hand in hands for claim in hand if claim.number is not None]
         doubtful = [member.session for member in self.members if self.granting.is_doubtful(member, now)]
         choice = chosen(claims, self.ledger.open, doubtful)
         if any(name.session in doubtful for name in choice.sums):
-            return None  # it wakes up, or others copy what it has, or it is lost
+            return None  # it may wake up, be lost, or have its portions copied by others
         for claim in claims:
             if claim.portion in choice.missing:
                 self.ledger.release(claim.session, claim.grant)
         return choice
 
     def start(self, choice: Chosen, now: float) -> list[Send]:
-        """Tell all who have a part in it."""
+        """Send the plan to all members."""
         sums: dict[int, list[SumName]] = {}
         for name in choice.sums:
             sums.setdefault(name.session, []).append(name)
@@ -103,18 +104,18 @@ class Reductions:
         return sends
 
     def again(self, member: Member, now: float) -> list[Send]:
-        """A member has not heard what it was told."""
+        """Repeat the instruction of a member."""
         member.told = now
         return [Send(member.name, self.told[member.session])]
 
     def is_told(self, member: Member, attempt: int) -> bool:
-        """Whether this attempt is the newest, and the worker is in it."""
+        """True if this attempt is the newest and includes the worker."""
         told = self.told.get(member.session)
         return told is not None and told.attempt == attempt
 
     @property
     def who(self) -> dict[int, Member]:
-        """Whose sum each portion of the newest is in."""
+        """Member whose sum contains each portion of the newest reduction."""
         return {
             portion: self.members.of[session]
             for session, reduce in self.told.items()

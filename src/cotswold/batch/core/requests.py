@@ -1,6 +1,6 @@
-"""What a coordinator is asked for, and what it answers with.
+"""Requests to a coordinator, and their results.
 
-Knows: values. Does not know: how an evaluation goes (`evaluation`).
+Knows: values. Does not know: the course of an evaluation (`batch.core.evaluation`).
 """
 
 from __future__ import annotations
@@ -12,73 +12,74 @@ from cotswold.optim.vectors.base import Command
 from cotswold.wire import Plan, SumName
 
 Planner = Callable[[Sequence[str]], Plan]
-"""The plan of a reduction over these workers."""
+"""Return the plan of a reduction over these workers."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """An evaluation that is wanted."""
+    """A requested evaluation."""
 
     at: str
     gradient: str | None
     before: tuple[Command, ...] = ()
     after: tuple[Command, ...] = ()
     portions: tuple[int, ...] | None = None
-    """Exactly these, ascending; None draws some for ``cycle``, of which a deadline may leave some out."""
+    """Portions to evaluate, ascending. None selects some for ``cycle``, and a deadline may leave some of
+    these out."""
     cycle: int = 0
     fraction: float = 1.0
-    """Of what is drawn."""
+    """Fraction of the patterns to select."""
     keeps: tuple[str, ...] = ()
-    """Vectors that workers keep; without any they pull ``at``."""
+    """Vectors that workers keep; if empty, they pull ``at``."""
     changed: tuple[str, ...] = ()
-    """Those of them that are new since the evaluation before."""
+    """Kept vectors that changed since the previous evaluation."""
     local: tuple[Command, ...] = ()
-    """What makes ``at`` from them, once ``before`` has run on the shards."""
+    """Commands that compute ``at`` from the kept vectors, after ``before`` has run on the shards."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """How an evaluation went."""
+    """Statistics of an evaluation."""
 
     seconds: float
     by_name: Mapping[str, int]
-    """Portions that count, by the worker that computed them."""
+    """Number of portions that count, by worker."""
     backups: int
-    """Backup copies that were given."""
+    """Backup copies that were granted."""
     backups_used: int
-    """Of these, how many count."""
+    """Backup copies that count."""
     refused: int
-    """Sums that came too late."""
+    """Sums that arrived too late."""
     lost: int
-    """Portions that were given again because a session ended."""
+    """Portions that were granted again because a session ended."""
     left_out: tuple[int, ...]
-    """Portions that a deadline left out."""
+    """Portions left out at the deadline."""
     reductions: int
     """Attempts at a reduction."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """An evaluation that is over."""
+    """The result of an evaluation."""
 
     evaluation: int
     dots: tuple[float, ...]
-    """Of the commands that ran after it."""
+    """Results of the dot products among the commands that ran after it."""
     total: float
-    """The sum of the values of all patterns that count: correctly rounded, so in no order."""
+    """Sum of the values of all counted patterns: correctly rounded, so independent of the order."""
     details: Mapping[str, float]
-    """Further sums, likewise."""
+    """Further sums, also correctly rounded."""
     portions: tuple[int, ...]
-    """Those that count, ascending: each of their patterns once, all others never."""
+    """Counted portions, ascending; each of their patterns counts exactly once."""
     samples: int
     sums: Mapping[SumName, tuple[int, ...]]
-    """The portions of each sum that was accepted."""
+    """Portions of each accepted sum."""
     account: Account
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """Why an evaluation does not go on; it does once workers come, and what is done stays done."""
+    """Reason for a stalled evaluation. It continues once workers join, with all results kept."""
 
     kind: str
     """``poisoned``, ``lonely`` or ``server``."""
@@ -88,14 +89,14 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that is worth writing down."""
+    """An event for the log."""
 
     kind: str
     """``joined``, ``lost``, ``left``, ``backup``, ``refused``, ``failed``, ``differs``, ``reducing``,
     ``aborted``, ``deadline``, ``epoch``, ``revived``, ``recalled``."""
     name: str
-    """The worker or replica, or the server that is revived."""
+    """Name of the worker or replica, or of the recovered server."""
     sentence: str = ""
     portions: tuple[int, ...] = ()
     places: tuple[tuple[int, int], ...] = ()
-    """Of samples, as ranges."""
+    """Positions of samples, as ranges."""

@@ -1,6 +1,6 @@
-"""A round: one message to every server, sent again until all have answered, each answer once.
+"""A round: one message to every server, repeated until all have answered; each answer counts once.
 
-Knows: numbers of rounds, who has answered, shards in their order. Does not know: what is commanded.
+Knows: numbers of rounds, servers that have answered, the order of shards. Does not know: the commands.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from cotswold.wire import Answer, Close, Open, Round, Send
 
 @dataclass(frozen=True)
 class RoundDone:
-    """What all servers together answered."""
+    """The merged replies of all servers."""
 
     number: int
     dots: tuple[float, ...]
-    """Each the shards' partial sums, added in the shards' order: the number of servers changes no bit."""
+    """Each is the sum of the shards' partial sums in the order of the shards: the number of servers changes
+    no bit."""
     digests: tuple[int, ...]
-    """In the shards' order."""
+    """Digests in the order of the shards."""
     error: str | None
-    """What could not be done on some server."""
+    """A failure on some server, or None."""
 
 
 @dataclass
 class Rounds:
-    """One round after another."""
+    """Consecutive rounds."""
 
     servers: Sequence[str]
     retry_seconds: float
@@ -39,16 +40,16 @@ class Rounds:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether an answer is waited for."""
+        """True while a reply is missing."""
         return self._round is not None
 
     @property
     def silent(self) -> list[str]:
-        """The servers whose answer is waited for."""
+        """Servers whose reply is missing."""
         return [] if self._round is None else [name for name in self.servers if name not in self._answers]
 
     def silent_since(self, then: float) -> list[str]:
-        """The servers that have not answered a round that began before ``then``."""
+        """Return the servers that have not answered a round that began before ``then``."""
         return self.silent if self._began < then else []
 
     def start(
@@ -60,7 +61,7 @@ class Rounds:
         open: Open | None = None,
         digest: str | None = None,
     ) -> list[Send]:
-        """The next round begins; the one before is over."""
+        """Start the next round; the previous one must be over."""
         assert self._round is None, f"round {self.number} is not over"
         self.number += 1
         self._round = Round(self.number, close, tuple(commands), open, digest)
@@ -68,14 +69,14 @@ class Rounds:
         return [Send(name, self._round) for name in self.servers]
 
     def tick(self, now: float) -> list[Send]:
-        """Whoever has not answered in time is asked again, which does no harm."""
+        """Repeat the round to servers that have not answered in time, which is safe."""
         if self._round is None or now - self._sent < self.retry_seconds:
             return []
         self._sent = now
         return [Send(name, self._round) for name in self.silent]
 
     def answer(self, answer: Answer) -> RoundDone | None:
-        """What all answered, with the last answer."""
+        """Record a reply; return the merged result with the last one."""
         if self._round is None or answer.number != self.number or answer.server not in self.servers:
             return None
         self._answers.setdefault(answer.server, answer)
@@ -93,7 +94,7 @@ class Rounds:
             if each.digests
             for shard, digest in zip(each.shards, each.digests, strict=True)
         }
-        assert len(rows) == sum(len(each.shards) for each in answers), "every shard is on one server"
+        assert len(rows) == sum(len(each.shards) for each in answers), "a shard is on two servers"
         columns = zip(*(rows[shard] for shard in sorted(rows)), strict=True)
         return RoundDone(
             self.number, tuple(map(_added, columns)), tuple(digests[shard] for shard in sorted(digests)), None
@@ -102,6 +103,6 @@ class Rounds:
 
 def _added(partial_sums: Sequence[float]) -> float:
     total = 0.0
-    for each in partial_sums:  # one after the other: sum() of newer Pythons compensates
+    for each in partial_sums:  # in order: sum() of newer Pythons compensates
         total += each
     return total

@@ -1,4 +1,4 @@
-"""Which portion a worker is given: one that failed elsewhere, one that is free, or a backup copy.
+"""Choice of a worker's next portion: one that failed elsewhere, a free one, or a backup copy.
 
 Knows: the ledger, the queues, failures, speeds. Does not know: messages.
 """
@@ -16,11 +16,11 @@ from cotswold.batch.core.settings import Rules
 from cotswold.shards.core.membership import Member, Members
 
 _ALONE = 4
-"""A worker that could compute only as many portions in the time that is left sums each by itself."""
+"""A worker that can compute at most this many portions in the remaining time makes each a separate sum."""
 _DOUBTFUL_BEATS = 4
-"""A worker that was not heard for as many beats may be stopped: what it has computed may be lost, too."""
+"""A worker that missed this many heartbeats may be suspended, and its results lost."""
 _LATE = 1.5
-"""A portion that takes as many times its usual seconds may never come."""
+"""A portion that takes this multiple of its usual time may never arrive."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Choice:
 
     portion: int
     apart: bool
-    """Whether it is to be a sum of its own."""
+    """True if it must be a separate sum."""
     is_backup: bool
 
 
 @dataclass
 class Granting:
-    """Of one evaluation."""
+    """Scheduler of one evaluation."""
 
     rules: Rules
     members: Members
@@ -44,7 +44,7 @@ class Granting:
     failures: Failures
 
     def may_take(self, member: Member) -> bool:
-        """Whether a worker has room for a portion."""
+        """True if a worker has capacity for a portion."""
         if not member.is_ready or member.is_leaving:
             return False
         hand = self.ledger.hand(member.session) if self.rules.pushes else self._unfinished(member)
@@ -56,18 +56,18 @@ class Granting:
         return unfinished < room and (not self.rules.pushes or unsettled < self.rules.unsettled)
 
     def choose(self, member: Member, now: float) -> Choice | None:
-        """What a worker with room for it gets."""
+        """Choose a portion for a worker with capacity; None if there is none."""
         session = member.session
         failed = self._failed(member, now)
         if failed is not None:
             return Choice(failed, apart=True, is_backup=False)
         if self._has_suspect(member):
-            return None  # should it die, nothing else is to be suspected
+            return None  # if it dies, no other portion must become a suspect
         left = self.queues.waiting / max(self.members.rate, 1e-9)
         own = self.members.seconds(session)
         unfinished = len(self._unfinished(member))
         if unfinished and (unfinished + 1) * own > left + self.members.least_seconds:
-            return None  # others would have finished before it even began
+            return None  # others would finish it before this worker started
         apart = member.is_flushed or left < _ALONE * own
         free = self.queues.next(
             session,
@@ -84,7 +84,7 @@ class Granting:
         return None if copied is None else Choice(copied, apart=True, is_backup=True)
 
     def poisoned(self, sessions: Collection[int]) -> int | None:
-        """A portion that none of these sessions may try, where nothing else is left to do."""
+        """Return a portion that none of these sessions may try, if nothing else is left to do."""
         waiting = [portion for portion in sorted(self.ledger.open) if not self.ledger.is_in_sum(portion)]
         for portion in waiting:
             if self.ledger.claims(portion) or not self.failures.is_poisoned(portion, sessions):
@@ -93,15 +93,15 @@ class Granting:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether nothing is free, but for what failed."""
+        """True if only failed portions are free."""
         return self.queues.waiting == 0
 
     def _unfinished(self, member: Member) -> list[Claim]:
         return [claim for claim in self.ledger.hand(member.session) if claim.number is None]
 
     def _failed(self, member: Member, now: float) -> int | None:
-        """A portion that failed elsewhere; one that a worker may have died of to empty hands alone, while no
-        other such is being tried."""
+        """Return a portion that failed elsewhere. A suspect goes only to an idle worker, and only while no
+        other suspect is tried."""
         is_tried = bool(self._unfinished(member)) or any(
             self._has_suspect(other) for other in self.members if not self.is_doubtful(other, now)
         )
@@ -113,14 +113,14 @@ class Granting:
         return None
 
     def is_risky(self, member: Member, choice: Choice) -> bool:
-        """Whether the worker may die of it, and what it has in its sums with it."""
+        """True if the portion may kill the worker and lose its unpushed sums."""
         return self.failures.is_suspect(choice.portion) and bool(self.ledger.hand(member.session))
 
     def _has_suspect(self, member: Member) -> bool:
         return any(self.failures.is_suspect(claim.portion) for claim in self._unfinished(member))
 
     def _backup(self, member: Member, now: float) -> int | None:
-        """What others will finish last, and later than this worker could."""
+        """Return the portion that others will finish last, and later than this worker could."""
         if self.rules.copies == 1:
             return None
         own = self.members.seconds(member.session)
@@ -136,7 +136,7 @@ class Granting:
         return found
 
     def _expected(self, member: Member, now: float, mean: float) -> list[tuple[Claim, float]]:
-        """What is in a worker's hand, and in how many seconds it will be computed."""
+        """Return the claims of a worker, with the seconds until each is computed."""
         hand = self.ledger.hand(member.session)
         if not hand:
             return []
@@ -144,7 +144,7 @@ class Granting:
             return [(claim, inf) for claim in hand]
         elapsed, seconds = now - member.progress, member.seconds or mean
         unfinished = [each for each in hand if each.number is None]
-        late = elapsed > _LATE * seconds * ((len(unfinished) + 1) // 2)  # it tells of half of them at once
+        late = elapsed > _LATE * seconds * ((len(unfinished) + 1) // 2)  # it reports half of them at once
         return [
             (claim, inf if late else (place + 1) * seconds - elapsed)
             for place, claim in enumerate(unfinished)
@@ -160,9 +160,9 @@ class Granting:
         if self.failures.is_suspect(claim.portion) and (trusted or self._unfinished(member)):
             return False
         if any(each.number is not None for each in trusted):
-            return False  # somebody has computed it, and is well
+            return False  # a responsive worker has computed it
         return len(trusted) < self.rules.copies
 
     def is_doubtful(self, member: Member, now: float) -> bool:
-        """Whether a worker may be stopped, and what it has computed may be lost."""
+        """True if a worker may be suspended and its results lost."""
         return now - member.heard > _DOUBTFUL_BEATS * self.rules.beat_seconds

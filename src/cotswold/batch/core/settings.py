@@ -1,6 +1,6 @@
-"""What a coordinator is told once: how evaluations go, and how long it waits for whom.
+"""Settings of a coordinator: the course of evaluations, and timeouts.
 
-Knows: limits, with their units. Does not know: who asks.
+Knows: limits, with their units. Does not know: callers.
 """
 
 from __future__ import annotations
@@ -12,52 +12,54 @@ from cotswold.batch.core.permutation import Dealing
 
 @dataclass(frozen=True)
 class Rules:
-    """Of all evaluations of a run."""
+    """Settings of all evaluations of a run."""
 
     dealing: Dealing
     size: int
-    """The length of the parameters."""
+    """Length of the parameters."""
     pushes: bool = True
-    """Whether sums go to the servers by themselves (Dean et al. 2012); otherwise workers keep them, and
+    """True if each worker pushes its sums to the servers (Dean et al. 2012); otherwise workers keep them, and
     they are reduced at the end (Aberdeen et al. 2000)."""
     tree: bool = False
-    """Whether sums are added along the tree over portions: every bit is the same whoever computed what."""
+    """True if sums are added along the tree over portions: the result is bitwise independent of the
+    workers."""
     prefetch: int = 1
-    """How many portions wait at a worker beside the one that it computes, at least."""
+    """Minimum number of portions queued at a worker, in addition to the one that it computes."""
     ahead_seconds: float = 0.1
-    """A worker has as many portions in hand as take it this long: few messages where they are short."""
+    """Time in seconds that a worker's granted portions should last; short portions are granted in larger
+    numbers."""
     copies: int = 2
-    """How many workers have one of the last portions at most; 1 for no backup copies."""
+    """Maximum number of workers that compute one of the last portions; 1 disables backup tasks."""
     flush_seconds: float = 1.0
-    """A worker pushes a sum that is as old, whichever way sums travel: a death costs no more."""
+    """Age at which a worker pushes a sum, with any kind of reduction; limits the loss when a worker dies."""
     deadline: float | None = None
-    """An evaluation that may choose its portions ends after this many times the seconds that it should
-    take with the workers' newest speeds, once `least` is done; None waits for all."""
+    """Factor of the expected seconds, at the workers' newest speeds, after which an evaluation that may
+    choose its portions ends, once `least` is done; None waits for all."""
     least: float = 0.5
-    """The fraction of an evaluation's portions that a deadline waits for."""
+    """Fraction of an evaluation's portions that a deadline waits for."""
     beat_seconds: float = 0.5
     silent_seconds: float = 10.0
-    """After which a worker's portions are given to others, and its session is void."""
+    """Timeout after which a worker's session is void and its portions go to others."""
     retry_seconds: float = 2.0
-    """After which what was not answered is sent again."""
+    """Interval at which unanswered messages are repeated."""
     lonely_seconds: float = 60.0
-    """After which an evaluation without workers is trouble."""
+    """Timeout after which an evaluation without workers reports a failure."""
     deaths: int = 4
-    """A portion is to blame where so many workers in a row died with it in hand, and no other died."""
+    """Number of consecutive worker deaths with a portion assigned, without other deaths, after which the
+    portion is blamed."""
     unsettled: int = 4
-    """How many portions that a worker has pushed may wait for an answer before it is given no more."""
+    """Maximum number of a worker's pushed portions without a reply; beyond it, the worker receives no
+    more."""
     settings: str = "{}"
-    """JSON that workers are handed."""
+    """Settings of the workers, as JSON."""
 
     def __post_init__(self) -> None:
         if self.tree and not self.pushes:
-            raise ValueError("sums along the tree go to the servers; they are not reduced")
+            raise ValueError("tree requires pushes: sums along the tree are pushed to the servers")
         if self.deadline is not None and not self.deadline > 0:
-            raise ValueError(f"a deadline of {self.deadline} times the usual; it must be above 0")
+            raise ValueError(f"deadline must be above 0, got {self.deadline}")
         if not 0 < self.least <= 1:
-            raise ValueError(
-                f"a deadline that waits for {self.least} of all; it must be above 0 and at most 1"
-            )
+            raise ValueError(f"least must be above 0 and at most 1, got {self.least}")
         for name, least in (
             ("prefetch", 0),
             ("copies", 1),
@@ -65,9 +67,9 @@ class Rules:
             ("unsettled", 1),
         ):
             if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}, and must be at least {least}")
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if not self.ahead_seconds >= 0:
-            raise ValueError(f"ahead_seconds is {self.ahead_seconds}, and must not be negative")
+            raise ValueError(f"ahead_seconds must be at least 0, got {self.ahead_seconds}")
         for name in ("flush_seconds", "beat_seconds", "silent_seconds", "retry_seconds", "lonely_seconds"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, and must be above 0")
+                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")

@@ -1,6 +1,6 @@
-"""What a worker is to do next, and the vectors that it adds up in.
+"""Tasks of a worker, and the operations on its sums.
 
-Knows: grants, plans of reductions. Does not know: who does it, how.
+Knows: grants, plans of reductions. Does not know: the execution of tasks.
 """
 
 from __future__ import annotations
@@ -14,31 +14,32 @@ Values = TypeVar("Values")
 
 
 class Sums(Protocol[Values]):
-    """Vectors as long as the parameters."""
+    """Operations on vectors of the parameters' length."""
 
     def zeros(self) -> Values:
-        """A new sum."""
+        """Return a new sum of zeros."""
         ...
 
     def add(self, left: Values, right: Values) -> Values:
-        """The sum, in the memory of ``left``."""
+        """Add in place: return the sum in the memory of ``left``."""
         ...
 
     def parts(self, values: Values, server: str) -> tuple[tuple[int, ...], tuple[object, ...]]:
-        """The numbers of a server's shards, and a buffer for each; the sum does not change any more."""
+        """Return the numbers of a server's shards, and a buffer for each; the sum must not change
+        afterwards."""
         ...
 
 
 @dataclass(frozen=True)
 class FetchTask:
-    """Get the point: the fetches in their order, then the commands."""
+    """Get the point: the fetches in order, then the commands."""
 
     begin: Begin
 
 
 @dataclass(frozen=True)
 class PortionTask(Generic[Values]):
-    """Compute a portion, and add its gradient to ``into`` (None where none is wanted)."""
+    """Compute a portion and add its gradient to ``into`` (None without a gradient)."""
 
     grant: Grant
     into: Values | None
@@ -46,7 +47,7 @@ class PortionTask(Generic[Values]):
 
 @dataclass(frozen=True)
 class ReduceTask(Generic[Values]):
-    """Reduce ``values`` by the plan; what the first member has then is a sum of its own."""
+    """Reduce ``values`` by the plan; the first member's result becomes a new sum."""
 
     reduce: Reduce
     values: Values

@@ -1,20 +1,20 @@
-"""A worker: what it computes next, which sums it keeps, what it says; message in, messages out.
+"""A worker: its next task, its sums, its messages; message in, messages out.
 
-Knows: states, attempts, what is being done. Does not know: sums and who has them (`holding`), how a portion
-is computed, sockets, clocks.
+Knows: states, attempts, the task in progress. Does not know: sums and their acknowledgements
+(`batch.core.partial_sums`), the computation of a portion, sockets, clocks.
 
-Whoever runs it takes `task`, does that, and says how it went by `fetched`, `computed`, `computed_not`,
-`reduced` or `broke_off`; meanwhile messages come in by `receive`, and `tick` says the beat.
+The caller takes a `task`, executes it, and reports the result by `fetched`, `computed`, `computed_not`,
+`reduced` or `broke_off`. Meanwhile it passes messages to `receive` and calls `tick`, which sends heartbeats.
 
-    state      what happens                     next
+    state      event                            next
     OUTSIDE    Welcome                          IDLE
-    IDLE       Begin                            FETCHING
+    IDLE       StartEvaluation                  FETCHING
     FETCHING   fetched                          READY
-    READY      Grant, Flush, Reduce, ...        READY
-    any        Begin of a higher attempt        FETCHING    (everything older is dropped)
+    READY      Grants, FlushSums, Reduce, ...   READY
+    any        a higher attempt                 FETCHING    (everything older is dropped)
     any        End of this evaluation           IDLE
-    any        Rejoin                           OUTSIDE
-    any        Dismiss                          GONE
+    any        SessionExpired                   OUTSIDE
+    any        Shutdown                         GONE
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from cotswold.wire import (
 
 
 class State(Enum):
-    """Where a worker is."""
+    """State of a worker."""
 
     OUTSIDE = "outside"
     IDLE = "idle"
@@ -70,9 +70,9 @@ class Worker(Generic[Values]):
         self._join = Join(name, 0, address, patterns, size)
         self._joined: float | None = None
         self._newest = (0, 0)
-        """Evaluation and attempt of the newest `Begin`."""
+        """(evaluation, attempt) of the newest `StartEvaluation`."""
         self._numbers = count(1)
-        """Of the session's sums."""
+        """Numbers for the session's sums."""
         self._evaluation: Holding[Values] | None = None
         self._busy: tuple[Holding[Values], FetchTask | PortionTask[Values]] | None = None
         self._exchanging: tuple[Holding[Values], ReduceTask[Values]] | None = None
@@ -81,13 +81,13 @@ class Worker(Generic[Values]):
 
     @property
     def session(self) -> int:
-        """Its session; 0 outside of one."""
+        """Number of its session; 0 without one."""
         return 0 if self.welcome is None else self.welcome.session
 
-    # --- what it hears ---
+    # --- received messages ---
 
     def receive(self, sender: str, message: ToWorker, now: float) -> list[Send]:
-        """A message of the coordinator or of a server."""
+        """Handle a message of the coordinator or of a server."""
         if isinstance(message, Welcome):
             return self._welcomed(message, now)
         if self.welcome is None or message.session != self.session or self.state is State.GONE:
@@ -105,7 +105,7 @@ class Worker(Generic[Values]):
                     return []
                 return self._heard(evaluation, message, now)
             case _:
-                return []  # shards that were pulled, and a validation, are the shell's
+                return []  # pulled shards and validations are handled by the caller
 
     def _heard(
         self,
@@ -140,7 +140,7 @@ class Worker(Generic[Values]):
         return []
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed; to be called a few times in each beat, while a portion is computed too."""
+        """Advance the time; call it a few times per heartbeat interval, also while a portion is computed."""
         if self.state is State.GONE:
             return []
         if self.welcome is None:
@@ -159,14 +159,14 @@ class Worker(Generic[Values]):
         return sends if evaluation is None else sends + evaluation.again(now)
 
     def leave(self, reason: str) -> list[Send]:
-        """It wants to go; it is GONE once what it holds is settled."""
+        """Ask to leave; the worker is GONE once its results are settled."""
         self._leaving = reason
         return [Send(COORDINATOR, Leave(self.session, reason))] if self.welcome is not None else self._gone()
 
-    # --- what it does ---
+    # --- tasks ---
 
     def task(self) -> Task[Values] | None:
-        """The next thing to do; None while there is nothing, or one is being done."""
+        """Return the next task; None if there is none, or while one is executed."""
         evaluation = self._evaluation
         if evaluation is None or self._busy is not None or self._exchanging is not None:
             return None
@@ -179,7 +179,7 @@ class Worker(Generic[Values]):
         return task
 
     def reduction(self) -> ReduceTask[Values] | None:
-        """A reduction that is to be done, beside the portion that is being computed; None where none is."""
+        """Return a reduction that can run alongside the current portion; None if there is none."""
         evaluation = self._evaluation
         if evaluation is None or self._exchanging is not None:
             return None
@@ -187,7 +187,7 @@ class Worker(Generic[Values]):
         if reduce is not None and evaluation.is_computing(reduce):
             return None
         evaluation.reduce = None
-        # one that waited for the exchange before may be given up by now, and its sums settled
+        # one that waited for the previous exchange may be cancelled by now, and its sums settled
         if reduce is None or any(number not in evaluation.sums for number in reduce.numbers):
             return None
         task = ReduceTask(reduce, evaluation.total_of(reduce))
@@ -196,19 +196,19 @@ class Worker(Generic[Values]):
 
     @property
     def is_outdated(self) -> bool:
-        """Whether what is being fetched or computed is wanted no more: a broadcast should be broken off."""
+        """True if the current fetch or portion is no longer needed; a broadcast should be aborted."""
         return self._busy is not None and self._busy[0] is not self._evaluation
 
     @property
     def is_reduction_outdated(self) -> bool:
-        """Whether the reduction that is being done is wanted no more, and should be broken off."""
+        """True if the current reduction is no longer needed and should be aborted."""
         if self._exchanging is None:
             return False
         evaluation, task = self._exchanging
         return evaluation is not self._evaluation or task.reduce.attempt != evaluation.attempt
 
     def fetched(self, digests: tuple[int, ...], now: float) -> list[Send]:
-        """It has the point of the task."""
+        """Record that the worker has the point of the task."""
         evaluation, _ = self._done()
         if evaluation is None:
             return []
@@ -217,10 +217,10 @@ class Worker(Generic[Values]):
         return [Send(COORDINATOR, evaluation.ready())]
 
     def broke_off(self, lost: str, now: float) -> list[Send]:
-        """A broadcast or a reduction came to nothing; ``lost`` names who could not be reached, if known."""
+        """Record an aborted broadcast or reduction; ``lost`` names the unreachable member, if known."""
         if self._exchanging is None:
             evaluation, task = self._done()
-            assert isinstance(task, FetchTask), "a broadcast or a reduction was tried"
+            assert isinstance(task, FetchTask), "no broadcast or reduction was in progress"
             attempt = task.begin.attempt
         else:
             (before, reduction), self._exchanging = self._exchanging, None
@@ -231,36 +231,36 @@ class Worker(Generic[Values]):
         return evaluation.abort(lost)
 
     def computed(self, result: PortionResult, now: float) -> list[Send]:
-        """The portion of the task is in its sum."""
+        """Record that the portion of the task is in its sum."""
         evaluation, task = self._done()
         if evaluation is None:
             return []
-        assert isinstance(task, PortionTask), "a portion was computed"
+        assert isinstance(task, PortionTask), "no portion was in progress"
         return evaluation.computed(task.grant, result, now)
 
     def computed_not(self, error: str, now: float) -> list[Send]:
-        """The portion of the task cannot be computed: the sum that it went into is lost with it."""
+        """Record that the portion of the task cannot be computed; its whole sum is lost."""
         evaluation, task = self._done()
         if evaluation is None:
             return []
-        assert isinstance(task, PortionTask), "a portion was tried"
+        assert isinstance(task, PortionTask), "no portion was in progress"
         return evaluation.computed_not(task.grant, error)
 
     def reduced(self, result: Values | None, now: float) -> list[Send]:
-        """The reduction of the task is done; the first member has the result, others None."""
-        assert self._exchanging is not None, "a reduction was being done"
+        """Record the end of the task's reduction; the first member has the result, others None."""
+        assert self._exchanging is not None, "no reduction was in progress"
         (evaluation, task), self._exchanging = self._exchanging, None
         if evaluation is not self._evaluation:
             return []
         is_first = task.reduce.plan.members[0] == self.name
-        assert is_first is (result is not None), "the first member has the result"
+        assert is_first is (result is not None), "only the first member has a result"
         if result is None or task.reduce.attempt != evaluation.attempt:
             return []
         sum = evaluation.new(result)
         sum.attempt = task.reduce.attempt
         return evaluation.flush(sum, now)
 
-    # --- joining, beginning ---
+    # --- sessions and evaluations ---
 
     def _welcomed(self, welcome: Welcome, now: float) -> list[Send]:
         if self.welcome is not None or (welcome.name, welcome.attempt) != (self.name, self._join.attempt):
@@ -285,7 +285,7 @@ class Worker(Generic[Values]):
         if (begin.evaluation, begin.attempt) <= self._newest:
             return []
         self._newest = (begin.evaluation, begin.attempt)
-        assert self.welcome is not None, "it is in a session"
+        assert self.welcome is not None, "the worker has no session"
         self._evaluation = Holding(self.welcome, self._sums, self._numbers, begin, begin.attempt)
         self.state = State.FETCHING
         return []
@@ -311,10 +311,10 @@ class Worker(Generic[Values]):
         evaluation.computing = evaluation.sum_for(grant)
         return PortionTask(grant, evaluation.computing.values)
 
-    # --- saying it again ---
+    # --- end of a task ---
 
     def _done(self) -> tuple[Holding[Values] | None, FetchTask | PortionTask[Values]]:
-        """The task that was being done, and its evaluation unless that is over."""
-        assert self._busy is not None, "a task was being done"
+        """Return the finished task, and its evaluation unless that is over."""
+        assert self._busy is not None, "no task was in progress"
         (evaluation, task), self._busy = self._busy, None
         return (evaluation if evaluation is self._evaluation else None), task

@@ -1,1 +1,1 @@
-"""Processes of whole-set gradients: the coordinator, the workers, how vectors travel."""
+"""Processes of whole-set gradients: the coordinator, the workers, the transfer of vectors."""

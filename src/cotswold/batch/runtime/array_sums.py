@@ -1,6 +1,6 @@
 """Sums of a worker in memory, and their parts for each server.
 
-Knows: NumPy arrays, which shards lie where. Does not know: portions, messages.
+Knows: NumPy arrays, the ranges of shards. Does not know: portions, messages.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from cotswold.wire import Shard
 
 
 class ArraySums:
-    """Flat arrays as long as the parameters: `batch.core.worker.Sums`."""
+    """Flat arrays of the parameters' length, implementing `batch.core.tasks.Sums`."""
 
     def __init__(self, size: int, dtype: np.dtype[np.floating]) -> None:
         self._size, self._dtype = size, dtype
         self._of: dict[str, list[Shard]] = {}
 
     def cut(self, shards: Sequence[Shard]) -> None:
-        """From now on servers have these shards."""
+        """Set the servers' shards for later calls of `parts`."""
         self._of = {}
         for one in shards:
             self._of.setdefault(one.server, []).append(one)
 
     def zeros(self) -> Array:
-        """A new sum."""
+        """Return a new sum of zeros."""
         return np.zeros(self._size, self._dtype)
 
     def add(self, left: Array, right: Array) -> Array:
-        """The sum, in the memory of ``left``."""
+        """Add in place: return the sum in the memory of ``left``."""
         add(left, right)
         return left
 
     def parts(self, values: Array, server: str) -> tuple[tuple[int, ...], tuple[object, ...]]:
-        """The numbers of a server's shards, and where they lie in the sum."""
+        """Return the numbers of a server's shards, and their views of the sum."""
         shards = self._of.get(server, [])
         return tuple(one.number for one in shards), tuple(raw(values[one.start : one.stop]) for one in shards)

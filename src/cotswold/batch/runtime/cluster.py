@@ -1,6 +1,6 @@
-"""A cluster as an optimiser sees it: vectors and an objective, by processes that may die.
+"""A cluster as an optimiser sees it: vectors and an objective, computed by processes that may die.
 
-Knows: what is asked of the servers and of the workers, in which order. Does not know: how an evaluation goes
+Knows: the requests to servers and workers, and their order. Does not know: the course of an evaluation
 (`batch.core.coordinator`), methods, recipes.
 """
 
@@ -35,26 +35,26 @@ from cotswold.transport import Endpoint
 from cotswold.transport.socket_folder import remove_left_folders
 
 PRELOADED = ("torch", "cotswold.batch.runtime.worker_process", "cotswold.paramserver.runtime.server_process")
-"""What whoever starts processes imports once."""
+"""Modules that a fork server imports once."""
 
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """Where things are, for whoever watches."""
+    """Progress of a cluster."""
 
     evaluation: int
     portions: int
-    """Of the present evaluation, or the newest."""
+    """Portions of the current or newest evaluation."""
     done: int
-    """Of these, how many are computed or counted."""
+    """Number of these that are computed or counted."""
     samples: int
-    """Patterns of those: about, for the last portion may be smaller."""
+    """Number of patterns in those portions; approximate, because the last portion may be smaller."""
     workers: int
-    """That are alive."""
+    """Number of connected workers."""
     backups: int
-    """Backup copies given so far."""
+    """Backup copies granted so far."""
     sent_bytes: int
-    """By the coordinator, so far; shared memory included."""
+    """Bytes that the coordinator has sent so far, including shared memory."""
     received_bytes: int
 
 
@@ -69,15 +69,26 @@ def open_cluster(
     logs: Path | None = None,
     on_event: OnEvent = lambda kind, more: None,
 ) -> Cluster:
-    """Start workers and parameter servers; returns when the first parameters are on the servers.
+    """Start workers and parameter servers, and wait until the initial parameters are on the servers.
 
-    Each worker calls ``work`` (``"module:function"``) with ``arguments`` (what JSON can say), which returns a
-    `Work`. ``processes`` starts them (by default a fork server of this host); the cluster ends what it
-    started, and the fork server that it made. ``host``: the address at which other machines reach this one,
-    None where there are none. ``logs``: the folder to which processes print. ``on_event`` hears of workers
-    that come and go, of backup copies and of evaluations, by kind and plain values.
+    Args:
+        settings: Numbers of processes, timeouts and the way that sums travel.
+        work: Function that builds the `Work` in each worker, as ``"module:function"``.
+        arguments: Keyword arguments of that function; JSON values only.
+        processes: Starts the processes; None makes a fork server on this host, which the cluster closes at
+            its end.
+        token: Secret that authenticates the processes; None makes a new one.
+        host: Address at which other machines reach this one; None without other machines.
+        logs: Folder for the output of the processes, one file each; None prints to this process's output.
+        on_event: Called with the kind and the values of each event: workers that join or leave, backup
+            copies, evaluations.
 
-    Raises UserError where the work cannot be made, MachineError where processes cannot be started.
+    Returns:
+        The running cluster. Close it, or use it as a context manager.
+
+    Raises:
+        UserError: The work cannot be built.
+        MachineError: A process cannot be started.
     """
     require_descriptors(settings.members)
     token = token or Token.new()
@@ -111,7 +122,10 @@ def open_cluster(
 
 
 class Cluster:
-    """Vectors (`optim.Vectors`) and an objective (`optim.Objective`) on the processes of a cluster."""
+    """Vectors (`optim.Vectors`) and an objective (`optim.Objective`) on the processes of a cluster.
+
+    Made by `open_cluster`.
+    """
 
     def __init__(
         self, settings: ClusterSettings, opened: Opened, on_event: OnEvent, own: ForkServer | None
@@ -123,67 +137,67 @@ class Cluster:
         self._sets = Sets(opened.dealing)
         self._backups = 0
         self._halted: tuple[object, ...] | None = None
-        """What was asked for in an evaluation that met trouble, which is on still."""
+        """Request and draws of a stalled evaluation that can be continued."""
         self.last: Counted | None = None
-        """The newest evaluation: which portions count, by whom, what was given again."""
+        """Result of the newest evaluation: counted portions, workers, repeated work."""
 
-    # --- what there is ---
+    # --- properties ---
 
     @property
     def size(self) -> int:
-        """The length of a vector."""
+        """Length of a vector."""
         return self._opened.made.size
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the vectors."""
+        """Type of the vectors' elements: float32 or float64."""
         found: torch.dtype = getattr(torch, self._opened.made.dtype)
         return found
 
     @property
     def epsilon(self) -> float:
-        """From 1 to the next number of a vector."""
+        """Machine epsilon of the vectors' type."""
         return float(torch.finfo(self.dtype).eps)
 
     @property
     def patterns(self) -> int:
-        """How many patterns there are."""
+        """Number of patterns."""
         return self._opened.made.patterns
 
     @property
     def draws(self) -> int:
-        """How many sets of patterns were drawn."""
+        """Number of pattern sets drawn so far."""
         return self._sets.draws
 
     @property
     def flops(self) -> tuple[int, int]:
-        """Of one pattern: of the value, and of the gradient with the value."""
+        """Floating-point operations per pattern: for the value, and for value and gradient."""
         return self._opened.made.flops
 
     @property
     def vectors(self) -> Cluster:
-        """The vectors on the servers, as `optim` commands them."""
+        """The vectors on the servers, as `optim.Vectors`."""
         return self
 
     @property
     def objective(self) -> Cluster:
-        """The sum over the patterns, as `optim` asks for it."""
+        """The sum over the patterns, as `optim.Objective`."""
         return self
 
     @property
     def workers(self) -> Mapping[str, int]:
-        """Workers whose processes run, and the numbers of their processes."""
+        """Process ids of the running workers, by name."""
         staff = self._conversation.staff
         return {name: staff.pid_of(name) for name in staff.workers}
 
     @property
     def servers(self) -> Mapping[str, int]:
-        """Parameter servers that run, and the numbers of their processes."""
+        """Process ids of the running parameter servers, by name."""
         staff = self._conversation.staff
         return {name: staff.pid_of(name) for name in self._opened.servers if staff.is_watched(name)}
 
     def status(self) -> ClusterStatus:
-        """Where things are."""
+        """Return the current progress."""
         traffic = self._conversation.post.endpoint.traffic
         number, portions, done = self._machine.progress
         return ClusterStatus(
@@ -198,33 +212,64 @@ class Cluster:
         )
 
     def watch(self, on_progress: Callable[[ClusterStatus], None] | None) -> None:
-        """Call a function some times a second in each evaluation, which ends with what it raises."""
+        """Call a function several times per second during each evaluation; its exception ends the evaluation.
+
+        Args:
+            on_progress: Receives the current status; None stops the calls.
+        """
         if on_progress is None:
             self._conversation.on_progress = None
         else:
             self._conversation.on_progress = lambda: on_progress(self.status())
 
     def hire(self, count: int) -> None:
-        """Start so many workers more; they join while evaluations go on."""
+        """Start more workers, which join during evaluations.
+
+        Args:
+            count: Number of workers to start.
+        """
         self._conversation.staff.hire(count)
 
     # --- vectors ---
 
     def run(self, commands: Sequence[Command]) -> list[float]:
-        """Do as commanded on all shards, in one round; the dots. Raises KeyError for an unknown vector."""
+        """Run commands on all shards, in one round.
+
+        Args:
+            commands: Commands on vectors by name, run in order.
+
+        Returns:
+            The result of each `Dot`, in order.
+
+        Raises:
+            KeyError: A command names an unknown vector.
+            MachineError: A server cannot run the commands.
+            TroubleError: A server is lost.
+        """
         self._contents.check(commands)
         self._require_servers()
         self._give_up_halted()
         self._conversation.deliver(self._machine.run(commands, time.monotonic()))
         done = self._conversation.outcome()
-        assert not isinstance(done, Counted), "a round was asked for"
+        assert not isinstance(done, Counted), "no round was requested"
         if done.error is not None:
             raise MachineError(f"{done.error}; resume the run")
         self._contents.ran(commands)
         return list(done.dots)
 
     def read(self, name: str) -> Tensor:
-        """A vector, whole. Raises KeyError for one that there is not."""
+        """Return a whole vector.
+
+        Args:
+            name: Name of the vector.
+
+        Returns:
+            A new tensor ``(size,)`` on the CPU.
+
+        Raises:
+            KeyError: The vector does not exist.
+            MachineError: A server cannot send it.
+        """
         self._contents.check_name(name)
         made = self._opened.made
         pieces = Pieces(
@@ -234,11 +279,20 @@ class Cluster:
         return torch.from_numpy(pieces.whole)
 
     def write(self, name: str, vector: Tensor) -> None:
-        """Set a vector, which is new or not. Raises UserError for one of another length or type."""
+        """Set a vector, creating it if necessary.
+
+        Args:
+            name: Name of the vector.
+            vector: Values ``(size,)`` of type `dtype`.
+
+        Raises:
+            UserError: The vector has another length or type.
+            MachineError: A server cannot store it.
+        """
         if tuple(vector.shape) != (self.size,) or vector.dtype != self.dtype:
             raise UserError(
-                f"the vector {name} has {tuple(vector.shape)} of {vector.dtype}; the cluster's have "
-                f"{self.size} of {self.dtype}"
+                f"vector {name!r} must have shape ({self.size},) and type {self.dtype}, got "
+                f"{tuple(vector.shape)} and {vector.dtype}"
             )
         self._give_up_halted()
         values = vector.detach().contiguous().numpy()
@@ -257,10 +311,26 @@ class Cluster:
         after: Sequence[Command] = (),
         patterns: str | None = None,
     ) -> Evaluation:
-        """See `optim.Objective.evaluate`. Raises TroubleError where it cannot come to an end.
+        """Evaluate the objective at a vector; see `optim.Objective.evaluate`.
 
-        The same asked again, before any other command, goes on where it was, with what is computed already,
-        and what failed is tried again: after `hire`, say.
+        If a request is repeated after a TroubleError, before any other command, the evaluation continues with
+        the portions already computed and tries failed portions again, for example after `hire`.
+
+        Args:
+            at: Name of the vector with the parameters.
+            gradient: Name of the vector that receives the gradient; None for the value only.
+            before: Commands to run before the evaluation.
+            after: Commands to run after it.
+            patterns: Name of the set of patterns; None draws a new set.
+
+        Returns:
+            The mean value over the counted patterns, the results of dot products, and the set's name and
+            size.
+
+        Raises:
+            KeyError: A vector does not exist.
+            UserError: The set of patterns does not exist in this cycle.
+            TroubleError: The evaluation cannot finish.
         """
         made = () if gradient is None else (gradient,)
         self._contents.check([*before], at=at)
@@ -275,7 +345,7 @@ class Cluster:
         try:
             done = self._conversation.outcome()
         except TroubleError:
-            self._sets.load(kept)  # what was to be drawn is drawn again
+            self._sets.load(kept)  # the same set will be drawn again
             self._halted = (request, kept)
             raise
         except BaseException:
@@ -290,25 +360,54 @@ class Cluster:
         return self._counted(done, patterns)
 
     def part(self, patterns: str, fraction: float) -> str:
-        """See `optim.Objective.part`."""
+        """Return the name of a fraction of a set; see `optim.Objective.part`.
+
+        Args:
+            patterns: Name of the set.
+            fraction: Fraction of its portions, above 0 and at most 1.
+        """
         return self._sets.part(patterns, fraction)
 
     def counted(self, patterns: str) -> tuple[int, ...]:
-        """The portions that a set has; `portion_patterns` says which patterns."""
+        """Return the portions of a set; `portion_patterns` returns their patterns.
+
+        Args:
+            patterns: Name of the set.
+        """
         return self._sets.portions(patterns)
 
     def portion_patterns(self, portion: int) -> Sequence[int]:
-        """The patterns of a portion, in the order of their sum."""
+        """Return the patterns of a portion, in the order of summation.
+
+        Args:
+            portion: Number of the portion.
+        """
         return self._opened.dealing.patterns_of(portion)
 
     def replay(self, recorded: Sequence[str]) -> None:
-        """Draw these sets again, in the words of the events of kind ``counted``."""
+        """Draw these sets again in the following evaluations.
+
+        Args:
+            recorded: Portions of each set, as recorded in events of kind ``counted``.
+
+        Raises:
+            UserError: A set does not fit this run.
+        """
         self._sets.replay(recorded)
 
     def validate(self, at: str = POINT) -> Mapping[str, float] | None:
-        """Means over held-out patterns at a vector, by all workers; None without any.
+        """Return means over the held-out patterns, computed by all workers.
 
-        Raises MachineError where a worker fails at it, TroubleError where there is none any more.
+        Args:
+            at: Name of the vector with the parameters.
+
+        Returns:
+            ``loss`` and further means by name; None without held-out patterns.
+
+        Raises:
+            KeyError: The vector does not exist.
+            MachineError: A worker fails to evaluate patterns.
+            TroubleError: No worker is left, or a server is lost.
         """
         self._contents.check_name(at)
         held, staff, alone_since = self._opened.made.held, self._conversation.staff, time.monotonic()
@@ -324,7 +423,7 @@ class Cluster:
             if len(self._machine.members):
                 alone_since = now
             elif staff.is_hopeless or now - alone_since > self._settings.alone_seconds:
-                raise TroubleError("no worker is left that could validate; resume the run")
+                raise TroubleError("no worker is left for validation; resume the run")
             for name, ask in validating.grant(self._machine.members, now):
                 self._conversation.post.send(name, ask)
             return validating.is_done
@@ -332,22 +431,29 @@ class Cluster:
         self._conversation.hearing(validating.hear, is_done)
         return validating.means()
 
-    # --- resume, and the end ---
+    # --- resume and close ---
 
     def state(self) -> Mapping[str, object]:
-        """Where the draws stand, as plain values; the vectors are kept by `read`."""
+        """Return the state of the draws as plain values; save the vectors with `read`."""
         return self._sets.state()
 
     def load(self, state: Mapping[str, object]) -> None:
-        """Go on from a state, on any number of workers and servers; vectors come back by `write`."""
+        """Restore a state, with any number of workers and servers; restore the vectors with `write`.
+
+        Args:
+            state: Result of `state`.
+
+        Raises:
+            UserError: The state belongs to other data or settings.
+        """
         self._sets.load(state)
 
     def close(self) -> None:
-        """End all processes."""
+        """Stop all processes."""
         self._conversation.close(self._opened.servers)
         if self._own is not None:
             self._own.close()
-        remove_left_folders()  # of workers that were killed
+        remove_left_folders()  # of killed workers
 
     def __enter__(self) -> Self:
         return self
@@ -382,7 +488,7 @@ class Cluster:
         return Evaluation(done.total / done.samples, done.dots, name, done.samples)
 
     def _begin(self, request: Request, asked: tuple[object, ...]) -> None:
-        """Ask for an evaluation, or for what is left of it."""
+        """Start an evaluation, or continue a stalled one."""
         if self._halted == asked:
             self._halted = None
             self._conversation.deliver(self._machine.retry(time.monotonic()))
@@ -407,4 +513,4 @@ class Cluster:
 
     def _require_servers(self) -> None:
         if self._lost_servers():
-            raise TroubleError(f"{self._lost_servers()} is gone with its vectors; resume the run")
+            raise TroubleError(f"{self._lost_servers()} is lost with its vectors; resume the run")

@@ -1,6 +1,6 @@
 """Reductions and broadcasts among workers, one at a time.
 
-Knows: plans, who of a plan is lost. Does not know: what is reduced, why.
+Knows: plans, lost members. Does not know: the contents and purpose of vectors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cotswold.transport import Endpoint, Lost, Message
 from cotswold.wire import Plan
 
 HELD_SECONDS = 0.002
-"""How soon it is looked again whether a peer takes more."""
+"""Seconds between two attempts to send to a peer with a full queue."""
 _ATTEMPTS = 1 << 20
 
 
@@ -27,17 +27,17 @@ class _Present:
 
 
 def broadcast_number(evaluation: int, place: int) -> int:
-    """The number of an evaluation's broadcast: all members must name it alike."""
+    """Return the number of an evaluation's broadcast, equal on all members."""
     return evaluation * _ATTEMPTS + place
 
 
 def reduction_number(evaluation: int, attempt: int) -> int:
-    """The number of an evaluation's reduction, above those of its broadcasts."""
+    """Return the number of an evaluation's reduction, above those of its broadcasts."""
     return evaluation * _ATTEMPTS + _ATTEMPTS // 2 + attempt
 
 
 class Exchanges:
-    """Those of one worker."""
+    """Collectives of one worker."""
 
     def __init__(self, endpoint: Endpoint, own_name: str) -> None:
         self._name = own_name
@@ -46,7 +46,7 @@ class Exchanges:
 
     @property
     def is_held(self) -> bool:
-        """Whether something waits until a peer takes more."""
+        """True while data wait for a peer with a full queue."""
         current = self._reducer.current
         return current is not None and current.is_held
 
@@ -60,10 +60,10 @@ class Exchanges:
         done: Callable[[Array], None],
         broke: Callable[[str], None],
     ) -> None:
-        """Take part in a plan with ``vector``, which is not written to; give up any other.
+        """Start a plan with ``vector``, which is not modified; abandon any other plan.
 
-        ``done`` gets the result, which counts at the first member (in a broadcast: everywhere); ``broke`` the
-        name of a member that was lost, or nothing.
+        ``done`` receives the result, which is valid on the first member (for a broadcast: on all). ``broke``
+        receives the name of a lost member, or an empty string.
         """
         steps = reduction_of(plan, vector.size)
         self._present = _Present(done, broke)
@@ -73,30 +73,30 @@ class Exchanges:
         self._carefully(lambda: self._reducer.begin(number, steps, plan.members, rank, vector))
 
     def take(self, message: Message) -> None:
-        """A piece has come."""
+        """Handle a received piece."""
         self._carefully(lambda: self._reducer.take(message))
 
     def proceed(self) -> None:
-        """Send what was held back."""
+        """Send held-back data."""
         current = self._reducer.current
         if current is not None:
             self._carefully(current.proceed)
 
     def lost(self, event: Lost) -> None:
-        """A peer is gone."""
+        """Handle the loss of a peer."""
         current = self._reducer.current
         if current is not None and not current.is_done and event.peer in current.partners:
             self._break(event.peer)
 
     def abandon(self) -> None:
-        """Give up what is under way."""
+        """Abandon the current plan."""
         self._reducer.abandon()
         self._present = None
 
     def _carefully(self, act: Callable[[], object]) -> None:
         try:
             act()
-        except CotswoldError:  # a member is lost, or follows another plan: the coordinator makes a new one
+        except CotswoldError:  # a member is lost or follows another plan: the coordinator makes a new plan
             current = self._reducer.current
             partners = () if current is None else current.partners
             self._break(next((one for one in sorted(partners) if one not in self._endpoint.peers), ""))

@@ -1,7 +1,8 @@
-"""The coordinator's side of a cluster: hears processes and messages, and does what the state machine answers.
+"""Message loop of the coordinator: passes messages and process exits to its state machine, and sends the
+replies.
 
-Knows: the endpoint, the staff, clocks, the coordinator's state machine. Does not know: optimisers, vectors'
-numbers.
+Knows: the endpoint, the process group, clocks, the coordinator's state machine. Does not know: optimisers,
+the numbers of vectors.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _HEARD = get_args(m.FromWorker | m.FromServer)
 
 
 class Conversation(Listening):
-    """Whatever the coordinator says and hears."""
+    """Message loop of one coordinator."""
 
     def __init__(
         self,
@@ -35,47 +36,47 @@ class Conversation(Listening):
         on_event: OnEvent,
         complain: Callable[[str, str], None],
     ) -> None:
-        """``complain`` hears which worker could not reach which other one."""
+        """``complain`` receives the names of a worker and of a peer that it could not reach."""
         super().__init__(post, staff, on_event)
         self.machine, self._complain = machine, complain
         self.on_progress: Callable[[], None] | None = None
-        """Called some times a second while an evaluation is awaited; what it raises ends the waiting."""
+        """Called several times per second while an evaluation is awaited; its exception ends the wait."""
         self._shows_progress = False
 
     def outcome(self) -> Counted | RoundDone:
-        """What was asked for, once it is done; raises TroubleError where nothing goes on."""
+        """Wait for the result of the last request; raise TroubleError if it is stalled."""
         self._shows_progress = True
         try:
             self.wait(lambda: self.machine.outcome is not None)
-        finally:  # whoever is told to stop reads vectors next, and is not to be told again
+        finally:  # an interrupted caller reads vectors next and must not be interrupted again
             self._shows_progress = False
-        assert self.machine.outcome is not None, "it was awaited"
+        assert self.machine.outcome is not None, "the request has no result"
         return self.machine.outcome
 
     def heard(self, sender: str, message: m.FromWorker | m.FromServer) -> None:
-        """Let the state machine hear a message."""
+        """Pass a message to the state machine."""
         if isinstance(message, m.Aborted) and message.lost:
             self._complain(sender, message.lost)
         sends = self.machine.receive(sender, message, time.monotonic())
         if isinstance(message, m.Join):
             self.staff.joined(message.name)
-            # before what it is told to do with them
+            # before the instructions that need them
             addresses = tuple((one.name, one.join.address) for one in self.machine.members)
             for name, _ in addresses:
                 self.post.send(name, Peers(addresses))
         self.deliver(sends)
 
     def abandon(self) -> None:
-        """Give up the evaluation that is on: its round ends first, if the servers live."""
+        """Cancel the current evaluation; its round ends first if the servers are alive."""
         servers = [name for name, _ in self.machine.servers]
         while self.machine.is_round_under_way and not self.lost_servers(servers):
-            with suppress(TroubleError):  # that of the evaluation; servers that are lost end no round
+            with suppress(TroubleError):  # of the evaluation; the round cannot end without its servers
                 self.step(self.tick_seconds)
         if not self.machine.is_round_under_way:
             self.deliver(self.machine.abandon(time.monotonic()))
 
     def close(self, servers: Sequence[str]) -> None:
-        """Dismiss all, and end their processes."""
+        """Shut down all members and stop their processes."""
         self._end(self.machine.members, servers)
 
     def _let_hear(self, sender: str, message: AnyMessage) -> None:
@@ -102,7 +103,7 @@ class Conversation(Listening):
             trouble = Trouble("lonely", "every worker is dead")
         if trouble is not None:
             self._given_up.update(self.machine.silent_servers(now))
-            last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
+            last = f"; the last one: {self.staff.last_words}" if self.staff.last_words else ""
             raise TroubleError(
                 f"{trouble.sentence}{last if trouble.kind == 'lonely' else ''}; resume the run"
             )

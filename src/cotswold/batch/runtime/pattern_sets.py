@@ -1,6 +1,6 @@
-"""Which patterns evaluations count: sets of portions by name, drawn anew for every cycle.
+"""Sets of patterns for evaluations: named sets of portions, drawn for every cycle.
 
-Knows: the dealing, draws, parts of sets, sets that are to be repeated. Does not know: workers, vectors.
+Knows: the permutation, draws, parts of sets, sets to repeat. Does not know: workers, vectors.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from cotswold.batch.core.permutation import Dealing, portions_of, words
 from cotswold.errors import UserError
 
 ALL = "all"
-"""The name of the set of all patterns."""
+"""Name of the set of all patterns."""
 
 
 @dataclass
 class Sets:
-    """The sets of one run, in their order. What is kept names the present one and its parts."""
+    """The pattern sets of one run, in order. Only the current set and its parts have names."""
 
     dealing: Dealing
     draws: int = 0
-    """How many sets were drawn."""
+    """Number of sets drawn so far."""
     _named: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _recorded: deque[tuple[int, ...]] = field(default_factory=deque)
-    """Sets to be drawn next, in this order."""
+    """Recorded sets to draw next, in this order."""
 
     def drawn(self, portions: Sequence[int]) -> str:
-        """The name of a new set, whose portions counted in an evaluation that chose its own."""
+        """Name a new set, whose portions an evaluation has chosen and counted."""
         self.draws += 1
         self._named.clear()
         if len(portions) == self.dealing.portions:
@@ -39,17 +39,17 @@ class Sets:
         return name
 
     def portions(self, name: str) -> tuple[int, ...]:
-        """The portions of a set; raises UserError for a name that is not of this cycle."""
+        """Return the portions of a set; raise UserError for a name that is not of this cycle."""
         if name == ALL:
             return tuple(range(self.dealing.portions))
         if name not in self._named:
-            raise UserError(f"no evaluation of this cycle counted the patterns {name!r}; draw them anew")
+            raise UserError(f"unknown set of patterns {name!r} in this cycle; draw a new set")
         return self._named[name]
 
     def part(self, name: str, fraction: float) -> str:
-        """The name of about this fraction of a set: portions at random, the same for the same arguments."""
+        """Name a random fraction of a set's portions; equal arguments return the same part."""
         if not 0 < fraction <= 1:
-            raise UserError(f"a part of {fraction} of the patterns; it lies above 0 and is at most 1")
+            raise UserError(f"fraction must be above 0 and at most 1, got {fraction}")
         whole = self.portions(name)
         count = max(1, round(fraction * len(whole)))
         if count == len(whole):
@@ -59,13 +59,13 @@ class Sets:
         return chosen
 
     def next_recorded(self) -> tuple[int, ...] | None:
-        """The set that is to be drawn now; None where the objective chooses."""
+        """Return the recorded set to draw now; None if the objective chooses."""
         return self._recorded.popleft() if self._recorded else None
 
     def replay(self, recorded: Sequence[str]) -> None:
-        """From now on draw these sets, in the words in which they were recorded; then choose again.
+        """Draw these recorded sets next, then choose again.
 
-        Raises UserError for words that are none of this dealing.
+        Raise UserError for text that does not fit this permutation.
         """
         found = []
         for text in recorded:
@@ -82,7 +82,7 @@ class Sets:
         self._recorded.extend(found)
 
     def state(self) -> Mapping[str, object]:
-        """What resume needs, as plain values."""
+        """Return the state to resume from, as plain values."""
         return {
             "seed": self.dealing.seed,
             "patterns": self.dealing.patterns,
@@ -93,12 +93,12 @@ class Sets:
         }
 
     def load(self, state: Mapping[str, object]) -> None:
-        """Go on from a state; raises UserError where it is of another dealing."""
+        """Restore a state; raise UserError if it has another permutation."""
         own = (self.dealing.seed, self.dealing.patterns, self.dealing.portion)
         if (found := (state["seed"], state["patterns"], state["portion"])) != own:
             raise UserError(
-                f"the state deals {found[1]} patterns in portions of {found[2]} by seed {found[0]}, this run "
-                f"{own[1]} in portions of {own[2]} by seed {own[0]}; resume with the same data and settings"
+                f"the state has {found[1]} patterns in portions of {found[2]} with seed {found[0]}, this run "
+                f"{own[1]} in portions of {own[2]} with seed {own[0]}; resume with the same data and settings"
             )
         draws, sets, recorded = state["draws"], state["sets"], state["recorded"]
         assert isinstance(draws, int) and isinstance(sets, Mapping) and isinstance(recorded, Sequence)

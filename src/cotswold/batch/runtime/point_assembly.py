@@ -1,6 +1,6 @@
-"""How a worker gets the point of an evaluation: pulled, broadcast, or made of the vectors that it keeps.
+"""Assembly of an evaluation's point on a worker: pulled, broadcast, or computed from kept vectors.
 
-Knows: what a `Begin` asks for, in which order. Does not know: portions, the work.
+Knows: the vectors that a `StartEvaluation` requests, and their order. Does not know: portions, the work.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ class Points:
         self._begin: Begin | None = None
 
     def fetch(self, begin: Begin, arrived: Arrived, broke: Callable[[str], None]) -> None:
-        """Get what ``begin`` asks for, one vector after the other; then ``arrived``.
+        """Fetch the vectors that ``begin`` requests, one after the other; then call ``arrived``.
 
-        ``broke`` gets the name of whoever was lost in a broadcast. What was begun earlier is given up.
+        ``broke`` receives the name of a member lost in a broadcast. An earlier fetch is abandoned.
         """
         self.abandon()
         self._begin = begin
         self._next(begin, 0, arrived, broke)
 
     def abandon(self) -> None:
-        """Give up what is being fetched."""
+        """Abandon the current fetch."""
         self._begin = None
         self._pulls.clear()
         self._exchanges.abandon()
 
     def make(self, begin: Begin) -> tuple[Array, tuple[int, ...]]:
-        """The point, once all has arrived, and its digests where they are wanted."""
+        """Compute the point from the fetched vectors; return it with its digests, if requested."""
         self._vectors.run(begin.commands, [one.name for one in begin.fetches])
         point = self._vectors[begin.at]
         if not begin.digests:
@@ -60,7 +60,7 @@ class Points:
 
     def _next(self, begin: Begin, place: int, arrived: Arrived, broke: Callable[[str], None]) -> None:
         if self._begin is not begin:
-            return  # another has been asked for meanwhile
+            return  # replaced by another request
         if place == len(begin.fetches):
             arrived()
             return

@@ -1,6 +1,6 @@
-"""Vectors that a worker has, and those that it is fetching from parameter servers.
+"""Vectors of a worker: kept ones, and pulls from parameter servers.
 
-Knows: which shards of a vector are still to come, whom to ask again. Does not know: what vectors are for.
+Knows: missing shards of a vector, servers to ask again. Does not know: the purpose of vectors.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class _Wanted:
     evaluation: int
     into: Array
     missing: dict[str, set[int]]
-    """Shards that are still to come, by server."""
+    """Missing shards by server."""
     asked: float
     then: Callable[[Array], None]
     failed: Callable[[str], None]
 
 
 class Pulls:
-    """Vectors that are being fetched, by name."""
+    """Current pulls, by evaluation and name."""
 
     def __init__(self, shards: Sequence[Shard], dtype: np.dtype[np.floating], tell: Tell) -> None:
         self._shards = {one.number: one for one in shards}
@@ -49,9 +49,10 @@ class Pulls:
         then: Callable[[Array], None],
         failed: Callable[[str], None] = lambda why: None,
     ) -> None:
-        """Ask the servers for a vector (as it is at an evaluation), and call ``then`` when it is there.
+        """Pull a vector (as of an evaluation) from the servers, and call ``then`` with it.
 
-        ``failed`` hears why a server does not give it; where nobody hears it, another beginning will come.
+        ``failed`` receives a server's reason for a rejection; without it, the coordinator starts another
+        attempt.
         """
         missing: dict[str, set[int]] = {}
         for one in self._shards.values():
@@ -62,7 +63,7 @@ class Pulls:
         self._ask(key)
 
     def take(self, message: Pulled) -> None:
-        """Shards have come; those that nobody waits for are passed over."""
+        """Handle received shards; unexpected ones are ignored."""
         key = message.evaluation, message.name
         wanted = self._wanted.get(key)
         if wanted is None or wanted.session != message.session:
@@ -85,14 +86,14 @@ class Pulls:
             wanted.then(wanted.into)
 
     def ask_again(self, now: float, after_seconds: float) -> None:
-        """Ask for what has not come for so long."""
+        """Repeat pulls that have waited for this time."""
         for key, wanted in self._wanted.items():
             if now - wanted.asked >= after_seconds:
                 wanted.asked = now
                 self._ask(key)
 
     def clear(self) -> None:
-        """What evaluations wanted is wanted no more."""
+        """Drop the pulls for evaluations."""
         self._wanted = {key: wanted for key, wanted in self._wanted.items() if wanted.evaluation == 0}
 
     def _ask(self, key: tuple[int, str]) -> None:
@@ -102,22 +103,22 @@ class Pulls:
 
 
 class OwnVectors:
-    """The vectors that a worker keeps, by name."""
+    """Vectors that a worker keeps, by name."""
 
     def __init__(self, size: int, dtype: np.dtype[np.floating]) -> None:
         self._size, self._dtype = size, dtype
         self._named: dict[str, Array] = {}
 
     def __getitem__(self, name: str) -> Array:
-        """A vector; raises KeyError where there is none of this name."""
+        """Return a vector; raise KeyError if it does not exist."""
         return self._named[name]
 
     def __setitem__(self, name: str, vector: Array) -> None:
         self._named[name] = vector
 
     def run(self, commands: Sequence[Command], fetched: Container[str] = ()) -> None:
-        """Do as the shards did, with the same bits; what would make a vector that was ``fetched`` is passed
-        over, and dots are none of a worker's business."""
+        """Run commands with the same bits as the shards. Commands that produce ``fetched`` vectors, and dot
+        products, are skipped."""
         for command in commands:
             match command:
                 case Combine(out, _) if out in fetched:

@@ -1,11 +1,11 @@
-"""A plan of a reduction carried out over endpoints: sums and broadcasts of vectors, in pieces.
+"""Execution of a reduction plan over endpoints: sums and broadcasts of vectors, in pieces.
 
-Knows: plans, messages with pieces of vectors, who of the plan is lost. Does not know: portions, who decides
-what is reduced, how plans are chosen.
+Knows: plans, messages with pieces of vectors, lost members. Does not know: portions, the coordinator's
+decisions, the choice of plans.
 
-The own vector is never written to: the sum grows in another one. So a reduction in which somebody dies can be
-given up and made again by another plan. Messages are added in the order of the plan, whatever order they come
-in: the same plan gives the same bits.
+The rank's own vector is not modified; the sum grows in another one. So a reduction that loses a member can be
+abandoned and repeated with another plan. Messages are added in the order of the plan, independent of their
+arrival: the same plan gives the same bits.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from cotswold.transport import Endpoint, Event, Lost, Message
 Vector: TypeAlias = "np.ndarray[Any, np.dtype[np.floating[Any]]]"
 
 KEY = "reduction"
-"""In the header of a message that belongs to a reduction: its number."""
+"""Header key of a reduction message; its value is the reduction's number."""
 AHEAD_BYTES = 8 << 20
-"""Handed to the connection to a peer, at most, before the peer has taken some of it."""
+"""Maximum bytes queued at the connection to a peer."""
 _HELD_SECONDS = 0.002
-"""How soon it is looked again whether a peer has taken something."""
+"""Seconds between two attempts to send to a peer with a full queue."""
 EARLY_BYTES = 1 << 30
-"""Kept of reductions that begin here later than elsewhere, at most."""
+"""Maximum bytes kept from peers that started a reduction earlier."""
 
 
 class Reduction:
-    """One rank's part in a plan. ``names`` are the peers of all ranks, ``endpoints`` one for each lane, which
-    both sides of a message have connected with each other before they start.
+    """One rank's part in a plan.
 
-    Start it, and hand it every message that is its own (`take`), until `is_done`; the endpoints must be
-    served (`receive`, `flush`) until what they were given has left. ``result`` is the sum at the root (in a
-    broadcast: the root's vector, at every rank); elsewhere a part of it, and of no use.
+    ``names`` are the peers of all ranks; ``endpoints`` has one endpoint per lane. Both sides of each message
+    must be connected on these before the start. Start the reduction and pass each of its messages to `take`
+    until `is_done`; serve the endpoints (`receive`, `flush`) until their data are sent. ``result`` is the sum
+    on the root (for a broadcast: the root's vector on every rank); on other ranks it is partial and of no
+    use.
     """
 
     def __init__(
@@ -54,12 +55,12 @@ class Reduction:
     ) -> None:
         if vector.shape != (plan.count,) or not vector.flags.c_contiguous:
             raise ClusterError(
-                f"a vector {vector.shape} does not suit a plan of {plan.count} elements; hand in a flat one"
+                f"the plan needs a flat vector of {plan.count} elements, got shape {vector.shape}"
             )
         if len(names) != plan.ranks or not 0 <= rank < plan.ranks or plan.lanes > len(endpoints):
             raise ClusterError(
-                f"a plan of {plan.ranks} ranks over {plan.lanes} networks needs a name for each rank and an "
-                f"endpoint for each network, not {len(names)} and {len(endpoints)}"
+                f"the plan needs {plan.ranks} names and {plan.lanes} endpoints (one per network), got "
+                f"{len(names)} and {len(endpoints)}"
             )
         self.number, self.plan, self._names, self._endpoints = number, plan, names, endpoints
         self._vector = vector
@@ -72,34 +73,34 @@ class Reduction:
         self.result: Vector = np.empty_like(vector) if receives else vector
         self._at = [0] * len(self._pieces)
         self._touched = [False] * len(self._pieces)
-        """Which pieces lie in the result, and not in the own vector."""
+        """True for pieces that are in the result instead of the own vector."""
         self._came: dict[tuple[int, int, int], memoryview] = {}
-        """What came and cannot be used yet, by piece, stage and sender."""
+        """Received pieces that cannot be used yet, by (piece, stage, sender)."""
         self._held: set[int] = set()
-        """Pieces whose next message waits until a peer takes more."""
+        """Pieces whose next message waits for a peer with a full queue."""
         self._left = sum(map(len, self._agenda))
         self._ranks = {name: at for at, name in enumerate(names)}
         self.partners = frozenset(names[item.other] for items in self._agenda for item in items)
-        """The peers with which this rank exchanges something."""
+        """Peers with which this rank exchanges data."""
 
     @property
     def is_done(self) -> bool:
-        """Whether this rank has nothing left to do."""
+        """True if this rank has finished."""
         return self._left == 0
 
     @property
     def is_held(self) -> bool:
-        """Whether something waits until a peer takes more: ask again (`proceed`) after a moment."""
+        """True while data wait for a peer with a full queue: call `proceed` after a moment."""
         return bool(self._held)
 
     def start(self) -> None:
-        """Send what waits for nobody."""
+        """Send everything that depends on no message."""
         for piece in range(len(self._pieces)):
             self._proceed(piece)
         self._finish()
 
     def take(self, message: Message) -> None:
-        """A message of this reduction; raises ClusterError where it does not fit the plan."""
+        """Handle a message of this reduction; raise ClusterError if it does not fit the plan."""
         piece, stage = message.header.get("piece"), message.header.get("stage")
         sender = self._ranks.get(_base(message.sender))
         if not isinstance(piece, int) or not isinstance(stage, int) or sender is None:
@@ -119,14 +120,14 @@ class Reduction:
         self._finish()
 
     def proceed(self) -> None:
-        """Send what was held back, as far as peers take it; raises RankError where one is lost."""
+        """Send held-back pieces if peers accept them; raise RankError if a peer is lost."""
         held, self._held = self._held, set()
         for piece in sorted(held):
             self._proceed(piece)
         self._finish()
 
     def _proceed(self, piece: int) -> None:
-        """Do with a piece what the plan says, up to a message that has not come or cannot be taken yet."""
+        """Execute the plan for a piece, up to a missing message or a full queue."""
         items = self._agenda[piece]
         begin, end = self._pieces[piece]
         while self._at[piece] < len(items):
@@ -144,7 +145,7 @@ class Reduction:
             self._left -= 1
 
     def _put(self, where: slice, piece: int, values: memoryview, *, adds: bool) -> None:
-        """Add what came, or put it in the place of what this rank has."""
+        """Add received values to this rank's, or replace them."""
         came = np.frombuffer(values, self._vector.dtype)
         into = self.result[where]
         if adds:
@@ -154,11 +155,11 @@ class Reduction:
         self._touched[piece] = True
 
     def _own(self, where: slice, piece: int) -> Vector:
-        """What this rank has of a piece so far."""
+        """Return the current values of a piece."""
         return self.result[where] if self._touched[piece] else self._vector[where]
 
     def _is_sent(self, piece: int, item: Item) -> bool:
-        """Send a piece, unless the peer has enough to take already."""
+        """Send a piece unless the peer's queue is full; return True if it was sent."""
         endpoint = self._endpoints[item.lane]
         name = lane_name(self._names[item.other], item.lane)
         if endpoint.waiting_bytes(name) > AHEAD_BYTES:
@@ -170,7 +171,7 @@ class Reduction:
         return True
 
     def _finish(self) -> None:
-        """Complete the result, at the end: pieces that nobody added to are the rank's own."""
+        """Complete the result at the end: pieces without additions are the rank's own."""
         if self._left or self.result is self._vector:
             return
         for piece, (begin, end) in enumerate(self._pieces):
@@ -180,16 +181,16 @@ class Reduction:
 
     def _misfit(self, message: Message) -> ClusterError:
         return ClusterError(
-            f"{message.sender} sent what is not in the plan of reduction {self.number}; all ranks must "
+            f"{message.sender} sent a message outside of the plan of reduction {self.number}; all ranks must "
             "follow the same plan"
         )
 
 
 class Reducer:
-    """Reductions of one process, one at a time; messages that come before their reduction begins are kept.
+    """Reductions of one process, one at a time; messages that arrive before their reduction starts are kept.
 
-    Numbers of reductions rise. What is left of an earlier one is dropped. All processes must have the same
-    ``piece_bytes`` (None: as `geometry.reduction_time.piece_elements` says).
+    Numbers of reductions increase; messages of earlier ones are dropped. All processes must use the same
+    ``piece_bytes`` (None: the value of `geometry.reduction_time.piece_elements`).
     """
 
     def __init__(self, endpoints: Sequence[Endpoint], piece_bytes: int | None = None) -> None:
@@ -202,9 +203,9 @@ class Reducer:
     def begin(
         self, number: int, plan: ReductionPlan, names: Sequence[str], rank: int, vector: Vector
     ) -> Reduction:
-        """Start a reduction, giving up any other; raises ClusterError, RankError as `Reduction` does."""
+        """Start a reduction and abandon any other; raise ClusterError and RankError as `Reduction` does."""
         if number <= self._newest:
-            raise ClusterError(f"reduction {number} comes after {self._newest}; number reductions upwards")
+            raise ClusterError(f"reduction numbers must increase, got {number} after {self._newest}")
         self._newest = number
         early, self._early, self._early_bytes = self._early, [], 0
         self.current = Reduction(number, plan, names, rank, vector, self._endpoints, self._piece_bytes)
@@ -214,9 +215,9 @@ class Reducer:
         return self.current
 
     def take(self, message: Message) -> bool:
-        """Whether a message belongs to a reduction; if so it is dealt with.
+        """Handle a message if it belongs to a reduction; return True if so.
 
-        Raises ClusterError where it does not fit the plan, or others are too far ahead.
+        Raise ClusterError if it does not fit the plan, or if peers are too far ahead.
         """
         number = message.header.get(KEY)
         if not isinstance(number, int):
@@ -227,13 +228,13 @@ class Reducer:
             self._early_bytes += sum(one.nbytes for one in message.buffers)
             if self._early_bytes > EARLY_BYTES:
                 raise ClusterError(
-                    f"{message.sender} sends {EARLY_BYTES} bytes of a reduction that has not begun here"
+                    f"{message.sender} sent {EARLY_BYTES} bytes of a reduction that has not begun here"
                 )
             self._early.append(message)
         return True
 
     def abandon(self) -> None:
-        """Give the present reduction up; the vector that was handed in is as it was."""
+        """Abandon the current reduction; its input vector is unchanged."""
         self.current = None
 
     def run(
@@ -245,10 +246,10 @@ class Reducer:
         vector: Vector,
         timeout_seconds: float,
     ) -> Vector:
-        """Carry a reduction out, for a process that does nothing else meanwhile; its `Reduction.result`.
+        """Execute a reduction in a process without other tasks; return `Reduction.result`.
 
-        Other messages that come are dropped. Raises RankError where one of the plan is lost, or nothing comes
-        for so many seconds.
+        Other messages are dropped. Raise RankError if a member is lost, or if nothing arrives for
+        ``timeout_seconds``.
         """
         reduction = self.begin(number, plan, names, rank, vector)
         heard = time.monotonic()
@@ -264,15 +265,15 @@ class Reducer:
             if time.monotonic() - heard > timeout_seconds:
                 self.abandon()
                 raise RankError(
-                    f"nothing came for {timeout_seconds:.3g} s in a reduction with "
-                    f"{' and '.join(sorted(reduction.partners))}; see whether they are stopped"
+                    f"nothing arrived for {timeout_seconds:.3g} s in a reduction with "
+                    f"{' and '.join(sorted(reduction.partners))}; check that these processes are running"
                 )
         for endpoint in self._endpoints:
             endpoint.flush(timeout_seconds)
         return reduction.result
 
     def _events(self, seconds: float) -> list[Event]:
-        """What has come to any endpoint; waits for the first where there is nothing."""
+        """Return the events of all endpoints; if there are none, wait for the first."""
         found = [event for one in self._endpoints if (event := one.receive(0)) is not None]
         if not found and (event := self._endpoints[0].receive(seconds)) is not None:
             found.append(event)
@@ -280,7 +281,7 @@ class Reducer:
 
 
 def lane_name(name: str, lane: int) -> str:
-    """The name of a process's endpoint of one lane: that of its first endpoint, and the lane's number."""
+    """Return the name of a process's endpoint of one lane: its first endpoint's name and the lane number."""
     return name if lane == 0 else f"{name}/lane{lane}"
 
 

@@ -1,6 +1,6 @@
-"""Which plan a reduction over certain workers follows: the fastest by prediction, for where they are.
+"""Choice of the plan of a reduction: the fastest one by prediction, for the workers' machines.
 
-Knows: machines of workers, the rate of their cards. Does not know: vectors, messages.
+Knows: machines of workers, their network rate. Does not know: vectors, messages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cotswold.wire import Plan
 
 
 class Planner:
-    """Plans for vectors of ``size`` elements between workers, whose machine ``machine_of`` says."""
+    """Plans for vectors of ``size`` elements between workers; ``machine_of`` returns a worker's machine."""
 
     def __init__(
         self, size: int, element_bytes: int, machine_of: Callable[[str], str], link_bits_per_second: int
@@ -21,21 +21,21 @@ class Planner:
         self._size, self._element_bytes, self._machine_of = size, element_bytes, machine_of
         self._card = Card(0, link_bits_per_second)
         self._chosen: dict[tuple[int, ...], ReductionPlan] = {}
-        """By the number of the host of each rank: choosing takes some milliseconds."""
+        """Plans by the hosts of the ranks; cached because the choice takes some milliseconds."""
         self._complaints: set[tuple[str, str]] = set()
         self._apart: set[frozenset[str]] = set()
         """Pairs of workers, or of machines, that cannot reach each other."""
 
     def complain(self, member: str, lost: str) -> None:
-        """A worker could not reach another. The second time this is so between their machines: the first may
-        have been a death, and the dead are in no further plan."""
+        """Record that a worker could not reach another. Their machines count as separated after the second
+        report, because the first may be due to a death, and dead workers are in no later plan."""
         if (member, lost) in self._complaints:
             machines = frozenset((self._machine_of(member), self._machine_of(lost)))
             self._apart.add(machines if len(machines) == 2 else frozenset((member, lost)))
         self._complaints.add((member, lost))
 
     def __call__(self, members: Sequence[str]) -> Plan:
-        """A plan over these workers, the first of which has the sum in the end."""
+        """Return a plan over these workers; the first member of the plan receives the sum."""
         numbers: dict[str, int] = {}
         hosts = tuple(numbers.setdefault(self._machine_of(name), len(numbers)) for name in members)
         if hosts not in self._chosen:
@@ -50,7 +50,7 @@ class Planner:
         return self._around(members) or plan
 
     def _around(self, members: Sequence[str]) -> Plan | None:
-        """All send to one that everybody reaches, if there is such a one."""
+        """Return a plan in which all send to one member that every other reaches, if one exists."""
         for first in members:
             others = [one for one in members if one != first]
             if all(self._reach(first, one) for one in others):
@@ -68,7 +68,7 @@ def _written(members: Sequence[str], steps: Sequence[Step]) -> Plan:
 
 
 def reduction_of(plan: Plan, size: int) -> ReductionPlan:
-    """The plan that a message brings; raises GeometryError where it is none."""
+    """Return the plan in a message; raise GeometryError if it is invalid."""
     steps = []
     for stage, sender, receiver, begin, end, *rest in plan.steps:
         adds, lane = rest or (1, 0)

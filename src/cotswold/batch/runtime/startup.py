@@ -1,6 +1,6 @@
-"""How a cluster comes up: workers make their work, servers get their shards and the first parameters.
+"""Startup of a cluster: workers build their work, servers receive their shards and the initial parameters.
 
-Knows: the order of it, what each process is told. Does not know: evaluations.
+Knows: the order of the steps, the arguments of each process. Does not know: evaluations.
 """
 
 from __future__ import annotations
@@ -35,41 +35,41 @@ from cotswold.wire.lifecycle import Give, Given, Made, Serving
 from cotswold.wire.messenger import AnyMessage, Letter, Post
 
 POINT = "x"
-"""The vector that has the parameters."""
+"""Name of the vector with the parameters."""
 _FLUSH_SECONDS = 1.0
 _MEMORY_BYTES_PER_SECOND = 1e9
-"""At which a server takes in sums and adds them up (measured: 1 to 2 GB/s a core)."""
+"""Rate at which a server receives and adds sums (measured: 1 to 2 GB/s per core)."""
 _LEAST_BYTES_PER_SECOND = 1e7
-"""A vector is sent at this, or a server does not take it."""
+"""Lowest accepted rate at which a server receives a vector."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What workers are to do, and where."""
+    """The workers' task and the place of its output."""
 
     work: str
-    """``"module:function"``"""
+    """Function that builds the work, as ``"module:function"``."""
     arguments: Mapping[str, object]
     logs: Path | None
-    """The folder to which processes print, a file each; None: where this process prints."""
+    """Folder for the output of the processes, one file each; None for this process's output."""
     host: str | None
-    """The address at which other machines reach this one."""
+    """Address at which other machines reach this one."""
 
 
 @dataclass(frozen=True)
 class Begun:
-    """Processes that are up."""
+    """Running processes before the initial parameters are written."""
 
     made: Made
     shards: tuple[m.Shard, ...]
     servers: tuple[str, ...]
     given: Array
-    """The first parameters."""
+    """The initial parameters."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A cluster that is up."""
+    """A running cluster."""
 
     conversation: Conversation
     made: Made
@@ -79,10 +79,10 @@ class Opened:
 
 
 class Opening:
-    """One beginning: `open` does it."""
+    """One startup; `open` executes it."""
 
     role, kind = "worker", "worker"
-    """The module of those who compute, and what they are called."""
+    """Program of the computing processes, and their kind in messages."""
 
     def __init__(
         self,
@@ -111,18 +111,18 @@ class Opening:
         self._serving: dict[str, str] = {}
         self._given: Array | None = None
         self._asked = ""
-        """Who was asked for the parameters."""
+        """Name of the worker that must send the initial parameters."""
 
     def _make_post(self) -> Post:
         return Post(self._endpoint)
 
     def close(self) -> None:
-        """It does not come to that: end all processes, and hang up."""
+        """Cancel the startup: stop all processes and close the endpoint."""
         self.staff.close()
         self._post.endpoint.close()
 
     def open(self) -> Opened:
-        """Start everything; raises UserError or MachineError where a process cannot do its part."""
+        """Start everything; raise UserError or MachineError if a process fails."""
         begun = self._begun()
         made, shards, names = begun.made, begun.shards, begun.servers
         planner = self._planner(made)
@@ -136,17 +136,17 @@ class Opening:
         return Opened(conversation, made, shards, names, dealing)
 
     def _begun(self) -> Begun:
-        """Workers have made their work, and servers wait for the first parameters."""
+        """Start workers and servers, and get the initial parameters."""
         self.staff.hire(self._settings.workers)
         self._await("a worker to make its work", lambda: self._made)
         made = next(iter(self._made.values()))
         shards, names = self._served(made)
         self._await("the first parameters", lambda: self._has_parameters(made))
-        assert self._given is not None, "it was awaited"
+        assert self._given is not None, "the parameters are missing"
         return Begun(made, shards, names, self._given)
 
     def _served(self, made: Made) -> tuple[tuple[m.Shard, ...], tuple[str, ...]]:
-        """The servers are there, each with its shards: these, and the servers' names."""
+        """Start the servers; return all shards and the names of the servers."""
         names = [f"server-{number}" for number in range(self._settings.servers)]
         item_bytes = np.dtype(made.dtype).itemsize
         layout = [Slot(*one) for one in made.layout]
@@ -159,7 +159,7 @@ class Opening:
         return shards, tuple(names)
 
     def _check_messages(self, shards: Sequence[m.Shard], item_bytes: int) -> None:
-        """Raises UserError where a message with all of a server's shards would be too long."""
+        """Raise UserError if a message with all of a server's shards is too long."""
         counts: Counter[str] = Counter()
         for one in shards:
             counts[one.server] += (one.stop - one.start) * item_bytes
@@ -167,17 +167,17 @@ class Opening:
         if most > bound:
             raise UserError(
                 f"the parameters have {sum(counts.values())} bytes: with {len(counts)} parameter servers a "
-                f"message would have {most}, and {bound} at most can be sent; give more cluster.servers"
+                f"message would have {most} bytes, at most {bound} are allowed; increase cluster.servers"
             )
 
-    # --- what processes are told ---
+    # --- arguments of processes ---
 
     def _worker(self, name: str) -> Call:
         made = self._at_work(name, self._task.work, self._task.arguments)
         return self._call(name, self.role, {**made, **self._told_worker(name)})
 
     def _at_work(self, name: str, work: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        """What whoever makes a work is told."""
+        """Return the arguments of a process that builds a work."""
         return {
             "name": name,
             "coordinator": self._endpoint.address,
@@ -189,11 +189,11 @@ class Opening:
         }
 
     def _told_worker(self, name: str) -> Mapping[str, object]:
-        """What one of this kind is told besides."""
+        """Return further arguments of a worker."""
         return {}
 
     def _told_servers(self, made: Made) -> Mapping[str, object]:
-        """What servers are told besides."""
+        """Return further arguments of the servers."""
         return {}
 
     def _server(self, name: str, shards: Sequence[m.Shard], made: Made) -> Call:
@@ -234,7 +234,7 @@ class Opening:
         servers = [(name, self._serving[name]) for name in names]
         return Coordinator(rules, shards, servers, planner, time.monotonic())
 
-    # --- what they say ---
+    # --- messages of processes ---
 
     def _has_parameters(self, made: Made) -> bool:
         if self._given is None and not self.staff.is_watched(self._asked):
@@ -257,8 +257,8 @@ class Opening:
             self.staff.tick(now)
             if now > self._deadline:
                 raise MachineError(
-                    f"the cluster waited {self._settings.start_seconds:g} s for {what}; look at what the "
-                    "processes print, or give them longer"
+                    f"the cluster waited {self._settings.start_seconds:g} s for {what}; read the output of "
+                    "the processes, or increase the time"
                 )
 
     def _hear(self, letter: Letter) -> None:
@@ -285,12 +285,12 @@ class Opening:
         if ended.code == UserError.exit_code:
             raise UserError(f"{ended.name} {ended.why}")
         if ended.name.startswith("server") or self.staff.is_hopeless:
-            raise MachineError(f"{ended.name} {ended.why}; the cluster cannot begin")
+            raise MachineError(f"{ended.name} {ended.why}; the cluster cannot start")
 
 
 def flush_seconds(vector_bytes: int, settings: ClusterSettings, *, is_one_host: bool) -> float:
-    """How old workers' sums become before they are pushed: often, for a death costs as much; but pushes take
-    a twentieth of what the servers' machine can receive, at most."""
+    """Return the age in seconds at which workers push their sums. A short age limits the loss when a worker
+    dies, but pushes may use at most a twentieth of the rate at which the servers' machine can receive."""
     rate = _MEMORY_BYTES_PER_SECOND if is_one_host else settings.link_bits_per_second / 8
     return max(_FLUSH_SECONDS, 20 * settings.workers * vector_bytes / rate)
 
@@ -303,8 +303,8 @@ def write(
     vector: Array,
     silent_seconds: float = 10.0,
 ) -> None:
-    """Set a vector on all servers; raises MachineError where one refuses, is gone, or says nothing for so
-    long (and what it takes to send it the vector)."""
+    """Set a vector on all servers; raise MachineError if one rejects it, is lost, or is silent for longer
+    than ``silent_seconds`` plus the time of the transfer."""
     number, began = time.monotonic_ns(), time.monotonic()
     silent_seconds += vector.nbytes / _LEAST_BYTES_PER_SECOND
     errors: dict[str, str | None] = {}

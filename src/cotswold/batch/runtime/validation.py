@@ -1,10 +1,9 @@
-"""A validation: runs of held-out patterns, dealt to the workers that are there.
+"""A validation: runs of held-out patterns, assigned to the connected workers.
 
-Knows: which worker has which run, what has come back. Does not know: sockets, processes, how patterns are
-judged.
+Knows: assigned runs, received results. Does not know: sockets, processes, the evaluation of patterns.
 
-Each portion is a sum of its own, and sums are added in the order of the patterns: so the means have the same
-bits whoever judged what.
+Each portion is a separate sum, and sums are added in the order of the patterns. So the means have the same
+bits for any assignment.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from cotswold.shards.core.membership import Member
 from cotswold.shards.runtime.work import PortionSum, means_of, portions_of
 
 _RUNS_A_WORKER = 4
-"""A faster worker judges more of them; each costs a fetch of the point."""
+"""Runs per worker: faster workers take more of them, but each run costs a fetch of the point."""
 _COPIES = 2
 
 
 class Validating:
-    """One validation, at the vector ``at``."""
+    """One validation at the vector ``at``."""
 
     def __init__(
         self, number: int, at: str, held: int, portion: int, workers: int, retry_seconds: float = 2.0
@@ -36,18 +35,18 @@ class Validating:
         self._runs = [tuple(portions[a:b]) for a, b in pairwise(cuts)]
         self._sums: dict[int, tuple[m.HeldSum, ...]] = {}
         self._given: dict[int, int] = {}
-        """Sessions, and the run that each has."""
+        """Assigned run by session."""
         self._asked: dict[int, float] = {}
-        """When each was asked last."""
+        """Time of the last request by session."""
 
     @property
     def is_done(self) -> bool:
-        """Whether every run has come back."""
+        """True if all results have arrived."""
         return len(self._sums) == len(self._runs)
 
     def grant(self, members: Iterable[Member], now: float) -> list[tuple[str, m.Validate]]:
-        """What to ask of whom: idle workers get a run, the last ones a copy of one that another has; who has
-        not answered for a while is asked again, for the message may be lost."""
+        """Return the requests to send. Idle workers get a run, the last ones a copy of an assigned run.
+        Unanswered requests are repeated, because messages may be lost."""
         here = [each for each in members if not each.is_leaving]
         sessions = {each.session for each in here}
         self._given = {session: run for session, run in self._given.items() if session in sessions}
@@ -66,18 +65,18 @@ class Validating:
         return asks
 
     def hear(self, message: object) -> None:
-        """Take an answer, the first one of each run; raises MachineError for one that is an error."""
+        """Record the first result of each run; raise MachineError if it is an error."""
         if not isinstance(message, m.Validated) or message.number != self._number:
             return
         if self._given.pop(message.session, None) != message.run or message.run in self._sums:
             return
         if message.error is not None:
             first, last = self._runs[message.run][0][0], self._runs[message.run][-1][1] - 1
-            raise MachineError(f"held-out patterns {first} to {last} cannot be judged: {message.error}")
+            raise MachineError(f"held-out patterns {first} to {last} cannot be evaluated: {message.error}")
         self._sums[message.run] = message.sums
 
     def means(self) -> Mapping[str, float] | None:
-        """Over all held-out patterns, once it is done."""
+        """Return means over all held-out patterns, once all results have arrived."""
         return means_of(
             [
                 PortionSum(one.value, one.samples, one.details)

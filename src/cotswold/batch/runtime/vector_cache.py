@@ -1,10 +1,10 @@
-"""What workers must fetch, and what they can make themselves, to have the point of an evaluation.
+"""Vectors that workers must fetch or can compute themselves to have the point of an evaluation.
 
-Knows: commands, which vectors hold the same numbers. Does not know: numbers, messages.
+Knows: commands, vectors with equal contents. Does not know: numbers, messages.
 
-The way of Aberdeen et al. 2000: workers keep the point and the direction; in a line search a step length is
-all that travels. What a vector holds is known by how it was made: `Combine` of the same terms makes the same
-content, whatever the names.
+Method of Aberdeen et al. 2000: workers keep the point and the direction, and a line search transfers only
+step lengths. A content is identified by the commands that produced it: `Combine` of the same terms produces
+the same content under any name.
 """
 
 from __future__ import annotations
@@ -16,45 +16,45 @@ from cotswold.batch.core.requests import Request
 from cotswold.optim import Combine, Command, Dot, Drop, Multiply
 
 Content = int
-"""What a vector holds: two vectors of the same content are equal to the bit."""
+"""Identity of a vector's values: vectors of equal content are bitwise equal."""
 
 
 @dataclass(frozen=True)
 class Fetching:
-    """How workers come to have the point."""
+    """Instructions for workers to get the point."""
 
     keeps: tuple[str, ...]
-    """All vectors that are needed; a worker that missed the evaluation before fetches these."""
+    """All needed vectors; a worker that missed the previous evaluation fetches these."""
     changed: tuple[str, ...]
-    """Those that others have to fetch."""
+    """Vectors that the other workers must fetch."""
     local: tuple[Command, ...]
-    """What makes the point then; a command that makes what was fetched is passed over."""
+    """Commands that then compute the point; commands that produce a fetched vector are skipped."""
 
     def asked_in(self, request: Request) -> Request:
-        """The same request, of workers that keep vectors."""
+        """Return the same request for workers that keep vectors."""
         return replace(request, keeps=self.keeps, changed=self.changed, local=self.local)
 
 
 @dataclass
 class Contents:
-    """What the vectors of the shards hold, and those of workers that had the newest point."""
+    """Contents of the vectors on the shards, and on workers that had the newest point."""
 
     _named: dict[str, Content] = field(default_factory=dict)
     _made: dict[object, Content] = field(default_factory=dict)
-    """By recipe: how a content was made."""
+    """Contents by recipe, the terms that produced them."""
     _recipes: dict[Content, tuple[tuple[float, Content], ...]] = field(default_factory=dict)
     _newest: Content = 0
     _held: dict[str, Content] = field(default_factory=dict)
-    """What workers have, by name."""
+    """Contents on workers, by name."""
 
     def check_name(self, name: str) -> None:
-        """Raises KeyError where there is no such vector."""
+        """Raise KeyError if the vector does not exist."""
         if name not in self._named:
-            raise KeyError(f"no vector {name!r}; there are {', '.join(sorted(self._named))}")
+            raise KeyError(f"unknown vector {name!r}; use one of {', '.join(sorted(self._named))}")
 
     def check(self, commands: Sequence[Command], made: Sequence[str] = (), at: str | None = None) -> None:
-        """Raises KeyError for a vector that there is not when it is needed; ``made`` are there besides, and
-        ``at`` is needed in the end."""
+        """Raise KeyError if a command needs a vector that does not exist; ``made`` exist in addition, and
+        ``at`` is needed at the end."""
         names = {*self._named, *made}
         for command in commands:
             needed: tuple[str, ...] = ()
@@ -67,22 +67,22 @@ class Contents:
                     names.discard(name)
             missing = [name for name in needed if name not in names]
             if missing:
-                raise KeyError(f"no vector {missing[0]!r}; there are {', '.join(sorted(names))}")
+                raise KeyError(f"unknown vector {missing[0]!r}; use one of {', '.join(sorted(names))}")
             if isinstance(command, Combine | Multiply):
                 names.add(command.out)
         if at is not None and at not in names:
-            raise KeyError(f"no vector {at!r}; there are {', '.join(sorted(names))}")
+            raise KeyError(f"unknown vector {at!r}; use one of {', '.join(sorted(names))}")
 
     def forget_held(self) -> None:
-        """What workers have is not known any more."""
+        """Forget the contents on workers."""
         self._held.clear()
 
     def written(self, name: str) -> None:
-        """A vector was set to numbers that nobody has seen."""
+        """Record that a vector was set to unknown values."""
         self._named[name] = self._new()
 
     def ran(self, commands: Sequence[Command]) -> None:
-        """The shards did this."""
+        """Record that the shards have run these commands."""
         for command in commands:
             match command:
                 case Combine(out, ((1.0, name),)):
@@ -98,7 +98,8 @@ class Contents:
                     pass
 
     def fetching(self, at: str) -> Fetching:
-        """How workers get ``at`` as it is on the shards now; from then on it is taken that they have it."""
+        """Return instructions for workers to get ``at`` as it is on the shards; from then on the workers
+        count as having it."""
         wanted = self._named[at]
         found = self._made_of_kept(at, wanted) or Fetching((at,), (at,), ())
         if self._held.get(at) == wanted:
@@ -108,7 +109,7 @@ class Contents:
         return found
 
     def _made_of_kept(self, at: str, wanted: Content) -> Fetching | None:
-        """The point from vectors that are on the shards, of which workers have some."""
+        """Return the point as a combination of vectors on the shards, some of which workers have."""
         recipe = self._recipes.get(wanted)
         if recipe is None:
             return None
@@ -118,7 +119,8 @@ class Contents:
         names = {content: by_content[content] for _, content in recipe}
         changed: set[str] = set()
         copies: list[Command] = []
-        # one that must be fetched spoils what would be made of its old numbers: so until nothing changes
+        # a vector that must be fetched invalidates those computed from its old values: repeat until nothing
+        # changes
         while True:
             copies, more = self._copies(names, changed)
             if not more:
@@ -130,7 +132,7 @@ class Contents:
         )
 
     def _copies(self, names: Mapping[Content, str], changed: set[str]) -> tuple[list[Command], set[str]]:
-        """What workers make of their own, and what else they must fetch."""
+        """Return commands on the workers' own vectors, and the vectors that they must fetch in addition."""
         have = {name: content for name, content in self._held.items() if name not in changed}
         commands: list[Command] = []
         for content, name in names.items():
@@ -170,7 +172,7 @@ class Contents:
         return self._newest
 
     def _forget(self) -> None:
-        """How contents were made is kept while somebody has them, or what they were made of."""
+        """Drop recipes of contents that no vector has, unless all of their terms exist."""
         alive = {*self._named.values(), *self._held.values()}
         for recipe, content in list(self._made.items()):
             assert isinstance(recipe, tuple)

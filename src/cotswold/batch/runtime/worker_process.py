@@ -1,10 +1,10 @@
-"""A worker: makes its work, and does what its state machine says, with this process's memory and sockets.
+"""Worker process: builds its work and executes the tasks of its state machine.
 
-Knows: the endpoint, the work, two threads, clocks. Does not know: what is next, which sums there are
+Knows: the endpoint, the work, two threads, clocks. Does not know: the choice of tasks and sums
 (`batch.core.worker`).
 
-One thread speaks with others; the other computes, and takes the next portion by itself, so that no portion
-waits for a message.
+One thread handles messages; the other computes and takes the next portion itself, so that no portion waits
+for a message.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ from cotswold.wire.lifecycle import Give, Given, Made, Peers
 from cotswold.wire.messenger import AnyMessage, Letter, Post
 
 _PATTERNS_KEPT = 1 << 22
-"""Numbers of dealt patterns that a worker remembers: to deal them anew takes a while."""
+"""Maximum cached pattern numbers of a worker, because permuting them again takes a while."""
 _TICK_SECONDS = 0.1
 _WITHOUT_SECONDS = 2.0
-"""For so long a worker waits to be dismissed when a server is gone: at the end of a run it is."""
+"""Seconds that a worker waits for `Shutdown` after the loss of a server, which is normal at the end of a
+run."""
 
 
 def main(
@@ -57,60 +58,60 @@ def main(
     threads: int = 1,
     silent_seconds: float = 10.0,
 ) -> int:
-    """The life of the worker called ``name``, whose coordinator is at the address ``coordinator``.
+    """Run the worker ``name`` until its coordinator at the address ``coordinator`` shuts it down.
 
-    ``reach`` are the fields of `Reach`; ``silent_seconds``: for so long a portion may stand still. The token
-    is in the environment. Raises UserError where there is no such work, MachineError where the coordinator
-    ends first or a portion stands still.
+    ``reach`` are the fields of `EndpointSettings`; ``silent_seconds`` is the maximum time without progress in
+    a portion. The token is in the environment. Raise UserError if the work does not exist, MachineError if
+    the coordinator exits first or a portion hangs.
     """
     with at_work(name, coordinator, work, arguments, reach, threads) as (made, post):
-        working = cast(Work, made)  # whoever names it promises that
+        working = cast(Work, made)  # the name of the work promises it
         worker = Worker(working, post, name, silent_seconds)
-        signal.signal(signal.SIGTERM, lambda *_: worker.leave("it was asked to end"))
+        signal.signal(signal.SIGTERM, lambda *_: worker.leave("SIGTERM"))
         worker.run()
     return 0
 
 
 class Worker:
-    """One worker's process, from its joining to its end."""
+    """One worker process, from its joining to its end."""
 
     def __init__(self, work: Work, post: Post, name: str, silent_seconds: float) -> None:
-        """``silent_seconds``: for so long a portion may stand still."""
+        """``silent_seconds``: maximum time without progress in a portion."""
         self._work, self._post, self._name = work, post, name
         parameters, self._layout = parameters_of(work)
         self._parameters: Array = parameters.numpy()
         self._initial = self._parameters.copy()
         self._sums = ArraySums(self._parameters.size, self._parameters.dtype)
         self._lock = threading.Lock()
-        """Of the state machine."""
+        """Lock of the state machine."""
         address = post.endpoint.address
         self._machine: Machine[Array] = Machine(
             name, address, work.patterns, self._parameters.size, self._sums
         )
         self._working = Working()
         self._watch = Watch(name, self._working, work, silent_seconds)
-        assert not isinstance(post.endpoint, Roads), "a worker has one road"
+        assert not isinstance(post.endpoint, Roads), "a worker uses one network"
         self._exchanges = Exchanges(post.endpoint, name)
         self._pulls: Pulls | None = None
         self._points: Points | None = None
         self._dealing: Dealing | None = None
         self._dealt: dict[int, array[int]] = {}
         self._exchanging: FetchTask | ReduceTask[Array] | None = None
-        """What is being got from others, or added to theirs."""
+        """Fetch or reduction in progress."""
         self._leaving: str | None = None
         self._judging: tuple[int, int, int] | None = None
-        """Session, validation and run of the held-out patterns that were asked for last."""
+        """(session, validation, run) of the last request for held-out patterns."""
         self._judged: m.Validated | None = None
-        """What came of them."""
+        """Result of that request."""
         self._ticked = 0.0
         self._servers: set[str] = set()
         self._without: tuple[float, str] | None = None
-        """Since when it does without a server, and which."""
+        """(time, name) of the loss of a server."""
         post.endpoint.watch(self._working.fileno())
 
     def run(self) -> None:
-        """Work until the coordinator dismisses it; raises MachineError where that or a server is lost, or a
-        portion stands still."""
+        """Work until the coordinator shuts the worker down; raise MachineError if the coordinator or a server
+        is lost, or a portion hangs."""
         work, dtype, size = self._work, str(self._parameters.dtype), self._parameters.size
         made = Made(self._name, dtype, size, work.patterns, work.flops, work.held, self._layout)
         self._post.send(m.COORDINATOR, made)
@@ -121,13 +122,13 @@ class Worker:
         self._working.close()
 
     def leave(self, reason: str) -> None:
-        """Go once what it holds is settled; may be called by a signal's handler."""
+        """Leave once all results are settled; may be called by a signal handler."""
         self._leaving = reason
 
-    # --- what comes ---
+    # --- events ---
 
     def _attend(self, event: object) -> None:
-        """What has come; nothing refers to it afterwards but what was kept of it."""
+        """Handle an event. No reference to it remains afterwards except kept values."""
         match event:
             case Letter(sender, message):
                 self._hear(sender, message)
@@ -168,14 +169,15 @@ class Worker:
             sends = self._machine.receive(sender, message, time.monotonic())
             is_new = self._machine.session not in (0, before)
         if is_new:
-            assert isinstance(message, m.Welcome), "a session begins with a welcome"
+            assert isinstance(message, m.Welcome), "a session must begin with Welcome"
             self._enter(message)
         self._deliver(sends)
         self._give_up_what_is_void(message)
         self._look()
 
     def _give_up_what_is_void(self, message: m.ToWorker) -> None:
-        """Another beginning or reduction takes the place of this one; a grant says that it failed."""
+        """Abandon a fetch or reduction that another attempt replaces; a grant shows that the reduction has
+        failed."""
         task, is_void = self._exchanging, False
         match message:
             case m.Begin(evaluation=number, attempt=attempt) if isinstance(task, FetchTask):
@@ -194,7 +196,7 @@ class Worker:
             self._broke_off("")
 
     def _enter(self, welcome: m.Welcome) -> None:
-        """A session begins."""
+        """Begin a session."""
         self._servers.update(dict(welcome.servers))
         for name, address in welcome.servers:
             self._post.endpoint.connect(name, address)
@@ -211,7 +213,7 @@ class Worker:
         self._ticked = now
         self._watch.look(now)
         if self._without is not None and now - self._without[0] > _WITHOUT_SECONDS:
-            raise MachineError(f"{self._name} lost {self._without[1]}; see to the network between them")
+            raise MachineError(f"{self._name} lost {self._without[1]}; check the network between them")
         with self._lock:
             sends = self._machine.tick(now)
             if self._leaving is not None:
@@ -226,10 +228,10 @@ class Worker:
         for each in sends:
             self._post.send(each.to, each.message)
 
-    # --- what is done ---
+    # --- tasks ---
 
     def _look(self) -> None:
-        """Do the next task, unless one is being done; on the thread that speaks."""
+        """Start the next task if none is running; on the message thread."""
         with self._lock:
             task = self._machine.task() or self._machine.reduction()
         self._begin(task)
@@ -246,7 +248,7 @@ class Worker:
                 pass
 
     def _compute(self, task: PortionTask[Array] | None) -> None:
-        """Portion after portion, as long as there are any; on the thread that computes."""
+        """Compute portions as long as any are granted; on the computing thread."""
         while task is not None:
             result = self._portion(task)
             self._working.moved()
@@ -264,7 +266,7 @@ class Worker:
                 self._working.tell(lambda other=following: self._begin(other))  # type: ignore[misc]  # the same
 
     def _portion(self, task: PortionTask[Array]) -> m.PortionResult | str:
-        """What a portion adds up to, or the error in words."""
+        """Return the sums of a portion, or the error as text."""
         began, portion = time.perf_counter(), task.grant.portion
         try:
             into = None if task.into is None else torch.from_numpy(task.into)
@@ -276,7 +278,7 @@ class Worker:
         return m.PortionResult(portion, samples, value, details, time.perf_counter() - began)
 
     def _patterns_of(self, portion: int) -> array[int]:
-        assert self._dealing is not None, "a portion is granted in a session"
+        assert self._dealing is not None, "a portion was granted outside of a session"
         found = self._dealt.get(portion)
         if found is None:
             found = self._dealing.patterns_of(portion)
@@ -286,7 +288,7 @@ class Worker:
 
     def _fetch(self, task: FetchTask) -> None:
         points = self._points
-        assert points is not None, "an evaluation begins in a session"
+        assert points is not None, "an evaluation began outside of a session"
 
         def arrived() -> None:
             self._exchanging = None
@@ -337,8 +339,8 @@ class Worker:
     # --- held-out patterns ---
 
     def _validate(self, asked: m.Validate) -> None:
-        """Judge held-out patterns at a vector, between two portions; the point stays as it is. What is asked
-        again is judged once, and answered again."""
+        """Evaluate held-out patterns at a vector, between two portions; the point stays unchanged. A repeated
+        request is computed once and answered again."""
         key = asked.session, asked.number, asked.run
         if key == self._judging:
             if self._judged is not None:
@@ -375,7 +377,7 @@ class Worker:
         )
 
     def _judge(self, start: int, stop: int) -> m.HeldSum:
-        """A portion of the held-out patterns; on the thread that computes."""
+        """Evaluate a portion of the held-out patterns; on the computing thread."""
         found = self._work.judge(start, stop)
         self._working.moved()
         return m.HeldSum(found.value, found.samples, found.details)

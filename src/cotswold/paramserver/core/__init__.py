@@ -1,2 +1,2 @@
-"""State machines of parameter servers, their clients and the dispatcher: no sockets, clocks, disks,
-threads or tensors."""
+"""State machines of parameter servers, their clients and the dispatcher: no sockets, clocks, disks, threads
+or tensors."""

@@ -1,15 +1,16 @@
-"""Whether an update is what its fields say, and its numbers where it is.
+"""Check an update against the settings of a server's shards, and read its numbers.
 
-Knows: rules and which kinds they take, shards, factors. Does not know: sessions, numbers, queues.
+Knows: update rules and the kinds they accept, shards, factors. Does not know: sessions, update numbers,
+queues.
 
-    kind        rule                       why not otherwise
-    delta       Deltas                     Adagrad on deltas: their squares are no estimate of the gradient's
-    gradient    Sgd, Momentum, Adagrad     Deltas has no rate
-    factors     the same                   a product is a gradient
+    kind        rule                       reason for rejecting the others
+    delta       Deltas                     Adagrad needs squares of gradients, not of deltas
+    gradient    Sgd, Momentum, Adagrad     Deltas has no learning rate
+    factors     the same                   a product of factors is a gradient
 
-Factors of a matrix are errors (examples, rows) and activations (examples, columns). Those of a tensor that is
-none, such as the filters of a locally connected layer, are as its `Product` has them; there the activations
-are what all rows of the update together need.
+Factors of a matrix are errors (examples, rows) and activations (examples, columns). For a tensor that is not
+a matrix, such as the filters of a locally connected layer, its `Product` defines the factors. Its activations
+are those that all rows of the update need together.
 """
 
 from __future__ import annotations
@@ -30,87 +31,89 @@ Held = TypeVar("Held", covariant=True)
 
 @dataclass(frozen=True, eq=False)
 class Factors(Generic[Held]):
-    """A block of a gradient that was pushed as factors: (row, column) = errorsᵀ · activations, row major."""
+    """A block of a gradient, pushed as factors: (row, column) = errorsᵀ · activations, row major."""
 
     errors: Held
-    """(example, row)"""
+    """Errors (example, row)."""
     activations: Held
-    """(example, column); may be those of other shards of the tensor too."""
+    """Activations (example, column); may be shared with other shards of the tensor."""
     examples: int
 
 
 @dataclass(frozen=True, eq=False)
 class Pass(Generic[Values]):
-    """What is applied to a shard in one pass: pushes in their order, one at least."""
+    """One pass over a shard: one or more pushes, in order."""
 
     weights: Values
     kept: Sequence[Values]
-    """The vectors that the rule keeps, in its order."""
+    """State vectors of the rule, in its order."""
     pushes: Sequence[tuple[float, Values | Factors[Values]]]
-    """(η or s, what is pushed)"""
+    """(η or s, pushed values) of each push."""
     columns: int
-    """Numbers of a row."""
+    """Numbers per row."""
     unit_norm: bool = False
-    """Whether each row is scaled to norm 1 afterwards."""
+    """True if each row is scaled to norm 1 afterwards."""
 
 
 class UpdateArithmetic(Protocol[Values]):
-    """What is done with updates of a shard, besides `Arithmetic`."""
+    """Arithmetic on a shard's updates, in addition to `Arithmetic`."""
 
     def apply(self, rule: Rule, passes: Sequence[Pass[Values]]) -> None:
-        """All of them, of several shards, in place."""
+        """Apply the passes of several shards in place."""
         ...
 
     def first_not_finite(self, pushed: Sequence[Values | Factors[Values]]) -> int | None:
-        """The first place where not all numbers are finite, or the sum of their squares in their own type is
-        not; None where there is none.
+        """Return the first position whose numbers, or their sum of squares in their own type, are not finite;
+        None if all are.
 
-        Of factors: the product of both sums, which bounds every number of their gradient.
+        For factors, the test uses the product of both sums of squares, which bounds every number of their
+        gradient.
         """
         ...
 
     def product(self, factors: Factors[Values]) -> Values:
-        """The block of a gradient that factors stand for, in memory of its own."""
+        """Return the block of a gradient that factors represent, as a new array."""
         ...
 
 
 class Product(Protocol[Values]):
-    """What is to be known of a tensor that is no matrix: how its gradient is made of factors, what of it has
-    norm 1 where filters do."""
+    """Operations of a tensor that is not a matrix: its gradient from factors, and the scaling of its filters
+    to norm 1."""
 
     @property
     def start(self) -> int:
-        """Where the tensor begins in the vector."""
+        """Position of the tensor's first number in the vector."""
         ...
 
     def errors(self, first: int, stop: int) -> int:
-        """Numbers of an example's errors, for these rows."""
+        """Return the number of errors per example for these rows."""
         ...
 
     def activations(self, first: int, stop: int) -> int:
-        """Numbers of an example's activations that these rows need."""
+        """Return the number of activations per example that these rows need."""
         ...
 
     def gradient(
         self, errors: Values, activations: Values, rows: tuple[int, int], seen_by: tuple[int, int]
     ) -> Values:
-        """Of some rows, from their errors and the activations that those of ``seen_by`` need."""
+        """Return the gradient of some rows from their errors and the activations that the rows ``seen_by``
+        need."""
         ...
 
     def scale_to_norm_1(self, weights: Values) -> None:
-        """Each filter of some rows, in place; one of zeros, or that is not finite, stays as it is."""
+        """Scale each filter of some rows to norm 1, in place; zero or non-finite filters stay unchanged."""
         ...
 
 
 class RefusedError(ValueError):
-    """What is wrong with an update: a word that says which kind of mistake it is, then a sentence."""
+    """The mistake in an update: a word for its kind, then a sentence."""
 
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(f"{kind}: {why}")
 
 
 class Admission(Generic[Values]):
-    """What a server's shards take."""
+    """Admission of updates to a server's shards."""
 
     def __init__(
         self,
@@ -121,40 +124,42 @@ class Admission(Generic[Values]):
         updates: UpdateArithmetic[Values],
         products: Mapping[str, Product[Values]] | None = None,
     ) -> None:
-        """``products``: of tensors that are no matrices."""
+        """``products``: one for each tensor that is not a matrix."""
         self._shards = {shard.number: shard for shard in shards}
         self._columns, self._rule = columns, rule
         self._arithmetic, self._updates, self._products = arithmetic, updates, dict(products or {})
 
     def check(self, update: Update, rates: Mapping[int, float]) -> None:
-        """Raises RefusedError for an update that cannot be one of this server's; reads no number of it."""
+        """Raise RefusedError if the update does not fit this server; its numbers are not read."""
         if update.kind not in KINDS:
-            raise RefusedError("kind", f"there is no kind {update.kind!r} of update")
+            raise RefusedError(
+                "kind", f"unknown kind {update.kind!r} of update; use one of {', '.join(KINDS)}"
+            )
         if (update.kind == "delta") is not isinstance(self._rule, Deltas):
             raise RefusedError("kind", _unfit(update.kind, self._rule))
         if update.kind != "delta" and update.rate not in rates:
-            raise RefusedError("rate", f"there is no version {update.rate} of the learning rate")
+            raise RefusedError("rate", f"unknown version {update.rate} of the learning rate")
         for what, number in (("scale", update.scale), ("decay", update.decay)):
             if not isfinite(number):
-                raise RefusedError("finite", f"its {what} is {number}")
+                raise RefusedError("finite", f"its {what} must be finite, got {number}")
         if not are_apart(update.samples):
-            raise RefusedError("samples", "its ranges of samples are not ascending and apart")
+            raise RefusedError("samples", "its ranges of samples must be ascending and disjoint")
         strange = sorted(set(update.shards) - self._shards.keys())
         if strange:
-            raise RefusedError("shard", f"shards {strange} are not here")
+            raise RefusedError("shard", f"this server does not have shards {strange}")
         if len(set(update.shards)) != len(update.shards):
             raise RefusedError("shard", "it names a shard twice")
         if len(update.versions) != len(update.shards):
-            raise RefusedError("length", f"{len(update.versions)} versions of {len(update.shards)} shards")
+            raise RefusedError("length", f"{len(update.versions)} versions for {len(update.shards)} shards")
         wanted = len(update.shards) if update.kind == "factors" else 0
         if len(update.examples) != wanted or min(update.examples, default=0) < 0:
-            raise RefusedError("length", f"examples {list(update.examples)} of {wanted} shards with factors")
+            raise RefusedError("length", f"examples {list(update.examples)} for {wanted} shards with factors")
         buffers = len(update.shards) + len(self._tensors(update))
         if len(update.buffers) != buffers:
-            raise RefusedError("length", f"{len(update.buffers)} buffers where {buffers} are due")
+            raise RefusedError("length", f"expected {buffers} buffers, got {len(update.buffers)}")
 
     def size(self, update: Update) -> dict[int, int]:
-        """How many numbers are kept for each shard while such an update waits."""
+        """Return how many numbers are kept for each shard while the update is queued."""
         examples = update.examples or (0,) * len(update.shards)
         return {
             number: self._size(number, count, update.decay)
@@ -167,15 +172,15 @@ class Admission(Generic[Values]):
         return examples * (size // columns + columns) if self._stays(shard, examples, decay) else size
 
     def _stays(self, shard: Shard, examples: int, decay: float) -> bool:
-        """Whether factors stay factors until they are applied."""
+        """True if factors are kept as factors until they are applied."""
         return bool(examples) and not decay and shard.tensor not in self._products
 
     def read(self, update: Update, weights: Mapping[int, Values]) -> list[Values | Factors[Values]]:
-        """The gradient, delta or factors of each shard, only to be read; factors of what is no matrix, and
-        those to which weights are added, are multiplied.
+        """Return the gradient, delta or factors of each shard, read-only. Factors of tensors that are not
+        matrices, and factors with weight decay, are multiplied.
 
-        ``weights`` of each shard are those that decay where its gradient comes as factors. Raises
-        RefusedError for a buffer of the wrong length, and for numbers that are not finite.
+        ``weights`` are each shard's weights, for the decay of gradients from factors. Raise RefusedError for
+        a buffer of the wrong length and for numbers that are not finite.
         """
         examples = update.examples or (0,) * len(update.shards)
         factored = self._tensors(update)
@@ -196,11 +201,11 @@ class Admission(Generic[Values]):
                     found.append(self._arithmetic.take(buffer, shard.stop - shard.start))
         except ValueError as error:
             raise RefusedError("length", str(error)) from error
-        place = self._updates.first_not_finite(found)  # nor numbers of which no rule can take squares
+        place = self._updates.first_not_finite(found)  # nor numbers whose squares overflow in a rule
         if place is not None:
             number = update.shards[place]
             raise RefusedError(
-                "finite", f"shard {number} has numbers that are not finite, or whose squares are not"
+                "finite", f"shard {number} has numbers that are not finite or whose squares are not"
             )
         return found
 
@@ -228,19 +233,19 @@ class Admission(Generic[Values]):
         return gradient
 
     def _seen(self, tensor: str, rows: tuple[int, int]) -> int:
-        """Numbers of an example's activations."""
+        """Return the number of activations per example."""
         product = self._products.get(tensor)
         return self._columns[tensor] if product is None else product.activations(*rows)
 
     def _rows(self, shard: Shard) -> tuple[int, int]:
-        """Rows of its tensor; of a matrix, from some row on."""
+        """Return the first and past-the-last row of a shard in its tensor."""
         product, columns = self._products.get(shard.tensor), self._columns[shard.tensor]
         start = 0 if product is None else product.start
         return (shard.start - start) // columns, (shard.stop - start) // columns
 
     def _tensors(self, update: Update) -> dict[str, tuple[int, tuple[int, int]]]:
-        """The tensors that come as factors, each with its number of examples, and the rows from the first to
-        the last of its shards."""
+        """Return the tensors pushed as factors: the number of examples, and the rows from the first to the
+        last of its shards."""
         found: dict[str, tuple[int, tuple[int, int]]] = {}
         for number, examples in zip(update.shards, update.examples, strict=False):
             shard = self._shards[number]
@@ -258,10 +263,10 @@ class Admission(Generic[Values]):
 
 def _unfit(kind: str, rule: Rule) -> str:
     if isinstance(rule, Deltas):
-        return f"the rule here adds up deltas, and takes no {kind}: it has no learning rate"
+        return f"the rule deltas accepts no {kind}, because it has no learning rate; push deltas"
     if rule.keeps == ("squares",):
         return (
             "Adagrad divides by the root of the sum of squared gradients, and the squares of accumulated "
-            "deltas are no such: push gradients"
+            "deltas are not squares of gradients; push gradients"
         )
-    return f"the rule {rule.name} here takes gradients, and a delta is none"
+    return f"the rule {rule.name} accepts gradients, not deltas"

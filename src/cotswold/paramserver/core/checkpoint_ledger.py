@@ -1,19 +1,19 @@
-"""The ledger as it is at a checkpoint, which servers keep one after the other while samples go on.
+"""The ledger of samples at a checkpoint, which the servers keep one after the other while training continues.
 
-Knows: the ledger when the checkpoint began, what happened to it since, what each server says it has kept.
-Does not know: weights, messages, time.
+Knows: the ledger at the start of the checkpoint, later events, the state that each server reports. Does not
+know: weights, messages, time.
 
-    since the checkpoint began              at the checkpoint
+    since the checkpoint began              effect on the checkpoint
     a range is handed out                   open, then as below
-    a session ends                          what the states have of it counts, the rest is lost
-    an epoch ends, and the next begins      the same, if any state has a sample of the next
-    all servers have kept their state       every session ends: whoever goes on from here begins new ones
+    a session ends                          samples in the states count, the rest is lost
+    an epoch ends, and the next begins      the same, if a state has a sample of the next
+    all servers have kept their state       every session ends: a resumed run begins new ones
 
-Of a session that ends meanwhile some states may have samples that others lack: these are divided, and whoever
-goes on from here cannot tell which shards lack them. So such a checkpoint is not kept, or it is torn.
+When a session ends meanwhile, some states may have samples that others lack. These samples are divided, and a
+resumed run cannot tell which shards lack them. Such a checkpoint is discarded, or the samples are torn.
 
-Only what the states have decides: a sample that was applied behind a marker is lost here, and is handed out
-again by whoever goes on. If no state has a sample of the epoch that is on, the epoch before is on here.
+Only the states decide. A sample that was applied behind a marker is lost in this ledger, and a resumed run
+hands it out again. If no state has a sample of the current epoch, this ledger is still in the previous epoch.
 """
 
 from __future__ import annotations
@@ -38,31 +38,32 @@ class _HandedOut:
 class _Ended:
     session: int
     back: Ranges
-    """What was free again then, whatever epoch was on."""
+    """Positions that became free at the end, of any epoch."""
 
 
 class Cut:
-    """One checkpoint's ledger; what happens to ``ledger`` from here on must be told."""
+    """The ledger of one checkpoint. Report every later event of ``ledger`` to it."""
 
     def __init__(self, ledger: Samples) -> None:
         self._ledger = deepcopy(ledger)
         self._happened: list[_HandedOut | _Ended | None] = []
-        """None where an epoch ended."""
+        """Events in order; None for the end of an epoch."""
 
     def handed_out(self, session: int, given: tuple[int, int]) -> None:
-        """A range was handed out."""
+        """Record that a range was handed out."""
         self._happened.append(_HandedOut(session, given))
 
     def ended(self, session: int, back: Ranges) -> None:
-        """A session is over on all servers, and these places were free again, whatever epoch was on."""
+        """Record that a session ended on all servers and that these positions became free, of any epoch."""
         self._happened.append(_Ended(session, back))
 
     def next_epoch(self) -> None:
-        """An epoch has ended, which was not the last."""
+        """Record the end of an epoch that is not the last."""
         self._happened.append(None)
 
     def closed(self, servers: Sequence[Mapping[int, Said]]) -> Samples:
-        """The ledger, once all servers have kept a state: what each has of each session."""
+        """Return the ledger of the checkpoint from the state of each session on each server; all servers have
+        kept one."""
         ledger = self._ledger
         ends = [ranges[-1][1] for server in servers for said in server.values() for ranges in said if ranges]
         epoch = max(ledger.epoch, (max(ends, default=1) - 1) // ledger.samples)
@@ -82,5 +83,7 @@ class Cut:
                     pass
         for session in ledger.sessions:
             end(session)
-        assert not ledger.open and ledger.epoch == epoch, f"{ledger.open} are open in epoch {ledger.epoch}"
+        assert not ledger.open and ledger.epoch == epoch, (
+            f"samples {ledger.open} are open in epoch {ledger.epoch}"
+        )
         return ledger

@@ -1,21 +1,22 @@
-"""A client that brings its own samples: it pulls and pushes when it is asked to; message in, messages out.
+"""A client that brings its own samples and pulls and pushes on request; message in, messages out.
 
-Knows: its session, versions, the update and the pull that are not answered. Does not know: weights,
-gradients, samples, sockets, clocks, threads.
+Knows: its session, versions, the unanswered update and pull. Does not know: weights, gradients, samples,
+sockets, clocks, threads.
 
-    state      what happens                                  next
-    OUTSIDE    Admitted, then Directions                     HERE
-    HERE       Rejoin (it was silent for too long)           OUTSIDE    (a new session, by itself)
-    any        Dismiss                                       GONE
+    state      event                                         next
+    OUTSIDE    SessionOpened, then ReplicaInstructions       HERE
+    HERE       SessionExpired (silent for too long)          OUTSIDE    (joins again by itself)
+    any        Shutdown                                      GONE
 
-    in HERE                                what it does
-    it is asked to pull                    every server is asked for what is newer
-    it is asked to push                    the next number to every server, once the one before is answered
-    a checkpoint is heard of               its marker goes to every server, between two pushes
-    no answer                              the same again: servers count an update once
+    event in HERE                          action
+    a pull is requested                    ask every server for newer shards
+    a push is requested                    send it to every server after the reply to the previous one
+    a checkpoint begins                    send its marker to every server, between two pushes
+    no reply                               repeat the message: servers count an update once
 
-An update whose session ends before all servers have answered is not sent again: what became of it is in the
-account of the servers (counted or torn), and here it is `lost`. A pull goes on in the next session.
+If a session ends before all servers have answered an update, the update is not sent again. The servers'
+ledger decides whether it counted or was torn; for the client it is `lost`. A pull continues in the next
+session.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ from cotswold.wire import (
 )
 
 JOIN_SECONDS = 1.0
-"""After which it asks again to be admitted."""
+"""Seconds between two requests to join."""
 _IN_HAND = 1
-"""Samples that it says that it has, so that it is handed none."""
+"""Number of samples that the client reports, so that it receives none."""
 
 
 class State(Enum):
-    """Where a client is."""
+    """State of a client."""
 
     OUTSIDE = "outside"
     HERE = "here"
@@ -59,17 +60,17 @@ class State(Enum):
 
 @dataclass
 class Outcome:
-    """What became of a push."""
+    """Result of a push."""
 
     number: int
-    """1, 2, 3, ... of this client's pushes; what servers are told counts markers, too, and begins anew with
-    each session."""
+    """Number 1, 2, 3, ... of this client's pushes. The sequence number on the wire also counts markers and
+    restarts with each session."""
     applied: dict[str, Applied] = field(default_factory=dict)
-    """By server."""
+    """Replies of servers that have applied it, by server."""
     refused: dict[str, UpdateRefused] = field(default_factory=dict)
-    """By server, for ever."""
+    """Permanent rejections, by server."""
     lost: bool = False
-    """Whether its session ended before all had answered."""
+    """True if its session ended before all servers had answered."""
 
 
 @dataclass
@@ -83,12 +84,12 @@ class _Push:
 class _Session:
     admitted: Admitted
     updates: Numbered
-    """What it pushes."""
+    """Update sequence of the session."""
     directions: Directions | None = None
     place: int = 0
-    """Samples pushed."""
+    """Number of pushed samples."""
     outcome: Outcome | None = None
-    """Of the update under way; None for a marker."""
+    """Outcome of the update in flight; None for a marker."""
     beaten: float = float("-inf")
 
 
@@ -98,15 +99,15 @@ class Visitor:
     def __init__(self, join: Join) -> None:
         self.name, self.state = join.name, State.OUTSIDE
         self.versions: dict[int, int] = {}
-        """Of the shards that it has; -1 for none."""
+        """Version of each shard that the client has; -1 for none."""
         self.newer: list[PulledNewer] = []
-        """What was pulled, until somebody takes it."""
+        """Pulled shards that the caller has not taken yet."""
         self.outcome: Outcome | None = None
-        """Of the newest push, once it is known, until somebody takes it."""
+        """Outcome of the newest push, once known and not taken yet."""
         self.sessions = 0
-        """How many it has had."""
+        """Number of sessions so far."""
         self.pushes = 0
-        """How many it was asked for and has sent."""
+        """Number of pushes sent so far."""
         self._join = join
         self._joined: float | None = None
         self._session: _Session | None = None
@@ -118,35 +119,35 @@ class Visitor:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it was dismissed."""
+        """True after `Shutdown`."""
         return self.state is State.GONE
 
     @property
     def session(self) -> int:
-        """Its session; 0 outside of one."""
+        """Number of its session; 0 without one."""
         return 0 if self._session is None else self._session.admitted.session
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """All that there are; none outside of a session."""
+        """All shards of the servers; none without a session."""
         return () if self._session is None else self._session.admitted.shards
 
     @property
     def is_pulling(self) -> bool:
-        """Whether what it was asked to pull has not come."""
+        """True while a requested pull is incomplete."""
         return self._pulls or bool(self._pulling)
 
-    # --- what it is asked for ---
+    # --- requests of the caller ---
 
     def pull(self, now: float) -> list[Send]:
-        """Ask for all that is newer; nobody waits for what will be computed from it."""
+        """Request all newer shards; no other client waits for an update computed from them."""
         self._pulls = True
         return self._go_on(now)
 
     def push(
         self, parts: Mapping[str, Part], versions: Mapping[int, int], samples: int, now: float
     ) -> list[Send]:
-        """Push ``parts`` (to each server its own), computed from these versions and so many samples."""
+        """Push ``parts`` (one per server), computed from these versions and this number of samples."""
         assert self._wanted is None and not self.is_pushing, "one push at a time"
         self.outcome = None
         self._wanted = _Push(parts, versions, samples)
@@ -154,17 +155,17 @@ class Visitor:
 
     @property
     def is_pushing(self) -> bool:
-        """Whether a push was asked for of which the outcome is not known."""
+        """True while the outcome of a requested push is unknown."""
         return self._wanted is not None or (self._session is not None and self._session.outcome is not None)
 
     def leave(self, reason: str) -> list[Send]:
-        """Go; `Dismiss` will come."""
+        """Ask to leave; `Shutdown` will follow."""
         return [Send(COORDINATOR, Leave(self.session, reason))] if self._session else []
 
-    # --- what it hears ---
+    # --- received messages ---
 
     def receive(self, sender: str, message: ToReplica, now: float) -> list[Send]:
-        """A message of the coordinator or of a server."""
+        """Handle a message of the coordinator or of a server."""
         if isinstance(message, Admitted):
             return self._admitted(message, now)
         session = self._session
@@ -198,7 +199,7 @@ class Visitor:
         return self._go_on(now)
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed; to be called a few times in each beat."""
+        """Advance the time; call it a few times per heartbeat interval."""
         session = self._session
         if self.state is State.GONE:
             return []
@@ -246,7 +247,7 @@ class Visitor:
     # --- pulls and pushes ---
 
     def _go_on(self, now: float) -> list[Send]:
-        """Send what may be sent now: one update at a time, one pull at a time."""
+        """Send what is due: one update at a time, one pull at a time."""
         session = self._session
         if session is None or session.directions is None:
             return []
@@ -284,7 +285,7 @@ class Visitor:
 
     def _pull(self, session: _Session, now: float) -> list[Send]:
         self._pull_sent = now
-        self._pull_number -= 1  # of no update, so nobody waits for it; and an answer says whose it is
+        self._pull_number -= 1  # belongs to no update, so no client waits for it; and identifies the reply
         for server in self._servers(session):
             own = tuple(each.number for each in session.admitted.shards if each.server == server)
             known = tuple(self.versions[each] for each in own)
@@ -295,7 +296,7 @@ class Visitor:
 
     def _pulled(self, pulled: PulledNewer) -> None:
         if pulled.server not in self._pulling or pulled.number != self._pull_number or pulled.error:
-            return  # asked for again by `tick`
+            return  # `tick` asks again
         del self._pulling[pulled.server]
         fresh = dict(zip(pulled.shards, pulled.versions, strict=True))
         if all(version > self.versions[number] for number, version in fresh.items()):

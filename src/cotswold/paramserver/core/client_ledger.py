@@ -1,16 +1,16 @@
-"""The ledger of samples that clients bring themselves: nothing is dealt, only what came is counted.
+"""The ledger of samples that clients bring themselves: no samples are handed out, pushed ones are counted.
 
-Knows: sessions, from how many samples each update said that it was computed, what each server says is
-applied. Does not know: which samples these were, whether a client had one twice, messages, time.
+Knows: sessions, the number of samples of each update, the samples that each server has applied. Does not
+know: the samples themselves, whether a client used one twice, messages, time.
 
-Each session counts its samples along a line of its own, from 0. What a client computes and never pushes is
-not known here; so nothing is open, and nothing can be lost:
+Each session counts its samples on its own line from 0. Samples that a client computes and never pushes are
+unknown to this ledger. So no sample is open, and none can be lost:
 
-    what was pushed                                          it is
-    every server has applied it                              counted
-    some servers have, all others refused it                 torn
-    every server refused it                                  refused
-    its session ended, and some servers have it              torn
+    pushed samples                                           result
+    every server has applied them                            counted
+    some servers have, all others refused them               torn
+    every server refused them                                refused
+    the session ended, and some servers have them            torn
 """
 
 from __future__ import annotations
@@ -23,55 +23,55 @@ from cotswold.wire import Ranges
 from cotswold.wire.ranges import common, joined, size, without
 
 ANY = 1 << 60
-"""How many samples both sides say that there are, where clients bring their own: more than anybody has."""
+"""Number of samples assumed for clients that bring their own; larger than any real number."""
 
 
 class Brought(Samples):
-    """The samples of sessions, as servers tell of them."""
+    """Samples of client sessions, as reported by servers."""
 
     def __init__(self, before: Account | None = None) -> None:
-        """``before``: what is known of a run that goes on."""
+        """``before``: counts of a resumed run."""
         super().__init__(ANY)
         self._before = before or Account()
         self._living: dict[int, Account] = {}
 
     def state(self) -> dict[str, object]:
-        """What is known by now, as plain values."""
+        """Return the counts as plain values."""
         return dict(vars(self.total))
 
     @property
     def total(self) -> Account:
-        """Of all sessions."""
+        """Counts of all sessions."""
         return _sum(self._before, *self._living.values())
 
     @property
     def sessions(self) -> tuple[int, ...]:
-        """Those of which servers have told, and that are not over."""
+        """Live sessions that servers have reported."""
         return tuple(sorted(self._living))
 
     def of(self, session: int) -> Account:
-        """Of one session that lives."""
+        """Return the counts of a live session."""
         return self._living.get(session, Account())
 
     @property
     def settled(self) -> Ranges:
-        """Nothing can be forgotten by its place: each session has a line of its own."""
+        """Always empty: each session has its own line, so positions cannot be settled globally."""
         return ()
 
     def is_over(self, fraction: float, of: str, sessions: Sequence[int]) -> bool:
-        """Never: whoever serves decides when it ends."""
+        """Always False: the serving process decides when it ends."""
         return False
 
     def hand_out(self, session: int, most: int, *, only_divided: bool = False) -> tuple[int, int] | None:
-        """Nothing: clients have their own."""
+        """Always None: clients bring their own samples."""
         return None
 
     def said(self, session: int, servers: Sequence[Said]) -> None:
-        """What each of all servers says of a session's samples."""
+        """Record each server's report on a session's samples."""
         self._living[session] = _account(servers, is_over=False)
 
     def ended(self, session: int, servers: Sequence[Said], back: Ranges = ()) -> Ranges:
-        """The session is over on all servers, which say this of it for the last time."""
+        """Record the last report of all servers on a session that ended."""
         self._living.pop(session, None)
         self._before = _sum(self._before, _account(servers, is_over=True))
         return ()

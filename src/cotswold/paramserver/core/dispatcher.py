@@ -1,46 +1,48 @@
-"""The coordinator of replicas: message in, messages out; who lives, who has which samples, what servers know.
+"""The coordinator of replicas: message in, messages out. It tracks live sessions, assigned samples and the
+servers' state.
 
-Knows: sessions, the ledger of samples, orders, versions of the rate, checkpoints. Does not know: weights,
-sockets, clocks, what the rate should be, what a checkpoint is written to.
+Knows: sessions, the ledger of samples, coordinator states, versions of the learning rate, checkpoints. Does
+not know: weights, sockets, clocks, the choice of the learning rate, storage of checkpoints.
 
-    state      what happens                                  next
+    state      event                                         next
     WARMING    the first samples count                       RUNNING
     WARMING    the last epoch is over                        ENDING
     RUNNING    the last epoch is over                        ENDING
-    ENDING     nothing is open, and disks have it            OVER
-    ENDING     servers have lost what is to be had again     RUNNING
-    an epoch that is not the last is over: the next begins, in the same state
+    ENDING     no sample is open, all is on disks            OVER
+    ENDING     servers have lost samples that counted        RUNNING
+    after an epoch that is not the last, the next begins in the same state
 
-    state      who is handed samples
-    WARMING    the replica that has been here longest
+    state      replicas that are assigned samples
+    WARMING    the replica with the oldest session
     RUNNING    all
-    ENDING     nobody
-    OVER       nobody; whoever says that it lives may go
-    any        nobody, while it is paused
+    ENDING     none
+    OVER       none; a replica that sends a heartbeat is shut down
+    any        none while paused
 
-What servers must know (who lives, rates, the newest checkpoint) goes to all of them in one order, and the
-next order is given once all have answered. Replicas hear of a session, a rate or a checkpoint when all
-servers know of it, and never before. In its answer each server says what it has applied, and that alone moves
-the ledger: no replica is believed about what counts. So a session is over once every server has answered an
-order without it, and what it had is settled then.
+Everything that servers must know (live sessions, rates, the newest checkpoint) is sent to all of them in one
+coordinator state. The next one is sent after all servers have acknowledged it. Replicas learn of a session, a
+rate or a checkpoint only after all servers know it. Each acknowledgement reports the samples that the server
+has applied, and only these reports move the ledger: reports of replicas do not count. A session is over once
+every server has acknowledged a coordinator state without it; then its samples are settled.
 
-    a checkpoint    what happens                               next
+    checkpoint      event                                      next
     none            begin_checkpoint                           begun
-    begun           the next order says so; `Cut` begins       begun
+    begun           next state sent; `CheckpointLedger` begins begun
     begun           every server has kept its state            frozen: the ledger of that state is `kept`
     frozen          take_checkpoint                            none: servers forget the state
 
-Of a server whose memory was lost, and that goes on with what a disk had, the answer says that another life of
-it has begun. What it has no more of what counted is lost, and free again; every session ends, for nobody
-knows which of its updates are in none of that server's shards; and a checkpoint that is not taken is begun
-anew. So nothing is settled before the disks of all servers have it.
+If a server lost its memory and restarts from its disk, its acknowledgement reports a new incarnation. Samples
+that counted and that it lost are free again. Every session ends, because the updates missing from that
+server's shards are unknown. A checkpoint that is not taken is begun again. So no sample is settled before the
+disks of all servers have it.
 
-Samples that some servers have and others lack are handed out again, as hands that are pushed alone: servers
-that have them answer, and apply nothing. No checkpoint is told of while there are such samples. A checkpoint
-whose states have samples that others lack is begun again, so often (`_TRIES`); then they are torn.
+Samples that some servers have and others lack are handed out again in separate assignments, pushed alone:
+servers that have them reply without applying them. While such samples exist, no checkpoint is announced. A
+checkpoint whose states have samples that others lack is begun again, up to `_TRIES` times; then they are
+torn.
 
-One at a time. While one is begun the training does not come to its end. One is begun while there is something
-to train: what an end has, is had by pausing.
+One checkpoint runs at a time. Training does not end during a checkpoint, and none begins after training has
+ended: to save the final state, pause.
 """
 
 from __future__ import annotations
@@ -73,13 +75,13 @@ from cotswold.wire import (
 from cotswold.wire.ranges import common, joined
 
 _TRIES = 5
-"""So many checkpoints one after the other may be begun again since sessions ended meanwhile."""
+"""Maximum number of consecutive checkpoints to begin again because sessions ended meanwhile."""
 RATES = 16
-"""How many versions of the rate servers know: an update with an older one is refused."""
+"""Number of versions of the learning rate that servers keep; an update with an older one is refused."""
 
 
 class State(Enum):
-    """How far the training is."""
+    """Progress of the training."""
 
     WARMING = "warming"
     RUNNING = "running"
@@ -93,24 +95,24 @@ NEXT = {
     State.ENDING: {State.OVER, State.RUNNING},
     State.OVER: set[State](),
 }
-"""Which state may follow which."""
+"""Allowed transitions between states."""
 
 
 @dataclass
 class _Hands:
-    """What a session was handed."""
+    """Assignments of a session."""
 
     newest: int = 0
     unheard: list[tuple[int, int, int]] = field(default_factory=list)
-    """(number, start, stop), until the replica says that it has them."""
+    """(number, start, stop) of assignments that the replica has not acknowledged."""
     alone: set[int] = field(default_factory=set)
-    """The numbers of those that are pushed alone."""
+    """Numbers of assignments that must be pushed alone."""
     is_wanting: bool = False
-    """Whether it asked for more, and there was none."""
+    """True if the replica asked for more samples and none were available."""
 
 
 class Dispatcher:
-    """One coordinator of replicas, for a run."""
+    """The coordinator of one run's replicas."""
 
     def __init__(
         self,
@@ -121,102 +123,103 @@ class Dispatcher:
         ledger: Samples | None = None,
         counters: Counters | None = None,
     ) -> None:
-        """``ledger`` and ``counters`` are those of a run that goes on."""
+        """``ledger`` and ``counters`` are those of a resumed run."""
         self.rules, self.shards, self.servers = rules, tuple(shards), tuple(servers)
         self.state = State.WARMING if rules.warm_samples else State.RUNNING
         counters = counters or Counters()
         self.members = Members(counters.session)
         self.ledger = ledger or Samples(rules.samples)
         self.events: list[Event] = []
-        """Since they were taken."""
+        """Events that have not been taken yet."""
         self.is_paused = False
-        """Whether nobody is handed samples until it is not, but for those that some servers lack; then all
-        that is in hand is soon settled."""
+        """While True, replicas receive no samples except those that some servers lack, so all assigned
+        samples are settled soon."""
         self.checkpoint = 0
-        """The newest that was begun."""
+        """Newest checkpoint that has begun."""
         self.frozen = 0
-        """The newest of which all servers have kept the state."""
+        """Newest checkpoint whose state all servers have kept."""
         self.taken = 0
-        """The newest whose state is wanted no more."""
+        """Newest checkpoint whose state is no longer needed."""
         self.kept: Samples | None = None
-        """The ledger of the newest that is frozen, until it is taken."""
+        """Ledger of the newest frozen checkpoint, until it is taken."""
         self._cut: Cut | None = None
-        """The ledger of the one that servers are told of."""
+        """Ledger of the checkpoint that servers are recording."""
         self._rates = dict(counters.rates) or {1: rules.rate}
         self._hands: dict[int, _Hands] = {}
         self._order = Order(0, (), (), 0, 0)
-        """The newest that was given."""
+        """Newest coordinator state that was sent."""
         self._known = self._order
-        """The newest that all servers have answered."""
+        """Newest coordinator state that all servers have acknowledged."""
         self._answers: dict[str, Ordered] = {}
-        """To the newest."""
+        """Acknowledgements of the newest one, by server."""
         self._given = self._sent = now - rules.retry_seconds
         self._over: dict[int, str] = {}
-        """Sessions that are void, and not settled yet, and whose they were."""
+        """Names by session, of void sessions that are not settled yet."""
         self._lives: dict[str, int] = {}
-        """Of servers, that they said last."""
+        """Last reported incarnation of each server."""
         self._bereft: set[int] = set()
-        """Sessions, which are void, of which servers have lost some."""
+        """Void sessions with samples that servers have lost."""
         self._tries = 0
-        """Checkpoints that were begun again, one after the other, since their states were divided."""
+        """Consecutive restarts of a checkpoint because their states were divided."""
         self._saved = Saving(self.ledger.settled)
         self.is_unsaved = False
-        """Whether it ended though disks did not take what counts: what is lost then is handed out no more."""
+        """True if training ended although disks did not store all counted samples; samples lost from then on
+        are not handed out again."""
         self.trouble = ""
-        """Why nobody can say any more which samples count; only a checkpoint helps."""
+        """Reason why the counted samples are unknown, or empty; only resuming from a checkpoint helps."""
         self._quiet_since: float | None = None
-        """Since when all is over, but for what disks do not have."""
+        """Time since which only disk writes are pending."""
 
-    # --- what it is asked for ---
+    # --- requests of the caller ---
 
     @property
     def is_freezing(self) -> bool:
-        """Whether a checkpoint was begun that some server has not kept."""
+        """True while a checkpoint is begun that some server has not kept."""
         return self.frozen < self.checkpoint
 
     @property
     def may_begin_checkpoint(self) -> bool:
-        """Whether the one before was taken, and there is something to train."""
+        """True if the previous checkpoint was taken and training has not ended."""
         return self.taken == self.checkpoint and self.state in (State.WARMING, State.RUNNING)
 
     @property
     def is_settling(self) -> bool:
-        """Whether a session has ended of which servers have not said what they had of it."""
+        """True while an ended session awaits the final reports of servers."""
         return bool(self._over)
 
     def begin_checkpoint(self) -> int:
-        """The number of a checkpoint, for which replicas send their markers from now on."""
-        assert self.may_begin_checkpoint, "one checkpoint at a time, while there is something to train"
+        """Begin a checkpoint and return its number; replicas send their markers from now on."""
+        assert self.may_begin_checkpoint, "one checkpoint at a time, before training has ended"
         self.checkpoint += 1
         return self.checkpoint
 
     def take_checkpoint(self) -> Samples:
-        """The ledger of the checkpoint that is frozen; whose state servers may forget."""
-        assert self.kept is not None, "a checkpoint is taken once it is frozen"
+        """Return the ledger of the frozen checkpoint, whose state servers may now forget."""
+        assert self.kept is not None, "the checkpoint is not frozen yet"
         kept, self.kept, self.taken = self.kept, None, self.checkpoint
         return kept
 
     @property
     def counters(self) -> Counters:
-        """For whoever goes on from here."""
+        """Counters for a resumed run."""
         return Counters(self.members.newest, tuple(self._rates.items()))
 
     def set_rate(self, rate: float) -> int:
-        """The version of a new learning rate."""
+        """Set a new learning rate and return its version."""
         version = max(self._rates) + 1
         self._rates[version] = rate
         self._rates.pop(version - RATES, None)
         return version
 
     def take_events(self) -> list[Event]:
-        """What has happened since they were taken last."""
+        """Return the events since the last call."""
         events, self.events = self.events, []
         return events
 
-    # --- what happens ---
+    # --- received messages and time ---
 
     def receive(self, sender: str, message: Join | Alive | Leave | Ordered, now: float) -> list[Send]:
-        """A message of a replica or a server, by whose name the transport knows the sender."""
+        """Handle a message of a replica or a server; the transport has authenticated the sender's name."""
         match message:
             case Ordered():
                 return self._ordered(message, now) if message.server == sender else []
@@ -234,10 +237,10 @@ class Dispatcher:
                 return self._alive(member, message)
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed; to be called a few times in each of the rules' seconds."""
+        """Advance the time; call it a few times within each interval of the settings."""
         sends: list[Send] = []
         for member in self.members.silent(now - self.rules.silent_seconds):
-            sends += self._lose(member, "it is silent")
+            sends += self._lose(member, "no heartbeat")
         if self._known.number < self._order.number:
             if now - self._sent >= self.rules.retry_seconds:
                 self._sent = now
@@ -247,18 +250,19 @@ class Dispatcher:
         return sends
 
     def again(self, server: str) -> list[Send]:
-        """The order that a server has not answered, at once: another is in its place."""
+        """Return the unacknowledged coordinator state for a server that was replaced."""
         is_owed = self._known.number < self._order.number and server not in self._answers
         return [Send(server, self._order)] if is_owed else []
 
     def silent_servers(self, now: float, seconds: float) -> list[str]:
-        """Servers that have not answered an order for so long: nothing is settled until they do."""
+        """Return the servers that have not acknowledged a coordinator state for this time; nothing is settled
+        until they do."""
         if self._known.number == self._order.number or now - self._given < seconds:
             return []
         return [name for name, _ in self.servers if name not in self._answers]
 
     def ended(self, name: str, why: str) -> None:
-        """The host says that a process has ended."""
+        """Handle the host's report that a process has exited."""
         session = self.members.session(name)
         if session is not None:
             self._lose(self.members.of[session], why)
@@ -272,13 +276,13 @@ class Dispatcher:
     def _join(self, join: Join, now: float) -> list[Send]:
         session = self.members.session(join.name)
         if self.members.is_known(join):
-            if session is None:  # its session ended before it was told of it
+            if session is None:  # its session ended before the replica learned of it
                 return [Send(join.name, Rejoin(0))]
             member = self.members.of[session]
             member.heard = now
             return [self._admitted(member)] if member.join == join and session in self._living else []
         if session is not None:
-            self._lose(self.members.of[session], "it joined anew")
+            self._lose(self.members.of[session], "it joined again")
         if self._is_over:
             return [Send(join.name, Dismiss(0))]
         problem = self._misfit(join)
@@ -292,14 +296,14 @@ class Dispatcher:
 
     def _misfit(self, join: Join) -> str | None:
         if join.patterns != self.rules.samples:
-            return f"it has {join.patterns} samples, and the run has {self.rules.samples}"
+            return f"it has {join.patterns} samples, but the run has {self.rules.samples}"
         if join.size != self.rules.size:
-            return f"it has {join.size} parameters, and the run has {self.rules.size}"
+            return f"it has {join.size} parameters, but the run has {self.rules.size}"
         return None
 
     @property
     def _living(self) -> frozenset[int]:
-        """Sessions that all servers know, and that are not void."""
+        """Sessions that all servers know and that are not void."""
         return frozenset(number for number, _ in self._known.sessions) & self.members.of.keys()
 
     def _admitted(self, member: Member) -> Send:
@@ -331,7 +335,7 @@ class Dispatcher:
         return [self._directions(member, hands)]
 
     def _offer(self, member: Member, hands: _Hands) -> bool:
-        """Whether a replica that wants samples is handed some."""
+        """Assign samples to a replica that wants some; return True if any were assigned."""
         if not hands.is_wanting or member.session not in self._living or not self._may_have(member):
             return False
         given = self.ledger.hand_out(member.session, self.rules.hand, only_divided=self.is_paused)
@@ -352,7 +356,7 @@ class Dispatcher:
         return Send(member.name, directions)
 
     def _may_have(self, member: Member) -> bool:
-        """Whether it is handed more."""
+        """True if the replica may receive more samples."""
         if member.is_leaving or self.state not in (State.WARMING, State.RUNNING):
             return False
         return self.state is State.RUNNING or member.session == min(self._living)
@@ -362,7 +366,7 @@ class Dispatcher:
             member.is_leaving = True
             self.events.append(Event("left", member.name, reason))
         if self.ledger.open_of(member.session):
-            return []  # it goes once that counts
+            return []  # it leaves once its samples count
         self._void(member)
         return [Send(member.name, Dismiss(member.session))]
 
@@ -380,7 +384,7 @@ class Dispatcher:
 
     @property
     def _is_new(self) -> bool:
-        """Whether there is something that servers do not know."""
+        """True if servers lack something of the current state."""
         old = self._order
         new = replace(self._next(), settled=old.settled, closed=old.closed, known=old.known, cut=old.cut)
         return replace(new, lives=old.lives) != old
@@ -393,7 +397,7 @@ class Dispatcher:
     def _next(self) -> Order:
         sessions = tuple((member.session, member.name) for member in self.members)
         forgotten, known = self._saved.settled, self.ledger.settled
-        if self.is_freezing:  # the state of a checkpoint has all that was applied since it began
+        if self.is_freezing:  # the state of a checkpoint has everything applied since it began
             forgotten = self._order.forgotten
         is_first = bool(forgotten) and forgotten[0][0] == 0
         return Order(
@@ -410,7 +414,7 @@ class Dispatcher:
         )
 
     def _give(self, now: float) -> list[Send]:
-        """The next order, to all servers."""
+        """Send the next coordinator state to all servers."""
         before, self._order = self._order, replace(self._next(), number=self._order.number + 1)
         if self._order.checkpoint > before.checkpoint:
             self._cut = Cut(self.ledger)
@@ -450,7 +454,7 @@ class Dispatcher:
         return [*sends, *admitted, *(self._directions(*each) for each in offers if self._offer(*each))]
 
     def _keep(self, ledger: Samples) -> None:
-        """All servers have kept the state of the newest checkpoint, of which this is the ledger."""
+        """Keep the ledger of the newest checkpoint, whose state all servers have kept."""
         self._cut = None
         if ledger.divided and self._tries < _TRIES:
             self._tries += 1
@@ -461,7 +465,7 @@ class Dispatcher:
         self._tries, self.kept = 0, ledger
 
     def _hear_of_lives(self, answers: Sequence[Ordered]) -> list[Send]:
-        """Servers that have lost their memories: what is lost, and who is to begin anew."""
+        """Handle restarts of servers that lost their memory: free the lost samples and end all sessions."""
         revived = [each for each in answers if each.life > self._lives.get(each.server, 0)]
         if not revived:
             return []
@@ -469,8 +473,8 @@ class Dispatcher:
         for each in revived:
             if each.restored < self._saved.order:
                 self.trouble = (
-                    f"{each.server} has lost more than what was not on disks: it knows order {each.restored} "
-                    f"and had order {self._saved.order} on all of them"
+                    f"{each.server} has lost data that were on disks: it has state {each.restored}"
+                    f", all disks had state {self._saved.order}; resume from a checkpoint"
                 )
             self._lives[each.server] = each.life
             has = {session: applied for session, applied, _ in each.samples}
@@ -482,10 +486,10 @@ class Dispatcher:
             sends.append(Send(member.name, Rejoin(member.session)))
         names = {each.server for each in revived}
         self._bereft.update(self._over)
-        if self.checkpoint > self.taken:  # some have no state of it any more
+        if self.checkpoint > self.taken:  # some servers no longer have a state of it
             self.kept, self._cut, self.taken = None, None, self.checkpoint
             self.checkpoint += 1
-        self.events += [Event("revived", each, "goes on from a disk") for each in sorted(names)]
+        self.events += [Event("revived", each, "continues from a disk") for each in sorted(names)]
         self._tell_lost(joined(*places), "that counted")
         return sends
 
@@ -493,32 +497,32 @@ class Dispatcher:
         self.events.append(loss(places, self.rules.samples, of))
 
     def _settle(self, servers: Sequence[Mapping[int, Said]]) -> None:
-        """What all servers say, by session, moves the ledger."""
+        """Move the ledger by all servers' reports, by session."""
         living = dict(self._known.sessions)
         for session in living:
             self.ledger.said(session, [each.get(session, NOTHING) for each in servers])
         for session in [each for each in self._over if each not in living]:
             name = self._over.pop(session)
             self.members.forget(name)
-            # every server says for the last time what it has of it
+            # the last reports of every server on this session
             is_bereft = session in self._bereft
             self._bereft.discard(session)
             back = self.ledger.open_of(session) if is_bereft else ()
             gone = self.ledger.ended(session, [each.get(session, NOTHING) for each in servers], back)
             if is_bereft and gone:
-                self._tell_lost(gone, f"that {name} had in hand")
+                self._tell_lost(gone, f"assigned to {name}")
             if self._cut is not None:
                 self._cut.ended(session, common(gone, self.ledger.divided))
 
     def _proceed(self, now: float) -> None:
-        """The epoch, and the training, go on."""
+        """Advance the epoch and the state of the training."""
         ledger, rules = self.ledger, self.rules
         if self.state is State.WARMING and ledger.total.counted >= rules.warm_samples:
             self._move(State.RUNNING)
         if self.state is State.ENDING and ledger.free:
             self._move(State.RUNNING)
         if self.state in (State.WARMING, State.RUNNING):
-            # one that died since servers were asked is among these: nobody knows yet what they have of it
+            # includes a session that died after servers were asked: its samples on them are still unknown
             sessions = [session for session, _ in self._known.sessions]
             if not ledger.is_over(rules.fraction, rules.of, sessions):
                 return
@@ -534,10 +538,10 @@ class Dispatcher:
         if self.state is State.ENDING and not ledger.open and not self.is_freezing:
             self._quiet_since = now if self._quiet_since is None else self._quiet_since
             is_saved = self._saved.settled == ledger.settled or not self._saved.is_pending
-            if is_saved or now - self._quiet_since > rules.silent_seconds:  # a disk may take nothing
+            if is_saved or now - self._quiet_since > rules.silent_seconds:  # a disk may fail to store them
                 self.is_unsaved = not is_saved
                 self._move(State.OVER)
 
     def _move(self, state: State) -> None:
-        assert state in NEXT[self.state], f"training goes from {self.state} to {state}"
+        assert state in NEXT[self.state], f"training cannot change from {self.state} to {state}"
         self.state = state

@@ -1,6 +1,6 @@
-"""What the coordinator of replicas is told once, and what a run that goes on must not give again.
+"""Settings of the coordinator of replicas, and counters that a resumed run must continue.
 
-Knows: the fields and their limits. Does not know: what is done by them (`dispatching`).
+Knows: the fields and their limits. Does not know: their use (`paramserver.core.dispatcher`).
 """
 
 from __future__ import annotations
@@ -10,57 +10,57 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Dispatch:
-    """What the coordinator of replicas is told once."""
+    """Settings of the coordinator of replicas."""
 
     run: str
     samples: int
-    """Of an epoch."""
+    """Samples per epoch."""
     size: int
-    """The length of the parameters."""
+    """Length of the parameters."""
     epochs: int
     rate: float
-    """The first."""
+    """Initial learning rate."""
     hand: int
-    """Samples that are handed out at once, at most."""
+    """Maximum samples per assignment."""
     ahead: int
-    """With fewer samples than this in hand a replica is handed more."""
+    """A replica with fewer assigned samples than this receives more."""
     fraction: float = 0.75
-    """Of samples, or of replicas, that must be done before an epoch ends."""
+    """Fraction of samples, or of replicas, that must be done before an epoch ends."""
     of: str = "samples"
-    """Or ``replicas``."""
+    """Unit of ``fraction``: ``samples`` or ``replicas``."""
     warm_samples: int = 0
-    """So many are computed by one replica first."""
+    """Number of samples that a single replica computes first."""
     order_seconds: float = 0.5
-    """How often servers are asked what they have applied."""
+    """Seconds between two coordinator states, which ask servers for their applied samples."""
     tail_seconds: float = 0.02
-    """The same, while replicas wait for the next epoch: the last samples of this one are awaited."""
+    """The same, while replicas wait for the last samples of an epoch."""
     beat_seconds: float = 0.5
     silent_seconds: float = 10.0
-    """After which a session is over."""
+    """Seconds until a silent replica's session ends."""
     retry_seconds: float = 2.0
     settings: str = "{}"
-    """JSON that replicas are handed."""
+    """Settings of the replicas, as JSON."""
 
     def __post_init__(self) -> None:
         for name in ("samples", "size", "epochs", "hand", "ahead"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 < self.fraction <= 1:
-            raise ValueError(f"an epoch of {self.fraction} of all; it must be above 0 and at most 1")
+            raise ValueError(f"fraction must be above 0 and at most 1, got {self.fraction}")
         if self.of not in ("samples", "replicas"):
-            raise ValueError(f"a fraction of {self.of!r}; it is one of samples or of replicas")
+            raise ValueError(f"of must be 'samples' or 'replicas', got {self.of!r}")
         if self.warm_samples < 0:
-            raise ValueError(f"warm_samples is {self.warm_samples}, and must not be negative")
+            raise ValueError(f"warm_samples must be at least 0, got {self.warm_samples}")
         for name in ("order_seconds", "tail_seconds", "beat_seconds", "silent_seconds", "retry_seconds"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, and must be above 0")
+                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What numbers a run that goes on does not give again."""
+    """Numbers that a resumed run must not assign again."""
 
     session: int = 0
-    """The newest."""
+    """Newest session."""
     rates: tuple[tuple[int, float], ...] = ()
-    """Learning rates by version; the newest is in force."""
+    """(version, learning rate); the newest is in force."""

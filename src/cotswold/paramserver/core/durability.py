@@ -1,6 +1,7 @@
-"""What is settled for ever: of which every server has said so, and its disk has that.
+"""Samples that are settled permanently: every server has reported them, and its disk has the report.
 
-Knows: numbers of orders, what was settled with the answers to each. Does not know: samples, disks.
+Knows: numbers of coordinator states, the samples settled by the acknowledgements of each. Does not know:
+samples, disks.
 """
 
 from __future__ import annotations
@@ -12,28 +13,29 @@ from cotswold.wire.ranges import added, common
 
 
 class Saving:
-    """That of one coordinator."""
+    """Durability of one coordinator's ledger."""
 
     def __init__(self, settled: Ranges) -> None:
         self.settled = settled
-        """What became of the samples at these places is known for ever."""
+        """Positions whose samples are settled permanently."""
         self.order = 0
-        """The newest of which all disks have what was said in answer."""
+        """Newest coordinator state whose acknowledged reports are on all disks."""
         self._with: dict[int, Ranges] = {}
-        """What was settled in memories with the answers to each order that not all disks have."""
+        """Samples settled in memory by the acknowledgements of each coordinator state that is not on all
+        disks."""
 
     @property
     def is_pending(self) -> bool:
-        """Whether servers have said something that not all of their disks have."""
+        """True if servers have reported samples that are not on all of their disks."""
         return bool(self._with)
 
     def lost(self, settled: Ranges) -> None:
-        """A server has lost what was not on its disk: no more than this is settled in memories either."""
+        """Reduce the samples settled in memory to ``settled``, because a server lost its memory."""
         self._with = {order: common(each, settled) for order, each in self._with.items()}
 
     def answered(self, order: int, settled: Ranges, saved: Sequence[int | None]) -> None:
-        """All servers have answered an order; ``saved``: the newest order that the disks of each have, None
-        where there are no disks."""
+        """Record that all servers have acknowledged a coordinator state. ``saved``: the newest state on each
+        server's disk, None without a disk."""
         self._with[order] = settled
         oldest = min((order if each is None else each for each in saved), default=order)
         for number in [each for each in self._with if each <= oldest]:

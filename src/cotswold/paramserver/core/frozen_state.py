@@ -1,7 +1,7 @@
-"""The state of a server's shards that is kept at a checkpoint, until the coordinator has taken it.
+"""The state of a server's shards at a checkpoint, until the coordinator has taken it.
 
-Knows: copies of vectors, versions, samples. Does not know: when shards freeze (`updating`), where numbers
-are.
+Knows: copies of vectors, versions, samples. Does not know: when shards freeze
+(`paramserver.core.update_server`), where numbers are stored.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from cotswold.wire import FrozenPart, PullFrozen, Ranges
 
 @dataclass(frozen=True)
 class Frozen(Generic[Values]):
-    """The shards at a checkpoint: all updates before the markers, and none behind."""
+    """The shards at a checkpoint: all updates before the markers, and none after them."""
 
     checkpoint: int
     vectors: Mapping[str, list[Values]]
-    """The weights and what the rule keeps, in the shards' order."""
+    """The weights and the state vectors of the rule, in the order of the shards."""
     versions: tuple[int, ...]
     samples: tuple[tuple[int, Ranges, Ranges], ...]
-    """(session, what is in them, what was refused for ever), of those that have lived since it began."""
+    """(session, applied, permanently refused) of the sessions that were live since the checkpoint began."""
 
 
 def part_of(
@@ -33,14 +33,14 @@ def part_of(
     pull: PullFrozen,
     arithmetic: Arithmetic[Values],
 ) -> FrozenPart:
-    """The answer of ``server``, whose shards are ``numbers``, to a pull of what it has kept."""
+    """Return the reply of ``server``, whose shards are ``numbers``, to a pull of its frozen state."""
     place = {number: place for place, number in enumerate(numbers)}
     if frozen is None or frozen.checkpoint != pull.checkpoint:
         error = f"checkpoint {pull.checkpoint} is not kept"
     elif pull.name not in frozen.vectors:
-        error = f"there is no vector {pull.name!r}"
+        error = f"unknown vector {pull.name!r}"
     elif not place.keys() >= set(pull.shards):
-        error = f"shards {sorted(set(pull.shards) - place.keys())} are not here"
+        error = f"this server does not have shards {sorted(set(pull.shards) - place.keys())}"
     else:
         return FrozenPart(
             server,

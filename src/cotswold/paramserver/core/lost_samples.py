@@ -1,6 +1,6 @@
-"""Samples that a server has lost, as people read of them.
+"""Event for samples that a server has lost.
 
-Knows: places, how many an epoch has. Does not know: why they are lost, the ledger.
+Knows: positions, the number of samples per epoch. Does not know: the cause, the ledger.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from cotswold.wire import Ranges
 from cotswold.wire.ranges import size
 
 _NAMED_MOST = 6
-"""Ranges that a sentence has; the event has all."""
+"""Maximum ranges in the sentence; the event has all."""
 
 
 def loss(lost: Ranges, samples: int, of: str) -> Event:
-    """These places are lost, and free again; ``samples``: of an epoch; ``of``: what they were.
+    """Return the event for lost positions, which are free again. ``samples``: per epoch; ``of``: their kind,
+    as text.
 
     >>> loss(((3, 7), (12, 13)), samples=10, of="that counted").sentence
-    '5 samples that counted were lost by some server, and are handed out again: epoch 1: 3 to 6; epoch 2: 2'
+    '5 samples that counted were lost by a server and are handed out again: epoch 1: 3 to 6; epoch 2: 2'
     """
     if not lost:
         return Event("recalled", "", f"no samples {of} are lost")
     named = "; ".join(_named(lost, samples))
-    sentence = f"{size(lost):,} samples {of} were lost by some server, and are handed out again: {named}"
+    sentence = f"{size(lost):,} samples {of} were lost by a server and are handed out again: {named}"
     return Event("recalled", "", sentence, places=lost)
 
 
@@ -37,4 +38,4 @@ def _named(lost: Ranges, samples: int) -> list[str]:
         for epoch, first, last in whole[:_NAMED_MOST]
     ]
     more = len(whole) - _NAMED_MOST
-    return [*found, f"and {more} ranges more"] if more > 0 else found
+    return [*found, f"and {more} more ranges"] if more > 0 else found

@@ -1,17 +1,17 @@
-"""An update that comes in parts, each from a rank of the replica that has some of its shards.
+"""An update that arrives in parts, one from each rank of the replica that has some of its shards.
 
 Knows: the parts of a session's next update. Does not know: sessions, numbers of updates, the queue.
 
-    a part of the next update of its session               what happens
-    names other parts or other fields than those before    refused
-    of a rank that it does not name                        refused
-    has a shard that another part has                      refused
-    is here already                                        nothing
-    is missing                                             it is kept
-    was the last that is missing                           the update is whole
+    a part of the session's next update                    action
+    names other ranks or other fields than the earlier     reject
+    from a rank that it does not name                      reject
+    has a shard of another part                            reject
+    is a duplicate                                         ignore
+    is new                                                 keep
+    is the last missing part                               the update is complete
 
-A part is read and checked by itself when it comes. What is kept has the size of one update of each session
-of several ranks, at most; it is forgotten with the session, and then no shard here has any of it.
+Each part is read and checked when it arrives. Kept parts are at most one update for each session with several
+ranks. They are dropped with the session; then no shard of this server has any of them.
 """
 
 from __future__ import annotations
@@ -27,36 +27,40 @@ _Read = list[Values | Factors[Values]]
 
 
 class Parts(Generic[Values]):
-    """Those of one session's next update that have come."""
+    """Received parts of a session's next update."""
 
     def __init__(self) -> None:
         self._came: dict[int, tuple[Update, _Read[Values]]] = {}
-        """By rank; without buffers."""
+        """Parts by rank, without buffers."""
 
     def __len__(self) -> int:
         return len(self._came)
 
     def lacks(self, update: Update) -> bool:
-        """Whether this part is to be read and put; raises RefusedError for one that fits with no others."""
+        """True if this part is new; raise RefusedError if it does not fit the others."""
         if update.part not in update.parts or not update.shards:
-            raise RefusedError("parts", f"part {update.part} of parts {list(update.parts)} is none")
+            raise RefusedError(
+                "parts", f"part {update.part} is not among the parts {list(update.parts)}, or has no shards"
+            )
         if update.kind == "factors":
-            raise RefusedError("parts", "factors do not come in parts")
+            raise RefusedError("parts", "factors cannot be pushed in parts")
         if update.part in self._came:
             return False
         for other, _ in self._came.values():
             if _head(other) != _head(update):
-                raise RefusedError("parts", f"parts {other.part} and {update.part} are of different updates")
+                raise RefusedError(
+                    "parts", f"parts {other.part} and {update.part} belong to different updates"
+                )
             if not set(other.shards).isdisjoint(update.shards):
                 raise RefusedError("parts", f"parts {other.part} and {update.part} have the same shards")
         return True
 
     def put(self, update: Update, values: _Read[Values]) -> None:
-        """A part has come, and is kept."""
+        """Keep a new part."""
         self._came[update.part] = replace(update, buffers=()), values
 
     def whole(self) -> tuple[Update, _Read[Values]] | None:
-        """The update, without buffers, and what was read of it, once nothing is missing."""
+        """Return the update without buffers, and its values, once no part is missing."""
         if not self._came:
             return None
         first = next(iter(self._came.values()))[0]
@@ -73,10 +77,10 @@ class Parts(Generic[Values]):
         return update, [value for _, values in came for value in values]
 
     def clear(self) -> None:
-        """Forget what has come."""
+        """Drop all parts."""
         self._came = {}
 
 
 def _head(update: Update) -> Update:
-    """What all parts have alike."""
+    """Return the fields that all parts share."""
     return replace(update, shards=(), versions=(), buffers=(), part=0)

@@ -1,15 +1,15 @@
-"""Another rank of a replica than the first: it sends servers its own numbers; message in, messages out.
+"""A rank of a replica other than the first: it sends its own numbers to servers; message in, messages out.
 
-Knows: pulls that are not answered, what it has pulled and not put in its place, its newest accumulations.
-Does not know: when to pull or push, samples, sessions' states, sockets, threads.
+Knows: unanswered pulls, pulled shards that are not installed, its newest accumulations. Does not know: when
+to pull or push, samples, session states, sockets, threads.
 
-    comes                                      what happens
-    PullPart                                   the server is asked; also when it was asked before
-    PulledNewer, as was asked                  it is kept, and the first rank hears of it (`PulledPart`)
-    PulledNewer, another, or an error          nothing: it is asked for again
-    PushPart of an accumulation that it has    its numbers go to the server
-    PushPart of one that it has not closed     the same, once it has
-    PushPart of one before the newest two      nothing: a server has answered that
+    message                                    action
+    PullPart                                   forward the pull to the server, also if repeated
+    PulledNewer for that pull                  keep it and notify the first rank (`PulledPart`)
+    another PulledNewer, or an error           ignore: the pull is repeated
+    PushPart of a kept accumulation            send its numbers to the server
+    PushPart of a later accumulation           the same, once it is closed
+    PushPart of an older accumulation          ignore: a server has answered it
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from dataclasses import replace
 from cotswold.wire import PulledNewer, PulledPart, PullNewer, PullPart, PushPart, Send, ToRank
 
 _KEPT = 2
-"""Accumulations: one is being pushed while the next is closed."""
+"""Number of kept accumulations: one is being pushed while the next is closed."""
 
 
 class Rank:
-    """One rank of the replica called ``replica``, whose first rank tells it what to do."""
+    """One rank of ``replica``, which acts on messages of the first rank."""
 
     def __init__(self, replica: str) -> None:
         self._replica = replica
         self._asked: dict[str, PullNewer] = {}
-        """By server."""
+        """Unanswered pulls by server."""
         self._pulled: dict[tuple[int, int, int], object] = {}
-        """By session, shard and version."""
+        """Pulled buffers by (session, shard, version)."""
         self._closed: dict[int, Mapping[int, object]] = {}
-        """The numbers of its shards, by closing."""
+        """Numbers of its shards, by accumulation."""
         self._newest = 0
-        """Closing."""
+        """Number of the newest closed accumulation."""
         self._due: dict[str, PushPart] = {}
-        """Of an accumulation that is not closed yet, by server."""
+        """Pushes of an accumulation that is not closed yet, by server."""
 
     def receive(self, sender: str, message: ToRank) -> list[Send]:
-        """A message of the first rank or of a server."""
+        """Handle a message of the first rank or of a server."""
         match message:
             case PullPart(server, pull) if sender == self._replica:
                 self._asked[server] = pull
@@ -53,9 +53,8 @@ class Rank:
                 return []
 
     def closed(self, closing: int, numbers: Mapping[int, object]) -> list[Send]:
-        """An accumulation is closed: the numbers of each shard that it has, which stay until the next but one
-        is."""
-        assert closing == self._newest + 1, "accumulations are counted one by one"
+        """Close an accumulation: keep the numbers of each of its shards until the next but one is closed."""
+        assert closing == self._newest + 1, "accumulations must be closed in order"
         self._newest = closing
         self._closed[closing] = numbers
         self._closed.pop(closing - _KEPT, None)
@@ -63,7 +62,7 @@ class Rank:
         return [send for each in due.values() for send in self._push(each)]
 
     def take(self, session: int, versions: Mapping[int, int]) -> dict[int, object]:
-        """What it has pulled: of each shard, by number, this version. Nothing older is kept."""
+        """Return the pulled buffer of each shard at this version; drop older ones."""
         found = {number: self._pulled[session, number, version] for number, version in versions.items()}
         for key in list(self._pulled):
             if key[0] < session or (key[0] == session and key[2] <= versions.get(key[1], -1)):

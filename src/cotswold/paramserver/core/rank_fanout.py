@@ -1,23 +1,23 @@
-"""A replica of several ranks towards servers: which rank says what; message in, messages out.
+"""Split the messages of a replica with several ranks between its ranks; message in, messages out.
 
-Knows: which rank has which shards, pulls that not all ranks have answered. Does not know: when to pull or
-push (`replica`), numbers in shards, sockets.
+Knows: the shards of each rank, pulls that not all ranks have answered. Does not know: when to pull or push
+(`paramserver.core.replica`), the numbers in shards, sockets.
 
-The replica's machine has one conversation with each server, as if there were one process. What it sends is
-dealt here to the ranks that have the shards in it, each of which talks to the server by itself (`rank`).
-Numbers stay where they are: for the machine those of other ranks are `Elsewhere`.
+The replica's state machine communicates with each server as if it were one process. Its messages are split
+between the ranks that have the shards, and each rank sends its part to the server itself
+(`paramserver.core.rank`). Numbers are not moved: for the state machine those of other ranks are `Elsewhere`.
 
-    the machine sends                       what happens
-    an update with shards                   each rank that has some of them is to send its part (`PushPart`)
-    a pull                                  each rank is to pull the shards that it has (`PullPart`)
-    the same pull again                     those that have not answered are told again
-    another pull                            what ranks still say of the one before is passed over
-    anything else                           it is sent as it is
+    the state machine sends                 action
+    an update with shards                   each rank that has some of them sends its part (`PushPart`)
+    a pull                                  each rank pulls its own shards (`PullPart`)
+    the same pull again                     repeat it to the ranks that have not answered
+    another pull                            ignore later replies to the previous pull
+    any other message                       send it unchanged
 
-    comes                                   what happens
-    a server's answer, or a rank's of one   it is kept; once all ranks have one the machine hears them as one
+    received                                action
+    a server's reply, or a rank's           keep it; pass one merged reply on when all ranks have one
 
-Servers answer updates once they have all parts, and answer the replica itself.
+A server answers an update once it has all parts, and sends the reply to the replica itself.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from cotswold.wire import PulledNewer, PulledPart, PullNewer, PullPart, PushPart
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Numbers of a shard that another rank has: in a pull, or in an accumulation."""
+    """Placeholder for numbers of a shard that another rank has, in a pull or in an accumulation."""
 
     rank: int
     closing: int = 0
-    """Which accumulation; they are counted as they are closed."""
+    """Number of the accumulation, counted as they close."""
 
 
 def name_of(replica: str, rank: int) -> str:
-    """How a rank of a replica is called; the first has the replica's own name."""
+    """Return the name of a rank of a replica; the first rank has the replica's own name."""
     return f"{replica}/{rank}" if rank else replica
 
 
 def is_of(sender: str, replica: str) -> bool:
-    """Whether somebody is a rank of a replica."""
+    """True if the sender is a rank of the replica."""
     name, _, rank = sender.rpartition("/")
     return sender == replica or (name == replica and rank.isdecimal())
 
 
 def may_say(message: Update | PullNewer, sender: str, replica: str) -> bool:
-    """Whether a replica, or a rank of it, says a message as itself."""
+    """True if the sender is the rank of the replica that the message names."""
     if isinstance(message, Update):
         return sender == name_of(replica, message.part) and bool(message.parts or not message.part)
     return is_of(sender, replica)
@@ -57,29 +57,29 @@ def may_say(message: Update | PullNewer, sender: str, replica: str) -> bool:
 
 @dataclass
 class _Pull:
-    """One that is not answered."""
+    """An unanswered pull."""
 
     whole: PullNewer
     missing: dict[int, PullNewer]
-    """The parts of ranks that have no answer."""
+    """Parts of ranks without a reply."""
     came: list[PulledNewer] = field(default_factory=list)
 
 
 class Ranks:
-    """Those of one replica; this is the first."""
+    """The ranks of one replica, seen from the first."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._rank_of: Mapping[int, int] = {}
         self._pulls: dict[str, _Pull] = {}
-        """By server."""
+        """Unanswered pulls by server."""
 
     def enter(self, rank_of: Mapping[int, int]) -> None:
-        """A session begins; of each shard by number: the rank that has it."""
+        """Begin a session; ``rank_of`` maps each shard's number to its rank."""
         self._rank_of, self._pulls = dict(rank_of), {}
 
     def send(self, send: Send) -> list[Send]:
-        """What to send for a message of the machine."""
+        """Return the messages to send for one of the state machine."""
         match send.message:
             case Update() as update if update.shards:
                 return self._push(send.to, update)
@@ -89,7 +89,7 @@ class Ranks:
                 return [send]
 
     def receive(self, sender: str, message: PulledNewer | PulledPart) -> PulledNewer | None:
-        """What the machine is to hear: a pull that all ranks have answered, from its server."""
+        """Return a pull's merged reply once all ranks have answered, as from its server."""
         if isinstance(message, PulledPart):
             rank = int(sender.rpartition("/")[2]) if is_of(sender, self._name) and sender != self._name else 0
             server, pulled = message.server, message.pulled

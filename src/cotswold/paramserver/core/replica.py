@@ -1,31 +1,31 @@
 """A replica: when it steps, pushes and pulls; message in, messages out.
 
-Knows: samples in hand, versions, updates that are not answered. Does not know: weights, gradients, sockets,
-clocks, threads.
+Knows: assigned samples, versions, unanswered updates. Does not know: weights, gradients, sockets, clocks,
+threads.
 
-Whoever runs it takes `task`, does that, and says `stepped`; meanwhile messages come in by `receive`, and
-`tick` says that it lives and sends again what was not answered. The shell computes in one thread and carries
-messages in others: pulls and pushes go on while a step is computed.
+The caller takes a `task`, executes it and calls `stepped`. Meanwhile it passes messages to `receive` and
+calls `tick`, which sends heartbeats and repeats unanswered messages. The caller computes in one thread and
+exchanges messages in others: pulls and pushes continue while a step is computed.
 
-    state      what happens                            next
-    OUTSIDE    Admitted: all servers are asked         FETCHING
-    FETCHING   every shard has come                    READY
-    READY      Directions, PulledNewer, Applied, ...   READY
-    any        Rejoin                                  OUTSIDE    (all in hand is dropped)
-    any        Dismiss                                 GONE
+    state      event                               next
+    OUTSIDE    SessionOpened: pull from all        FETCHING
+    FETCHING   every shard has arrived             READY
+    READY      ReplicaInstructions, Applied, ...   READY
+    any        SessionExpired                      OUTSIDE    (all assignments are dropped)
+    any        Shutdown                            GONE
 
-    in READY                              what it does
-    samples in hand                       a step, into the accumulation
-    n_push steps, or the last in hand     the accumulation is closed, and pushed to every server
-    a hand that is pushed alone           the accumulation is closed before its first step and after its last
-    a push is not answered everywhere     steps go on until the next accumulation is closed
-    n_fetch steps                         it pulls what is newer; steps go on meanwhile
-    the same, and it ``moves``            it pulls between one push, applied, and the next
-    ``overlap`` off                       no step until the push is applied everywhere and its pull has come
-    a checkpoint is heard of              its marker goes to every server, once the push before is answered
-    nothing in hand                       an update without shards: nobody need wait for what it has pulled
+    condition in READY                    action
+    samples are assigned                  a step, added to the accumulation
+    n_push steps, or the last sample      close the accumulation and push it to every server
+    an assignment to push alone           close the accumulation before its first and after its last step
+    a push is not answered by all         continue stepping until the next accumulation is closed
+    n_fetch steps                         pull newer shards; continue stepping meanwhile
+    the same, with ``moves``              pull after one push is applied and before the next
+    ``overlap`` off no step until the push is applied everywhere and its pull has arrived
+    a checkpoint is announced             send its marker to every server, once the previous push is answered
+    no samples are assigned send an update without shards: servers need not wait for this replica
 
-A push has the same number on every server, so the markers cut all servers at the same place.
+A push has the same number on every server, so markers separate the same updates on all servers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from cotswold.wire.ranges import joined
 
 
 class State(Enum):
-    """Where a replica is."""
+    """State of a replica."""
 
     OUTSIDE = "outside"
     FETCHING = "fetching"
@@ -67,117 +67,120 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Pace:
-    """How often a replica fetches and pushes (Dean et al. 2012, section 4.1)."""
+    """Intervals of pulls and pushes (Dean et al. 2012, section 4.1)."""
 
     batch: int
-    """Samples a step; the last of what it is handed may have fewer."""
+    """Samples per step; the last step of an assignment may have fewer."""
     n_fetch: int = 1
     """Steps between pulls."""
     n_push: int = 1
-    """Steps that a push adds up."""
+    """Steps accumulated per push."""
     overlap: bool = True
-    """Whether steps go on while pushes and pulls are under way; otherwise its own staleness is 0, and servers
-    know from what it computes."""
+    """True if steps continue during pushes and pulls. If False, the replica's own staleness is 0, and servers
+    know the versions from which it computes."""
     moves: bool = False
-    """Whether it pushes steps that it takes on its own copy: those that a pull does not have yet stay there.
-    So that it is known which these are, a pull waits until the push before is applied."""
+    """True if the replica applies steps to its own copy and pushes the result. Steps that a pull does not
+    include stay in the copy. To know these steps, a pull waits until the previous push is applied."""
     stretch: int = 1
-    """A push adds up so many times `n_push` steps, at most, while the one before is not answered: what a
-    server had may be somewhere else soon. With overlap alone."""
+    """Maximum multiple of `n_push` steps in a push while the previous one is unanswered, for example during a
+    failover. Only with overlap."""
 
     def __post_init__(self) -> None:
         for name in ("batch", "n_fetch", "n_push", "stretch"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not self.overlap and self.n_fetch > self.n_push:
-            raise ValueError("without overlap n_fetch is at most n_push: each push is computed from a pull")
+            raise ValueError(
+                "without overlap, n_fetch must be at most n_push, because each push is computed from a pull"
+            )
 
 
 @dataclass(frozen=True)
 class StepTask:
-    """Put newer shards in their place, then compute on the samples, and add to the accumulation."""
+    """Install newer shards, compute the gradient of the samples and add it to the accumulation."""
 
     installs: list[PulledNewer]
-    """Whoever has put them in their place clears it: what they lie in is lent until then."""
+    """Pulled shards to install. The caller clears the list after installing, which releases the receive
+    buffers."""
     samples: tuple[int, int]
-    """Places, from start to before stop."""
+    """Positions from start to before stop."""
     rate: float
-    """The learning rate, for whoever takes steps of its own."""
+    """Learning rate, for a replica that applies its own steps."""
     opens: bool
-    """Whether the accumulation begins with this step: what is in it belongs to another push."""
+    """True if this step opens a new accumulation."""
     closes: bool
-    """Whether what is accumulated is to go to the servers, unless `Replica.stretches`."""
+    """True if the accumulation is pushed after this step, unless `Replica.stretches`."""
     pull: tuple[int, int]
-    """Which pull was asked for last, by session and number: ``installs`` are of it."""
+    """(session, number) of the last requested pull, to which ``installs`` belong."""
     behind: int
-    """Accumulations that were closed and are not in that pull."""
+    """Number of closed accumulations that this pull does not include."""
 
 
 class _Hand(NamedTuple):
-    """Samples in hand that no step has taken: places from start to before stop."""
+    """Assigned samples that no step has processed: positions from start to before stop."""
 
     start: int
     stop: int
     is_alone: bool
-    """Whether no push has samples of this hand and of another one."""
+    """True if a push must not mix samples of this assignment with others."""
 
 
 @dataclass
 class _Accumulation:
     versions: dict[int, int]
-    """Of the shards when it was opened."""
+    """Versions of the shards when it was opened."""
     rate: int
     steps: int = 0
     samples: Ranges = ()
     is_alone: bool = False
-    """Whether its samples are of a hand that is pushed alone."""
+    """True if its samples belong to an assignment that is pushed alone."""
     ends_hand: bool = False
-    """Whether its newest step is the last of a hand."""
+    """True if its newest step is the last of an assignment."""
     parts: Mapping[str, Part] = field(default_factory=dict)
-    """By server, once it is closed."""
+    """Parts by server, once it is closed."""
 
 
 @dataclass
 class _Session:
-    """What a replica has while it is in a session."""
+    """State of a replica within a session."""
 
     admitted: Admitted
     updates: Numbered
-    """What it pushes."""
+    """Update sequence of the session."""
     versions: dict[int, int]
-    """Of the shards that it has, or that wait for being installed; -1 for none."""
+    """Version of each shard, installed or waiting to be installed; -1 for none."""
     hands: list[_Hand] = field(default_factory=list)
     newest_hand: int = 0
     directions: Directions | None = None
     pulling: dict[str, PullNewer] = field(default_factory=dict)
-    """Not answered, by server."""
+    """Unanswered pulls by server."""
     pull_sent: float = 0.0
     pulls: int = 0
-    """Asked for."""
+    """Number of requested pulls."""
     pulled_closed: int = 0
-    """Accumulations that were applied when the newest pull was asked for."""
+    """Number of accumulations applied when the newest pull was requested."""
     installs: list[PulledNewer] = field(default_factory=list)
     since_pull: int = 0
-    """Steps."""
+    """Steps since the last pull."""
     must_pull: bool = False
-    """Whether a pull must come before the next step."""
+    """True if a pull must arrive before the next step."""
     has_pulled: bool = False
-    """Whether it has pulled for its next push."""
+    """True if it has pulled for its next push."""
     accumulation: _Accumulation | None = None
     closed: _Accumulation | None = None
-    """Waits for the push before it."""
+    """Closed accumulation that waits for the previous push."""
     closings: int = 0
-    """Accumulations that were closed."""
+    """Number of closed accumulations."""
     beaten: float = float("-inf")
 
     @property
     def pushing(self) -> tuple[str, ...]:
-        """The servers that have not answered the newest push."""
+        """Servers that have not answered the newest push."""
         return tuple(self.updates.waiting)
 
     @property
     def left(self) -> int:
-        """Samples in hand."""
+        """Number of assigned samples."""
         return sum(each.stop - each.start for each in self.hands)
 
 
@@ -191,18 +194,19 @@ class Replica:
         self._joined: float | None = None
         self._session: _Session | None = None
         self._stepping: _Session | None = None
-        """In which session the task is being done."""
+        """Session of the task in progress."""
         self._leaving: str | None = None
 
     @property
     def session(self) -> int:
-        """Its session; 0 outside of one."""
+        """Number of its session; 0 without one."""
         return 0 if self._session is None else self._session.admitted.session
 
     @property
     def doing(self) -> tuple[str, tuple[str, ...]]:
-        """What it does now, and by name for whom it waits: `computing`; `pushing`, until its push is applied;
-        `pulling`, until parameters come; `idle`, until it is handed samples; `joining`; `gone`."""
+        """Current activity, and the names of the processes it waits for: `computing`; `pushing`, until its
+        push is applied; `pulling`, until parameters arrive; `idle`, until samples are assigned; `joining`;
+        `gone`."""
         session = self._session
         if session is None:
             return ("gone", ()) if self.state is State.GONE else ("joining", (COORDINATOR,))
@@ -219,10 +223,10 @@ class Replica:
             return "idle", (COORDINATOR,)
         return "computing", ()
 
-    # --- what it hears ---
+    # --- received messages ---
 
     def receive(self, sender: str, message: ToReplica, now: float) -> list[Send]:
-        """A message of the coordinator or of a server."""
+        """Handle a message of the coordinator or of a server."""
         if isinstance(message, Admitted):
             return self._admitted(message, now)
         session = self._session
@@ -246,7 +250,7 @@ class Replica:
         return self._go_on(session, now)
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed; to be called a few times in each beat, while a step is computed too."""
+        """Advance the time; call it a few times per heartbeat interval, also while a step is computed."""
         if self.state is State.GONE:
             return []
         session = self._session
@@ -269,7 +273,7 @@ class Replica:
         return sends
 
     def again(self, server: str) -> list[Send]:
-        """What a server has not answered, at once: another is in its place."""
+        """Return the unanswered messages for a server that was replaced."""
         session = self._session
         if session is None:
             return []
@@ -277,14 +281,14 @@ class Replica:
         return [Send(server, each) for each in owed if each is not None]
 
     def leave(self, reason: str) -> list[Send]:
-        """It wants to go; it is GONE once what it has in hand is counted."""
+        """Ask to leave; the replica is GONE once its assigned samples count."""
         self._leaving = reason
         return [Send(COORDINATOR, Leave(self.session, reason))] if self._session else self._gone()
 
-    # --- what it does ---
+    # --- steps ---
 
     def task(self) -> StepTask | None:
-        """The next step; None while there is none, or one is being computed."""
+        """Return the next step; None if there is none, or while one is computed."""
         session = self._session
         if session is None or self.state is not State.READY or self._stepping is not None:
             return None
@@ -311,8 +315,8 @@ class Replica:
 
     @property
     def stretches(self) -> bool:
-        """Whether what is accumulated, with the step of the task, need not go to the servers yet, for they
-        have not answered what came before."""
+        """True if the accumulation with the step of the task need not be pushed yet, because the previous
+        push is unanswered."""
         session = self._session
         if session is None or session.accumulation is None or not session.pushing:
             return False
@@ -322,14 +326,14 @@ class Replica:
 
     @staticmethod
     def _must_close(session: _Session, accumulation: _Accumulation) -> bool:
-        """Whether the next step, if there is one, belongs to another push."""
+        """True if the next step, if any, belongs to another push."""
         if not session.hands:
             return True
         return accumulation.ends_hand and (accumulation.is_alone or session.hands[0].is_alone)
 
     def coming(self, most: int) -> list[tuple[int, int]]:
-        """Places of the samples of the steps after the one that is being computed, as far as they are in
-        hand: at most so many steps."""
+        """Return the sample positions of the steps after the current one, at most ``most``, from the current
+        assignments."""
         found: list[tuple[int, int]] = []
         for start, stop, _ in () if self._session is None else self._session.hands:
             for first in range(start, stop, self.pace.batch):
@@ -339,15 +343,16 @@ class Replica:
         return found
 
     def stepped(self, parts: Mapping[str, Part] | None, now: float) -> list[Send]:
-        """The step of the task is in the accumulation; where that closes, what goes to each server."""
+        """Record that the step of the task is accumulated; ``parts``, if given, close the accumulation, one
+        part per server."""
         session, self._stepping = self._stepping, None
-        assert session is not None, "a step was being computed"
+        assert session is not None, "no step was in progress"
         self.steps += 1
         if session is not self._session:
             return []
         session.since_pull += 1
         if parts is not None:
-            assert session.accumulation is not None and session.closed is None, "one was open"
+            assert session.accumulation is not None and session.closed is None, "no accumulation was open"
             session.closed, session.accumulation = session.accumulation, None
             session.closed.parts = parts
             session.closings += 1
@@ -400,9 +405,9 @@ class Replica:
         }
 
     def _pull(self, session: _Session, now: float) -> list[Send]:
-        """Ask every server for what is newer."""
-        # while a push waits somewhere the next may have to wait for it, so nobody is to wait for the next;
-        # a marker waits for nobody
+        """Ask every server for newer shards."""
+        # while a push is queued somewhere, the next may wait for it, so no replica may wait for the next; a
+        # marker waits for no update
         number = 0 if session.updates.is_working or session.closed else session.updates.worked + 1
         session.pull_sent, session.since_pull = now, 0
         session.pulls, session.pulled_closed = session.pulls + 1, session.closings - bool(session.closed)
@@ -422,7 +427,7 @@ class Replica:
     def _pulled(self, session: _Session, pulled: PulledNewer) -> None:
         pull = session.pulling.get(pulled.server)
         if pull is None or pulled.error is not None or pulled.number != pull.number:
-            return  # asked for again by `tick`
+            return  # `tick` asks again
         del session.pulling[pulled.server]
         newer = [
             place
@@ -446,7 +451,7 @@ class Replica:
     # --- pushes ---
 
     def _go_on(self, session: _Session, now: float) -> list[Send]:
-        """Send what may be sent now: one push at a time, a pull when one is due."""
+        """Send what is due: one push at a time, a pull when one is due."""
         if self.state is not State.READY:
             return []
         sends: list[Send] = []
@@ -467,12 +472,12 @@ class Replica:
 
     def _pull_if_due(self, session: _Session, now: float) -> list[Send]:
         is_due = (session.must_pull and session.hands) or session.since_pull >= self.pace.n_fetch
-        # the steps that are not in a pull are known once what was pulled before is in its place
+        # the steps missing from a pull are known once the previous pull is installed
         is_busy = session.pulling or (self.pace.moves and session.installs and not session.must_pull)
         return self._pull(session, now) if is_due and not is_busy else []
 
     def _rest(self, session: _Session, now: float) -> list[Send]:
-        """Nothing is in hand: whoever waits for what it computes from its pull need not."""
+        """Release replicas that wait for an update from its pull, because no samples are assigned."""
         busy = session.hands or session.accumulation or session.closed or session.pushing or session.pulling
         if busy or self._stepping or not session.has_pulled or self.state is not State.READY:
             return []

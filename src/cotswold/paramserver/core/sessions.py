@@ -1,10 +1,11 @@
-"""Sessions of replicas as a server knows them: numbers of updates, what was applied, missed and pulled.
+"""Sessions of replicas on a server: numbers of updates, samples applied and refused, pulled versions.
 
-Knows: who lives, the newest number of each, samples, versions that were pulled, markers that are in. Does not
-know: the queue, what an update says, shards.
+Knows: live sessions, the newest number of each, samples, pulled versions, received markers. Does not know:
+the queue, the contents of updates, shards.
 
-A session is one incarnation of a replica, and no number of it is kept once it is over. One that begins while
-a checkpoint is under way owes no marker of it; one that ends meanwhile is in it with what it had applied.
+A session is one incarnation of a replica; all of its numbers are dropped when it is over. A session that
+begins during a checkpoint owes no marker of it. For a session that ends during a checkpoint, the checkpoint
+includes its applied samples.
 """
 
 from __future__ import annotations
@@ -19,77 +20,80 @@ from cotswold.wire.ranges import added, joined, part_of, without
 
 @dataclass
 class Session:
-    """One of them."""
+    """One session."""
 
     name: str
     last: int = 0
-    """The number of its newest update; 0 before the first."""
+    """Number of its newest update; 0 before the first."""
     answer: Applied | UpdateRefused | None = None
-    """To the last; None before the first, while that waits, and where another copy gave it."""
+    """Reply to the newest update; None before the first, while it is queued, and if another replica of the
+    shards sent the reply."""
     is_waiting: bool = False
-    """Whether the last is not answered yet."""
+    """True if the newest update is not answered yet."""
     samples: Ranges = ()
-    """Applied here, and not settled."""
+    """Samples applied on this server and not settled."""
     missed: Ranges = ()
-    """Of updates that were refused for ever, and not settled."""
+    """Samples of permanently refused updates, not settled."""
     checkpoint: int = 0
-    """The newest whose marker is in, or that it need not mark."""
+    """Newest checkpoint whose marker has arrived or is not required."""
     marked: int = 0
-    """The newest whose marker it has sent."""
+    """Newest checkpoint whose marker it has sent."""
     worked: int = 0
-    """The number of its newest update that is no marker."""
+    """Number of its newest update that is not a marker."""
     staleness: Histogram = field(default_factory=Histogram)
-    """Of its updates, each shard's by itself."""
+    """Staleness of its updates, counted per shard."""
     pulled_for: int = 0
-    """One more than the newest update that was no marker when it pulled for the next."""
+    """Number of the update for which it pulled: one more than its newest update that was not a marker."""
     bases: dict[int, int] = field(default_factory=dict)
-    """The least versions that it has pulled for that."""
+    """Lowest version of each shard that it has pulled for that update."""
     is_changed: bool = True
-    """Whether what a copy must know of it is different since `Sessions.take_changed`."""
+    """True if its replicated state has changed since `Sessions.take_changed`."""
 
     def took(self, number: int, checkpoint: int, *, is_empty: bool) -> None:
-        """Its next number is used up, by an update that has heard of ``checkpoint``.
+        """Use up its next number for an update that knows ``checkpoint``.
 
-        A marker says nothing of what it computes: that goes on. Any other update, an empty one too, ends it.
+        A marker does not end the computation from its last pull. Any other update does, even an empty one.
         """
         self.last = number
         if not is_empty or checkpoint <= self.marked:
             self.worked = number
         self.marked = max(self.marked, checkpoint)
         self.is_waiting = not is_empty
-        self.is_changed = self.is_changed or is_empty  # what waits is sent again to another copy
+        self.is_changed = self.is_changed or is_empty  # a queued update is sent again after a failover
 
     def pulled(self, number: int, versions: Iterable[tuple[int, int]]) -> None:
-        """It has asked for these (shard, version), as `PullNewer` numbers it."""
+        """Record a pull of (shard, version), numbered as in `PullNewer`."""
         if number != self.worked + 1:
             return
         if number > self.pulled_for:
             self.pulled_for, self.bases = number, {}
-        for shard, version in versions:  # asked again, it may have had the first answer
+        for shard, version in versions:  # a repeated pull: the first reply may have arrived
             self.bases.setdefault(shard, version)
 
     def waits(self) -> None:
-        """It has computed what it pulled for, and its update finds no room."""
+        """Record that its computed update found the queue full."""
         self.bases = {}
 
     @property
     def computes_from(self) -> Mapping[int, int]:
-        """The least version of each shard that it computes from now; none where nobody need wait for it."""
+        """Lowest version of each shard that it computes from now; empty if no other session must wait for
+        it."""
         return self.bases if self.pulled_for == self.worked + 1 else {}
 
     def has_applied(self, samples: Ranges, answer: Applied) -> None:
-        """An update of these samples is in the shards."""
+        """Record that an update of these samples is in the shards."""
         self.samples, self.answer = added(self.samples, samples), answer
         self.is_waiting, self.is_changed = False, True
 
     def has_missed(self, samples: Ranges, answer: UpdateRefused, applied: Ranges = ()) -> None:
-        """An update of these samples was refused for ever; another session had ``applied`` some of them."""
+        """Record that an update of these samples was permanently refused; another session had ``applied``
+        some of them."""
         self.samples = added(self.samples, applied)
         self.missed, self.answer = added(self.missed, samples), answer
         self.is_waiting, self.is_changed = False, True
 
     def state(self, number: int) -> SessionState:
-        """What a copy must know of it: of an update that waits, nothing."""
+        """Return its replicated state; queued updates are left out."""
         return SessionState(
             number,
             self.name,
@@ -105,7 +109,7 @@ class Session:
 
     @classmethod
     def of(cls, state: SessionState) -> Session:
-        """As a copy knows it."""
+        """Return a session from its replicated state."""
         return cls(
             state.name,
             state.last,
@@ -120,27 +124,27 @@ class Session:
 
 
 class Sessions:
-    """Those that live, and those that have ended as long as somebody is to hear of them."""
+    """Live sessions, and ended ones as long as their samples must be reported."""
 
     def __init__(self, run: str) -> None:
         self._run = run
         self.living: dict[int, Session] = {}
         self.ended: dict[int, Session] = {}
-        """With the newest order."""
+        """Sessions that ended with the newest coordinator state."""
         self._gone: dict[int, Session] = {}
-        """That ended since a checkpoint began which is not frozen."""
+        """Sessions that ended since the start of a checkpoint that is not frozen."""
         self._past: dict[int, Session] = {}
-        """That ended with an order before, and have samples that are not settled."""
+        """Sessions that ended earlier and have samples that are not settled."""
         self.keeps_past = False
-        """Whether these are told of: what was said of them may be lost, as a disk has it not."""
+        """True if past sessions are reported, because reports that are not on a disk may be lost."""
 
     @property
     def changed(self) -> bool:
-        """Whether any is different since `take_changed`."""
+        """True if any session has changed since `take_changed`."""
         return any(each.is_changed for some in self._kinds for each in some.values())
 
     def take_changed(self) -> set[int]:
-        """The numbers of those that are different since this was called last."""
+        """Return the numbers of the sessions that changed since the last call."""
         found = set[int]()
         for some in self._kinds:
             for number, each in some.items():
@@ -159,16 +163,16 @@ class Sessions:
 
     @property
     def numbers(self) -> set[int]:
-        """Of all."""
+        """Numbers of all sessions."""
         return set(self._all)
 
     @property
     def newest(self) -> int:
-        """The greatest number of all."""
+        """The greatest number of all sessions."""
         return max(self._all, default=0)
 
     def applied_of(self, samples: Ranges) -> Ranges:
-        """Those of these places that any session has applied, and that are not settled."""
+        """Return those of these positions that any session has applied and that are not settled."""
         found = [
             part
             for some in self._kinds
@@ -180,22 +184,22 @@ class Sessions:
 
     @property
     def past(self) -> tuple[int, ...]:
-        """The numbers of those that ended with an order before, and have samples that are not settled."""
+        """Numbers of the sessions that ended earlier and have samples that are not settled."""
         return tuple(self._past)
 
     @property
     def gone(self) -> tuple[int, ...]:
-        """The numbers of those that ended since a checkpoint began which is not frozen."""
+        """Numbers of the sessions that ended since the start of a checkpoint that is not frozen."""
         return tuple(self._gone)
 
     def states(self, numbers: Iterable[int] | None = None) -> tuple[SessionState, ...]:
-        """What a copy must know of these; of all."""
+        """Return the replicated states of these sessions [all]."""
         known = self._all
         wanted = known if numbers is None else known.keys() & set(numbers)
         return tuple(known[number].state(number) for number in sorted(wanted))
 
     def install(self, change: Change) -> None:
-        """The primary has what is said there."""
+        """Install the sessions of the primary's change."""
         known = {**self._all, **{each.number: Session.of(each) for each in change.sessions}}
         self.living = {number: known[number] for number in change.living}
         self.ended = {number: known[number] for number in change.ended}
@@ -203,28 +207,29 @@ class Sessions:
         self._past = {number: known[number] for number in change.past}
 
     def __iter__(self) -> Iterator[tuple[int, Session]]:
-        """The living, by number."""
+        """Iterate over the live sessions, by number."""
         return iter(self.living.items())
 
     def of(self, number: int) -> Session:
-        """One that lives, or ended with the newest order."""
+        """Return a session that is live or ended with the newest coordinator state."""
         return self.living.get(number) or self.ended[number]
 
     def of_sender(self, sender: str, run: str, number: int) -> Session | str:
-        """The living session of whoever says that it has this number, or why it has none."""
+        """Return the sender's live session with this number, or the reason for rejecting it."""
         if run != self._run:
             return self.foreign(run)
         session = self.living.get(number)
         if session is None or session.name != sender:
-            return f"session: {number} is no living session of {sender!r:.60}"
+            return f"session: {number} is not a live session of {sender!r:.60}"
         return session
 
     def foreign(self, run: str) -> str:
-        """What is wrong with a message of another run."""
-        return f"run: it is meant for {run!r:.60}, and this is {self._run!r}"
+        """Return the reason for rejecting a message of another run."""
+        return f"run: the message is for run {run!r:.60}, this server has {self._run!r}"
 
     def live(self, names: Mapping[int, str], checkpoint: int, *, is_under_way: bool) -> None:
-        """These live; whoever is new owes no marker of ``checkpoint``, for it has sent nothing."""
+        """Set the live sessions; a new one owes no marker of ``checkpoint``, because it has sent no
+        update."""
         if self.keeps_past:
             self._past |= {number: each for number, each in self.ended.items() if each.samples}
         for number, name in names.items():
@@ -234,7 +239,7 @@ class Sessions:
             self._gone.update(self.ended)
 
     def settle(self, settled: Ranges) -> None:
-        """It is known what became of the samples at these places."""
+        """Drop the samples at settled positions."""
         for session in (*self.living.values(), *self.ended.values(), *self._past.values()):
             left = without(session.samples, settled), without(session.missed, settled)
             if left != (session.samples, session.missed):
@@ -242,19 +247,20 @@ class Sessions:
         self._past = {number: each for number, each in self._past.items() if each.samples}
 
     def owing(self, checkpoint: int) -> tuple[str, ...]:
-        """The names of those whose marker is not in."""
+        """Return the names of the sessions whose marker has not arrived."""
         return tuple(each.name for each in self.living.values() if each.checkpoint < checkpoint)
 
     def said(self, known: Ranges) -> tuple[tuple[int, Ranges, Ranges], ...]:
-        """What orders are answered with: (session, applied, missed), without the known places."""
+        """Return (session, applied, refused) for an acknowledgement, without the known positions."""
         return _said({**self.ended, **self.living}, known)
 
     def said_of_past(self, known: Ranges) -> tuple[tuple[int, Ranges], ...]:
-        """(session, applied), of those that ended with an order before, without the known places."""
+        """Return (session, applied) of the sessions that ended earlier, without the known positions."""
         return tuple((number, without(each.samples, known)) for number, each in sorted(self._past.items()))
 
     def cut(self, known: Ranges) -> tuple[tuple[int, Ranges, Ranges], ...]:
-        """The same at a checkpoint, of all that have lived since it began; it is frozen now."""
+        """Return (session, applied, refused) for a checkpoint that is now frozen, of all sessions that were
+        live since it began."""
         found, self._gone = _said({**self._gone, **self.living}, known), {}
         return found
 

@@ -1,6 +1,6 @@
-"""What the asynchronous half of a server is told once: its vector, rule, room and bound of staleness.
+"""Settings of the asynchronous half of a server: its vector, update rule, queue limits and staleness bound.
 
-Knows: rules, schedules, what a bound of staleness is. Does not know: sessions, queues, who applies updates.
+Knows: rules, schedules, staleness bounds. Does not know: sessions, queues, the code that applies updates.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from cotswold.paramserver.core.staleness import Staleness
 
 @dataclass(frozen=True)
 class Room:
-    """How many bytes of updates may wait; one that finds nothing waiting is taken, whatever its size."""
+    """Queue limits in bytes; an update that finds the queue empty is accepted at any size."""
 
     shard_bytes: int
-    """For one shard."""
+    """Limit for one shard."""
     all_bytes: int
-    """For all of a server."""
+    """Limit for all shards of a server."""
 
 
 @dataclass(frozen=True)
 class Asynchronous:
-    """What the shards of a run are told once."""
+    """Settings of a run's shards."""
 
     run: str
     name: str
-    """The vector that updates change."""
+    """Name of the vector that updates change."""
     rule: Rule
     columns: Mapping[str, int]
-    """Of each tensor: numbers a row."""
+    """Numbers per row of each tensor."""
     item_bytes: int
     room: Room
     staleness: Staleness = field(default_factory=Staleness)
     unit_norm: frozenset[str] = frozenset()
     """Tensors whose filters have norm 1: rows of matrices."""
     schedule: BySamples = field(default_factory=BySamples)
-    """How the rate of an update follows from its version's and from the place of its first sample."""
+    """Computes an update's rate from that of its version and the position of its first sample."""
     products: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """What makes gradients of factors for tensors that are no matrices, in numbers."""
+    """For tensors that are not matrices: the description of the product that turns factors into gradients."""
     deals: bool = False
-    """Whether the coordinator deals the samples. A place then names one sample in all sessions, and each
-    shard applies it once. Otherwise each session numbers the samples that it brings by itself."""
+    """True if the coordinator assigns the samples. Then a position names one sample in all sessions, and each
+    shard applies it once. Otherwise each session numbers its own samples."""

@@ -1,30 +1,31 @@
-"""How old the weights were that an update was computed from, and what is done with one that is too stale.
+"""Staleness of updates, and policies for updates that exceed a bound.
 
 Knows: versions, bounds. Does not know: updates, shards, messages.
 
-The *staleness* of an update is, for each shard, how many updates the shard has had since the version that it
-was computed from.
+The *staleness* of an update is, for each shard, the number of updates that the shard has had since the
+version from which the update was computed.
 
     policy   an update of staleness s above the bound b
-    none     is applied as it is
-    scale    is applied b / s times (Zhang et al. 2016, staleness-aware SGD, where b is 1)
-    drop     is not applied; it is counted
-    wait     is not made: an update that would make what another replica computes too stale waits for it
+    none     is applied unchanged
+    scale    is scaled by b / s (Zhang et al. 2016, staleness-aware SGD, with b = 1)
+    drop     is not applied, but counted
+    wait     does not occur: an update that would make another replica's computation too stale waits for it
 
-Staleness only grows with time, so an update that is too stale cannot be mended by waiting. With *wait*, what
-waits is what would age others: a replica that has pulled, and has not pushed since, holds back the updates of
-faster ones once b updates came since its pull; of those that may be applied, the oldest are first. So when an
-update comes, its staleness is at most b; those of other replicas that are older go before it, one of each.
+Staleness only grows with time, so waiting does not help an update that is already too stale. With *wait*, the
+queue holds updates that would make others too stale. A replica that has pulled and not pushed since holds
+back the updates of faster replicas, once b updates have arrived since its pull. Of the updates that may be
+applied, the oldest are applied first. So the staleness of an arriving update is at most b; older updates of
+other replicas, one of each, are applied before it.
 
-That cannot deadlock. A replica is waited for by others only where it pulls for its next push, and all its
-pushes before are answered, but for the marker of a checkpoint: so it computes, and waits for none (a pull
-made while a push waits names no push, and holds nobody back). It still holds others back when it has sent a
-marker; it stops when it pushes (an update without shards will do) and when its session ends. And when the
-queue has no room for another update, all that waits is applied, however stale others become: memory goes
-before staleness.
+This cannot deadlock. Others wait for a replica only if it pulled for its next push and all its earlier pushes
+are answered, markers aside: so it computes and waits for none. (A pull made while a push is queued names no
+push and holds no update back.) A replica that has sent a marker still holds others back. This ends when it
+pushes, even without shards, and when its session ends. If the queue has no room for another update, all
+queued updates are applied, however stale others become: the memory limit has priority over staleness.
 
-So do checkpoints. What waits behind a marker waits for the markers of all others, who send them once their
-pushes are answered: it makes nobody wait, whether it has found room or not, and may become staler than b.
+Checkpoints have priority too. An update behind a marker waits for the markers of all other replicas, which
+send them once their pushes are answered. Such an update holds no replica back, even if the queue was full,
+and may exceed b.
 """
 
 from __future__ import annotations
@@ -37,21 +38,23 @@ Policy = Literal["none", "scale", "drop", "wait"]
 
 @dataclass(frozen=True)
 class Staleness:
-    """A bound, and what happens beyond it."""
+    """A staleness bound and the policy for updates beyond it."""
 
     policy: Policy = "none"
     bound: int = 0
-    """The greatest staleness that nothing is done about; of no meaning for ``none``."""
+    """Greatest staleness without an action; ignored for ``none``."""
 
     def __post_init__(self) -> None:
         if self.policy not in get_args(Policy):
-            raise ValueError(f"staleness {self.policy!r}; there are {', '.join(get_args(Policy))}")
+            raise ValueError(
+                f"unknown staleness policy {self.policy!r}; use one of {', '.join(get_args(Policy))}"
+            )
         least = 1 if self.policy == "scale" else 0
         if self.bound < least:
-            raise ValueError(f"a staleness of {self.bound} at most; it must be at least {least}")
+            raise ValueError(f"the staleness bound must be at least {least}, got {self.bound}")
 
     def scale(self, staleness: int) -> float:
-        """What an update of such staleness is multiplied by; 0 where it is dropped."""
+        """Return the factor of an update of this staleness; 0 if it is dropped."""
         if staleness <= self.bound or self.policy in ("none", "wait"):
             return 1.0
         return 0.0 if self.policy == "drop" else self.bound / staleness
@@ -59,16 +62,16 @@ class Staleness:
 
 @dataclass
 class Histogram:
-    """The staleness of all updates of a shard."""
+    """Staleness of all updates of a shard."""
 
     updates: int = 0
     total: int = 0
     largest: int = 0
     bins: list[int] = field(default_factory=list)
-    """How many there were of staleness 0, 1, 2 to 3, 4 to 7, and so on: 64 bins at most."""
+    """Number of updates of staleness 0, 1, 2 to 3, 4 to 7, and so on; at most 64 bins."""
 
     def add(self, staleness: int, times: int = 1) -> None:
-        """So many updates of a staleness were applied."""
+        """Count ``times`` updates of a staleness."""
         place = min(staleness.bit_length(), 63)
         if place >= len(self.bins):
             self.bins += [0] * (place + 1 - len(self.bins))
@@ -79,7 +82,7 @@ class Histogram:
 
     @property
     def mean(self) -> float:
-        """0 where there was no update."""
+        """Mean staleness; 0 without updates."""
         return self.total / max(self.updates, 1)
 
     def __add__(self, other: Histogram) -> Histogram:

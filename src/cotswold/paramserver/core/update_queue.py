@@ -1,12 +1,13 @@
-"""Updates that a server has taken and not applied: how many bytes they may be, which of them are next.
+"""Updates that a server has accepted and not applied: their size in bytes, and the order of their
+application.
 
-Knows: how many numbers each keeps of each shard, behind which checkpoint it is. Does not know: sessions, what
-an update says, when it is applied.
+Knows: the numbers kept for each shard, the checkpoint that an update is behind. Does not know: sessions, the
+contents of updates, when they are applied.
 
-    an update                                          room for it
-    all that waits and it are within both bounds       there is
-    finds nothing waiting for its shards, or at all    there is, whatever its size
-    is behind the marker of a checkpoint               within half of both: it keeps nobody's marker back
+    an update                                          is accepted
+    fits with the queue within both limits             yes
+    finds its shards' queue, or the whole queue, empty yes, at any size
+    is behind the marker of a checkpoint               within half of both limits: it blocks no marker
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ from cotswold.wire import Update
 
 @dataclass(eq=False)
 class Waiting(Generic[Values]):
-    """One update."""
+    """One queued update."""
 
     session: int
     update: Update
     rate: float
     values: list[Values | Factors[Values]]
     numbers: dict[int, int]
-    """How many are kept meanwhile, by shard."""
+    """Numbers kept for each shard."""
     checkpoint: int
-    """It is in later ones alone."""
+    """Only later checkpoints include it."""
     is_dropped: bool = False
 
 
 class Queue(Generic[Values]):
-    """Those of a server, in the order in which they came."""
+    """Queued updates of a server, in order of arrival."""
 
     def __init__(self, shards: Iterable[int], room: Room, item_bytes: int) -> None:
-        """A number has ``item_bytes``."""
+        """``item_bytes``: bytes per number."""
         self.is_crowded = False
-        """Whether somebody found no room since this was last taken back."""
+        """True if an update found the queue full since this was last reset."""
         self._room, self._item_bytes = room, item_bytes
         self._waiting: list[Waiting[Values]] = []
         self._bytes: dict[int, int] = dict.fromkeys(shards, 0)
-        """By shard."""
+        """Queued bytes by shard."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -56,29 +57,30 @@ class Queue(Generic[Values]):
 
     @property
     def bytes(self) -> int:
-        """All that wait."""
+        """Bytes of all queued updates."""
         return sum(self._bytes.values())
 
     def ahead_of(self, checkpoint: int) -> list[Waiting[Values]]:
-        """Those that are not behind the marker of a later checkpoint than this."""
+        """Return the updates that are not behind the marker of a later checkpoint."""
         return [each for each in self._waiting if each.checkpoint <= checkpoint]
 
     def add(self, waiting: Waiting[Values]) -> None:
-        """One has come."""
+        """Append an update."""
         self._waiting.append(waiting)
         self._count(waiting, 1)
 
     def remove(self, some: Iterable[Waiting[Values]]) -> None:
-        """These wait no more."""
+        """Remove these updates."""
         gone = set(some)
         self._waiting = [each for each in self._waiting if each not in gone]
         for each in gone:
             self._count(each, -1)
 
     def has_room(self, numbers: Mapping[int, int], frozen: int, *, is_behind: bool) -> bool:
-        """Whether an update that keeps so many numbers of each shard may come.
+        """True if the queue accepts an update that keeps these numbers of each shard.
 
-        ``frozen``: the newest checkpoint that is; ``is_behind``: whether it is in later ones alone.
+        ``frozen``: the newest frozen checkpoint. ``is_behind``: True if only later checkpoints include the
+        update.
         """
         share = 2 if is_behind else 1
         others = self._waiting if is_behind else self.ahead_of(frozen)
@@ -95,4 +97,4 @@ class Queue(Generic[Values]):
     def _count(self, waiting: Waiting[Values], sign: int) -> None:
         for number, count in waiting.numbers.items():
             self._bytes[number] += sign * count * self._item_bytes
-            assert self._bytes[number] >= 0, f"shard {number} has less than nothing waiting"
+            assert self._bytes[number] >= 0, f"shard {number} has a negative number of queued bytes"

@@ -1,7 +1,7 @@
-"""Updates of a session as their sender numbers them: on every server the same, one under way at a time.
+"""Sequence of a session's updates: the same numbers on every server, one update in flight at a time.
 
-Knows: numbers, markers, which servers have not answered. Does not know: when there is something to push,
-pulls, which samples are in hand.
+Knows: numbers, markers, the servers that have not answered. Does not know: when an update is due, pulls,
+assigned samples.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cotswold.wire import Admitted, Ranges, Send, Update, UpdateRefused
 
 @dataclass(frozen=True)
 class Part:
-    """What goes to one server: fields of its `Update`."""
+    """The part of an update for one server: fields of its `Update`."""
 
     kind: str
     shards: tuple[int, ...]
@@ -26,12 +26,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Origin:
-    """What an update was computed from."""
+    """Source of an update: versions, learning rate, samples."""
 
     versions: Mapping[int, int] = field(default_factory=dict)
-    """Of the shards."""
+    """Version of each shard."""
     rate: int = 0
-    """The version of the learning rate."""
+    """Version of the learning rate."""
     samples: Ranges = ()
 
 
@@ -40,51 +40,52 @@ _NOTHING = Part("gradient", (), (), ())
 
 @dataclass
 class Numbered:
-    """The updates of a session."""
+    """Updates of a session."""
 
     admitted: Admitted
     number: int = 0
-    """Of the newest."""
+    """Number of the newest update."""
     worked: int = 0
-    """Of the newest that was no marker."""
+    """Number of the newest update that was not a marker."""
     marked: int = 0
-    """The newest checkpoint whose marker was sent."""
+    """Newest checkpoint whose marker was sent."""
     waiting: dict[str, Update] = field(default_factory=dict)
-    """The newest, by servers that have not answered."""
+    """The newest update, by server that has not answered."""
     _sent: float = 0.0
 
     @property
     def is_working(self) -> bool:
-        """Whether one is not answered that is no marker."""
+        """True while an update that is not a marker is unanswered."""
         return bool(self.waiting) and self.number == self.worked
 
     def mark(self, checkpoint: int, now: float) -> list[Send]:
-        """The marker of a checkpoint: what comes behind it is in later ones alone."""
+        """Send the marker of a checkpoint: only later checkpoints include the updates behind it."""
         self.marked = checkpoint
         return self._next(None, Origin(), now)
 
     def push(self, parts: Mapping[str, Part], origin: Origin, now: float) -> list[Send]:
-        """To each server its part; without parts it says that nothing is computed from the newest pull."""
+        """Send each server its part; without parts, the update only says that no update follows from the
+        newest pull."""
         sends = self._next(parts or None, origin, now)
         self.worked = self.number
         return sends
 
     def again(self, now: float) -> list[Send]:
-        """What is not answered, once it is time to send it again."""
+        """Repeat the unanswered messages if their retry interval has passed."""
         if not self.waiting or now - self._sent < self.admitted.retry_seconds:
             return []
         self._sent = now
         return self._sends()
 
     def answered(self, server: str, number: int) -> None:
-        """A server has applied the update of a number, or need not be sent it again."""
+        """Record that a server has applied the update of this number, or needs no repetition."""
         if number == self.number:
             self.waiting.pop(server, None)
 
     def refused(self, server: str, refusal: UpdateRefused) -> bool:
-        """Whether a server has now refused the newest for ever.
+        """Return True if a server has now permanently refused the newest update.
 
-        What may come again does when its time has come; so does what is refused for the session's sake.
+        Refusals with ``again``, and those that concern the session, are retried at the usual interval.
         """
         is_lasting = refusal.reason.split()[0] in ("session:", "run:", "expects")
         if refusal.again or is_lasting or refusal.number != self.number or server not in self.waiting:

@@ -1,49 +1,49 @@
-"""The asynchronous half of a parameter server: updates that are applied as they come, each once.
+"""The asynchronous half of a parameter server: updates are applied as they arrive, each exactly once.
 
-Knows: versions of shards, markers, what is done with an update by its number, when what waits is applied.
-Does not know: where numbers are and how they are added, sockets, time, whole-set evaluations (`shard.Server`,
-whose vectors these are). What is kept of a session is in `session`, what waits in `waiting`.
+Knows: versions of shards, markers, the treatment of an update by its number, when the queue is applied. Does
+not know: the storage and arithmetic of numbers, sockets, time, whole-set evaluations
+(`shards.core.shard_server`, whose vectors these are). `paramserver.core.sessions` has the state of sessions,
+`paramserver.core.update_queue` the queue.
 
-    an update of session s whose last number is n          what happens
-    another run's; of a session that is not living         refused
-    number n, answered                                     the same answer again
-    number n, waiting; number below n                      nothing (its answer comes, or has been had)
-    number above n + 1                                     refused: ``expects n+1``
-    with the marker of a checkpoint that nobody began      refused
-    n + 1, of samples that are applied here                `Applied`: nothing is applied a second time
-    n + 1, of which a part of the samples is applied here  refused; n + 1 is used up
-    n + 1, malformed, not finite, of a kind unfit          refused; n + 1 is used up
-    n + 1, no room                                         what waits is applied at once
-    n + 1, and there still is none                         refused, to be sent again: ``busy``
-    n + 1, without shards, of a checkpoint that is new     `Applied`: its marker is in
-    n + 1, a part of it, and others are missing            kept (`parts`), outside of the queue
-    n + 1, the last part                                   as an update that came whole
-    n + 1, without shards                                  `Applied`: it computes nothing from what it pulled
-    n + 1                                                  queued
+    an update of session s whose last number is n          action
+    of another run; of a session that is not live          reject
+    number n, answered                                     repeat the reply
+    number n, queued; number below n                       ignore (the reply follows, or was received)
+    number above n + 1                                     reject: ``expects n+1``
+    with the marker of a checkpoint that was not begun     reject
+    n + 1, all samples already applied here                reply `Applied` without applying them again
+    n + 1, some samples already applied here               reject; n + 1 is used up
+    n + 1, malformed, not finite, of an unfit kind         reject; n + 1 is used up
+    n + 1, queue full                                      apply the queue at once
+    n + 1, and it is still full                            reject with a request to retry: ``busy``
+    n + 1, without shards, of a new checkpoint             reply `Applied`: its marker has arrived
+    n + 1, a part of it, with others missing               keep it (`partial_update`), outside of the queue
+    n + 1, the last part                                   as an update in one piece
+    n + 1, without shards                                  reply `Applied`: no update follows from its pull
+    n + 1                                                  queue it
 
-    the queue                                              what happens
-    drain                                                  all of a shard in one pass, then `Applied` to each
-    drain, too stale, policy *drop*                        refused; the number is used up
-    drain, policy *wait*                                   what would make others too stale stays
-    behind its marker, and others owe theirs               stays until the shards are frozen
-    its session ends                                       applied at once, answered to nobody
-    its session ends, and it is behind its marker          forgotten: it is in no shard, and nobody said so
-    all living sessions' markers are in                    what is not behind one is applied at once; the
-                                                           shards are copied (frozen)
+    the queue                                              action
+    drain                                                  apply all of a shard in one pass, then reply
+    drain, too stale, policy *drop*                        reject; the number is used up
+    drain, policy *wait*                                   keep updates that would make others too stale
+    behind its marker, while others owe theirs             keep until the shards are frozen
+    its session ends                                       apply at once, without a reply
+    its session ends, and it is behind its marker          drop: no shard has it, no report contains it
+    the markers of all live sessions have arrived          apply what is not behind one at once; copy
+                                                           the shards (frozen)
 
-    an order of the coordinator                            what happens
-    older than the newest                                  nothing
-    begins a checkpoint before the last was taken          nothing: it comes again
-    begins a checkpoint before parameters were written     nothing: it comes again
-    the newest, again                                      the same answer again
-    newer                                                  sessions that it does not name end, and the markers
-                                                           of a new checkpoint are waited for
+    a coordinator state                                    action
+    older than the newest                                  ignore
+    begins a checkpoint before the last was taken          ignore: it is repeated
+    begins a checkpoint before parameters were written     ignore: it is repeated
+    the newest, again                                      repeat the acknowledgement
+    newer                                                  end the sessions that it does not name; await
+                                                           the markers of a new checkpoint
 
-A checkpoint's state is a copy of the weights and of what the rule keeps: so much memory more, until the
-coordinator has taken it, and never two of them. A session that begins while one is under way is not in it.
-
-A pull is answered at once from what is applied. The queue is bounded in bytes, so memory is: an update is
-taken where it fits, or where nothing waits.
+A checkpoint's state is a copy of the weights and of the rule's state vectors. It uses that much more memory
+until the coordinator has taken it, and at most one exists. A session that begins during a checkpoint is not
+in it. A pull is answered at once with the applied updates. The queue is bounded in bytes, so memory is
+bounded: an update is accepted if it fits, or if the queue is empty.
 """
 
 from __future__ import annotations
@@ -109,56 +109,56 @@ class Updates(Generic[Values]):
             server.shards, settings.columns, settings.rule, arithmetic, updates, products
         )
         self._unit_filters = settings.unit_norm & self._products.keys()
-        """Tensors whose filters are made of norm 1 by their products; those of others are rows."""
+        """Tensors whose filters their products scale to norm 1; for other tensors the filters are rows."""
         self._unit_rows = settings.unit_norm - self._unit_filters
         self.books: Books[Values] = Books(settings.run, versions or dict.fromkeys(server.numbers, 0))
         self._sessions = self.books.sessions
         self._sessions.keeps_past = settings.deals
         self.staleness = {number: Histogram() for number in server.numbers}
         self.refused: dict[str, int] = {}
-        """How many updates, by the first word of the reason."""
+        """Number of rejected updates, by the first word of the reason."""
         self.taken = 0
-        """How many updates, and parts of such, were taken as they came."""
+        """Number of accepted updates, and of accepted parts."""
         self._parts: dict[int, Parts[Values]] = {}
-        """Of the next update of each session whose replica has several ranks."""
+        """Parts of the next update of each session whose replica has several ranks."""
         self._queue: Queue[Values] = Queue(server.numbers, settings.room, settings.item_bytes)
 
     @property
     def versions(self) -> Mapping[int, int]:
-        """How many updates each shard has had."""
+        """Number of updates applied to each shard."""
         return self.books.versions
 
     @property
     def frozen(self) -> Frozen[Values] | None:
-        """The state at the newest checkpoint, until the coordinator has taken it."""
+        """State at the newest checkpoint, until the coordinator has taken it."""
         return self.books.frozen
 
     @property
     def waiting(self) -> int:
-        """Bytes of updates that wait."""
+        """Bytes of queued updates."""
         return self._queue.bytes
 
     @property
     def queued(self) -> int:
-        """Updates that wait."""
+        """Number of queued updates."""
         return len(self._queue)
 
     @property
     def replicas(self) -> dict[str, Histogram]:
-        """The staleness of what each living session had applied here, by its name."""
+        """Staleness of the updates of each live session, by its name."""
         return {session.name: session.staleness for _, session in self._sessions}
 
     @property
     def waits_for(self) -> tuple[str, ...]:
-        """The names of sessions that make updates of others wait: by a marker that they owe, or because they
-        compute from what these would make too stale."""
+        """Names of the sessions that hold back updates of others: they owe a marker, or compute from versions
+        that these updates would make too stale."""
         checkpoint = self.books.order.checkpoint
         owing = self._sessions.owing(checkpoint) if checkpoint > self.books.checkpoint else ()
         found = {key for each in self._ahead for key in self._aged(each, self.versions)}
         return tuple(session.name for key, session in self._sessions if session.name in owing or key in found)
 
     def replica(self, sender: str, message: ToUpdates) -> str:
-        """The replica that says something, where one of its ranks does; otherwise the sender."""
+        """Return the replica of a sender that is one of its ranks; otherwise the sender."""
         if isinstance(message, Update | PullNewer):
             session = self._sessions.living.get(message.session)
             if session is not None and is_of(sender, session.name):
@@ -166,10 +166,10 @@ class Updates(Generic[Values]):
         return sender
 
     def receive(self, sender: str, message: ToUpdates) -> list[Send]:
-        """What a message leads to; orders are the coordinator's alone."""
+        """Handle a message; coordinator states are accepted from the coordinator only."""
         match message:
             case Update() | PullNewer() if 0 < message.session <= self.books.void:
-                return []  # the coordinator lets it join anew
+                return []  # the coordinator makes it join again
             case Update():
                 return self._update(sender, message)
             case PullNewer():
@@ -184,7 +184,7 @@ class Updates(Generic[Values]):
             case _:
                 return []
 
-    # --- updates come ---
+    # --- receive updates ---
 
     def _update(self, sender: str, update: Update) -> list[Send]:
         session = self._living(sender, update)
@@ -196,14 +196,14 @@ class Updates(Generic[Values]):
         if update.number != session.last + 1:
             return [Send(session.name, self._refusal(update, f"expects {session.last + 1}"))]
         if update.checkpoint > self.books.order.checkpoint:
-            reason = f"marker: checkpoint {update.checkpoint} was not begun"
+            reason = f"marker: checkpoint {update.checkpoint} has not begun"
             return [Send(session.name, self._refusal(update, reason, again=True))]
         if not update.shards and not update.parts:
             return self._marked(session, update)
         return self._admitted(session, update)
 
     def _admitted(self, session: Session, update: Update) -> list[Send]:
-        """The next update of a session, or a part of it, is queued or refused."""
+        """Queue or reject the next update of a session, or a part of it."""
         sends: list[Send] = []
         try:
             self._admission.check(update, self.books.rates)
@@ -219,7 +219,7 @@ class Updates(Generic[Values]):
                 sends = self.drain()
                 busy = self._busy(known, session, numbers)
             if busy is not None:
-                session.waits()  # others need not: their markers may be what it waits for
+                session.waits()  # other sessions need not wait for it: it may wait for their markers
                 return [*sends, Send(session.name, self._refusal(update, busy, again=True))]
             if not update.parts:
                 values = self._admission.read(update, self._weights)
@@ -233,7 +233,7 @@ class Updates(Generic[Values]):
         self.taken += not update.parts
         self._parts.pop(update.session, None)
         checkpoint = max(update.checkpoint, session.checkpoint)
-        known = replace(known, buffers=())  # what their values need of them these keep
+        known = replace(known, buffers=())  # the values keep what they need of the buffers
         waiting = Waiting(update.session, known, self._rate(update), values, numbers, checkpoint)
         session.took(update.number, update.checkpoint, is_empty=False)
         session.answer = None
@@ -241,19 +241,21 @@ class Updates(Generic[Values]):
         return sends
 
     def _is_repeat(self, update: Update) -> bool:
-        """Whether the shards have all samples of an update: another session pushed them, and other servers
-        have lost them, or never had them. Raises RefusedError where the shards have a part of them."""
+        """True if the shards have all samples of an update: another session pushed them, and other servers
+        lost them or never had them. Raise RefusedError if the shards have only some of them."""
         applied = self._repeats(update.samples)
         if applied and size(applied) < size(update.samples):
-            raise RefusedError("places", f"samples {applied} of {update.samples} are applied here already")
+            raise RefusedError(
+                "places", f"samples {applied} of {update.samples} are already applied on this server"
+            )
         return bool(applied)
 
     def _repeats(self, samples: Ranges) -> Ranges:
-        """Those of these samples that the shards have."""
+        """Return those of these samples that the shards have."""
         return self._sessions.applied_of(samples) if self.settings.deals else ()
 
     def _repeated(self, session: Session, update: Update) -> Send:
-        """The answer to an update of samples that are in the shards."""
+        """Reply to an update whose samples are already in the shards."""
         self._parts.pop(update.session, None)
         session.took(update.number, update.checkpoint, is_empty=False)
         answer = self._applied(update)
@@ -261,25 +263,26 @@ class Updates(Generic[Values]):
         return Send(session.name, answer)
 
     def _whole(self, update: Update) -> tuple[Update, list[Values | Factors[Values]]] | None:
-        """An update with what was read of its parts, which is nothing where it came whole; None while parts
-        are missing. Raises RefusedError."""
+        """Return an update with the values of its parts (none if it arrived in one piece); None while parts
+        are missing. Raise RefusedError."""
         if not update.parts:
             return update, []
         parts = self._parts.setdefault(update.session, Parts())
         if parts.lacks(update):
             if self.settings.name not in self._server.vectors:
-                return None  # it is sent again
+                return None  # it will be repeated
             parts.put(update, self._admission.read(update, self._weights))
             self.taken += 1
         return parts.whole()
 
     def _living(self, sender: str, message: Update | PullNewer) -> Session | str:
-        """The sender's session, or why it has none: that of a replica of which it is a rank, too."""
+        """Return the session of the sender, or of the replica whose rank it is; or the reason for rejecting
+        it."""
         session = self._sessions.living.get(message.session)
         if session is not None and message.run == self.settings.run:
             if may_say(message, sender, session.name):
                 return session
-            return f"session: {message.session} is no living session of {sender!r:.60} as it says it"
+            return f"session: {sender!r:.60} may not send this message in session {message.session}"
         return self._sessions.of_sender(sender, message.run, message.session)
 
     def _rate(self, update: Update) -> float:
@@ -294,17 +297,17 @@ class Updates(Generic[Values]):
         return UpdateRefused(update.session, self._server.name, update.number, reason, again)
 
     def _busy(self, update: Update, session: Session, numbers: Mapping[int, int]) -> str | None:
-        """Why an update must come again; None where there is room for it."""
+        """Return the reason why an update must be retried; None if the queue accepts it."""
         if self.settings.name not in self._server.vectors:
-            return f"busy: there is no vector {self.settings.name!r} yet"
+            return f"busy: vector {self.settings.name!r} is not written yet"
         is_behind = max(update.checkpoint, session.checkpoint) > self.books.checkpoint
         if self._queue.has_room(numbers, self.books.checkpoint, is_behind=is_behind):
             return None
-        return f"busy: {self.waiting} bytes of updates wait"
+        return f"busy: {self.waiting} bytes of updates are queued"
 
     @property
     def _ahead(self) -> list[Waiting[Values]]:
-        """What waits, and is not behind the marker of a checkpoint that is not frozen."""
+        """Queued updates that are not behind the marker of a checkpoint that is not frozen."""
         return self._queue.ahead_of(self.books.checkpoint)
 
     def _marked(self, session: Session, update: Update) -> list[Send]:
@@ -319,10 +322,10 @@ class Updates(Generic[Values]):
             update.session, self._server.name, update.number, update.shards, versions, self.waiting
         )
 
-    # --- updates are applied ---
+    # --- apply updates ---
 
     def drain(self) -> list[Send]:
-        """Apply what waits, of each shard in one pass, and answer. To be called whenever there is time."""
+        """Apply the queue, each shard in one pass, and reply. Call it when no messages are waiting."""
         is_crowded, self._queue.is_crowded = self._queue.is_crowded, False
         queue = self._ahead
         if self.settings.staleness.policy == "wait":
@@ -331,7 +334,8 @@ class Updates(Generic[Values]):
         return self._apply(queue)
 
     def _harmless(self, queue: Sequence[Waiting[Values]]) -> list[Waiting[Values]]:
-        """Those that make, one after the other, nothing too stale that another session computes."""
+        """Return the updates that can be applied in order without making another session's computation too
+        stale."""
         found: list[Waiting[Values]] = []
         versions = dict(self.versions)
         for each in queue:
@@ -342,7 +346,7 @@ class Updates(Generic[Values]):
         return found
 
     def _aged(self, waiting: Waiting[Values], versions: Mapping[int, int]) -> Iterator[int]:
-        """The sessions whose computing it would make too stale."""
+        """Iterate over the sessions whose computation the update would make too stale."""
         policy = self.settings.staleness
         if policy.policy != "wait":
             return
@@ -354,7 +358,7 @@ class Updates(Generic[Values]):
                     yield key
 
     def _apply(self, ready: Sequence[Waiting[Values]]) -> list[Send]:
-        """These, in order, out of the queue."""
+        """Apply these updates in order, and remove them from the queue."""
         if not ready:
             return []
         self._queue.remove(ready)
@@ -377,7 +381,7 @@ class Updates(Generic[Values]):
         return [send for each in ready for send in self._answered(each)]
 
     def _take(self, waiting: Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
-        """Put an update among those of each shard's pass, or drop it."""
+        """Add an update to the pass of each of its shards, or drop it."""
         update = waiting.update
         stale = self._staleness(update)
         scales = [self.settings.staleness.scale(each) for each in stale]
@@ -394,7 +398,7 @@ class Updates(Generic[Values]):
             session.staleness.add(each, times)
 
     def _staleness(self, update: Update) -> list[int]:
-        """Of each of its shards."""
+        """Return the staleness of an update for each of its shards."""
         pairs = zip(update.shards, update.versions, strict=True)
         return [behind(self.versions[number], version) for number, version in pairs]
 
@@ -404,7 +408,7 @@ class Updates(Generic[Values]):
         answer: Applied | UpdateRefused
         if waiting.is_dropped:
             bound = self.settings.staleness.bound
-            answer = self._refusal(update, f"stale: more than {bound} updates came before it")
+            answer = self._refusal(update, f"stale: more than {bound} updates were applied before it")
             session.has_missed(update.samples, answer)
         else:
             answer = self._applied(update)
@@ -413,14 +417,16 @@ class Updates(Generic[Values]):
 
     @property
     def _weights(self) -> Mapping[int, Values]:
-        """By shard."""
+        """Weights by shard."""
         return dict(zip(self._server.numbers, self._vector(self.settings.name), strict=True))
 
     def _vector(self, name: str) -> list[Values]:
-        """A vector's shards; what a rule keeps is zeros at first."""
+        """Return a vector's shards; state vectors of the rule begin as zeros."""
         vectors = self._server.vectors
         if name not in vectors:
-            assert name in self.settings.rule.keeps, f"vector {name!r} was written before updates came"
+            assert name in self.settings.rule.keeps, (
+                f"vector {name!r} is missing: write it before updates arrive"
+            )
             vectors[name] = [
                 self._arithmetic.zeros(shard.stop - shard.start) for shard in self._server.shards
             ]
@@ -456,23 +462,25 @@ class Updates(Generic[Values]):
             return self._sessions.foreign(pull.run)
         strange = sorted(set(pull.shards) - self.versions.keys())
         if strange:
-            return f"shard: shards {strange} are not here"
+            return f"shard: this server does not have shards {strange}"
         if len(set(pull.shards)) < len(pull.shards):
             return "shard: it names a shard twice"
         if len(pull.versions) != len(pull.shards):
-            return f"length: {len(pull.versions)} versions of {len(pull.shards)} shards"
+            return f"length: {len(pull.versions)} versions for {len(pull.shards)} shards"
         if self.settings.name not in self._server.vectors:
-            return f"vector: there is no vector {self.settings.name!r} yet"
+            return f"vector: {self.settings.name!r} is not written yet"
         return None
 
-    # --- orders ---
+    # --- coordinator states ---
 
     def _ordered(self, order: Order) -> list[Send]:
         sends: list[Send] = []
         if order.number < self.books.order.number or not self._can_take(order):
             return []
         self.books.void_all(number for number, _ in order.sessions)
-        self.books.checkpoint = max(self.books.checkpoint, order.taken)  # one of a life before, perhaps
+        self.books.checkpoint = max(
+            self.books.checkpoint, order.taken
+        )  # possibly one of an earlier incarnation
         if order.number > self.books.order.number:
             self.books.obey(order)
             sends = [*self._live(dict(order.sessions)), *self._freeze()]
@@ -488,14 +496,16 @@ class Updates(Generic[Values]):
         return [*sends, Send(COORDINATOR, answer)]
 
     def _can_take(self, order: Order) -> bool:
-        """Whether the checkpoint that it begins, if it does, has something to keep, and room for it."""
+        """True if a checkpoint that the coordinator state begins has parameters to keep, and memory for the
+        copy."""
         if order.checkpoint <= self.books.order.checkpoint:
             return True
         has_room = self.frozen is None or self.frozen.checkpoint <= order.taken
         return has_room and self.settings.name in self._server.vectors
 
     def _live(self, names: Mapping[int, str]) -> list[Send]:
-        """These sessions live; what others have waiting is applied, unless it is behind a marker."""
+        """Set the live sessions; queued updates of ended ones are applied, unless they are behind a
+        marker."""
         checkpoint = self.books.order.checkpoint
         self._sessions.live(names, checkpoint, is_under_way=checkpoint > self.books.checkpoint)
         ended = self._sessions.ended
@@ -508,11 +518,11 @@ class Updates(Generic[Values]):
     # --- checkpoints ---
 
     def _freeze(self) -> list[Send]:
-        """Keep the state of a checkpoint, once all markers are in."""
+        """Keep the state of a checkpoint once all markers have arrived."""
         checkpoint = self.books.order.checkpoint
         if checkpoint <= self.books.checkpoint or self._sessions.owing(checkpoint):
             return []
-        sends = self._apply(self._ahead)  # all of it came before the markers
+        sends = self._apply(self._ahead)  # all of them arrived before the markers
         names = (self.settings.name, *self.settings.rule.keeps)
         self.books.freeze(
             Frozen(

@@ -1,7 +1,6 @@
-"""What a server of updates has done, as it tells its coordinator.
+"""Counters of an update server, for its coordinator.
 
-Knows: bytes that came, processor time, what queues and shards say of themselves. Does not know: which shards
-are where.
+Knows: received bytes, CPU time, counters of queues and shards. Does not know: the placement of shards.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from cotswold.wire.lifecycle import Counts
 
 
 class Work:
-    """Of one process; in a ``with`` statement updates are read, checked and applied."""
+    """Counters of one process; use it as a ``with`` context while updates are read, checked and applied."""
 
     def __init__(self) -> None:
         self._taken_bytes = 0
         self._sent_bytes: Counter[str] = Counter()
-        """Of these, by who sent them."""
+        """Received bytes by sender."""
         self._applying_seconds = 0.0
         self._began: float | None = None
 
@@ -41,12 +40,12 @@ class Work:
         self.end()
 
     def begin(self) -> None:
-        """Updates are read, checked and applied from now on; nothing happens where that is so already."""
+        """Start the clock of updates; no effect if it runs already."""
         if self._began is None:
             self._began = time.thread_time()
 
     def end(self) -> None:
-        """No more; the clock is slow, so this is not for each message."""
+        """Stop the clock. Reading it is slow, so do not call this for each message."""
         if self._began is not None:
             self._applying_seconds, self._began = (
                 self._applying_seconds + time.thread_time() - self._began,
@@ -54,7 +53,7 @@ class Work:
             )
 
     def took(self, sender: str, update: Update, living: Sequence[str] | None = None) -> None:
-        """An update was taken; ``living``: replicas that are there, where others are to be forgotten."""
+        """Count an accepted update. ``living``: connected replicas; counters of others are dropped."""
         count = bytes_of(update.buffers)
         self._taken_bytes += count
         if living is not None and sender not in self._sent_bytes:
@@ -63,7 +62,7 @@ class Work:
         self._sent_bytes[sender] += count
 
     def counts(self, name: str, updates: Sequence[Updates[Array]], refused: Mapping[str, int]) -> Counts:
-        """All of it; ``refused``: by the endpoint."""
+        """Return all counters; ``refused`` are those of the endpoint."""
         histograms = [each for one in updates for each in one.staleness.values()]
         measured = sum(each.updates for each in histograms)
         reasons: Counter[str] = Counter(refused)

@@ -1,6 +1,6 @@
-"""A parameter server: shards of the vectors in this process's memory.
+"""Parameter server process: shards of the vectors in its memory.
 
-Knows: endpoints, the state machine of a server, arithmetic. Does not know: what vectors are for.
+Knows: endpoints, the state machine of a server, arithmetic. Does not know: the use of the vectors.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def main(
     versions: Sequence[int] = (),
     traffic: str | None = None,
 ) -> int:
-    """The life of the server called ``name``, whose coordinator is at the address ``coordinator``.
+    """Run the server ``name`` until its coordinator at the address ``coordinator`` stops it.
 
-    ``shards`` are the fields of each `Shard`; ``reach`` are those of `Reach`; ``updates`` is what
-    `asynchronous_of` reads, for servers of replicas, and ``versions`` those of all shards of a run that goes
-    on; what replicas say is written down in the folder ``traffic``. The token is in the environment. Raises
-    MachineError where the coordinator ends first.
+    ``shards`` are the fields of each `Shard`, ``reach`` those of `EndpointSettings`. For servers of replicas,
+    ``updates`` is the input of `asynchronous_of`, and ``versions`` are those of all shards of a resumed run.
+    Messages of replicas are logged in the folder ``traffic``. The token is in the environment. Raise
+    MachineError if the coordinator exits first.
     """
-    keep_freed_bytes()  # of messages: the next ones come into the same pages
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
+    keep_freed_bytes()  # of messages: the next ones reuse the same pages
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after its clients
     machine: Server[Array] = Server(name, [Shard(*one) for one in shards], NumpyArithmetic(dtype))  # type: ignore[arg-type]  # as JSON says it
     with own_endpoint(name, Reach(**reach)) as endpoint:
         endpoint.connect(COORDINATOR, coordinator)
@@ -65,14 +65,14 @@ def main(
 
 
 def serve(machine: Server[Array], post: Post, updates: Draining | None = None) -> None:
-    """Answer until the coordinator says that it is over; raises MachineError where that is lost."""
+    """Answer messages until the coordinator sends `Stop`; raise MachineError if the coordinator is lost."""
     while _attend(post.receive(None if updates is None else updates.patience), machine, post, updates):
         pass
 
 
 def _attend(event: object, machine: Server[Array], post: Post, updates: Draining | None) -> bool:
-    """What has come; False once it is over. Nothing refers to a message afterwards but what was kept of it:
-    the memory that it lies in is lent until then."""
+    """Handle an event; return False after `Stop`. No reference to a message remains afterwards except kept
+    values, because its memory is reused."""
     match event:
         case Letter(sender, Finish()) if sender == COORDINATOR:
             return False

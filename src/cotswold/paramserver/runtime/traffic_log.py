@@ -1,10 +1,10 @@
-"""What comes to a server from replicas, written down: when, from whom, how much; no numbers of it.
+"""Log of the messages from replicas to a server: time, sender, size; no numbers.
 
-Knows: one file, lines of JSON. Does not know: who reads them, what becomes of the messages.
+Knows: one file, lines of JSON. Does not know: its readers, the effect of the messages.
 
-The first line says which shards the server has and by which rule it updates them. Each further one is
-``[seconds, replica, session, "push", number, kind, samples, shards, examples]`` or
-``[seconds, replica, session, "pull", number, shards]``; ``shards`` is 0 for all of the server's.
+The first line describes the server's shards and update rule. Each further line is ``[seconds, replica,
+session, "push", number, kind, samples, shards, examples]`` or ``[seconds, replica, session, "pull", number,
+shards]``; ``shards`` is 0 for all of the server's shards.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from cotswold.wire import PullNewer, Shard, ToUpdates, Update
 
 VERSION = 1
 FOLDER = "traffic"
-"""In the directory of a run."""
+"""Folder in the directory of a run."""
 _BYTES_MOST = 256 << 20
-"""Of a file; what comes later is not written down."""
+"""Maximum size of a file in bytes; later messages are not logged."""
 
 
 class Traffic:
-    """Writes to the file of one server, which it empties first; to be closed.
+    """Log of one server; opening it empties the file. Close it after use.
 
-    Each line goes to the file at once, so a server that is killed leaves all that came to it.
+    Each line is written at once, so the log of a killed server is complete.
     """
 
     def __init__(self, file: Path, shards: Sequence[Shard], settings: Asynchronous, dtype: str) -> None:
@@ -48,7 +48,7 @@ class Traffic:
         )
 
     def note(self, sender: str, message: ToUpdates) -> None:
-        """Write a push or a pull down; markers and orders are none."""
+        """Log a push or a pull; markers and coordinator states are not logged."""
         head = [round(time.monotonic() - self._began, 6), sender]
         match message:
             case Update(shards=shards) if shards:
@@ -59,7 +59,7 @@ class Traffic:
                 self._write([*head, message.session, "pull", message.number, self._which(message.shards)])
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Close the file."""
         self._file.close()
 
     def _which(self, shards: tuple[int, ...]) -> object:

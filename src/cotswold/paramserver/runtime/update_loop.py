@@ -1,11 +1,13 @@
-"""The asynchronous half of a server at work: pulls are answered at once, updates when there is time.
+"""Message loop of a server's asynchronous half: pulls are answered at once, updates when no message is
+waiting.
 
-Knows: when the queue is drained, how settings are said as plain values. Does not know: what is refused, what
-waits (`paramserver.core.update_server`).
+Knows: when to drain the queue, the encoding of settings as plain values. Does not know: rejections and the
+queue (`paramserver.core.update_server`).
 
-Messages that have come are heard first, so no pull waits behind updates; they are applied when nothing more
-has come, or when many wait. What is pulled is sent before anything is applied, for it is the live memory. Who
-does not read what it pulled gets no more, so that a slow reader takes a bounded part of this memory.
+All received messages are handled first, so no pull waits behind updates. Updates are applied when no message
+is waiting, or when many are queued. Pulled shards are sent before any update is applied, because they share
+the live memory. A client that does not read its pulls gets no more, so a slow reader holds a bounded part of
+this memory.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ from cotswold.wire.lifecycle import Count
 from cotswold.wire.messenger import Post
 
 _QUEUED = 64
-"""With so many updates waiting they are applied, whatever else has come."""
+"""Number of queued updates at which they are applied even if messages are waiting."""
 _AHEAD, _AHEAD_LEAST_BYTES = 4, 1 << 20
-"""A replica that has not read so many times all shards here, or so many bytes, gets no further answer."""
+"""Limit of unread replies: a replica gets no further one beyond this multiple of all shards here, or this
+number of bytes."""
 _RULES: Mapping[str, type[Rule]] = {each.name: each for each in (Deltas, Sgd, Momentum, Adagrad)}
 
 
@@ -48,8 +51,8 @@ class Draining:
         versions: Sequence[int] = (),
         traffic: Traffic | None = None,
     ) -> None:
-        """``versions``: of all shards of the run, by number, where it goes on; a number anew where it is cut
-        otherwise. ``traffic`` has all that comes written down."""
+        """``versions``: of all shards of a resumed run, by number; 0 for a shard that is new because the
+        shards are split differently. ``traffic``: log of all received messages."""
         arithmetic = NumpyArithmetic(dtype)
         products = {tensor: LocalProduct.of(code) for tensor, code in settings.products.items()}
         begun = {each: versions[each] if each < len(versions) else 0 for each in server.numbers}
@@ -57,25 +60,25 @@ class Draining:
         self._name, self._post, self._traffic = server.name, post, traffic
         self._work = Work()
         self._is_due = False
-        """Whether something has come since the queue was drained: what is kept back waits for that."""
+        """True if messages have arrived since the last drain; held-back updates wait for the next message."""
         _, whole = places([(one.stop - one.start) * settings.item_bytes for one in server.shards])
-        # with one answer more the endpoint must not drop whoever has not read the others
+        # one more reply must not make the endpoint drop a client that has not read the others
         room = max(0, post.endpoint.most_waiting_bytes - whole)
         self._ahead_bytes = min(room, max(_AHEAD * whole, _AHEAD_LEAST_BYTES))
 
     @property
     def patience(self) -> float | None:
-        """Seconds for which the next message may be awaited, before `drain`; None for ever."""
+        """Seconds to wait for the next message before `drain`; None for no limit."""
         return 0.0 if self._is_due else None
 
     def hear(self, sender: str, message: ToUpdates | Count) -> None:
-        """Answer a message."""
+        """Handle a message."""
         if isinstance(message, Count):
             name, refused = self._name, self._post.endpoint.refused
             self._post.send(sender, self._work.counts(name, [self._updates], refused))
             return
         if isinstance(message, PullNewer) and self._post.endpoint.waiting_bytes(sender) > self._ahead_bytes:
-            return  # it has not read what it pulled before, and asks again
+            return  # it has not read its earlier pulls, and asks again
         if self._traffic is not None:
             self._traffic.note(self._updates.replica(sender, message), message)
         before = self._updates.taken
@@ -89,7 +92,7 @@ class Draining:
             self.drain()
 
     def drain(self) -> None:
-        """Apply what waits."""
+        """Apply the queue."""
         self._is_due = False
         with self._work:
             sends = self._updates.drain()
@@ -101,7 +104,7 @@ class Draining:
 
 
 def said(settings: Asynchronous) -> dict[str, object]:
-    """Settings as plain values."""
+    """Return the settings as plain values."""
     return {
         "run": settings.run,
         "name": settings.name,
@@ -118,7 +121,7 @@ def said(settings: Asynchronous) -> dict[str, object]:
 
 
 def asynchronous_of(values: Mapping[str, Any]) -> Asynchronous:
-    """What `said` made plain values of."""
+    """Return the settings from plain values; inverse of `said`."""
     rule = dict(values["rule"])
     return Asynchronous(
         values["run"],

@@ -1,14 +1,15 @@
-"""Who is there: sessions of workers, what each was last heard to do, who is silent.
+"""Membership: sessions of workers, their last messages, and their timeouts.
 
-Knows: names, sessions, attempts, speeds, when each was heard. Does not know: portions, evaluations' states.
+Knows: names, sessions, attempts, speeds, time of the last message. Does not know: portions, states of
+evaluations.
 
-    a worker           hears or does                          then
+    worker             event                                  result
     unknown            Join                                   session n, `Welcome`
     session n          Join again, same attempt               the same `Welcome`
     session n          Join, higher attempt                   n is void, session m
     session n          silent for too long                    n is void
-    session n          its process ended                      n is void
-    n is void          anything but Join                      `Rejoin`
+    session n          its process exited                     n is void
+    n is void          anything but Join                      `SessionExpired`
 """
 
 from __future__ import annotations
@@ -27,34 +28,34 @@ class Member:
     name: str
     join: Join
     heard: float
-    """When anything came from it last."""
+    """Time of its last message."""
     seconds: float | None = None
-    """What a portion takes, newest speeds weighing more; None before its first."""
+    """Seconds per portion, weighted towards recent portions; None before the first."""
     progress: float = 0.0
-    """When it last finished a portion, or got one with empty hands."""
+    """Time at which it last finished a portion, or received one while idle."""
     grants: int = 0
-    """The number of its newest grant."""
+    """Number of its newest grant."""
     ready_for: int = 0
-    """The newest evaluation whose point it had."""
+    """Newest evaluation whose point it had."""
     attempt: int = 0
-    """The newest attempt that it was sent, in the evaluation that is on."""
+    """Newest attempt sent to it in the current evaluation."""
     told: float = 0.0
-    """When it was sent that."""
+    """Time at which that attempt was sent."""
     digests: tuple[int, ...] | None = None
-    """Of its point, until they are compared."""
+    """Digests of its point, until they are compared."""
     is_ready: bool = False
-    """Whether it computes what it is granted, in the evaluation that is on."""
+    """True if it computes its grants in the current evaluation."""
     is_flushed: bool = False
-    """Whether it was told to push what it has."""
+    """True if it has to push its sums."""
     is_leaving: bool = False
 
     def timed(self, seconds: float) -> None:
-        """A portion took it this long."""
+        """Record the seconds of a portion."""
         if seconds > 0:
             self.seconds = seconds if self.seconds is None else (self.seconds + seconds) / 2
 
     def entered(self) -> None:
-        """An evaluation begins, for which it is not ready yet."""
+        """Reset its state for a new evaluation."""
         self.attempt, self.told, self.digests = 0, 0.0, None
         self.is_ready = self.is_flushed = False
 
@@ -64,14 +65,14 @@ class Members:
     """All sessions that are not void."""
 
     newest: int = 0
-    """The session that was given last."""
+    """Newest session number."""
     of: dict[int, Member] = field(default_factory=dict)
-    """By session, in the order of their joining."""
+    """Members by session, in the order of joining."""
     _sessions: dict[str, int] = field(default_factory=dict)
-    """Of each name."""
+    """Session by name."""
     _attempts: dict[str, int] = field(default_factory=dict)
-    """The highest of each name, void ones too until they are forgotten: an older `Join` that comes late
-    begins nothing."""
+    """Highest attempt by name, also of void sessions until they are forgotten: a late `Join` of an older
+    attempt is ignored."""
 
     def __iter__(self) -> Iterator[Member]:
         return iter(list(self.of.values()))
@@ -80,16 +81,16 @@ class Members:
         return len(self.of)
 
     def session(self, name: str) -> int | None:
-        """The session of a worker; None where it has none."""
+        """Return the session of a worker; None if it has none."""
         return self._sessions.get(name)
 
     def is_known(self, join: Join) -> bool:
-        """Whether this `Join`, or a later one of the same worker, has come before."""
+        """True if this `Join`, or a later one of the same worker, has arrived before."""
         return join.attempt <= self._attempts.get(join.name, -1)
 
     def add(self, join: Join, now: float) -> Member:
-        """A new session; the worker has none."""
-        assert join.name not in self._sessions, f"{join.name} has a session already"
+        """Begin a session for a worker that has none."""
+        assert join.name not in self._sessions, f"{join.name} already has a session"
         assert not self.is_known(join), f"{join.name} joins twice in attempt {join.attempt}"
         self.newest += 1
         member = Member(self.newest, join.name, join, now, progress=now)
@@ -99,38 +100,38 @@ class Members:
         return member
 
     def void(self, session: int) -> Member:
-        """The session is over, for ever."""
+        """End a session permanently."""
         member = self.of.pop(session)
         del self._sessions[member.name]
         return member
 
     def forget(self, name: str) -> None:
-        """Nothing late can come of a name, unless it has a session again."""
+        """Forget the attempts of a name without a session, once no late message can arrive."""
         if name not in self._sessions:
             self._attempts.pop(name, None)
 
     def silent(self, since: float) -> list[Member]:
-        """Who was not heard after ``since``."""
+        """Return the members without a message after ``since``."""
         return [member for member in self if member.heard < since]
 
     def seconds(self, session: int) -> float:
-        """What a portion takes a session: its own speed, else the mean of the known ones, else 1."""
+        """Return a session's seconds per portion: its own speed, else the mean of the known ones, else 1."""
         member = self.of.get(session)
         return self.mean_seconds if member is None or member.seconds is None else member.seconds
 
     @property
     def mean_seconds(self) -> float:
-        """What a portion takes a worker on average; 1 where that is not known."""
+        """Mean seconds per portion of all workers; 1 if unknown."""
         known = [each.seconds for each in self.of.values() if each.seconds is not None]
         return sum(known) / len(known) if known else 1.0
 
     @property
     def least_seconds(self) -> float:
-        """What a portion takes the fastest; 1 where that is not known."""
+        """Seconds per portion of the fastest worker; 1 if unknown."""
         return min((each.seconds for each in self.of.values() if each.seconds is not None), default=1.0)
 
     @property
     def rate(self) -> float:
-        """Portions a second of all that are ready."""
+        """Portions per second of all ready workers together."""
         mean = self.mean_seconds
         return sum(1 / (each.seconds or mean) for each in self.of.values() if each.is_ready)

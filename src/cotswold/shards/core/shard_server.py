@@ -1,13 +1,13 @@
-"""A parameter server: vectors in shards, sums that are pending, rounds that are done once.
+"""A parameter server: vectors in shards, pending sums, rounds that are executed once.
 
-Knows: its shards by number and size, vectors by name, evaluations and their sums. Does not know: where the
-memory is and how numbers are added (`Arithmetic`), sockets, time.
+Knows: its shards by number and size, vectors by name, evaluations and their sums. Does not know: the memory
+and arithmetic of numbers (`Arithmetic`), sockets, time.
 
     message    while evaluation e is open                      otherwise
-    Pull       e or 0: `Pulled`; a later one waits             as when open; an earlier one: an error
-    Push       of e: pending, `Kept`; again: `Kept`            `Refused`, or waits for nothing
-    Accept     of e, and no gap in the log: added up           nothing
-    Round      the next: done, `Answer`; the same: `Answer` again; an earlier one: nothing
+    Pull       of e or 0: `Pulled`; of a later one: wait       the same; of an earlier one: an error
+    Push       of e: pending, `PushAck`; again: `PushAck`      `PushRejected`
+    Accept     of e, without a gap in the log: add the sums    ignore
+    Round      the next: execute it, `RoundReply`; the same: `RoundReply` again; an earlier one: ignore
 """
 
 from __future__ import annotations
@@ -42,78 +42,78 @@ from cotswold.wire import (
 Values = TypeVar("Values")
 
 PENDING = 64
-"""How many sums of one session may be pending; its square is how many pulls may wait."""
+"""Maximum pending sums of one session; its square is the maximum number of waiting pulls."""
 
 
 class Arithmetic(Protocol[Values]):
-    """What a server does with the numbers of one shard."""
+    """Operations of a server on the numbers of one shard."""
 
     def zeros(self, size: int) -> Values:
-        """As many zeros."""
+        """Return ``size`` zeros."""
         ...
 
     def read(self, buffer: object, size: int) -> Values:
-        """What came in a message, in memory that is ours. Raises ValueError where it is no such vector."""
+        """Return a copy of a received buffer. Raise ValueError if it is not such a vector."""
         ...
 
     def take(self, buffer: object, size: int) -> Values:
-        """What came in a message, only to be read; it may lie in the message's own memory, which it keeps.
+        """Return a received buffer, read-only; it may stay in the message's memory and keep it alive.
 
-        Raises ValueError where it is no such vector.
+        Raise ValueError if it is not such a vector.
         """
         ...
 
     def fits(self, buffer: object, size: int) -> bool:
-        """Whether what came in a message is such a vector."""
+        """True if the received buffer is such a vector."""
         ...
 
     def fit_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> bool:
-        """Whether the next are what `write_all` makes of shards of these sizes."""
+        """True if the next buffers are a result of `write_all` for shards of these sizes."""
         ...
 
     def write(self, values: Values) -> object:
-        """What goes into a message; later changes of ``values`` must not change it."""
+        """Return a buffer for a message; later changes of ``values`` must not change it."""
         ...
 
     def together(self, values: Sequence[Values]) -> list[Values]:
-        """The same numbers of several shards, side by side in memory where that is of use to `write_all`."""
+        """Return the numbers of several shards, contiguous in memory if that helps `write_all`."""
         ...
 
     def write_all(self, values: Sequence[Values]) -> tuple[object, ...]:
-        """As `write`, of several shards: of such as lie side by side it may be one buffer."""
+        """Return buffers for several shards, as `write` does; contiguous shards may share one buffer."""
         ...
 
     def read_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Values]:
-        """As `read`, of the next that `write_all` made of shards of these sizes."""
+        """Read the next buffers of `write_all` for shards of these sizes, as `read` does."""
         ...
 
     def take_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Values]:
-        """As `take`, of the same."""
+        """Read the same buffers as `take` does."""
         ...
 
     def combine(self, terms: Sequence[tuple[float, Values]], out: Values | None) -> Values:
-        """Σ factor · vector in the order of the terms, of which there is at least one; in the memory of
-        ``out``, which may be one of them, or in new memory."""
+        """Return Σ factor · vector in the order of the terms (at least one), in the memory of ``out``, which
+        may be one of them, or in new memory."""
         ...
 
     def multiply(self, left: Values, right: Values, out: Values | None) -> Values:
-        """Element by element, like `combine`."""
+        """Return the elementwise product, in memory as for `combine`."""
         ...
 
     def dot(self, left: Values, right: Values) -> float:
-        """In float64."""
+        """Return the inner product in float64."""
         ...
 
     def add(self, left: Values, right: Values) -> Values:
-        """The sum, in the memory of ``left``."""
+        """Add in place: return the sum in the memory of ``left``."""
         ...
 
     def scale(self, values: Values, factor: float) -> Values:
-        """The multiple, in the same memory."""
+        """Scale in place."""
         ...
 
     def digest(self, values: Values) -> int:
-        """A number that differs where any bit does, but for rare chance."""
+        """Return a checksum of the bits."""
         ...
 
 
@@ -125,16 +125,16 @@ class _Pending(Generic[Values]):
 
 @dataclass
 class _Sums(Generic[Values]):
-    """Those of the open evaluation."""
+    """Sums of the open evaluation."""
 
     open: Open
     log: dict[SumName, None] = field(default_factory=dict)
-    """Accepted and added up, in this order."""
+    """Accepted sums that were added, in this order."""
     pending: dict[SumName, _Pending[Values]] = field(default_factory=dict)
     total: list[Values] | None = None
-    """Added up in the order of the log."""
+    """Total in the order of the log."""
     ended: set[int] = field(default_factory=set)
-    """Sessions that push no more."""
+    """Sessions that push nothing more."""
 
 
 class Server(Generic[Values]):
@@ -150,33 +150,33 @@ class Server(Generic[Values]):
         self._answer: Answer | None = None
         self._sums: _Sums[Values] | None = None
         self._newest = 0
-        """The evaluation that was opened last."""
+        """Newest evaluation that was opened."""
         self._waiting: dict[tuple[str, str], Pull] = {}
-        """Pulls of an evaluation that is not open yet, by who asks for which vector."""
+        """Pulls of an evaluation that is not open yet, by (client, vector)."""
         self._tree: Tree[list[Values]] = Tree(self._add)
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers of its shards."""
+        """Numbers of its shards."""
         return tuple(shard.number for shard in self.shards)
 
     @property
     def vectors(self) -> dict[str, list[Values]]:
-        """Each vector's shards, as they are: what is changed here is changed."""
+        """The live shards of each vector; changes take effect."""
         return self._vectors
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The vectors that it has."""
+        """Names of its vectors."""
         return tuple(self._vectors)
 
     @property
     def pending(self) -> int:
-        """How many sums wait for being accepted."""
+        """Number of sums that are not accepted yet."""
         return 0 if self._sums is None else len(self._sums.pending)
 
     def receive(self, sender: str, message: ToServer) -> list[Send]:
-        """What a message leads to. The coordinator's are obeyed from the coordinator alone."""
+        """Handle a message; commands are accepted from the coordinator only."""
         match message:
             case Pull():
                 return self._pull(sender, message)
@@ -203,11 +203,11 @@ class Server(Generic[Values]):
         if pull.evaluation and (self._sums is None or self._sums.open.evaluation != pull.evaluation):
             error = f"evaluation {pull.evaluation} is over"
         elif pull.name not in self._vectors:
-            error = f"there is no vector {pull.name!r}"
+            error = f"unknown vector {pull.name!r}"
         elif not set(pull.shards) <= set(self.numbers):
             error = f"shards {sorted(set(pull.shards) - set(self.numbers))} are not on {self.name}"
         elif len(set(pull.shards)) < len(pull.shards):
-            error = "it names a shard twice"
+            error = "the pull names a shard twice"
         if error is not None:
             return [Send(sender, Pulled(pull.session, pull.evaluation, pull.name, self.name, (), (), error))]
         place = {number: place for place, number in enumerate(self.numbers)}
@@ -269,18 +269,18 @@ class Server(Generic[Values]):
     def _accept(self, accept: Accept) -> None:
         sums = self._sums
         if sums is None or sums.open.evaluation != accept.evaluation or accept.start > len(sums.log):
-            return  # with a gap: the log comes whole when the evaluation closes
+            return  # the log has a gap; the whole log arrives when the evaluation closes
         self._extend(sums, accept.log[len(sums.log) - accept.start :])
         sums.ended |= set(accept.ended)
         for name in [each for each in sums.pending if each.session in sums.ended]:
             del sums.pending[name]
 
     def _extend(self, sums: _Sums[Values], log: Sequence[SumName]) -> None:
-        """Add up the next sums of the log."""
+        """Add the next sums of the log."""
         for name in log:
             assert name not in sums.log, f"{name} is accepted twice"
             if sums.open.gradient:
-                pending = sums.pending.pop(name)  # a sum is accepted after every shard has it
+                pending = sums.pending.pop(name)  # a sum is accepted only after every shard has it
                 if pending.node is not None:
                     self._tree.put(pending.node, pending.values)
                 else:
@@ -317,7 +317,7 @@ class Server(Generic[Values]):
         return [Send(COORDINATOR, self._answer), *woken]
 
     def _mistake(self, round: Round) -> str | None:
-        """Why the round cannot be done; what can be wrong is known before anything is done."""
+        """Return the reason why the round cannot be executed; all checks precede the execution."""
         names = set(self._vectors)
         if round.close is not None:
             if self._sums is None or self._sums.open.evaluation != round.close.evaluation:
@@ -337,11 +337,11 @@ class Server(Generic[Values]):
                     names.discard(name)
             missing = next((name for name in needed if name not in names), None)
             if missing is not None:
-                return f"there is no vector {missing!r}"
+                return f"unknown vector {missing!r}"
             names.update(made)
         wanted = [round.digest, None if round.open is None else round.open.at]
         missing = next((name for name in wanted if name is not None and name not in names), None)
-        return None if missing is None else f"there is no vector {missing!r}"
+        return None if missing is None else f"unknown vector {missing!r}"
 
     def _command(self, command: Command, dots: list[list[float]]) -> None:
         vectors, arithmetic = self._vectors, self._arithmetic
@@ -373,8 +373,8 @@ class Server(Generic[Values]):
 
     def _close(self, close: Close) -> None:
         sums = self._sums
-        assert sums is not None, "what is closed is open"
-        assert tuple(sums.log) == close.log[: len(sums.log)], "the log only grows"
+        assert sums is not None, "no evaluation is open"
+        assert tuple(sums.log) == close.log[: len(sums.log)], "the log has lost accepted sums"
         self._extend(sums, close.log[len(sums.log) :])
         if close.gradient is not None:
             total = self._tree.total() if sums.open.tree else sums.total

@@ -1,9 +1,9 @@
-"""Adding along the fixed binary tree over portions, so that every bit is the same whoever computed what.
+"""Addition along the fixed binary tree over portions: the result is bitwise independent of the workers.
 
-Knows: nodes, which two make a third, an addition. Does not know: what is added.
+Knows: nodes, pairs of siblings, an addition. Does not know: the values.
 
-The sum of a node is left + right where both have portions, else that of the one that has: whoever holds both
-halves may add them, early or late, here or there.
+The sum of a node is left + right if both halves have portions, else that of the one that has. So any process
+that holds both halves may add them, at any time.
 """
 
 from __future__ import annotations
@@ -18,49 +18,50 @@ Values = TypeVar("Values")
 
 
 def parent(node: Node) -> Node:
-    """The node that it is half of."""
+    """Return the parent of a node."""
     return Node(node.level + 1, node.index // 2)
 
 
 def sibling(node: Node) -> Node:
-    """The other half of its parent."""
+    """Return the other half of the node's parent."""
     return Node(node.level, node.index ^ 1)
 
 
 def covered(node: Node) -> range:
-    """Its portions."""
+    """Return the portions of a node."""
     return range(node.index << node.level, (node.index + 1) << node.level)
 
 
 @dataclass
 class Tree(Generic[Values]):
-    """Sums of nodes, none of which covers another's portions; siblings are added at once."""
+    """Sums of disjoint nodes; siblings are added at once."""
 
     add: Callable[[Values, Values], Values]
-    """The sum of the left and the right half; it may use the memory of either."""
+    """Returns the sum of the left and the right half; may use the memory of either."""
     nodes: dict[Node, Values] = field(default_factory=dict)
 
     def put(self, node: Node, values: Values) -> Node:
-        """One more sum of a complete node; the node that it became part of."""
-        assert node not in self.nodes, f"{node} comes twice"
+        """Add the sum of a complete node; return the node that now contains it."""
+        assert node not in self.nodes, f"{node} was added twice"
         while (other := self.nodes.pop(sibling(node), None)) is not None:
             values = self.add(values, other) if node.index % 2 == 0 else self.add(other, values)
             node = parent(node)
-            assert node not in self.nodes, f"{node} and its halves were both put"
+            assert node not in self.nodes, f"{node} and its halves were both added"
         self.nodes[node] = values
         return node
 
     def total(self) -> Values | None:
-        """The root's sum, all portions that never came left out; None of nothing. Empties the tree."""
+        """Return the sum of the root without missing portions; None for an empty tree. The tree is empty
+        afterwards."""
         nodes, self.nodes = self.nodes, {}
         level = min((node.level for node in nodes), default=0)
         while len(nodes) > 1:
             for node in sorted(each for each in nodes if each.level == level):
                 values = nodes.pop(node, None)
                 if values is None:
-                    continue  # went up with its left half
+                    continue  # merged with its left half
                 other = nodes.pop(sibling(node), None)
-                assert parent(node) not in nodes, f"{parent(node)} and its halves were both put"
+                assert parent(node) not in nodes, f"{parent(node)} and its halves were both added"
                 nodes[parent(node)] = values if other is None else self.add(values, other)
             level += 1
         return next(iter(nodes.values()), None)

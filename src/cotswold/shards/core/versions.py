@@ -1,31 +1,31 @@
-"""Versions of shards: how many updates each has had, in which life of its bucket.
+"""Versions of shards: the number of updates and the incarnation of the bucket.
 
-Knows: whole numbers. Does not know: shards, what a life is.
+Knows: integers. Does not know: shards, the meaning of incarnations.
 
-A bucket that was lost and comes back from a disk has had fewer updates than somebody has seen. So its
-versions are greater than all before by whole lives: whoever knows an older one is sent the shard, and no
-version ever runs backwards.
+A bucket that is recovered from a disk may have fewer updates than clients have seen. So its versions are
+greater than all earlier ones by whole incarnations. A client with an older version receives the shard, and
+versions never decrease.
 """
 
 from __future__ import annotations
 
 _LIFE = 1 << 40
 LIVES = 1 << 23
-"""So many at most: all versions can be said in messages."""
+"""Maximum number of incarnations; all versions fit into messages."""
 
 
 def later(version: int, lives: int) -> int:
-    """The same number of updates, so many lives later."""
+    """Return the version with the same number of updates, ``lives`` incarnations later."""
     return version + lives * _LIFE
 
 
 def is_version(number: int) -> bool:
-    """Whether a version can be so great, and there is room for those that follow."""
+    """True if the number is a possible version, with room for later ones."""
     return 0 <= number < later(0, LIVES)
 
 
 def updates_of(version: int) -> int:
-    """The number of updates.
+    """Return the number of updates of a version.
 
     >>> updates_of(later(7, 2))
     7
@@ -34,7 +34,7 @@ def updates_of(version: int) -> int:
 
 
 def life_of(version: int) -> int:
-    """In which life.
+    """Return the incarnation of a version.
 
     >>> life_of(later(7, 2))
     2
@@ -43,7 +43,8 @@ def life_of(version: int) -> int:
 
 
 def behind(now: int, then: int) -> int:
-    """How many updates came since; of another life, how many more there were.
+    """Return the number of updates from ``then`` to ``now``; across incarnations, the difference of their
+    numbers of updates.
 
     >>> behind(7, 5), behind(later(7, 2), 5), behind(later(3, 2), 5)
     (2, 2, 0)

@@ -1,1 +1,1 @@
-"""Arithmetic on shards, their layout, and the interface of the work on them."""
+"""Arithmetic on shards, their layout, and the interface of a work."""

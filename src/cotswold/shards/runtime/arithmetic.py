@@ -1,7 +1,7 @@
-"""Commands of an optimiser, and updates of a shard, on flat numbers in memory: as in one process, to the bit.
+"""Commands of an optimiser and updates of a shard on flat arrays, bitwise equal to a single process.
 
-Knows: NumPy arrays, the blocks of `optim`, the kernels of `ops`. Does not know: names of vectors, which shard
-is where, where pushes come from.
+Knows: NumPy arrays, the blocks of `optim`, the kernels of `ops`. Does not know: names of vectors, the
+placement of shards, the origin of pushes.
 """
 
 from __future__ import annotations
@@ -23,50 +23,50 @@ from cotswold.optim.vectors import blocks
 from cotswold.paramserver.core.admission import Factors, Pass
 
 _LINE_BYTES = 64
-"""A shard that is a part of an array begins where a line of the cache does, as one by itself."""
+"""Cache line size: shards that are part of an array must begin at a multiple of it."""
 Array = NDArray[Any]
 """``(size,)``, float32 or float64."""
 
 
 class NumpyArithmetic:
-    """What a server does with the numbers of a shard: `shards.core.shard_server.Arithmetic`."""
+    """Arithmetic of a server on the numbers of a shard; implements `shards.core.shard_server.Arithmetic`."""
 
     def __init__(self, dtype: str) -> None:
         self._dtype = np.dtype(dtype)
 
     def zeros(self, size: int) -> Array:
-        """As many zeros."""
+        """Return ``size`` zeros."""
         return np.zeros(size, self._dtype)
 
     def read(self, buffer: object, size: int) -> Array:
-        """A copy of what came in a message; raises ValueError where it is no vector of this size."""
+        """Return a copy of a received buffer; raise ValueError if it is not a vector of this size."""
         assert isinstance(buffer, bytes | bytearray | memoryview)
         if memoryview(buffer).nbytes != size * self._dtype.itemsize:
             raise ValueError(
-                f"{memoryview(buffer).nbytes} bytes are no {size} numbers of {self._dtype.itemsize} bytes"
+                f"expected {size} numbers of {self._dtype.itemsize} bytes, got {memoryview(buffer).nbytes}"
             )
         return np.frombuffer(buffer, self._dtype).copy()
 
     def take(self, buffer: object, size: int) -> Array:
-        """What came in a message, in the message's memory where numbers can be read there; only to be read.
+        """Return a received buffer, read-only, in the message's memory if its alignment allows.
 
-        Raises ValueError where it is no vector of this size.
+        Raise ValueError if it is not a vector of this size.
         """
         assert isinstance(buffer, bytes | bytearray | memoryview)
         if memoryview(buffer).nbytes == size * self._dtype.itemsize:
             values: Array = np.frombuffer(buffer, self._dtype)
-            if values.flags.aligned and values.flags.writeable:  # as torch wants it
+            if values.flags.aligned and values.flags.writeable:  # torch requires both
                 return values
         return self.read(buffer, size)
 
     def fits(self, buffer: object, size: int) -> bool:
-        """Whether what came in a message is a vector of this size."""
+        """True if the received buffer is a vector of this size."""
         if not isinstance(buffer, bytes | bytearray | memoryview):
             return False
         return memoryview(buffer).nbytes == size * self._dtype.itemsize
 
     def fit_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> bool:
-        """Whether the next are one for all, or one each."""
+        """True if the next buffers are one for all shards, or one each."""
         first = next(buffers, None) if sizes else None
         if len(sizes) > 1 and self.fits(first, sum(sizes)):
             return True
@@ -74,27 +74,27 @@ class NumpyArithmetic:
         return all(map(self.fits, each, sizes))
 
     def write(self, values: Array) -> memoryview:
-        """What goes into a message, which is sent before the values change."""
+        """Return a view for a message, which must be sent before the values change."""
         return raw(values)
 
     def together(self, values: Sequence[Array]) -> list[Array]:
-        """Parts of one array, where each begins as memory is read."""
+        """Return parts of one array if each begins at a cache line."""
         aligned = all(each.nbytes % _LINE_BYTES == 0 for each in values)
         if not aligned or len(values) < 2 or _whole(values) is not None:
             return list(values)
         return _parts(np.concatenate(values), [each.size for each in values])
 
     def write_all(self, values: Sequence[Array]) -> tuple[memoryview, ...]:
-        """What goes into a message, which is sent before the values change."""
+        """Return views for a message, which must be sent before the values change."""
         whole = _whole(values)
         return tuple(map(raw, values)) if whole is None else (raw(whole),)
 
     def read_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Array]:
-        """Copies; raises ValueError where these are no vectors of such sizes."""
+        """Return copies; raise ValueError if the buffers have other sizes."""
         return self._each(self.read, buffers, sizes)
 
     def take_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Array]:
-        """In the message's memory, as `take`."""
+        """Return the values in the message's memory, as `take`."""
         return self._each(self.take, buffers, sizes)
 
     def _each(
@@ -109,40 +109,41 @@ class NumpyArithmetic:
         return [read(first, sizes[0]), *(read(next(buffers), each) for each in sizes[1:])]
 
     def combine(self, terms: Sequence[tuple[float, Array]], out: Array | None) -> Array:
-        """Σ factor · vector, in order."""
+        """Return Σ factor · vector, in order."""
         target = np.empty_like(terms[0][1]) if out is None else out
         combine(target, terms)
         return target
 
     def multiply(self, left: Array, right: Array, out: Array | None) -> Array:
-        """Element by element."""
+        """Return the elementwise product."""
         target = np.empty_like(left) if out is None else out
         multiply(target, left, right)
         return target
 
     def dot(self, left: Array, right: Array) -> float:
-        """The inner product, in float64."""
+        """Return the inner product in float64."""
         return dot(left, right)
 
     def add(self, left: Array, right: Array) -> Array:
-        """The sum, in the memory of ``left``."""
+        """Add in place: return the sum in the memory of ``left``."""
         add(left, right)
         return left
 
     def scale(self, values: Array, factor: float) -> Array:
-        """The multiple, in place."""
+        """Scale in place."""
         combine(values, [(factor, values)])
         return values
 
     def digest(self, values: Array) -> int:
-        """The checksum of the bytes."""
+        """Return the checksum of the bytes."""
         return crc32(raw(values))
 
     def apply(self, rule: Rule, passes: Sequence[Pass[Array]]) -> None:
-        """All pushes to all shards, in place: each is a rate or scale, and numbers or factors of a gradient.
+        """Apply all pushes to all shards in place; each has a rate or scale, and numbers or factors of a
+        gradient.
 
-        Shards whose pushes are all numbers are one call; of others neighbours of one kind are one pass.
-        Raises ValueError for vectors of other lengths or types.
+        Shards whose pushes are all numbers share one call; in other shards, consecutive pushes of one kind
+        share a pass. Raise ValueError for vectors of other lengths or types.
         """
         sign = -1.0 if isinstance(rule, Sgd) else 1.0
         plain: list[Queue] = []
@@ -175,21 +176,22 @@ class NumpyArithmetic:
             first = stop
 
     def product(self, factors: Factors[Array]) -> Array:
-        """errorsᵀ · activations, row major (rows · columns)."""
+        """Return errorsᵀ · activations, row major (rows · columns)."""
         push = _factors(1.0, factors)
         found = np.zeros(push[1].shape[1] * push[2].shape[1], self._dtype)
         apply_factors(_update(Deltas(), push[2].shape[1], False), torch.from_numpy(found), None, [push])
         return found
 
     def first_not_finite(self, pushed: Sequence[Array | Factors[Array]]) -> int | None:
-        """The first place where not all numbers are finite, or the sum of their squares in their own type,
-        which some rules keep, is not; None where there is none.
+        """Return the first position whose numbers, or their sum of squares in their own type, are not finite;
+        None if all are. Some rules keep these sums.
 
-        Of factors: the product of both sums, which bounds the square of every number of their gradient.
+        For factors, the test uses the product of both sums of squares, which bounds the square of every
+        number of their gradient.
         """
         limit = float(np.finfo(self._dtype).max)
         seen: dict[int, float] = {}
-        """Sums of activations, which several shards of a tensor share."""
+        """Sums of squares of activations, which several shards of a tensor share."""
         with np.errstate(over="ignore", invalid="ignore"):
             for place, each in enumerate(pushed):
                 if isinstance(each, Factors):
@@ -212,19 +214,19 @@ def _queue(
 
 
 def _factors(factor: float, pushed: Array | Factors[Array]) -> FactorPush:
-    assert isinstance(pushed, Factors), "only factors are among factors"
+    assert isinstance(pushed, Factors), "numbers and factors are mixed"
     errors, activations = (torch.from_numpy(one) for one in (pushed.errors, pushed.activations))
     return factor, errors.view(pushed.examples, -1), activations.view(pushed.examples, -1)
 
 
 def is_finite(values: Array) -> bool:
-    """Whether all numbers are finite, and so is the sum of their squares in their own type."""
+    """True if all numbers and the sum of their squares in their own type are finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return _squares(values) < float(np.finfo(values.dtype).max)
 
 
 def _squares(values: Array) -> float:
-    """Σ x², in float64; where it is finite in the numbers' own type, in that, at the speed of memory."""
+    """Return Σ x² in float64; or in the numbers' own type, at memory speed, if that is finite."""
     found = float(np.dot(values, values))
     return found if isfinite(found) else dot(values, values)
 
@@ -255,13 +257,13 @@ def _constant(rule: Rule) -> float:
 
 
 def _parts(whole: Array, sizes: Iterable[int]) -> list[Array]:
-    """One after the other."""
+    """Split an array into parts of these sizes."""
     stops = list(accumulate(sizes))
     return [whole[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
 
 
 def _whole(values: Sequence[Array]) -> Array | None:
-    """The array whose `_parts` these are, all of them; None where they are not."""
+    """Return the array whose `_parts` these are, if they are all of it; else None."""
     whole = values[0].base if len(values) > 1 else None
     if not isinstance(whole, np.ndarray) or any(each.base is not whole for each in values):
         return None
@@ -270,24 +272,24 @@ def _whole(values: Sequence[Array]) -> Array | None:
 
 
 def raw(values: Array) -> memoryview:
-    """The bytes of contiguous numbers, in place."""
+    """Return the bytes of contiguous numbers, as a view."""
     return values.data.cast("B")
 
 
 def bytes_of(buffers: Iterable[object]) -> int:
-    """How many bytes buffers of a message have."""
+    """Return the total bytes of a message's buffers."""
     return sum(
         memoryview(each).nbytes for each in buffers if isinstance(each, bytes | bytearray | memoryview)
     )
 
 
 def combine(out: Array, terms: Sequence[tuple[float, Array]]) -> None:
-    """``out`` ← Σ factor · vector, in order; ``out`` may be one of them."""
+    """``out`` ← Σ factor · vector, in order; ``out`` may be one of the vectors."""
     blocks.combine(torch.from_numpy(out), [(factor, torch.from_numpy(each)) for factor, each in terms])
 
 
 def multiply(out: Array, left: Array, right: Array) -> None:
-    """``out`` ← ``left`` · ``right``, element by element."""
+    """``out`` ← ``left`` · ``right``, elementwise."""
     torch.mul(torch.from_numpy(left), torch.from_numpy(right), out=torch.from_numpy(out))
 
 
@@ -297,5 +299,5 @@ def add(out: Array, other: Array) -> None:
 
 
 def dot(left: Array, right: Array) -> float:
-    """The inner product, in float64."""
+    """Return the inner product in float64."""
     return blocks.dot(torch.from_numpy(left), torch.from_numpy(right))

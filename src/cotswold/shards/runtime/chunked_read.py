@@ -1,9 +1,9 @@
-"""A vector that is read from its servers, some shards at a time.
+"""Read of a vector from its servers, a group of shards at a time.
 
-Knows: which shards are where, what was asked and not answered. Does not know: sockets, which message asks.
+Knows: the servers of shards, unanswered requests. Does not know: sockets, the type of the request.
 
-Each server is asked for its next shards once the ones before have come, so that no message is long and the
-server answers others in between.
+Each server receives the next request after its previous reply. So no message is long, and servers answer
+other clients in between.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from cotswold.errors import MachineError
 from cotswold.shards.runtime.arithmetic import Array
 
 GROUP_BYTES = 64 << 20
-"""In one message, unless one shard has more."""
+"""Maximum bytes per message, unless one shard has more."""
 Ask = Callable[[tuple[int, ...]], m.Message]
-"""The message that asks for these shards of a server."""
+"""Returns the message that requests these shards of a server."""
 
 
 def groups_of(shards: Sequence[m.Shard], item_bytes: int) -> dict[str, list[tuple[int, ...]]]:
-    """The numbers of each server's shards, in groups for a message each."""
+    """Return the numbers of each server's shards, in groups of one message each."""
     found: dict[str, list[tuple[int, ...]]] = {}
     for server in {one.server for one in shards}:
         groups: list[list[int]] = []
@@ -40,34 +40,35 @@ def groups_of(shards: Sequence[m.Shard], item_bytes: int) -> dict[str, list[tupl
 
 
 class Pieces:
-    """The vector ``name`` of ``size`` numbers, which is ``whole`` once nobody owes a shard."""
+    """The vector ``name`` of ``size`` numbers; ``whole`` is complete once no server owes a shard."""
 
     def __init__(self, shards: Sequence[m.Shard], name: str, dtype: str, size: int, ask: Ask) -> None:
         self.name, self._ask = name, ask
         self.whole: Array = np.empty(size, dtype)
         self.versions: dict[int, int] = {}
-        """Of each shard, where the answers say it."""
+        """Version of each shard, if the replies contain it."""
         self._shards = {one.number: one for one in shards}
         self._owed = groups_of(shards, self.whole.itemsize)
 
     @property
     def owing(self) -> list[str]:
-        """Servers that have not answered."""
+        """Servers with missing shards."""
         return sorted(self._owed)
 
     def asking(self) -> list[m.Send]:
-        """What each server is asked for now: first, and again where an answer may not come."""
+        """Return the current request to each server: the first one, and repetitions."""
         return [m.Send(server, self._ask(groups[0])) for server, groups in sorted(self._owed.items())]
 
     def hear(self, message: object) -> list[m.Send]:
-        """Take an answer; what to ask next. Raises MachineError where a server cannot give the vector."""
+        """Handle a reply and return the next request. Raise MachineError if a server cannot send the
+        vector."""
         if not isinstance(message, m.Pulled | m.FrozenPart) or message.name != self.name:
             return []
         groups = self._owed.get(message.server)
         if groups is None:
             return []
         if message.error is not None:
-            raise MachineError(f"{message.server} cannot give the vector {self.name}: {message.error}")
+            raise MachineError(f"{message.server} cannot send the vector {self.name}: {message.error}")
         if message.shards != groups[0]:
             return []
         for number, buffer in zip(message.shards, message.buffers, strict=True):

@@ -1,6 +1,6 @@
-"""How a flat vector is cut into shards, and which server has which.
+"""Split of a flat vector into shards, and their distribution over servers.
 
-Knows: integers, names of tensors. Does not know: numbers, messages' ways.
+Knows: integers, names of tensors. Does not know: numbers, transport.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from cotswold.wire import Shard
 def shards_of(
     layout: Sequence[Slot], item_bytes: int, shard_bytes: int, servers: Sequence[str]
 ) -> tuple[Shard, ...]:
-    """The tensors in blocks of whole rows, of about ``shard_bytes`` each, dealt to servers in runs.
+    """Return the tensors in blocks of whole rows, of about ``shard_bytes`` each, distributed to servers in
+    contiguous ranges.
 
-    A shard is named by its tensor and its block, whose size depends on the tensor alone: so the number of
+    A shard is named by its tensor and block. The size of a block depends only on the tensor. So the number of
     servers changes no bit, and each block keeps its name on other servers.
 
     >>> from cotswold.shards.runtime.work import Slot
@@ -36,14 +37,14 @@ def shards_of(
         for block in range(blocks):
             rows = slot.rows * (block + 1) // blocks - slot.rows * block // blocks
             stop = start + rows * slot.columns
-            server = servers[(start + stop) * len(servers) // (2 * size)]  # where its middle lies
+            server = servers[(start + stop) * len(servers) // (2 * size)]  # the server at its middle
             found.append(Shard(len(found), server, start, stop, slot.name, block))
             start = stop
     return tuple(found)
 
 
 def dealt(shards: Sequence[Shard], servers: Sequence[str]) -> tuple[Shard, ...]:
-    """The same shards on other servers, in runs of about as many numbers each."""
+    """Return the same shards on other servers, in contiguous ranges of about equal size."""
     size = sum(one.stop - one.start for one in shards)
     found, before = [], 0
     for one in shards:

@@ -1,9 +1,9 @@
-"""The filters of a locally connected layer: their gradient, from its factors, and their norms.
+"""Filters of a locally connected layer: their gradient from factors, and their norms.
 
-Knows: the geometry of the layer, kernels of `ops`. Does not know: messages, who asks.
+Knows: the geometry of the layer, kernels of `ops`. Does not know: messages, callers.
 
-Rows are rows of blocks. Their errors are (image, depth, y, x) of their part of the map of responses; their
-activations are (image, channel, y, x) of the rows of the input map that they see.
+Rows are rows of blocks. Their errors are (image, depth, y, x) of their part of the response map; their
+activations are (image, channel, y, x) of the input rows that they see.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ class LocalProduct:
     """`paramserver.core.admission.Product` of one layer."""
 
     start: int
-    """Where its filters begin in the vector."""
+    """Position of its first filter in the vector."""
     layer: BlockLocal
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> Self:
-        """What `numbers` gave."""
+        """Return the product described by `numbers`."""
         return cls(numbers[0], decode(tuple(numbers[1:])))
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """All of it, as a message carries it."""
+        """Integers that describe the product in a message."""
         return (self.start, *encode(self.layer))
 
     def errors(self, first: int, stop: int) -> int:
-        """Numbers of an image's errors."""
+        """Return the number of errors per image."""
         return self.layer.block_rows(first, stop)[0].output.size
 
     def activations(self, first: int, stop: int) -> int:
-        """Numbers of the part of an image that these rows see."""
+        """Return the number of activations per image that these rows see."""
         return self.layer.block_rows(first, stop)[0].input.size
 
     def gradient(
         self, errors: Array, activations: Array, rows: tuple[int, int], seen_by: tuple[int, int]
     ) -> Array:
-        """``(rows · columns)``, from flat errors of ``rows`` and flat activations of ``seen_by``."""
+        """Return ``(rows · columns)`` from flat errors of ``rows`` and flat activations of ``seen_by``."""
         band, (low, high) = self.layer.block_rows(*rows)
         wide, (first, _) = self.layer.block_rows(*seen_by)
         delta, seen = (
@@ -61,7 +61,7 @@ class LocalProduct:
         return found
 
     def scale_to_norm_1(self, weights: Array) -> None:
-        """Each filter of flat ``(rows · columns)`` weights, in place."""
+        """Scale each filter of flat ``(rows · columns)`` weights to norm 1, in place."""
         _, across, high, wide, neurons = self.layer.filters_shape
         ops.scale_to_norm_1(torch.from_numpy(weights).view(-1, across, high, wide, neurons))
 

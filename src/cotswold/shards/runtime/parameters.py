@@ -1,6 +1,6 @@
-"""The parameters of a work, as whoever computes it shares them.
+"""The parameters of a work, with their layout.
 
-Knows: what a work must give. Does not know: what is computed.
+Knows: the requirements on a work. Does not know: the computation.
 """
 
 from __future__ import annotations
@@ -15,43 +15,44 @@ from cotswold.errors import UserError
 from cotswold.shards.runtime.work import Slot
 
 Layout = tuple[tuple[str, int, int], ...]
-"""Of each tensor: name, rows, columns."""
+"""(name, rows, columns) of each tensor."""
 
 
 class Parametrised(Protocol):
-    """What has parameters in one vector."""
+    """An object with parameters in one vector."""
 
     @property
     def parameters(self) -> Tensor:
-        """The vector."""
+        """The vector, flat ``(size,)``."""
         ...
 
     @property
     def layout(self) -> Sequence[Slot]:
-        """The tensors in it."""
+        """The tensors in the vector, in order."""
         ...
 
 
 def parameters_of(work: Parametrised) -> tuple[Tensor, Layout]:
-    """The live parameters, and what lies in them; raises UserError where they are no vector of that."""
+    """Return the live parameters and their layout; raise UserError if they are not a vector of that
+    layout."""
     parameters = work.parameters
     if parameters.dim() != 1 or parameters.dtype not in (torch.float32, torch.float64):
         raise UserError(
-            f"the work's parameters are {tuple(parameters.shape)} of {parameters.dtype}; they must lie "
-            "in one vector of float32 or float64"
+            "the work's parameters must be one vector of float32 or float64, got shape "
+            f"{tuple(parameters.shape)} of {parameters.dtype}"
         )
     layout = tuple((slot.name, slot.rows, slot.columns) for slot in work.layout)
     if sum(rows * columns for _, rows, columns in layout) != parameters.numel():
         raise UserError(
             f"the work's layout has {sum(rows * columns for _, rows, columns in layout)} numbers, "
-            f"and its parameters {parameters.numel()}; name each tensor once, in their order"
+            f"but its parameters have {parameters.numel()}; list each tensor once, in order"
         )
     return parameters.detach(), layout
 
 
 def products_of(work: Parametrised) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """What makes gradients of factors for tensors that are no matrices, by their names: where each begins in
-    the vector, and its slot's own numbers."""
+    """Return, for each tensor that is not a matrix, the description of the product that turns factors into
+    its gradient: its position in the vector, then its slot's numbers."""
     found, start = [], 0
     for slot in work.layout:
         if slot.product:

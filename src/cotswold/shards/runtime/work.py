@@ -1,6 +1,7 @@
-"""What a worker can compute, made in the worker by the function that `"module:function"` names.
+"""Interfaces of the work that a worker computes; a function named ``"module:function"`` builds it in the
+worker.
 
-Knows: the verbs. Does not know: networks, data, who asks.
+Knows: the methods. Does not know: networks, data, callers.
 """
 
 from __future__ import annotations
@@ -21,67 +22,73 @@ from cotswold.paramserver.core.update_sequence import Part
 from cotswold.wire import Shard
 
 LEFT_OUT = "left_out"
-"""The detail that says how many samples do not count in means."""
+"""Name of the detail with the number of samples that do not count in means."""
 UNJUDGED = "unjudged"
-"""Detail of a sum: samples of which nobody knows whether their answers are right."""
+"""Name of the detail with the number of samples without a known right answer."""
 
 
 @dataclass(frozen=True)
 class PortionSum:
-    """What the patterns of a portion add up to."""
+    """Sums over the patterns of a portion."""
 
     value: float
-    """The sum of their losses."""
+    """Sum of the losses."""
     samples: int
     details: Mapping[str, float]
-    """Further sums, such as how many were right."""
+    """Further sums by name, such as the number of correct answers."""
 
     @property
     def weight(self) -> float:
-        """Samples that count in means: fewer than there are if the loss leaves some out."""
+        """Number of samples that count in means; smaller than ``samples`` if the loss leaves some out."""
         return self.samples - self.details.get(LEFT_OUT, 0.0)
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A tensor in the vector of parameters: rows of numbers that belong together."""
+    """A tensor in the vector of parameters, as rows of numbers."""
 
     name: str
     rows: int
-    """Rows of a matrix, or blocks of filters: a shard has whole ones."""
+    """Rows of a matrix, or blocks of filters; shards contain whole rows."""
     columns: int
-    """Numbers of a row."""
+    """Numbers per row."""
     product: tuple[int, ...] = ()
-    """Of the filters of a locally connected layer: its geometry, as `ops.local.encode` has it."""
+    """For filters of a locally connected layer: its geometry, encoded by `ops.local.encode`."""
 
     @classmethod
     def of_shape(cls, name: str, shape: Sequence[int]) -> Slot:
-        """The slot of a tensor, whose first dimension counts its rows."""
+        """Return the slot of a tensor, whose first dimension counts its rows.
+
+        Args:
+            name: Name of the tensor.
+            shape: Its shape; a scalar has one row.
+        """
         rows = shape[0] if shape else 1
         return cls(name, rows, prod(shape) // max(rows, 1))
 
 
 class OfParameters(Protocol):
-    """What is computed from patterns at parameters that lie in one vector."""
+    """A computation on patterns, with parameters in one vector."""
 
     @property
     def parameters(self) -> Tensor:
-        """The parameters, flat ``(size,)``, contiguous, on the CPU; whoever writes into it sets them."""
+        """The parameters, flat ``(size,)``, contiguous, on the CPU; writing into the tensor sets them."""
         ...
 
     @property
     def layout(self) -> Sequence[Slot]:
-        """The tensors that lie in the vector, one after the other."""
+        """The tensors in the vector, in order."""
         ...
 
     @property
     def patterns(self) -> int:
-        """How many patterns there are."""
+        """Number of patterns."""
         ...
 
     @property
     def flops(self) -> tuple[int, int]:
-        """FLOPs of one pattern, as the papers count: of the value, and of the gradient (with the value)."""
+        """Floating-point operations per pattern, as the papers count them: for the value, and for value and
+        gradient."""
         ...
 
 
@@ -89,68 +96,80 @@ class Work(OfParameters, Protocol):
     """A sum over patterns, as a function of the parameters."""
 
     def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
-        """Sum over these patterns at the present parameters; adds their gradient to ``gradient`` ``(size,)``.
+        """Return the sums over patterns at the current parameters, and add their gradient.
 
-        Raises CotswoldError where it cannot.
+        Args:
+            patterns: Numbers of the patterns.
+            gradient: Tensor ``(size,)`` to which the gradient of the sum is added; None for the value only.
+
+        Raises:
+            CotswoldError: The sum cannot be computed.
         """
         ...
 
     @property
     def held(self) -> int:
-        """How many patterns are held out for validation."""
+        """Number of patterns held out for validation."""
         ...
 
     def judge(self, start: int, stop: int) -> PortionSum:
-        """Sum over the held-out patterns from ``start`` to ``stop`` at the present parameters; details are
-        called as their means are to be, such as ``accuracy``."""
+        """Return the sums over held-out patterns at the current parameters.
+
+        Args:
+            start: First held-out pattern.
+            stop: Past the last one.
+
+        Returns:
+            The sums. Details have the names of their means, such as ``accuracy``.
+        """
         ...
 
 
 class ReplicaWork(OfParameters, Protocol):
-    """The mean loss of a batch, as a function of the parameters, which may be on a device, and are always the
-    same vector."""
+    """The mean loss of a batch, as a function of the parameters, which may be on a device and are always the
+    same tensor."""
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
-        """Add the gradient of these samples' mean loss at the present parameters to ``gradient`` ``(size,)``,
-        which is where they are.
+        """Add the gradient of these samples' mean loss at the current parameters to ``gradient`` ``(size,)``,
+        on the same device.
 
-        Returns the sums of losses and details, as `Work.add` does. Raises CotswoldError where it cannot.
+        Return the sums of losses and details, as `Work.add` does. Raise CotswoldError on failure.
         """
         ...
 
 
 @runtime_checkable
 class VaryingWork(Protocol):
-    """A work whose samples may be others in each epoch."""
+    """A work whose samples may differ in each epoch."""
 
     @property
     def varies(self) -> bool:
-        """Whether they are: then number e · n + i is sample i of n as epoch e sees it."""
+        """True if they differ: then number e · n + i is sample i of n in epoch e."""
         ...
 
 
 @runtime_checkable
 class FedWork(Protocol):
-    """A work whose samples may come from elsewhere, and are then asked for ahead."""
+    """A work whose samples may come from data servers, with prefetch."""
 
     @property
     def is_fed(self) -> bool:
-        """Whether they do."""
+        """True if they come from data servers."""
         ...
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
-        """These are the batches of samples that are computed next, in this order, as far as that is known;
-        said by the thread that computes."""
+        """Announce the next batches, in order, as far as known; called by the computing thread."""
         ...
 
     @property
     def is_starved(self) -> bool:
-        """Whether it waits for samples now; may be asked by another thread."""
+        """True while it waits for samples; another thread may ask."""
         ...
 
 
 def samples_of(work: OfParameters, seed: int, start: int, stop: int) -> Sequence[int]:
-    """The numbers of the samples at places ``start`` to ``stop`` of one epoch, as the work wants them."""
+    """Return the numbers of the samples at positions ``start`` to ``stop`` of one epoch, in the work's
+    numbering."""
     dealt = samples_at(seed, work.patterns, start, stop)
     if not (isinstance(work, VaryingWork) and work.varies):
         return dealt
@@ -160,109 +179,112 @@ def samples_of(work: OfParameters, seed: int, start: int, stop: int) -> Sequence
 
 @dataclass(frozen=True)
 class Meeting:
-    """What the other ranks of a replica need to know of it; plain values."""
+    """Facts about a replica for its other ranks, as plain values."""
 
     name: str
-    """Of the replica, and of its first rank."""
+    """Name of the replica and of its first rank."""
     address: str
-    """Where the first rank is reached."""
+    """Address of the first rank."""
     reach: Mapping[str, object]
-    """The fields of `Reach`."""
+    """Fields of `EndpointSettings`."""
     own: str
-    """Which `OwnSteps` it takes."""
+    """Name of the `OwnSteps` that it takes."""
     push_samples: int
-    """How many samples make a push, at most."""
+    """Maximum samples per push."""
 
 
 class Steps(Protocol):
-    """What a replica's steps add up to between two pushes."""
+    """Accumulation of a replica's steps between two pushes."""
 
     def lay(self, shards: Sequence[Shard]) -> None:
-        """The servers have these; may be said by another thread than that which takes steps."""
+        """Set the servers' shards; may be called by a thread other than the computing one."""
         ...
 
     def begin(self, task: StepTask) -> None:
-        """Put what was pulled in its place, at the latest when the step is taken."""
+        """Install pulled shards, at the latest with the next step."""
         ...
 
     def step(self, samples: Sequence[int], rate: float, opens: bool) -> PortionSum:
-        """A step on these samples; where it ``opens``, nothing before it belongs to the next push."""
+        """Take a step on these samples; with ``opens``, it starts a new accumulation."""
         ...
 
     def may_grow(self, samples: int) -> bool:
-        """Whether a step of so many more samples may be added before it is closed."""
+        """True if a step of this many more samples fits before the accumulation is closed."""
         ...
 
     def close(self) -> tuple[Mapping[str, Part], Mapping[tuple[str, str], int]]:
-        """What goes to each server, in memory that stays so until the next is closed; and the bytes of its
-        numbers, by tensor and kind."""
+        """Return the part for each server, in memory that stays unchanged until the next close, and the bytes
+        of its numbers by tensor and kind."""
         ...
 
 
 @runtime_checkable
 class RankedWork(OfParameters, Protocol):
-    """The work of several ranks, each of which has some of the parameters, and pulls and pushes shards by
-    itself: what a replica asks the first of them, whose `parameters` are those with which it was made, whole.
-    It is a `ReplicaWork` but for `compute`."""
+    """A work of several ranks, each of which holds some of the parameters and pulls and pushes its shards
+    itself.
+
+    A replica calls the first rank, whose `parameters` are the whole initial ones. It is a `ReplicaWork`
+    without `compute`.
+    """
 
     @property
     def ranks(self) -> int:
-        """How many there are."""
+        """Number of ranks."""
         ...
 
     def meet(self, meeting: Meeting) -> Steps:
-        """Have the other ranks open endpoints of their own; the steps that all take together."""
+        """Open endpoints on the other ranks; return the steps that all ranks take together."""
         ...
 
     def rank_of(self, shards: Sequence[Shard]) -> Mapping[int, int]:
-        """The rank that pulls and pushes each shard, by number."""
+        """Return the rank that pulls and pushes each shard, by number."""
         ...
 
 
 class JudgeWork(Protocol):
-    """What an evaluator computes."""
+    """The computation of an evaluator."""
 
     def means(self, parameters: Tensor) -> Mapping[str, float]:
-        """Over all validation samples, at parameters ``(size,)``: ``loss``, and more. Raises CotswoldError
-        where it cannot."""
+        """Return means over all validation samples at parameters ``(size,)``: ``loss`` and others. Raise
+        CotswoldError on failure."""
         ...
 
 
 @runtime_checkable
 class SteppingWork(ReplicaWork, Protocol):
-    """A work that takes steps of its own on the parameters, such as that of several processes."""
+    """A work that applies its own steps to the parameters, such as one of several processes."""
 
     def learn(self, samples: Sequence[int], gradient: Tensor, rate: float) -> PortionSum:
-        """As `compute`, and plain steps of this rate along what is added to ``gradient``."""
+        """Compute as `compute` does, and take plain steps of this rate along the added gradients."""
         ...
 
 
 @runtime_checkable
 class DeviceWork(Protocol):
-    """What computes where it is told to."""
+    """A work that can compute on a device."""
 
     def move_to(self, device: torch.device) -> None:
-        """Compute there from now on, and have the parameters there; before anybody asks for these."""
+        """Move the computation and the parameters to a device; called before the parameters are used."""
         ...
 
 
 @runtime_checkable
 class SharedWork(Protocol):
-    """A work that several processes compute together, which the process leads that has it."""
+    """A work that several processes compute together, led by the process that has it."""
 
     @property
     def processes(self) -> Sequence[Process]:
-        """The others."""
+        """The other processes."""
         ...
 
     @property
     def owing(self) -> Sequence[Process]:
-        """Those that have not answered; may be asked by another thread meanwhile."""
+        """Processes that have not answered; another thread may ask."""
         ...
 
     @property
     def is_awaiting(self) -> bool:
-        """Whether the process that leads only waits for them now, and computes no part itself."""
+        """True while the leading process only waits for the others."""
         ...
 
 
@@ -272,49 +294,52 @@ class Factors(Protocol):
 
     @property
     def examples(self) -> int:
-        """k: how many outer products are summed."""
+        """k: number of outer products in the sum."""
         ...
 
     def errors_of(self, first: int, stop: int) -> Tensor:
-        """What some rows of the tensor need for themselves; contiguous, an example after the other."""
+        """Return the errors of some rows of the tensor; contiguous, one example after the other."""
         ...
 
     def activations_of(self, first: int, stop: int) -> Tensor:
-        """What these rows together need besides; contiguous, an example after the other."""
+        """Return the activations that these rows share; contiguous, one example after the other."""
         ...
 
 
 @runtime_checkable
 class FactoringWork(ReplicaWork, Protocol):
-    """A work that gives some tensors' gradients as factors, which whoever holds the tensors multiplies."""
+    """A work that returns some tensors' gradients as factors, to be multiplied by the servers of the
+    tensors."""
 
     @property
     def decay(self) -> float:
-        """So much of the weights a step is added to gradients by whoever multiplies their factors."""
+        """Weight decay per step, added to a gradient when its factors are multiplied."""
         ...
 
     @property
     def gives_factors(self) -> bool:
-        """Whether it gives any, as far as a batch has shown."""
+        """True if it returns any factors, as far as batches have shown."""
         ...
 
     def lay(self, shards: Sequence[Shard], samples: int) -> None:
-        """Hear where rows lie, and how many samples make a push; before the first `compute`, and whenever
-        that changes."""
+        """Set the ranges of rows and the samples per push; called before the first `compute` and on every
+        change."""
         ...
 
     def take_factors(self) -> Mapping[str, Factors]:
-        """Those since they were taken last, by tensor; to its gradient `compute` has added nothing."""
+        """Return the factors since the last call, by tensor; `compute` has added nothing to these tensors'
+        gradients."""
         ...
 
 
 def portions_of(held: int, portion: int) -> list[tuple[int, int]]:
-    """Start and stop of the portions by which held-out patterns are judged, wherever that is done."""
+    """Return (start, stop) of the portions for the evaluation of held-out patterns, equal in all
+    processes."""
     return [(start, min(start + portion, held)) for start in range(0, held, portion)]
 
 
 def means_of(sums: Sequence[PortionSum]) -> Mapping[str, float] | None:
-    """Means over held-out patterns: ``loss``, and each detail; None without patterns that count."""
+    """Return means over held-out patterns: ``loss`` and each detail; None without patterns that count."""
     weight = sum(each.weight for each in sums)
     if not weight:
         return None
