@@ -78,7 +78,7 @@ def test_all_servers_are_killed_at_once_and_the_run_goes_on_from_their_disks(
             assert replicas.ledger.total.counted >= counted - 2000, "no more than a window is lost"
         check_after_losses(replicas)
         assert sorted(replicas.servers) == ["server-0.2", "server-1.2", "server-2.2"]
-        assert any("goes on from its disk" in each for each in told(events, "copies"))
+        assert any("resumes from its disk" in each for each in told(events, "copies"))
         lost = [more for kind, more in events if kind == "recalled"]
         named = sum(stop - start for each in lost for start, stop in cast(Any, each["places"]))
         assert named == replicas.ledger.total.lost, "every sample that is handed out again is named"

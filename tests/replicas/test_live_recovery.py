@@ -94,7 +94,7 @@ def test_a_host_that_comes_late_with_the_newest_disk_is_waited_for(
         held.enter_context(again["c"])
         learn_until(replicas, lambda: sum(len(each.told("revived")) for each in again.values()) >= 4)
         revived = [sentence for each in again.values() for sentence in each.told("revived")]
-        assert all("server-c-0.1 begins with what its disk has" in each for each in revived[:4])
+        assert all("server-c-0.1 starts from its disk" in each for each in revived[:4])
         check_after_losses(replicas)
 
 

@@ -180,10 +180,10 @@ def test_what_a_server_says_of_its_disk_is_told_with_the_servers_name() -> None:
     station, events = Station.__new__(Station), list[tuple[str, str, str]]()
     station._on_event = lambda *event: events.append(event)
     station._happened("disk", "server-a-0", "what is not on the disk is 9 s old")
-    station._happened("joined", "server-a-0", "server-a-0 is there, on a")
+    station._happened("joined", "server-a-0", "server-a-0 has joined, on a")
     assert [sentence for _, _, sentence in events] == [
         "server-a-0: what is not on the disk is 9 s old",
-        "server-a-0 is there, on a",
+        "server-a-0 has joined, on a",
     ]
 
 
