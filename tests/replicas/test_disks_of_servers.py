@@ -213,14 +213,14 @@ def test_while_disks_are_full_training_goes_on_and_what_could_be_lost_is_true(
             until(replicas, lambda: watched.look() or watched.seen[-1][3] > 2.0)
             # nobody waits for disks
             until(replicas, lambda: watched.look() or replicas.ledger.total.counted > counted + 200)
-            until(replicas, lambda: any("the disk takes nothing" in each for each in told(events, "disk")))
+            until(replicas, lambda: any("writes fail" in each for each in told(events, "disk")))
             watched.look()
             kill_all(replicas)
             killed = time.monotonic()
             until(replicas, lambda: len(rows_of(events)) >= 4)
             check_window(watched, rows_of(events), killed)
             disk.empty()
-            until(replicas, lambda: any("written to again" in each for each in told(events, "disk")))
+            until(replicas, lambda: any("accepts writes again" in each for each in told(events, "disk")))
             check_after_losses(replicas, 40)
 
 
@@ -284,7 +284,7 @@ def test_what_is_damaged_on_one_disk_comes_from_anothers_after_all_are_killed(
         until(replicas, lambda: revived(events) >= 4)
         assert {str(more["name"]) for kind, more in events if kind == "restored"} <= {"server-1.1"}
         assert (replicas.ledger.total.counted, replicas.ledger.total.lost) == (counted, 0)
-        assert any("cannot go on from its disk" in each for each in told(events, "disk"))
+        assert any("from its disk: " in each for each in told(events, "disk"))
         replicas.go_on()
         check_tallies(replicas)
 
@@ -319,5 +319,5 @@ def test_an_index_with_flipped_bits_is_begun_anew_and_the_disk_has_all_copies_ag
             assert len(anew) == len({*damaged, *(("server-1",) if times == 2 else ())}), anew
             until(replicas, lambda counted=counted: replicas.ledger.total.counted > counted + 200)  # type: ignore[misc]  # mypy and defaults
             replicas.proceed(3.0)
-        assert not any("it is tried again" in each for each in told(events, "disk"))
+        assert not any("retrying" in each for each in told(events, "disk"))
         check_tallies(replicas)

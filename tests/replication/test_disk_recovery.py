@@ -128,7 +128,7 @@ def test_a_state_names_the_disks_of_other_hosts_that_may_have_more(tmp_path: Pat
     disk(tmp_path, "server-a-1", rank=(0, 3, 7), members=("server-a-1.4", "server-b-0", "server-c-2.1"))
     told = recover_alone(state, tmp_path / "servers")
     assert told.endswith(
-        "; server-b-0, server-c-2 may have more of some: controllers wait for them for up to a minute"
+        "; server-b-0, server-c-2 may have newer data of some: controllers wait for them for up to a minute"
     )
     secondaries = ("server-b-0.restored", "server-c-2.restored")
     assert set(written(state)[0].groups.values()) == {
@@ -203,7 +203,7 @@ def test_a_state_that_has_runs_is_never_written_over(tmp_path: Path) -> None:
     state, place = tmp_path / "state.sqlite", disk(tmp_path, "server-a-0")
     recover(state, found_on([place]))
     before = written(state)[0].groups
-    with pytest.raises(UserError, match="nothing is to be recovered"):
+    with pytest.raises(UserError, match="nothing needs recovery"):
         recover(state, found_on([place]))
     assert written(state)[0].groups == before
 

@@ -221,7 +221,7 @@ def test_buckets_are_named_if_none_is_asked_for(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("0", "there is no bucket '0'; the cluster has c83a0b83/0003, c83a0b83/0016, d01f7a22/0016"),
+        ("0", "no bucket '0'; the cluster has c83a0b83/0003, c83a0b83/0016, d01f7a22/0016"),
         ("16", "'16' may be any of 2 buckets; name one as RUN/NUMBER, .*: c83a0b83/0016, d01f7a22/0016"),
     ],
 )
