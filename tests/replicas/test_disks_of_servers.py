@@ -315,7 +315,7 @@ def test_an_index_with_flipped_bits_is_begun_anew_and_the_disk_has_all_copies_ag
             until(replicas, lambda times=times: revived(events) >= 4 * times)  # type: ignore[misc]  # mypy and defaults
             assert (replicas.ledger.total.counted, replicas.ledger.total.lost) == (counted, 0)
             replicas.go_on()
-            anew = [each for each in told(events, "disk") if "is begun anew" in each]
+            anew = [each for each in told(events, "disk") if "was rebuilt with the heads" in each]
             assert len(anew) == len({*damaged, *(("server-1",) if times == 2 else ())}), anew
             until(replicas, lambda counted=counted: replicas.ledger.total.counted > counted + 200)  # type: ignore[misc]  # mypy and defaults
             replicas.proceed(3.0)

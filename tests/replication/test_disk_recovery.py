@@ -96,7 +96,7 @@ def test_a_host_makes_a_lost_or_damaged_state_again_from_its_disks(
     disk(tmp_path, "server-a-0", rank=(0, 3, 7))
     disk(tmp_path, "server-a-1", BUCKETS[:2], rank=(0, 3, 9))
     assert recover_alone(state, tmp_path / "servers").startswith(
-        f"{state} was lost or damaged, and is made again"
+        f"{state} was lost or damaged and was rebuilt"
     )
     harm(state)
     told = recover_alone(state, tmp_path / "servers")
@@ -187,7 +187,7 @@ def test_a_damaged_disk_that_was_moved_aside_is_nobodys(tmp_path: Path) -> None:
     disk(tmp_path, f"server-a-0{ASIDE}1700000000", rank=(0, 9, 9), cluster="xyz-1")
     disk(tmp_path, "server-a-0")
     told = recover_alone(tmp_path / "state.sqlite", tmp_path / "servers")
-    assert "is made again" in told
+    assert "was rebuilt" in told
     groups = written(tmp_path / "state.sqlite")[0].groups
     assert {each.primary for each in groups.values()} == {"server-a-0.restored"}
 
@@ -219,7 +219,7 @@ def test_a_state_that_was_made_since_another_was_lost_gives_way_unless_it_has_ru
     disk(tmp_path, "server-a-0")
     with closing(Place(sqlite=str(state)).opened()) as opened:
         opened.transact([], [(CLUSTER, "xyz-1"), (LEADER, json.dumps(["a", 3]))])
-    assert "is made again" in recover_alone(state, tmp_path / "servers")
+    assert "was rebuilt" in recover_alone(state, tmp_path / "servers")
     found, leading = written(state)
     assert set(found.groups) == set(BUCKETS) and leading[CLUSTER] == NAME
 

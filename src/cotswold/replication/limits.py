@@ -48,7 +48,7 @@ def check_description(description: Description) -> None:
 
 
 def check_messages(description: Description, vectors: int, message_bytes: int) -> None:
-    """Raise UserError if a bucket is too large for one message of a run with so many vectors: a new
+    """Raise UserError if a bucket is too large for one message of a run with ``vectors`` vectors: a new
     replica receives the whole bucket at once."""
     item_bytes = np.dtype(description.dtype).itemsize
     bytes_of: Counter[str] = Counter()

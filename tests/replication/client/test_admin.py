@@ -225,7 +225,7 @@ def test_what_was_restored_is_given_up_by_removing_its_runs(monkeypatch: pytest.
     monkeypatch.setattr(Operator, "look", lambda self: SimpleNamespace(servers=servers))
     operator = Operator.__new__(Operator)
     for name in ("r-0", "r-0.restored", "q-0.restored"):
-        with pytest.raises(UserError, match=r"is no server, .*restore again .*`cotswold cluster remove RUN`"):
+        with pytest.raises(UserError, match=r"is not a server but .*restore again .*`cotswold cluster remove RUN`"):
             operator.give_up(name)
     for name in ("q-0.1", "q-0"):
         with pytest.raises(UserError, match=r"q-0.1 is available; only a silent server can be declared lost"):

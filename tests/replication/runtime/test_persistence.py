@@ -181,7 +181,7 @@ def test_a_server_that_stands_still_again_and_again_says_so_seldom_and_how_old_i
     late = [each for each in disk.said if each.startswith("unsaved changes are 2.5 s old, and")]
     assert disk.said[0] == stood[0] and disk.said[1] == late[0], "it is spared once"
     assert len(stood) == len(late) == turns / 4, "the clock has ten seconds in four turns"
-    assert all("flush_seconds is 1: this server stood still; if all" in each for each in late)
+    assert all("flush_seconds is 1: this server stalled; if all" in each for each in late)
     healed = disk.said.count("unsaved changes are less than 1 s old again; the oldest was 2.5 s old")
     assert healed == (len(late) if heals else 0) and len(disk.said) == 2 * len(late) + healed
 
@@ -328,7 +328,7 @@ def test_whoever_ends_says_what_its_disk_did_not_take(
         server.store.is_full = True
         server.machine.change()
         assert server.saving.finish(time.monotonic())
-    assert "it ends, and 0.0 MB are not on its disk" in server.said[-1]
+    assert "it stops with 0.0 MB of unsaved changes" in server.said[-1]
 
 
 def test_where_there_is_no_room_for_all_the_rest_is_offered_again(

@@ -121,7 +121,7 @@ def test_controllers_that_answer_and_do_not_lead_point_at_etcd() -> None:
     assert reaching.due(102.5) == (
         "1 of the controllers at a, b answers, and none has led for 2 s: check that most members of the "
         "etcd at e:2379 are up; retrying; from b no reply arrives: the process there is "
-        "stopped, or the network lets nothing pass"
+        "stopped, or the network blocks it"
     )
     assert reaching.answered(103.0) and not reaching.answered(103.5), "it is said once"
 

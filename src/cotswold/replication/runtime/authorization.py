@@ -118,7 +118,7 @@ class Entitled:
         return key if key and self._is_written(server, key) else ""
 
     def is_silent(self, server: str, now: float) -> bool:
-        """True if a server has been silent for so long that it may have exited."""
+        """True if a server may have exited: it has been silent for a minute."""
         _, heard = self._keys.get(server, ("", float("-inf")))
         return now - heard >= _SILENT_SECONDS
 

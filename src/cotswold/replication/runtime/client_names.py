@@ -3,7 +3,7 @@
 Knows: the name of a run's client on the servers of a cluster. Does not know: messages, buckets.
 
 Each run has a coordinator and numbered replicas. So on the endpoints of servers that serve several runs a
-client is named NAME.RUN. For buckets of its own run it is NAME; for those of other runs it is a stranger.
+client is named NAME.RUN. For buckets of that run it is NAME; for those of other runs it is a stranger.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ Knows: the processes of this host, when to restart each, where to report. Does n
     controllers report that a drain is complete       stop the server and start none with its disk
     the drain was ended                               start the next server with its disk
     the controller exits                              restart it under its name: its metadata are kept
-    it is asked to stop                               stop all processes; disks and other hosts keep data
+    a request to stop                                 stop all processes; disks and other hosts keep data
 
-It holds no state of its own. If it is killed, its processes die with it, and the next one starts from the
+It keeps no state. If it is killed, its processes die with it, and the next one starts from the
 disks.
 """
 
@@ -80,7 +80,7 @@ PRELOADED = ("cotswold.replication.runtime.server_process", "cotswold.replicatio
 _NO_WORD = re.compile(r"[^A-Za-z0-9_-]")
 _TICK_SECONDS = 0.1
 _END_SECONDS = FINISH_SECONDS + 2.0
-"""Seconds after which a process that was asked to stop is killed."""
+"""Seconds from the request to stop a process until it is killed."""
 _ASK_SECONDS = 0.3
 _STILL_SECONDS = 3.0
 """Seconds without progress after which a drain is abandoned: no server can take the replicas."""
