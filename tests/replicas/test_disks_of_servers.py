@@ -78,7 +78,7 @@ def test_all_servers_are_killed_at_once_and_the_run_goes_on_from_their_disks(
             assert replicas.ledger.total.counted >= counted - 2000, "no more than a window is lost"
         check_after_losses(replicas)
         assert sorted(replicas.servers) == ["server-0.2", "server-1.2", "server-2.2"]
-        assert any("goes on from its disk" in each for each in told(events, "copies"))
+        assert any("resumes from its disk" in each for each in told(events, "copies"))
         lost = [more for kind, more in events if kind == "recalled"]
         named = sum(stop - start for each in lost for start, stop in cast(Any, each["places"]))
         assert named == replicas.ledger.total.lost, "every sample that is handed out again is named"
@@ -213,14 +213,14 @@ def test_while_disks_are_full_training_goes_on_and_what_could_be_lost_is_true(
             until(replicas, lambda: watched.look() or watched.seen[-1][3] > 2.0)
             # nobody waits for disks
             until(replicas, lambda: watched.look() or replicas.ledger.total.counted > counted + 200)
-            until(replicas, lambda: any("the disk takes nothing" in each for each in told(events, "disk")))
+            until(replicas, lambda: any("writes fail" in each for each in told(events, "disk")))
             watched.look()
             kill_all(replicas)
             killed = time.monotonic()
             until(replicas, lambda: len(rows_of(events)) >= 4)
             check_window(watched, rows_of(events), killed)
             disk.empty()
-            until(replicas, lambda: any("written to again" in each for each in told(events, "disk")))
+            until(replicas, lambda: any("accepts writes again" in each for each in told(events, "disk")))
             check_after_losses(replicas, 40)
 
 
@@ -284,7 +284,7 @@ def test_what_is_damaged_on_one_disk_comes_from_anothers_after_all_are_killed(
         until(replicas, lambda: revived(events) >= 4)
         assert {str(more["name"]) for kind, more in events if kind == "restored"} <= {"server-1.1"}
         assert (replicas.ledger.total.counted, replicas.ledger.total.lost) == (counted, 0)
-        assert any("cannot go on from its disk" in each for each in told(events, "disk"))
+        assert any("from its disk: " in each for each in told(events, "disk"))
         replicas.go_on()
         check_tallies(replicas)
 
@@ -315,9 +315,9 @@ def test_an_index_with_flipped_bits_is_begun_anew_and_the_disk_has_all_copies_ag
             until(replicas, lambda times=times: revived(events) >= 4 * times)  # type: ignore[misc]  # mypy and defaults
             assert (replicas.ledger.total.counted, replicas.ledger.total.lost) == (counted, 0)
             replicas.go_on()
-            anew = [each for each in told(events, "disk") if "is begun anew" in each]
+            anew = [each for each in told(events, "disk") if "was rebuilt with the heads" in each]
             assert len(anew) == len({*damaged, *(("server-1",) if times == 2 else ())}), anew
             until(replicas, lambda counted=counted: replicas.ledger.total.counted > counted + 200)  # type: ignore[misc]  # mypy and defaults
             replicas.proceed(3.0)
-        assert not any("it is tried again" in each for each in told(events, "disk"))
+        assert not any("retrying" in each for each in told(events, "disk"))
         check_tallies(replicas)

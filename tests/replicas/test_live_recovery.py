@@ -56,7 +56,7 @@ def test_a_host_makes_its_lost_state_again_and_the_run_goes_on_with_what_other_h
             each.unlink()
         one.start()
         learn_until(replicas, lambda: one.told("state"))
-        assert "is made again from the disks of this host: 4 buckets of 1 run" in one.told("state")[0]
+        assert "was rebuilt from the disks of this host: 4 buckets of 1 run" in one.told("state")[0]
         check_after_losses(replicas)
 
 
@@ -84,7 +84,7 @@ def test_a_host_that_comes_late_with_the_newest_disk_is_waited_for(
         command = [sys.executable, "-m", "cotswold", "cluster", "recover", str(tmp_path / "b")]
         command += ["--folder", str(tmp_path / "a"), "--etcd", ",".join(after.endpoints)]
         said = subprocess.run(command, check=True, capture_output=True, text=True)
-        assert "server-c-0 may have more of some" in said.stdout + said.stderr
+        assert "server-c-0 may have newer data of some" in said.stdout + said.stderr
         again = {name: host(tmp_path / name, token, name, places, after.endpoints) for name in "abc"}
         for name in "ab":
             held.enter_context(again[name])
@@ -94,7 +94,7 @@ def test_a_host_that_comes_late_with_the_newest_disk_is_waited_for(
         held.enter_context(again["c"])
         learn_until(replicas, lambda: sum(len(each.told("revived")) for each in again.values()) >= 4)
         revived = [sentence for each in again.values() for sentence in each.told("revived")]
-        assert all("server-c-0.1 begins with what its disk has" in each for each in revived[:4])
+        assert all("server-c-0.1 starts from its disk" in each for each in revived[:4])
         check_after_losses(replicas)
 
 

@@ -72,12 +72,12 @@ def test_a_run_that_the_cluster_knows_no_more_is_told_that_and_not_that_all_is_w
     assert servers.unheard(now + 5) == "no controller that leads has answered for 5 s"
     servers.happened(looked(runs=(OTHER,)))
     said = servers.trouble(now + 5)
-    assert said.startswith(
-        "the cluster of controller-a knows nothing of this run any more"
-    ) and said.startswith(servers.unknown)
+    assert said.startswith("the cluster of controller-a does not know this run any more") and said.startswith(
+        servers.unknown
+    )
     assert "cotswold cluster status" in said and "--resume" in said
     assert not servers.trouble(now + 6), "it is said once"
-    assert servers.unheard(now + 6) == "the cluster knows nothing of this run any more"
+    assert servers.unheard(now + 6) == "the cluster does not know this run any more"
     servers.happened(looked(runs=(OWN,)))
     assert servers.trouble(now + 7) == "the cluster knows this run again" and not servers.trouble(now + 7)
 
@@ -89,7 +89,7 @@ def test_a_run_that_ends_because_the_cluster_knows_it_no_more_says_that() -> Non
     conversation._keepers.happened(looked(runs=(OWN,)))
     conversation._keepers.happened(looked())
     said = str(conversation.unanswered(["b"], 25))
-    assert "knows nothing of this run any more" in said and said.endswith("resume the run")
+    assert "does not know this run any more" in said and said.endswith("resume the run")
 
 
 def test_a_run_is_told_of_itself_and_of_what_befalls_servers_since_it_began() -> None:

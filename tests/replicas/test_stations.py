@@ -131,7 +131,7 @@ def test_the_run_of_another_token_is_refused_and_nothing_of_it_is_read(
 ) -> None:
     _, place = cluster
     monkeypatch.setenv(CLUSTER_VARIABLE, Token.new().text)
-    with pytest.raises(MachineError, match="somebody listens and refuses this token"):
+    with pytest.raises(MachineError, match="a process refuses this token"):
         opened(**at(place), start=2.0).close()
 
 
@@ -144,7 +144,7 @@ def test_a_run_is_told_why_the_others_do_not_answer_where_a_controller_follows(
         controllers(token, [follows], lambda name, message: [NotLeading(1, "")]),
         pytest.raises(
             MachineError,
-            match=f"and none leads: .* as their hosts say; at 127.0.0.1:{away} nobody listens",
+            match=f"and none leads: .* as their hosts say; at 127.0.0.1:{away} no process listens",
         ),
     ):
         opened(**at(f"127.0.0.1:{follows}", f"127.0.0.1:{away}"), start=2.0).close()

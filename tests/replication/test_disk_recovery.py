@@ -96,7 +96,7 @@ def test_a_host_makes_a_lost_or_damaged_state_again_from_its_disks(
     disk(tmp_path, "server-a-0", rank=(0, 3, 7))
     disk(tmp_path, "server-a-1", BUCKETS[:2], rank=(0, 3, 9))
     assert recover_alone(state, tmp_path / "servers").startswith(
-        f"{state} was lost or damaged, and is made again"
+        f"{state} was lost or damaged and was rebuilt"
     )
     harm(state)
     told = recover_alone(state, tmp_path / "servers")
@@ -128,7 +128,7 @@ def test_a_state_names_the_disks_of_other_hosts_that_may_have_more(tmp_path: Pat
     disk(tmp_path, "server-a-1", rank=(0, 3, 7), members=("server-a-1.4", "server-b-0", "server-c-2.1"))
     told = recover_alone(state, tmp_path / "servers")
     assert told.endswith(
-        "; server-b-0, server-c-2 may have more of some: controllers wait for them for up to a minute"
+        "; server-b-0, server-c-2 may have newer data of some: controllers wait for them for up to a minute"
     )
     secondaries = ("server-b-0.restored", "server-c-2.restored")
     assert set(written(state)[0].groups.values()) == {
@@ -187,7 +187,7 @@ def test_a_damaged_disk_that_was_moved_aside_is_nobodys(tmp_path: Path) -> None:
     disk(tmp_path, f"server-a-0{ASIDE}1700000000", rank=(0, 9, 9), cluster="xyz-1")
     disk(tmp_path, "server-a-0")
     told = recover_alone(tmp_path / "state.sqlite", tmp_path / "servers")
-    assert "is made again" in told
+    assert "was rebuilt" in told
     groups = written(tmp_path / "state.sqlite")[0].groups
     assert {each.primary for each in groups.values()} == {"server-a-0.restored"}
 
@@ -203,7 +203,7 @@ def test_a_state_that_has_runs_is_never_written_over(tmp_path: Path) -> None:
     state, place = tmp_path / "state.sqlite", disk(tmp_path, "server-a-0")
     recover(state, found_on([place]))
     before = written(state)[0].groups
-    with pytest.raises(UserError, match="nothing is to be recovered"):
+    with pytest.raises(UserError, match="nothing needs recovery"):
         recover(state, found_on([place]))
     assert written(state)[0].groups == before
 
@@ -219,7 +219,7 @@ def test_a_state_that_was_made_since_another_was_lost_gives_way_unless_it_has_ru
     disk(tmp_path, "server-a-0")
     with closing(Place(sqlite=str(state)).opened()) as opened:
         opened.transact([], [(CLUSTER, "xyz-1"), (LEADER, json.dumps(["a", 3]))])
-    assert "is made again" in recover_alone(state, tmp_path / "servers")
+    assert "was rebuilt" in recover_alone(state, tmp_path / "servers")
     found, leading = written(state)
     assert set(found.groups) == set(BUCKETS) and leading[CLUSTER] == NAME
 

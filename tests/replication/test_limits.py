@@ -92,5 +92,5 @@ def test_servers_of_a_run_that_controllers_would_refuse_are_not_started(
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fitting, "DESCRIPTION_LETTERS", 10)
-    with pytest.raises(UserError, match="may have 10"):
+    with pytest.raises(UserError, match="at most 10 fit"):
         opened(servers=2, copies=2)

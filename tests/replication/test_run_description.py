@@ -149,7 +149,7 @@ SPOILT: Mapping[str, str] = {
 
 @pytest.mark.parametrize("what", SPOILT)
 def test_a_description_of_what_cannot_be_made_or_updated_is_refused(what: str) -> None:
-    with pytest.raises(ValueError, match="no description of a run"):
+    with pytest.raises(ValueError, match="malformed description of a run"):
         Description.of(SPOILT[what])
 
 

@@ -19,7 +19,7 @@ from measures.fire.watching import Seen
 
 _LEADS = re.compile(
     r"(bucket \d+ of \S+): .*; (?:secondary )?(\S+) "
-    r"(?:took over|leads now|stays its primary|goes on from its disk|begins with what its disk has), "
+    r"(?:took over|leads now|remains its primary|resumes from its disk|starts from its disk), "
     r"term (\d+)"
 )
 _MANIFEST = "manifest.json"

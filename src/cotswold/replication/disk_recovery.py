@@ -1,18 +1,18 @@
-"""The controllers' state, made again from what the disks of servers have.
+"""Recovery of the controllers' metadata from the disks of servers.
 
-Knows: block stores, files beside them, how groups are written down. Does not know: processes, who leads.
+Knows: block stores, the files next to them, the stored form of groups. Does not know: processes, leaders.
 
-    what is so                                            what follows
-    each bucket of each run is on some disk, and all      the state names, for each bucket, the disk that lost
-      disks are of one cluster                              the least, and disks of others that had it then;
-                                                            controllers wait for these, and ask all servers
+    condition                                             result
+    every bucket of every run is on some disk, and all    metadata that name, for each bucket, the most recent
+      disks belong to one cluster                           disk, and the disks of its other members then;
+                                                            controllers wait for these and query all servers
     disks of two clusters                                 an error
-    a run lacks a bucket, or its description              an error, unless that run is left out
-    a run is left out                                     servers forget what they have of it
-    there is a state that has runs                        an error: nothing is written
+    a run lacks a bucket or its description               an error, unless that run is left out
+    a run is left out                                     servers delete their data of it
+    the metadata exist and have runs                      an error: nothing is written
 
-A primary that is named so is no process (`restored_on`): so controllers look for the best copy in all
-memories and on all disks before anybody leads.
+The primary named in such metadata is not a process (`restored_on`). So controllers look for the most recent
+replica in all memories and on all disks before any server leads.
 """
 
 from __future__ import annotations
@@ -41,47 +41,48 @@ from cotswold.wire.names import run_of
 from cotswold.words import counted
 
 CLUSTER_FILE, RUNS_FOLDER = "cluster", "runs"
-"""Of a server's disk: the name of its cluster, and what is said of each run of which it has a bucket."""
+"""Names on a server's disk: file with the name of its cluster, and folder with the description of each run
+on it."""
 _NAME_BYTES, _DESCRIPTION_BYTES = 200, 4 << 20
 _NAMED_MOST = 3
-"""Buckets that a sentence names."""
+"""Maximum number of buckets that a sentence names."""
 _MOVED = re.compile(rf"{re.escape(ASIDE)}[0-9]+$")
 _Rank = tuple[int, int, int]
 
 
 class ContradictionError(UserError):
-    """Disks from which no state can be made: they say different things, or too little."""
+    """Error: the disks contradict each other or are incomplete, so no metadata can be made from them."""
 
 
 @dataclass
 class Found:
-    """What disks have."""
+    """Contents of disks."""
 
     clusters: dict[str, str] = field(default_factory=dict)
-    """Names of clusters, with a disk of each."""
+    """Names of clusters, each with one of its disks."""
     descriptions: dict[str, str] = field(default_factory=dict)
-    """By run."""
+    """Descriptions by run."""
     ranks: dict[str, tuple[_Rank, str]] = field(default_factory=dict)
-    """The best rank of each bucket, and the disk that has it."""
+    """Best recency of each bucket, and the disk that has it."""
     others: dict[str, set[str]] = field(default_factory=dict)
     """Other disks that had a bucket in the newest term of the best disk."""
     disks: set[str] = field(default_factory=set)
-    """Those that were read."""
+    """Disks that were read."""
     contradictions: dict[str, str] = field(default_factory=dict)
-    """By run: which files describe it differently."""
+    """Files with contradicting descriptions, in words, by run."""
 
     def without(self, runs: Collection[str]) -> Found:
-        """The same but for these runs."""
+        """Return the contents without these runs."""
         ranks = {name: each for name, each in self.ranks.items() if run_of(name) not in runs}
         return replace(self, ranks=ranks)
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Those of which a disk has a bucket."""
+        """Runs with a bucket on a disk."""
         return tuple(sorted({run_of(each) for each in self.ranks}))
 
     def check(self) -> None:
-        """Raise ContradictionError for what makes no state."""
+        """Raise ContradictionError if no metadata can be made."""
         if len(self.clusters) > 1:
             (one, place), (other, elsewhere) = list(self.clusters.items())[:2]
             raise ContradictionError(
@@ -89,14 +90,12 @@ class Found:
                 "cluster"
             )
         if not self.clusters or not self.ranks:
-            raise ContradictionError(
-                "the disks have no bucket of a cluster: there is nothing to make a state from"
-            )
+            raise ContradictionError("the disks have no bucket of a cluster: nothing can be recovered")
         for run in self.runs:
             if why := self._lacking(run):
                 raise ContradictionError(
-                    f"run {run}: {why}; name the folders of all hosts of the cluster, or leave the run out, "
-                    f"which has servers forget it: --without {run}"
+                    f"run {run}: {why}; name the folders of all hosts of the cluster, or leave out the run, "
+                    f"which servers then delete: --without {run}"
                 )
 
     def _lacking(self, run: str) -> str:
@@ -108,7 +107,7 @@ class Found:
         try:
             buckets = Description.of(text).buckets
         except (CotswoldError, ValueError, TypeError, KeyError) as error:
-            return f"its description is wrong ({error})"
+            return f"its description is malformed ({error})"
         lacking = [each for each in buckets if each not in self.ranks]
         if not lacking:
             return ""
@@ -117,7 +116,7 @@ class Found:
 
     @property
     def groups(self) -> list[Group]:
-        """One of each bucket, whose primary is the disk that has the most of it."""
+        """One group per bucket, whose primary stands for the most recent disk."""
         return [
             Group(bucket, term, restored_on(disk), self._others(bucket, disk), life=life)
             for bucket, ((life, term, _), disk) in sorted(self.ranks.items())
@@ -128,38 +127,37 @@ class Found:
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """Disks that may have more of a bucket, and were not read."""
+        """Disks that may have more recent data of a bucket and were not read."""
         return tuple(sorted({each for bucket in self.ranks for each in self.others[bucket]} - self.disks))
 
     def write(self, state: State) -> str:
-        """Write the state, which is empty; what it has, in words. Raises UserError where it is not empty."""
+        """Write the metadata to an empty store, and describe them in words. Raises UserError if the store
+        is not empty."""
         self.check()
         descriptions = {run: self.descriptions[run] for run in self.runs}
         (cluster,) = self.clusters
         if state.read(BUCKETS, most=1) or state.read(RUNS, most=1):
-            raise UserError(
-                "the controllers' state can be read, and has a cluster: nothing is to be recovered"
-            )
+            raise UserError("the controllers' state is readable and has a cluster: nothing needs recovery")
         for items in items_of(descriptions, self.groups):
             if not state.transact([(key, None) for key, _ in items], items):
-                raise UserError("somebody else writes into the controllers' state; end the cluster first")
+                raise UserError("another process writes to the controllers' state; stop the cluster first")
         before = state.read(LEADER)
-        epoch = json.dumps(["recovered", int(time.time())])  # epochs never go back
+        epoch = json.dumps(["recovered", int(time.time())])  # epochs never decrease
         compare = [(key, before.get(key)) for key in (CLUSTER, LEADER)]
         if not state.transact(compare, [(CLUSTER, cluster), (LEADER, epoch)]):
-            raise UserError("somebody else writes into the controllers' state; end the cluster first")
+            raise UserError("another process writes to the controllers' state; stop the cluster first")
         whole = (
             f"{counted(len(self.ranks), 'bucket')} of {counted(len(self.runs), 'run')} of cluster {cluster}"
         )
         if not (unread := self.unread):
             return whole
         named = ", ".join(unread[:_NAMED_MOST]) + (", …" if unread[_NAMED_MOST:] else "")
-        return f"{whole}; {named} may have more of some: controllers wait for them for up to a minute"
+        return f"{whole}; {named} may have newer data of some: controllers wait for them for up to a minute"
 
 
 def found_on(disks: Iterable[Path]) -> Found:
-    """What these disks of servers have, but for damaged ones that a server has moved aside: no server opens
-    those again. Raises ContradictionError if a disk cannot be read."""
+    """Return the contents of these server disks, without damaged ones that a server has moved aside: no
+    server opens those again. Raises ContradictionError if a disk cannot be read."""
     found = Found()
     descriptions: dict[str, dict[str, Path]] = defaultdict(dict)
     for disk in disks:
@@ -176,7 +174,7 @@ def found_on(disks: Iterable[Path]) -> Found:
             descriptions[path.name].setdefault(_text(path, _DESCRIPTION_BYTES), path)
         for bucket, (rank, members) in heads.items():
             best = found.ranks[bucket][0] if bucket in found.ranks else (-1, -1, -1)
-            if rank[:2] > best[:2]:  # who had it in an older term has nothing that these have not
+            if rank[:2] > best[:2]:  # disks of an older term have nothing that these lack
                 found.others[bucket] = set()
             if rank[:2] >= best[:2]:
                 found.others[bucket] |= {disk.name, *map(disk_of, members)}
@@ -190,12 +188,12 @@ def found_on(disks: Iterable[Path]) -> Found:
 
 
 def _heads(disk: Path) -> dict[str, tuple[_Rank, tuple[str, ...]]]:
-    """The rank of each bucket of a disk, which stays as it is, and the servers that had the bucket then."""
+    """Return the recency and the members of each bucket on a disk, without changing it."""
     try:
         with apart(disk) as copy, BlockStore(copy) as store:
             heads = store.heads()
     except DamagedError as error:
-        heads = error.heads  # other disks may have what this one has not: that is checked for each run
+        heads = error.heads  # other disks may have the rest: that is checked for each run
     return {name: _read(name, head) for name, head in heads.items()}
 
 
@@ -221,8 +219,7 @@ def _text(path: Path, most: int) -> str:
 
 
 def is_sound(state: Path) -> bool:
-    """Whether there is a state in a file that can be read. Raises what `Place.opened` does for other reasons
-    than damage."""
+    """True if the file has readable metadata. Raises the errors of `Place.opened` other than damage."""
     if not state.exists():
         return False
     try:
@@ -236,8 +233,8 @@ def is_sound(state: Path) -> bool:
 
 
 def _cluster_without_runs(state: Path) -> str | None:
-    """The name of the cluster of a sound state that has no runs, as one that was made since another was lost;
-    None of a state that has runs."""
+    """Return the cluster's name in sound metadata without runs, as created after a loss; None if there are
+    runs."""
     with closing(Place(sqlite=str(state.absolute())).opened()) as opened:
         if opened.read(BUCKETS, most=1) or opened.read(RUNS, most=1):
             return None
@@ -245,7 +242,7 @@ def _cluster_without_runs(state: Path) -> str | None:
 
 
 def set_aside(state: Path) -> tuple[Path, ...]:
-    """Rename a damaged state, with the files that SQLite has beside it; what it is called now."""
+    """Rename damaged metadata together with SQLite's other files; return the new paths."""
     word = f".damaged-{time.time_ns()}"
     moved = []
     for each in (state, *(state.with_name(state.name + more) for more in ("-wal", "-shm", "-journal", NOTE))):
@@ -255,11 +252,10 @@ def set_aside(state: Path) -> tuple[Path, ...]:
 
 
 def recover(state: Path | Place, found: Found, without: Collection[str] = ()) -> str:
-    """Write the state that disks have, to a file or an etcd; what it has, and what became of the file before,
-    in words.
+    """Write the metadata found on disks to a file or an etcd; return, in words, what was written and the fate
+    of the old file.
 
-    Raises ContradictionError where disks make no state, UserError where there is a sound state that has a
-    cluster.
+    Raises ContradictionError if the disks make no metadata, UserError if sound metadata have a cluster.
     """
     wanted = found.without(without)
     wanted.check()
@@ -276,15 +272,15 @@ def recover(state: Path | Place, found: Found, without: Collection[str] = ()) ->
     partial.with_name(partial.name + NOTE).unlink(missing_ok=True)
     partial.rename(state)
     sync_folder(state.parent)
-    return has + (f"; the damaged one is {', '.join(map(str, aside))}" if aside else "")
+    return has + (f"; the damaged one was moved to {', '.join(map(str, aside))}" if aside else "")
 
 
 def recover_alone(state: Path, disks: Path) -> str:
-    """If a host's state is lost or damaged, make it again from the disks of that host alone.
+    """Rebuild a host's metadata, if lost or damaged, from the disks of that host alone.
 
     Returns what was done, or why nothing could be done, in words; nothing if there is nothing to do.
 
-    Disks that contradict each other, or lack something, are left to an operator.
+    Disks that contradict each other or are incomplete are left to an operator.
     """
     cluster = _cluster_without_runs(state) if is_sound(state) else ""
     if not disks.is_dir() or cluster is None:
@@ -296,7 +292,7 @@ def recover_alone(state: Path, disks: Path) -> str:
         has = recover(state, found)
     except ContradictionError as error:
         return (
-            f"{state} is lost or damaged, and the disks of this host cannot make it again: {error}; see "
+            f"{state} is lost or damaged, and the disks of this host cannot rebuild it: {error}; see "
             "cotswold cluster recover --help"
         )
-    return f"{state} was lost or damaged, and is made again from the disks of this host: {has}"
+    return f"{state} was lost or damaged and was rebuilt from the disks of this host: {has}"

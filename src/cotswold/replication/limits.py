@@ -1,6 +1,6 @@
-"""Whether a run is such that servers can give each other copies, and controllers keep what it is.
+"""Limits of replication: the sizes of buckets and of run descriptions.
 
-Knows: how long buckets and descriptions are, and may be. Does not know: processes, who has which bucket.
+Knows: the sizes of buckets and descriptions, and their limits. Does not know: processes, groups.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from cotswold.shards.core.versions import later
 from cotswold.words import counted
 
 _STATES = 2
-"""That a bucket has while a checkpoint is taken: what is now, and what was frozen."""
+"""States of a bucket while a checkpoint is taken: the current and the frozen one."""
 _VERSION_LETTERS = len(f"{later(0, 9)}, ")
-"""Of a shard whose bucket was lost up to nine times, but for what disks had."""
+"""Characters of a shard's version whose bucket was recovered from disks up to nine times."""
 
 
 def check_description(description: Description) -> None:
-    """Raises UserError where what controllers are to keep of a run is too long; of one that begins, where it
-    would be once the run is resumed, with a version of each shard."""
+    """Raise UserError if the description of a run is too long for controllers. A new run must also have
+    room for a version of each shard, which it has once it is resumed."""
     shards, tensors = len(description.shards), len(description.layout)
     rest = len(replace(description, versions=()).text)
     length = len(description.text) if description.versions else rest + _VERSION_LETTERS * shards
     if length <= DESCRIPTION_LETTERS:
         return
     said = (
-        f"the parameters are {counted(tensors, 'tensor')} in {counted(shards, 'shard')}: what the parameter "
-        "servers' controllers "
-        f"keep of the run would have {length} letters, and may have {DESCRIPTION_LETTERS}"
+        f"the parameters are {counted(tensors, 'tensor')} in {counted(shards, 'shard')}: their "
+        "description, which the parameter servers' controllers "
+        f"keep, would have {length} letters; at most {DESCRIPTION_LETTERS} fit"
     )
     room = (DESCRIPTION_LETTERS - rest) // _VERSION_LETTERS - tensors
     if room <= 0:
@@ -48,8 +48,8 @@ def check_description(description: Description) -> None:
 
 
 def check_messages(description: Description, vectors: int, message_bytes: int) -> None:
-    """Raises UserError where a bucket is too long for one message of a run that has so many vectors: a server
-    that gets a copy is sent all of a bucket at once."""
+    """Raise UserError if a bucket is too large for one message of a run with ``vectors`` vectors: a new
+    replica receives the whole bucket at once."""
     item_bytes = np.dtype(description.dtype).itemsize
     bytes_of: Counter[str] = Counter()
     for one in description.shards:
@@ -61,12 +61,12 @@ def check_messages(description: Description, vectors: int, message_bytes: int) -
     shard = max(one.stop - one.start for one in description.shards) * item_bytes
     said = (
         f"the parameters have {all_bytes} bytes in {counted(len(bytes_of), 'bucket')}: with all vectors, and "
-        f"those of a checkpoint, a copy of one is {_STATES * vectors * largest} bytes, and {message_bytes} "
-        "at most can be sent at once"
+        f"those of a checkpoint, a copy of one is {_STATES * vectors * largest} bytes; {message_bytes} "
+        "bytes fit in a message"
     )
     if shard >= bound:
         raise UserError(
-            f"{said}; a shard has {shard} bytes, and may have {bound // 2}: give smaller "
+            f"{said}; a shard has {shard} bytes, at most {bound // 2} fit: set smaller "
             "training.shard_kilobytes"
         )
     raise UserError(f"{said}; set cluster.buckets = {-(-all_bytes // (bound - shard))}, or more")

@@ -1,6 +1,6 @@
-"""What servers must know of a run's buckets to hold one, as text that controllers keep.
+"""Description of a run: the text that controllers keep and servers need to create its buckets.
 
-Knows: how the parameters are cut, settings of updates. Does not know: numbers, who has which bucket.
+Knows: the partition of the parameters, settings of updates. Does not know: numbers, groups.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _DTYPES = ("float32", "float64")
 _COUNT = 1 << 17
 _NUMBERS = 1 << 40
 _SHARDS = 1 << 22
-"""Of a run, at most: buckets, parameters and shards of them."""
+"""Maximum numbers per run: of buckets, parameters and shards."""
 NAME_LETTERS = 100
-"""Of what people call a run, at most."""
+"""Maximum length of a run's name for people."""
 _MOST = 1 << 62
-"""Any number, at most, so that it can be said in messages."""
+"""Maximum of any number, so that messages can carry it."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """Of one run."""
+    """Description of one run."""
 
     run: str
     layout: Sequence[Sequence[object]]
@@ -47,29 +47,29 @@ class Description:
     dtype: str
     shard_bytes: int
     count: int
-    """Of buckets, at most: none is empty."""
+    """Maximum number of buckets; none is empty."""
     updates: Mapping[str, Any]
-    """What `asynchronous_of` reads."""
+    """Settings read by `asynchronous_of`."""
     versions: Sequence[int] = ()
-    """Of all shards of a run that goes on, by number; a number anew where it is cut otherwise."""
+    """Versions of all shards of a resumed run, by number; a new number if it is partitioned differently."""
     name: str = ""
-    """As people call the run: that of its recipe."""
+    """Name of the run for people: that of its recipe."""
 
     @classmethod
     def of(cls, text: str) -> Description:
-        """What `text` was; raises ValueError for no such, and for one of more than there can be."""
+        """Parse a description. Raises ValueError if it is malformed or exceeds a limit."""
         try:
             found = cls(**json.loads(text))
             found._check()
         except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-            raise ValueError(f"no description of a run: {error}") from error
+            raise ValueError(f"malformed description of a run: {error}") from error
         return found
 
     def _check(self) -> None:
-        """Raise ValueError, or what a value of another type raises, before anything is made of it."""
+        """Raise ValueError, or the error of a value with a wrong type, before anything is created from it."""
         are_counts = _are_counts(self.count, self.shard_bytes)
         if self.dtype not in _DTYPES or not are_counts or self.count > _COUNT:
-            raise ValueError(f"{self.count!r:.20} buckets of {self.dtype!r:.20}")
+            raise ValueError(f"no bucket count and float type: {self.count!r:.20}, {self.dtype!r:.20}")
         rows = self._rows()
         sizes = [each.rows * each.columns for each in rows]
         blocks = [
@@ -79,38 +79,38 @@ class Description:
         if not sizes or sum(sizes) > _NUMBERS or sum(blocks) > _SHARDS:
             raise ValueError(f"{sum(sizes)} numbers in {sum(blocks)} shards")
         if not all(type(each) is int and 0 <= each <= _MOST for each in self.versions):
-            raise ValueError("other versions than numbers")
+            raise ValueError("versions must be numbers")
         if not _is_text(self.run):
-            raise ValueError("a run of no name")
+            raise ValueError("run must be a name")
         if self.name != "" and not (_is_text(self.name) and len(self.name) <= NAME_LETTERS):
-            raise ValueError("a recipe with no name of a recipe")
+            raise ValueError("name must be that of a recipe")
         self._check_updates(rows)
 
     def _rows(self) -> list[Slot]:
-        found = [Slot(*one) for one in self.layout]  # type: ignore[arg-type]  # as JSON says it
+        found = [Slot(*one) for one in self.layout]  # JSON types
         if not all(_are_counts(each.rows, each.columns) and _is_text(each.name) for each in found):
-            raise ValueError("a tensor of no size")
+            raise ValueError("each tensor needs a name and a size")
         if len({each.name for each in found}) < len(found):
-            raise ValueError("two tensors of a name")
+            raise ValueError("two tensors have the same name")
         return found
 
     def _check_updates(self, rows: Sequence[Slot]) -> None:
-        """Whatever servers read of the settings while they apply updates."""
+        """Check all settings that servers read while they apply updates."""
         found = asynchronous_of(self.updates)
         if found.run != self.run or not _is_text(found.name) or found.name in found.rule.keeps:
             raise ValueError(f"updates of {found.name!r:.20} in {found.run!r:.40}")
         room = found.room
         if not _are_counts(found.item_bytes, room.shard_bytes, room.all_bytes):
-            raise ValueError("other room than counts of bytes")
+            raise ValueError("room must be counts of bytes")
         columns = {each.name: each.columns for each in rows}
         if not _are_counts(*found.columns.values()) or dict(found.columns) != columns:
-            raise ValueError("other columns than those of the tensors")
+            raise ValueError("columns must be those of the tensors")
         if type(found.deals) is not bool:
             raise ValueError(f"deals is {found.deals!r:.20}, and must be true or false")
         if type(found.staleness.bound) is not int or found.staleness.bound > _MOST:
-            raise ValueError("a staleness that is no number")
+            raise ValueError("the bound of staleness must be a number")
         if not found.products.keys() <= columns.keys():
-            raise ValueError("filters of a tensor that is none")
+            raise ValueError("products must name tensors")
         _check_schedule(found.schedule)
         start = 0
         for each in rows:
@@ -120,35 +120,35 @@ class Description:
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The description as text."""
         return json.dumps(vars(replace(self)))
 
     @cached_property
     def shards(self) -> tuple[Shard, ...]:
-        """All, each with its bucket as its server."""
+        """All shards, each with its bucket in place of a server."""
         names = [bucket_of(self.run, number) for number in range(self.count)]
         slots = [Slot(*one) for one in self.layout]  # type: ignore[arg-type]  # as JSON says it
         return shards_of(slots, np.dtype(self.dtype).itemsize, self.shard_bytes, names)
 
     @property
     def buckets(self) -> tuple[str, ...]:
-        """All that are not empty."""
+        """All buckets, without empty ones."""
         return tuple(sorted(self.has))
 
     @cached_property
     def has(self) -> frozenset[str]:
-        """The same, to look whether a bucket is one."""
+        """The same buckets, as a set."""
         return frozenset(one.server for one in self.shards)
 
     def rehearse(self) -> None:
-        """Do an update of nobody's numbers: what the first one loads takes longer, on a host that is busy,
+        """Apply one update to dummy numbers: on a busy host, the imports of a first update may take longer
         than a server may be silent."""
         rule = asynchronous_of(self.updates).rule
         numbers, *kept = (np.zeros(1, self.dtype) for _ in range(1 + len(rule.keeps)))
         NumpyArithmetic(self.dtype).apply(rule, [Pass(numbers, kept, [(0.0, numbers.copy())], 1)])
 
     def contents(self, bucket: str) -> Contents[Array]:
-        """A bucket in which nothing has happened."""
+        """Return the initial contents of a bucket."""
         arithmetic = NumpyArithmetic(self.dtype)
         server: Server[Array] = Server(bucket, self.shards, arithmetic)
         settings, versions = asynchronous_of(self.updates), self.versions
@@ -159,7 +159,7 @@ class Description:
 
 
 def name_in(text: str) -> str:
-    """As people call the run that a description is of; empty where it says nothing of that."""
+    """Return the run's name for people in a description; empty if it has none."""
     try:
         name = json.loads(text)["name"]
         return name[:NAME_LETTERS] if _is_text(name) else ""
@@ -168,24 +168,24 @@ def name_in(text: str) -> str:
 
 
 def _are_counts(*values: object) -> bool:
-    """Whether all are whole numbers above 0, no fractions, no truths."""
+    """True if all are positive whole numbers, neither fractions nor booleans."""
     return all(type(each) is int and 0 < each <= _MOST for each in values)
 
 
 def _is_text(value: object) -> bool:
-    """Whether it is a name that can be said; raises ValueError for half of a letter."""
+    """True if the value is a name that can be encoded; raises ValueError for a lone surrogate."""
     return isinstance(value, str) and bool(value.encode())
 
 
 def _check_schedule(schedule: BySamples) -> None:
     is_rising = type(schedule.warmup) in (int, float) and 0 <= schedule.warmup <= 1
     if not is_rising or not _are_counts(schedule.samples, schedule.batch, schedule.epochs):
-        raise ValueError("a schedule of no steps")
+        raise ValueError("the schedule has no steps")
     schedule.rate(1.0, 0)
 
 
 def _check_product(numbers: Sequence[int], slot: Slot, start: int) -> None:
-    """Raise ValueError for a layer whose filters are not those of the tensor, which begins at ``start``."""
+    """Raise ValueError for a layer whose filters do not match the tensor, which begins at ``start``."""
     if not all(type(each) is int and 0 <= each <= _MOST for each in numbers):
         raise ValueError(f"{slot.name!r:.40} has other geometry than numbers")
     product = LocalProduct.of(numbers)

@@ -46,7 +46,7 @@ def looked(**more: object) -> Looked:
         "runs": (RunSeen(RUN, 64, 2, 1),),
         "short": (BucketSeen(f"{RUN}/0003", 5, ("a",), ("b",), "no other server can take it"),),
         "moving": 2,
-        "events": (EventSeen(100.0, "joined", "a", "a is there, on host a", "", ()),),
+        "events": (EventSeen(100.0, "joined", "a", "a has joined, on host a", "", ()),),
     }
     return Looked(**{**told, **more})  # type: ignore[arg-type]  # as they are
 
@@ -77,7 +77,7 @@ def test_each_server_and_run_has_a_line_and_what_is_unknown_is_said_to_be() -> N
     assert any(line.split() == [RUN, "?", "64", "2", "1"] for line in lines)
     assert "1 bucket is moving" in lines_of(Overview(looked(moving=1), {}))
     assert "2 buckets are moving" in lines and any("no other server can take it" in each for each in lines)
-    assert lines[-1].split(maxsplit=2) == ["2", "min", "a is there, on host a"]
+    assert lines[-1].split(maxsplit=2) == ["2", "min", "a has joined, on host a"]
 
 
 def test_what_the_controller_refused_has_a_line_where_there_is_any() -> None:
@@ -133,15 +133,15 @@ def test_lines_that_are_longer_than_a_row_take_several() -> None:
 
 
 def test_buckets_that_lack_copies_for_one_reason_are_one_line() -> None:
-    few = [BucketSeen(f"{RUN}/{number:04}", 5, ("a",), (), "2 servers are there") for number in range(63)]
+    few = [BucketSeen(f"{RUN}/{number:04}", 5, ("a",), (), "2 servers are available") for number in range(63)]
     other = BucketSeen(f"{RUN}/0099", 6, ("a", "b"), (), "no other server can take it")
     short = (*few, other)
     lines = lines_of(Overview(looked(short=short, runs=(RunSeen(RUN, 64, 64, 0),)), {}))
-    assert f"63 buckets of {RUN}: 2 servers are there" in lines
+    assert f"63 buckets of {RUN}: 2 servers are available" in lines
     assert f"{RUN}/0099, term 6: a, b; no other server can take it" in lines
-    assert sum("2 servers are there" in line for line in lines) == 1
+    assert sum("2 servers are available" in line for line in lines) == 1
     lines = lines_of(Overview(looked(short=short, runs=(RunSeen(RUN, 900, 800, 0),)), {}))
-    assert f"at least 63 buckets of {RUN}: 2 servers are there" in lines, "a controller lists at most 100"
+    assert f"at least 63 buckets of {RUN}: 2 servers are available" in lines, "a controller names 100 at most"
 
 
 def test_reasons_for_which_there_is_no_room_are_counted() -> None:
@@ -219,7 +219,7 @@ def test_buckets_are_named_if_none_is_asked_for(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("0", "there is no bucket '0'; the cluster has c83a0b83/0003, c83a0b83/0016, d01f7a22/0016"),
+        ("0", "no bucket '0'; the cluster has c83a0b83/0003, c83a0b83/0016, d01f7a22/0016"),
         ("16", "'16' may be any of 2 buckets; name one as RUN/NUMBER, .*: c83a0b83/0016, d01f7a22/0016"),
     ],
 )

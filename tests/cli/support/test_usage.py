@@ -40,11 +40,11 @@ from cotswold.cli import main as main_module
         (["simulate", "--list", "demo"], "take no other arguments"),
         (
             ["cluster", "start", "--listen", "0.0.0.0"],
-            "0.0.0.0 is no address by which others reach this host",
+            "0.0.0.0 is not an address of this host for others",
         ),
-        (["cluster", "start", "--listen", "::"], ":: is no address by which others reach this host"),
-        (["cluster", "start", "--updates", "0.0.0.0"], "is no address by which others reach this host"),
-        (["cluster", "start", "--ports", "7400-7409"], "has the port of this host's controller, 7400"),
+        (["cluster", "start", "--listen", "::"], ":: is not an address of this host for others"),
+        (["cluster", "start", "--updates", "0.0.0.0"], "is not an address of this host for others"),
+        (["cluster", "start", "--ports", "7400-7409"], "includes the port 7400 of this host's controller"),
         (
             ["cluster", "status", "--watch", "--json"],
             "--watch shows tables; for JSON repeat the command with --json alone",

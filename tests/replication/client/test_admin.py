@@ -214,7 +214,7 @@ def test_a_cluster_that_is_not_there_is_told(token: Token) -> None:
     with (
         free_ports(1) as (port,),
         Operator([f"127.0.0.1:{port}"], token, wait_seconds=1.0) as operator,
-        pytest.raises(MachineError, match=r"answered for 1 s: at 127\.0\.0\.1:.* nobody listens"),
+        pytest.raises(MachineError, match=r"answered for 1 s: at 127\.0\.0\.1:.* no process listens"),
     ):
         operator.look()
 
@@ -225,14 +225,16 @@ def test_what_was_restored_is_given_up_by_removing_its_runs(monkeypatch: pytest.
     monkeypatch.setattr(Operator, "look", lambda self: SimpleNamespace(servers=servers))
     operator = Operator.__new__(Operator)
     for name in ("r-0", "r-0.restored", "q-0.restored"):
-        with pytest.raises(UserError, match=r"is no server, .*restore again .*`cotswold cluster remove RUN`"):
+        with pytest.raises(
+            UserError, match=r"is not a server but .*restore again .*`cotswold cluster remove RUN`"
+        ):
             operator.give_up(name)
     for name in ("q-0.1", "q-0"):
-        with pytest.raises(UserError, match=r"q-0.1 is there, and only a silent server can be given up"):
+        with pytest.raises(UserError, match=r"q-0.1 is available; only a silent server can be declared lost"):
             operator.give_up(name)
     with pytest.raises(UserError, match=r"p-0 is silent: .*`cotswold cluster drain p-0 --lost`"):
         operator.undrain("p-0")
-    with pytest.raises(UserError, match=r"r-0\.restored has ended already"):
+    with pytest.raises(UserError, match=r"r-0\.restored has already exited"):
         operator.undrain("r-0")
     monkeypatch.setattr(Operator, "_asked", lambda self, *_: None)
     assert operator.give_up("p-0") == "p-0"

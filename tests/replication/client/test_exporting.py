@@ -71,5 +71,5 @@ def test_a_bucket_of_which_nobody_answers_or_that_is_gone_is_named(asking: Askin
         list(Asking.saved(asking, BUCKETS[:2]))
     asking._wait_seconds = 5.0
     del asking.answering[BUCKETS[1]]
-    with pytest.raises(MachineError, match=f"no bucket {BUCKETS[1]} any more"):
+    with pytest.raises(MachineError, match=f"bucket {BUCKETS[1]} no longer exists"):
         list(asking.saved(BUCKETS))

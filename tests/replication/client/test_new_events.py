@@ -9,7 +9,7 @@ from cotswold.replication.client.new_events import News
 from cotswold.replication.controller.event_log import Events
 from cotswold.wire import EventSeen, Looked
 
-_LOST = EventSeen(0.1, "lost", "server-a", "server-a has said nothing for 1 s", "", ())
+_LOST = EventSeen(0.1, "lost", "server-a", "server-a has sent no heartbeat for 1 s", "", ())
 
 
 def looked(*events: EventSeen, controller: str = "one") -> Looked:

@@ -40,17 +40,15 @@ def test_an_operator_with_another_token_is_told_that_somebody_is_there_and_refus
         said = complaint(port, Token.new())
         controller.receive(0.1)
         assert controller.refused["strangers"]
-    assert re.search(
-        f"at 127.0.0.1:{port} somebody listens and refuses this token: give the .*--token-file", said
-    )
-    assert "nobody listens" not in said
+    assert re.search(f"at 127.0.0.1:{port} a process refuses this token: give the .*--token-file", said)
+    assert "no process listens" not in said
 
 
 def test_an_operator_who_finds_nobody_is_told_that_nobody_listens() -> None:
     with free_ports(1) as (port,):
         said = complaint(port, Token.new())
     assert re.search(
-        f"at 127.0.0.1:{port} nobody listens: see whether cotswold cluster start runs there", said
+        f"at 127.0.0.1:{port} no process listens: check that cotswold cluster start runs there", said
     )
     assert "refuses" not in said
 
@@ -59,8 +57,8 @@ def test_a_controller_that_is_named_otherwise_than_on_its_host_is_not_taken_for_
     token = Token.new()
     with free_ports(1) as (port,), controllers(token, [port], lambda name, message: []):
         said = complaint(port, token, "localhost")
-    assert f"at localhost:{port} a process answers that knows the token and is called otherwise" in said
-    assert "nobody listens" not in said
+    assert f"at localhost:{port} a process knows the token and has another name" in said
+    assert "no process listens" not in said
 
 
 def test_a_call_that_ended_otherwise_is_said_to_have_ended_so() -> None:
@@ -70,8 +68,8 @@ def test_a_call_that_ended_otherwise_is_said_to_have_ended_so() -> None:
         places, {first: Lost(first, "it speaks {} version 2"), second: Lost(second, "it left")}
     )
     assert said == (
-        "the call of 10.0.0.1:7400 has ended: it speaks {} version 2; "
-        "the call of 10.0.0.2:7400 has ended: it left"
+        "the connection to 10.0.0.1:7400 has ended: it speaks {} version 2; "
+        "the connection to 10.0.0.2:7400 has ended: it left"
     )
 
 
@@ -79,7 +77,7 @@ def test_a_controller_that_takes_calls_and_says_nothing_is_not_taken_for_one_wit
     with socket.create_server(("127.0.0.1", 0)) as stopped:
         port = stopped.getsockname()[1]
         said = complaint(port, Token.new())
-    assert f"from 127.0.0.1:{port} nothing is heard" in said and "refuses" not in said
+    assert f"from 127.0.0.1:{port} no reply arrives" in said and "refuses" not in said
 
 
 def test_nor_is_it_where_the_handshake_runs_out_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,8 +106,8 @@ def test_where_one_controller_follows_it_is_said_what_is_known_of_the_others() -
         operator.look()
     said = str(raised.value)
     assert f": {name_at('127.0.0.1', follows)} answered, and none leads: name all controllers" in said
-    assert f"at 127.0.0.1:{refuses} somebody listens and refuses this token" in said
-    assert f"at 127.0.0.1:{away} nobody listens" in said and "nothing is heard" not in said
+    assert f"at 127.0.0.1:{refuses} a process refuses this token" in said
+    assert f"at 127.0.0.1:{away} no process listens" in said and "no reply arrives" not in said
 
 
 def test_that_a_controller_followed_long_ago_is_not_said_of_a_cluster_that_is_gone() -> None:
@@ -123,5 +121,5 @@ def test_that_a_controller_followed_long_ago_is_not_said_of_a_cluster_that_is_go
         with controllers(token, [port], answers):
             operator.look()
         assert len(asked) > 1
-        with pytest.raises(MachineError, match=f"at 127.0.0.1:{port} nobody listens"):
+        with pytest.raises(MachineError, match=f"at 127.0.0.1:{port} no process listens"):
             operator.look()

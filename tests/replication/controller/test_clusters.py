@@ -110,8 +110,8 @@ def test_who_was_given_up_and_is_heard_again_is_there_again_with_what_it_has() -
     assert cluster.group_of("run/0000") == group
     events = cluster.controller.take_events()
     told = [each.sentence for each in events if each.kind == "waits"]
-    assert len(told) == 1 and "no server that is there has anything of it" in told[0]
-    assert [each.name for each in events if "an operator says that it is lost" in each.sentence] == [
+    assert len(told) == 1 and "no available server has any of it" in told[0]
+    assert [each.name for each in events if "is declared lost by an operator" in each.sentence] == [
         *group.members
     ]
     cluster.there.update(dict.fromkeys(group.members))
@@ -391,7 +391,9 @@ def test_an_only_copy_is_nowhere_dropped_before_another_has_it() -> None:
     cluster.live(1.0)
     answer = drained(cluster, "a")
     assert answer.left == 1
-    assert answer.why == ("no other server can take bucket 0 of run from a: add a server, or take a back")
+    assert answer.why == (
+        "no other server can take bucket 0 of run from a: add a server, or end the drain of a"
+    )
     cluster.there["b"] = None
     cluster.live(1.0)
     assert drained(cluster, "a").left == 0 and cluster.group_of("run/0000").members == ("b",)
@@ -461,8 +463,8 @@ def test_a_drain_that_is_done_is_written_down_and_stays_after_the_servers_proces
         cluster.live(0.1)
     events = [each.sentence for each in cluster.controller.take_events() if " a " in f" {each.sentence}"]
     assert events[-2:] == [
-        "a has no copies any more",
-        "a ended with exit code 0; it was drained, and had no copies",
+        "a has no copies left",
+        "a ended with exit code 0; it was drained and had no copies",
     ]
     cluster.live(30.0)
     other = another(cluster)
@@ -545,7 +547,7 @@ def test_a_drain_goes_on_after_all_servers_died_and_the_drained_disk_has_the_mos
     cluster.live(8.0)
     assert cluster.copies()["a.1"] == 0 and cluster.state.items["drain/a.1"] == "0.0"
     events = [each.sentence for each in cluster.controller.take_events()]
-    assert events.count("a.1 has no copies any more") == 1
+    assert events.count("a.1 has no copies left") == 1
 
 
 def test_a_server_that_ends_before_the_order_to_drain_it_comes_is_drained_by_its_disk() -> None:
@@ -571,7 +573,7 @@ def test_an_operator_may_want_what_a_host_has_begun() -> None:
 
 def test_nobody_can_drain_a_server_that_is_not_there() -> None:
     cluster = Cluster("ab", TWO)
-    assert drained(cluster, "z").why == "no server is called z; the cluster's status names all"
+    assert drained(cluster, "z").why == "unknown server z; the cluster's status lists all servers"
     cluster.live(0.1)
     assert "drain/z" not in cluster.state.items
 
@@ -580,7 +582,9 @@ def test_who_looks_sees_that_a_drain_is_why_copies_are_missing() -> None:
     cluster = Cluster("abc", THREE, buckets=2)
     drained(cluster, "a")
     cluster.live(3.0)
-    back = "2 servers are there, and a is drained: take one back (`cotswold cluster drain a --back`), or add"
+    back = (
+        "2 servers are available, and a is drained: end a drain (`cotswold cluster drain a --back`), or add"
+    )
     for is_there in (True, False):
         (seen,) = cluster.asked(Look())
         assert isinstance(seen, Looked) and seen.short[0].why.startswith(back), is_there
@@ -606,7 +610,7 @@ def test_who_looks_sees_servers_runs_what_is_short_and_what_happened() -> None:
     ]
     assert seen.servers[0].leads == 4 and 1.9 < seen.servers[2].seconds < 2.2
     assert [(each.run, each.buckets, each.short) for each in seen.runs] == [("run", 4, 4)]
-    assert len(seen.short) == 4 and "one server is there: add a server (" in seen.short[0].why
+    assert len(seen.short) == 4 and "one server is available: add a server (" in seen.short[0].why
     sentences = [each.sentence for each in seen.events]
     assert any(" was killed by SIGKILL" in each for each in sentences)
     assert all(each.seconds >= 0 for each in seen.events)

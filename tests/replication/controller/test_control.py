@@ -161,7 +161,7 @@ def test_a_primary_that_hears_no_controller_is_followed_though_it_is_heard() -> 
         lease = beat(10_000)
         assert lease <= max(0.0, began + 1.5 - desk.now) + 1e-9, "no longer than it may have already"
     assert desk.group.primary == other and desk.now - began < 1.8
-    assert any("and is heard" in each.sentence for each in desk.controller.take_events())
+    assert any("but sends heartbeats" in each.sentence for each in desk.controller.take_events())
     desk.pass_time(0.5, other)
     assert not desk.controller.servers.lives(primary) and beat(10_000) == 0.0
     assert beat(10_001) == 1.0 and desk.controller.servers.lives(primary), "it hears controllers again"
@@ -347,7 +347,7 @@ def test_an_election_is_not_over_with_another_group_of_its_term() -> None:
     desk.tell("supervisor", Ended(primary, "killed"))
     desk.answered(wish)
     sentences = [each.sentence for each in desk.controller.take_events()]
-    assert not any("stays its primary" in each for each in sentences), sentences
+    assert not any("remains its primary" in each for each in sentences), sentences
     desk.pass_time(0.1, "abc")
     assert BUCKET in desk.controller._reign.elections.of, "nobody is there who has anything"
 
@@ -527,26 +527,26 @@ def test_what_was_restored_is_begun_with_and_nothing_is_called_lost_or_silent() 
     desk = begun_with_a_backup()
     said = restored(desk, 40.0, ["b"])
     assert [each for each in said if "restored" in each] == [
-        f"{BUCKET}: it was restored, and a is not there yet: start the host into whose folder it was restored"
+        f"{BUCKET}: it was restored, and a is not available yet: start the host with that folder"
     ]
     said += restored(desk, 4.0, ["a.1", "b"])
     assert desk.group.primary == "a.1" and desk.group.life
-    assert f"{BUCKET}: restored; a.1 begins with what its disk has, term 1005" in " ".join(said)
-    assert not any(each in " ".join(said) for each in ("lost", "said nothing", "copies were", "ended"))
+    assert f"{BUCKET}: restored; a.1 starts from its disk, term 1005" in " ".join(said)
+    assert not any(each in " ".join(said) for each in ("lost", "sent no heartbeat", "copies were", "ended"))
     desk.tell("operator", Look())
     (looked,) = [each.message for each in desk.take(Looked)]
     assert isinstance(looked, Looked) and [each.name for each in looked.servers] == ["a.1", "b"]
 
 
 def test_a_restored_disk_that_is_there_and_has_nothing_is_told_from_one_that_is_not_there() -> None:
-    empty = "a, which is there, has nothing of that: restore again into an empty folder, or have the cluster"
+    empty = "a is available and has no such data: restore again into an empty folder, or delete the run"
     for before in (0.0, 40.0):
         desk = begun_with_a_backup()
         said = [restored(desk, before, ["b"], having=""), restored(desk, 80.0, ["a", "b"], having="")]
         first, second = ([each for each in sentences if "restored" in each] for sentences in said)
-        assert len(first) == bool(before) and all("a is not there yet" in each for each in first)
+        assert len(first) == bool(before) and all("a is not available yet" in each for each in first)
         (told,) = second
-        assert told.startswith(f"{BUCKET}: it was restored, and {empty}")
+        assert told.startswith(f"{BUCKET}: it was restored, but {empty}")
     change = waits(Group("c83a/0003", 5, restored_on("a")), [], is_empty=True)
     assert change.sentence.endswith("`cotswold cluster remove c83a`")
 

@@ -76,7 +76,7 @@ def test_a_server_says_that_its_index_is_damaged_and_has_its_disk_written_to(tmp
             assert time.monotonic() < deadline, said
             disk.take()
     (sentence,) = said
-    assert "is begun anew with the heads of 0 buckets" in sentence
+    assert "was rebuilt with the heads of 0 buckets" in sentence
     assert list(read_saved(folder)) == [saved(1)]
 
 
@@ -116,7 +116,7 @@ def test_nothing_is_there_where_writing_did_not_come_to_its_end(tmp_path: Path) 
         write_saved(tmp_path / "saved", interrupted())
     assert not list(tmp_path.iterdir())
     write_saved(tmp_path / "saved", [saved(1)])
-    with pytest.raises(UserError, match="saved is there already; choose another"):
+    with pytest.raises(UserError, match="saved already exists; choose another"):
         write_saved(tmp_path / "saved", [saved(2)])
     assert list(read_saved(tmp_path / "saved")) == [saved(1)]
 

@@ -112,7 +112,7 @@ def test_what_is_not_text_is_told(one: Members, prefix: str) -> None:
     assert posted(one, "/v3/kv/put", {"key": key, "value": value}) == 200
     with (
         EtcdState(Etcd(one.endpoints, prefix=prefix)) as state,
-        pytest.raises(StoreError, match="holds what is not text; look whether something else writes below"),
+        pytest.raises(StoreError, match="holds what is not text; check whether another program writes below"),
     ):
         state.read("")
 
@@ -174,10 +174,10 @@ def test_a_member_that_stands_still_is_passed_over(three: Members) -> None:
 
 @pytest.mark.parametrize("endpoint", ["", "host", "host:0x", "host:70000", ":2379", "http://host:1", "a@b:1"])
 def test_an_endpoint_that_is_none_is_refused(endpoint: str) -> None:
-    with pytest.raises(ClusterError, match="is no endpoint of etcd; name HOST:PORT"):
+    with pytest.raises(ClusterError, match="is not an endpoint of etcd; name HOST:PORT"):
         Etcd((endpoint,))
 
 
 def test_no_endpoints_are_refused() -> None:
-    with pytest.raises(ClusterError, match="no endpoint of etcd is named"):
+    with pytest.raises(ClusterError, match="etcd has no endpoint"):
         Etcd(())

@@ -312,5 +312,5 @@ def test_a_state_without_its_note_or_with_an_older_one_is_read(tmp_path: Path) -
 
 def test_a_format_that_no_release_writes_is_damage(filled: bytes, path: Path) -> None:
     path.write_bytes(filled[:60] + (65281).to_bytes(4, "big") + filled[64:])
-    with pytest.raises(StoreError, match="no Cotswold writes format 65281"):
+    with pytest.raises(StoreError, match="no version of Cotswold writes format 65281"):
         SqliteState(path)

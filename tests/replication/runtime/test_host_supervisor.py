@@ -150,7 +150,7 @@ def test_a_folder_with_disks_of_another_host_is_refused_by_their_names(tmp_path:
     machines = Machines(here=2)
     Station(settings, Token.new(), processes=machines).close()
     (disks / "server-127-0-0-1-0").mkdir()
-    with pytest.raises(UserError, match=r"has server-127-0-0-1-0, from which no server-a-NUMBER goes on"):
+    with pytest.raises(UserError, match=r"has server-127-0-0-1-0, which is the disk of no server-a-NUMBER"):
         Station(settings, Token.new(), processes=machines)
 
 
@@ -179,11 +179,11 @@ def test_processes_that_do_not_serve_yet_are_not_waited_for_at_the_end(
 def test_what_a_server_says_of_its_disk_is_told_with_the_servers_name() -> None:
     station, events = Station.__new__(Station), list[tuple[str, str, str]]()
     station._on_event = lambda *event: events.append(event)
-    station._happened("disk", "server-a-0", "what is not on the disk is 9 s old")
-    station._happened("joined", "server-a-0", "server-a-0 is there, on a")
+    station._happened("disk", "server-a-0", "unsaved changes are 9 s old")
+    station._happened("joined", "server-a-0", "server-a-0 has joined, on a")
     assert [sentence for _, _, sentence in events] == [
-        "server-a-0: what is not on the disk is 9 s old",
-        "server-a-0 is there, on a",
+        "server-a-0: unsaved changes are 9 s old",
+        "server-a-0 has joined, on a",
     ]
 
 

@@ -262,7 +262,7 @@ def test_a_controller_that_was_started_again_does_not_believe_the_first_key(led:
     led.until(lambda: led.heard_by(impostor, Looked))
     assert not led.heard_by(impostor, Leased)
     events = [each.sentence for each in led.heard_by(impostor, Looked)[0].events if each.kind == "stranger"]
-    assert len(events) == 1 and events[0].startswith(f"a process calls itself {FIRST} and does not have")
+    assert len(events) == 1 and events[0].startswith(f"a process uses the name {FIRST} without")
     assert again._machine.servers.of[FIRST].heard is None
     led.server(FIRST, "key of a")
     led.until(lambda: again._machine.servers.of[FIRST].heard is not None)

@@ -159,7 +159,7 @@ def test_of_a_server_that_stood_still_that_is_said_and_not_that_its_disk_is_slow
         time.sleep(1.5)  # as one that is stopped, and let go on
         server.serve(2.0)
     (said,) = server.said
-    assert said.startswith("this server stood still for 1.") and "its disk was given nothing" in said
+    assert said.startswith("this server stalled for 1.") and "wrote nothing to its disk" in said
     assert server.saving.unsaved("", time.monotonic()).longest_seconds > 1.4, "it could have been lost"
 
 
@@ -177,12 +177,12 @@ def test_a_server_that_stands_still_again_and_again_says_so_seldom_and_how_old_i
             now += 0.1
             disk.window_seconds = 0.0 if heals else disk.window_seconds + 0.1
             saving.tick(now)
-    stood = [each for each in disk.said if each.startswith("this server stood still for 2.5 s")]
-    late = [each for each in disk.said if each.startswith("what is not on its disk is 2.5 s old, and")]
+    stood = [each for each in disk.said if each.startswith("this server stalled for 2.5 s")]
+    late = [each for each in disk.said if each.startswith("unsaved changes are 2.5 s old, and")]
     assert disk.said[0] == stood[0] and disk.said[1] == late[0], "it is spared once"
     assert len(stood) == len(late) == turns / 4, "the clock has ten seconds in four turns"
-    assert all("flush_seconds is 1: this server stood still; if all" in each for each in late)
-    healed = disk.said.count("what is not on its disk is less than 1 s old again; the oldest was 2.5 s old")
+    assert all("flush_seconds is 1: this server stalled; if all" in each for each in late)
+    healed = disk.said.count("unsaved changes are less than 1 s old again; the oldest was 2.5 s old")
     assert healed == (len(late) if heals else 0) and len(disk.said) == 2 * len(late) + healed
 
 
@@ -258,16 +258,10 @@ def test_a_slow_disk_makes_the_window_longer_and_that_is_shown_and_said(server: 
         shown, true = server.windows_after_a_write()
         assert true <= shown + 1.3
         (late,) = server.said
-        assert (
-            "is slow" in late
-            and "flush_seconds is 0.4" in late
-            and late.startswith("what is not on its disk is")
-        )
+        assert "is slow" in late and "flush_seconds is 0.4" in late and late.startswith("unsaved changes are")
         server.store.seconds = 0.0
         server.serve(8.0, until=lambda: len(server.said) > 1)
-        assert server.said[1].startswith(
-            "what is not on its disk is less than 0.4 s old again; the oldest was"
-        )
+        assert server.said[1].startswith("unsaved changes are less than 0.4 s old again; the oldest was")
         server.serve(0.5)
         shown, true = server.windows()
         assert shown <= true + 0.15
@@ -283,10 +277,10 @@ def test_while_a_disk_is_full_the_window_grows_and_the_reason_is_said(server: Se
         assert true - 0.02 <= shown <= true + 0.15
         assert shown > 2 * FLUSH_SECONDS
         assert any("no room left" in each for each in server.said)
-        assert any("the disk takes nothing" in each for each in server.said)
+        assert any("writes fail" in each for each in server.said)
         server.store.is_full = False
         server.serve(8.0, until=lambda: any("again; the oldest" in each for each in server.said))
-        assert any("its disk is written to again" in each for each in server.said)
+        assert any("its disk accepts writes again" in each for each in server.said)
         assert any("less than 0.4 s old again" in each for each in server.said)
 
 
@@ -328,7 +322,7 @@ def test_whoever_ends_says_what_its_disk_did_not_take(
         server.store.is_full = True
         server.machine.change()
         assert server.saving.finish(time.monotonic())
-    assert "it ends, and 0.0 MB are not on its disk" in server.said[-1]
+    assert "it stops with 0.0 MB of unsaved changes" in server.said[-1]
 
 
 def test_where_there_is_no_room_for_all_the_rest_is_offered_again(

@@ -68,7 +68,7 @@ class StateContract:
         compare = [(f"key/{at}", None) for at in range(65)]
         put = [(f"key/{at}", str(at)) for at in range(65)]
         for many in ((compare, put[:1]), (compare[:1], put)):
-            with pytest.raises(ValueError, match=r"at most 64 .*, and this one 65"):
+            with pytest.raises(ValueError, match=r"at most 64 .*, got 65"):
                 state.transact(*many)
         assert state.read("") == {}
         assert state.transact(compare[:64], put[:64])
@@ -83,7 +83,7 @@ class StateContract:
                 state.transact([], put)
         with pytest.raises(ValueError, match="has at most"):
             state.transact([("a", "x" * (VALUE_BYTES_MAX + 1))], [])
-        with pytest.raises(ValueError, match="puts a key once"):
+        with pytest.raises(ValueError, match="put a key only once"):
             state.transact([], [("a", "1"), ("a", None)])
         assert state.transact([], whole[:-1]) and state.read("") == dict(whole[:-1])
 

@@ -1,8 +1,8 @@
-"""A cluster of parameter servers as whoever operates it sees it: what there is, and what is to be done with
-it.
+"""Client of a cluster's operators: status, drains, deletion and export.
 
-Knows: how controllers and servers are asked, how long that may take. Does not know: who decides, how anything
-is shown."""
+Knows: requests to controllers and servers, and their time limits. Does not know: the decisions, the
+presentation.
+"""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class BucketState:
-    """One bucket: who has it, and what each has."""
+    """A bucket: its group and the state of each replica."""
 
     group: Group
     copies: Mapping[str, CopySeen]
-    """By server; those that have answered."""
+    """State by server, of those that replied."""
 
 
 class Operator:
-    """Whoever operates a cluster; use in a ``with`` statement, or `close`."""
+    """Client of an operator; use it in a ``with`` statement, or call `close`."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class Operator:
         wait_seconds: float = 5.0,
         say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """``controllers``: HOST or HOST:PORT of each; ``say`` hears what is waited for, where that takes
-        longer than usual. Raises UserError for none."""
+        """``controllers``: HOST or HOST:PORT of each; ``say`` is called with a sentence if a reply takes
+        longer than usual. Raises UserError without controllers."""
         name = f"operator-{secrets.token_hex(4)}"
         self._places, self._wait_seconds, self._say = tuple(controllers), wait_seconds, say
         self._post = RoutedPost(
@@ -89,18 +89,18 @@ class Operator:
         )
         self._addresses: dict[str, str] = {}
         self._groups: dict[str, Group] = {}
-        """As they were found last."""
+        """The last known groups."""
         self._numbers = count(1)
-        """Of questions."""
+        """Numbers of requests."""
 
     def look(self, bucket: str = "") -> Looked:
-        """What the leader of the controllers sees, with the events of one bucket if one is named; raises
-        MachineError where none answers."""
+        """Return the leader's status, with the events of one bucket if one is named; raises MachineError
+        if no leader replies."""
         number = next(self._numbers)
         return self._asked(Look(bucket, number), Looked, lambda looked: looked.number == number)
 
     def groups(self) -> dict[str, Group]:
-        """Who has copies of which bucket; raises MachineError where no controller answers."""
+        """Return the group of each bucket; raises MachineError if no controller replies."""
         number = next(self._numbers)
         found = self._asked(Find((), number=number), Found, lambda found: found.number == number)
         self._addresses = {each.name: each.address for each in self.look().servers}
@@ -108,18 +108,16 @@ class Operator:
         return dict(self._groups)
 
     def description(self, run: str) -> str:
-        """What servers know of a run; raises UserError for no such run."""
+        """Return the description of a run; raises UserError for an unknown run."""
         number = next(self._numbers)
         found = self._asked(Describe(run, number), Described, lambda found: found.number == number)
         if not found.description:
-            raise UserError(
-                f"the cluster has no run {run}; `cotswold cluster status` names those that it has"
-            )
+            raise UserError(f"the cluster has no run {run}; `cotswold cluster status` lists its runs")
         return found.description
 
     def reports(self, servers: Mapping[str, str], bucket: str = "") -> dict[str, Reported]:
-        """What servers have, by name, which are given with their addresses; without those that do not
-        answer."""
+        """Return the status of servers, given with their addresses, by name; without those that do not
+        reply."""
         found: dict[str, Reported] = {}
 
         def hear(message: AnyMessage) -> None:
@@ -132,11 +130,11 @@ class Operator:
         return found
 
     def bucket(self, name: str) -> BucketState:
-        """One bucket, whose name may be left off but for a part that no other has. Raises UserError for no
-        such bucket."""
+        """Return one bucket; a unique short form of its name suffices. Raises UserError for an unknown
+        bucket."""
         groups = self.groups()
         if not groups:
-            raise UserError(f"there is no bucket {name!r}: the cluster has no run")
+            raise UserError(f"no bucket {name!r}: the cluster has no run")
         fitting = [each for each in groups if each == name or _is_meant(name, each)]
         if len(fitting) != 1:
             found = sorted(fitting or groups)
@@ -144,10 +142,10 @@ class Operator:
                 f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
             )
             if not fitting:
-                raise UserError(f"there is no bucket {name!r}; the cluster has {some}")
+                raise UserError(f"no bucket {name!r}; the cluster has {some}")
             raise UserError(
-                f"{name!r} may be any of {len(fitting)} buckets; name one as RUN/NUMBER, of which the first "
-                f"letters of RUN will do: {some}"
+                f"{name!r} may be any of {len(fitting)} buckets; name one as RUN/NUMBER, where the first "
+                f"letters of RUN suffice: {some}"
             )
         group = groups[fitting[0]]
         servers = {each: self._addresses.get(each, "") for each in group.everybody}
@@ -156,8 +154,8 @@ class Operator:
         return BucketState(group, copies)
 
     def drain(self, server: str, seconds: float) -> Iterator[Draining]:
-        """Have others take over what a server has; yields how far that is until nothing is left, or the time
-        is over. Raises UserError for no such server."""
+        """Drain a server; yield the progress until no replicas are left or the time is over. Raises
+        UserError for an unknown server."""
         meant = self._meant(server)
         deadline = time.monotonic() + seconds
         while True:
@@ -169,69 +167,69 @@ class Operator:
             time.sleep(min(_AGAIN_SECONDS, left))
 
     def undrain(self, server: str) -> str:
-        """Have a server get copies again; its whole name. Raises UserError for no such server."""
+        """End the drain of a server and return its full name. Raises UserError for an unknown server."""
         meant = self._meant(server, (*_THERE, "drained"))
         self._asked(Undrain(meant), Undrained, lambda said: said.server == meant)
         return meant
 
     def give_up(self, server: str) -> str:
-        """Say that a silent server never comes back; its whole name. Raises UserError for one that is there,
-        for a disk that was restored, and where there is no such server that is silent."""
+        """Declare a silent server lost for good and return its full name. Raises UserError for an
+        available server, a restored disk, or if no silent server has the name."""
         states = {each.name: each.state for each in self.look().servers}
         disk, others = disk_of(server), {disk_of(each) for each in states if not is_restored(each)}
         if restored_on(disk) in states and (is_restored(server) or disk not in others):
             raise UserError(
-                f"{restored_on(disk)} is no server, but the disk {disk}, from which the cluster begins: "
-                "start its host. If it is lost, another disk that has the same goes on after a minute. "
-                "If there is none, restore again into an empty folder, or have the cluster forget each run "
+                f"{restored_on(disk)} is not a server but the disk {disk}, from which the cluster starts: "
+                "start its host. If it is lost, another disk with the same data is used after a minute. "
+                "If there is none, restore again into an empty folder, or delete each run "
                 "that waits: `cotswold cluster remove RUN`"
             )
         there = _called(server, [name for name, state in states.items() if state in _THERE])
         if there and not _called(server, [name for name, state in states.items() if state == "gone"]):
             raise UserError(
-                f"{there[0]} is there, and only a silent server can be given up; drain it without --lost"
+                f"{there[0]} is available; only a silent server can be declared lost; drain it without --lost"
             )
         meant = self._meant(server, ("gone",))
         self._asked(Drain(meant, 0.0, is_lost=True), Draining, lambda said: said.server == meant)
         return meant
 
     def _meant(self, server: str, states: Collection[str] = _THERE) -> str:
-        """The server in one of these states with this name, or, where the number behind the point is left
-        out, with its beginning."""
+        """Return the server in one of these states with this name; the number after the point may be
+        omitted."""
         seen = {each.name: each.state for each in self.look().servers}
         names = [name for name, state in seen.items() if state in states]
         fitting = _called(server, names)
         if len(fitting) > 1:
-            raise UserError(f"{server!r} is {' and '.join(fitting)}; give the whole name of one")
+            raise UserError(f"{server!r} matches {' and '.join(fitting)}; give the full name of one")
         if fitting:
             return fitting[0]
         for name in _called(server, seen):
             if seen[name] == "drained":
                 raise UserError(
-                    f"{name} is drained already, and its process has ended; `cotswold cluster drain {name} "
-                    "--back` takes it back"
+                    f"{name} is already drained and its process has stopped; `cotswold cluster drain {name} "
+                    "--back` brings it back"
                 )
             raise UserError(
-                f"{name} has ended already"
+                f"{name} has already exited"
                 if seen[name] == "ended"
-                else f"{name} is silent: let it go on, or, where it never comes back, give it up: `cotswold "
+                else f"{name} is silent: resume it, or, if it never comes back, declare it lost: `cotswold "
                 f"cluster drain {name} --lost`"
             )
         raise UserError(f"the cluster has no server {server!r}; it has {', '.join(names) or 'none'}")
 
     def remove(self, run: str) -> None:
-        """Have the cluster forget a run."""
+        """Delete a run from the cluster."""
         self._asked(Remove(run), Removed, lambda said: said.run == run)
 
     def saved(self, buckets: Sequence[str]) -> Iterator[Saved]:
-        """Each of these as its primary has it now, while runs go on. Raises MachineError for one of which no
-        primary answers."""
+        """Yield each of these buckets as its primary has it now, while runs continue. Raises MachineError
+        if the primary of one does not reply."""
         self.groups()
         for bucket in buckets:
             yield self._exported(bucket)
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self._post.endpoint.close()
 
     def __enter__(self) -> Self:
@@ -242,11 +240,11 @@ class Operator:
     ) -> None:
         self.close()
 
-    # --- how they are asked ---
+    # --- requests ---
 
     def _asked(self, question: Message, kind: type[T], is_meant: Callable[[T], bool]) -> T:
-        """The answer of whoever leads the controllers, who is asked again and again, and answers each time:
-        so one to what was asked before may come late, and is not ``is_meant``."""
+        """Return the leader's reply. The request is repeated and answered each time, so replies to earlier
+        requests may come late; ``is_meant`` recognises the right one."""
         deadline, said = time.monotonic() + self._wait_seconds, float("-inf")
         is_told = self._wait_seconds <= _USUAL_SECONDS
         while (now := time.monotonic()) < deadline:
@@ -300,12 +298,12 @@ class Operator:
                 raise MachineError(
                     f"no primary of {bucket} has answered for {self._wait_seconds:g} s; try again"
                 )
-            self.groups()  # another may be its primary
-        raise MachineError(f"there is no bucket {bucket} any more; its run has ended, perhaps")
+            self.groups()  # another server may be its primary
+        raise MachineError(f"bucket {bucket} no longer exists; perhaps its run has ended")
 
 
 class Whole:
-    """All of a bucket, as two messages of its primary."""
+    """Assembles a bucket from two messages of its primary."""
 
     def __init__(self, bucket: str) -> None:
         self._bucket = bucket
@@ -313,14 +311,15 @@ class Whole:
         self._prepare: Prepare | None = None
 
     def hear(self, message: AnyMessage) -> None:
-        """A message has come."""
+        """Process a message."""
         if isinstance(message, FoundSaved) and message.bucket == self._bucket:
             self._found = message
         elif isinstance(message, Prepare) and message.bucket == self._bucket:
             self._prepare = message
 
     def is_there(self) -> bool:
-        """Whether both have come, of one moment: those of a question before may come late."""
+        """True if both messages have arrived and belong together: those of an earlier request may come
+        late."""
         found, prepare = self._found, self._prepare
         return (
             found is not None
@@ -329,7 +328,7 @@ class Whole:
         )
 
     def saved(self) -> Saved | None:
-        """What they say; None before both have come."""
+        """Return the bucket; None before both messages have arrived."""
         found, prepare = self._found, self._prepare
         if not self.is_there() or found is None or prepare is None or prepare.change is None:
             return None
@@ -340,7 +339,7 @@ class Whole:
 
 
 def _is_meant(text: str, bucket: str) -> bool:
-    """Whether a bucket is called so in short: the first letters of the run, and its number.
+    """True if the text is a short form of the bucket's name: first letters of the run, and the number.
 
     >>> _is_meant("c83a/16", "c83a0b833eac6e20/0016"), _is_meant("16", "c83a0b833eac6e20/0016")
     (True, True)
@@ -351,7 +350,7 @@ def _is_meant(text: str, bucket: str) -> bool:
 
 
 def _called(server: str, names: Iterable[str]) -> list[str]:
-    """Who of these has this name, or else, but for the number behind the point, this one."""
+    """Return the names that are equal to ``server``, or else those equal up to the number after the point."""
     known = list(names)
     return [each for each in known if each == server] or [
         each for each in known if each.rpartition(".")[0] == server

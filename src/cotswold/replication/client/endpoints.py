@@ -1,12 +1,10 @@
-"""The way from a run to a cluster that outlives it: by the cluster's token, on the network where each server
-is.
+"""Endpoints of a run's process in the network of a cluster that outlives it, with the cluster's token.
 
-Knows: addresses of this machine on its networks, endpoints of a client. Does not know: who is called,
-messages.
+Knows: addresses of this machine on its networks, endpoints of a client. Does not know: peers, messages.
 
-A cluster may have a network for pushes and pulls, and another for controllers. What a client is answered
-comes by the network of the address that it gave: so it has an endpoint on each network on which it calls
-somebody."""
+A cluster may have one network for pushes and pulls, and another for controllers. Replies reach a client by
+the network of the address that it gave. So the client has an endpoint on each network that it uses.
+"""
 
 from __future__ import annotations
 
@@ -28,35 +26,35 @@ _RUN = "run"
 
 @dataclass(frozen=True)
 class Standing:
-    """A cluster that outlives runs, as the processes of one are told of it."""
+    """Settings of a cluster that outlives runs, for the processes of a run."""
 
     controllers: Mapping[str, str]
     """Address by name."""
     run: str
-    """What the run is called there."""
+    """Name of the run in the cluster."""
 
 
 class Outward:
-    """The endpoints of the process called ``name`` towards a cluster; `Roads` closes them."""
+    """Endpoints of the process ``name`` towards a cluster; `MultiEndpoint` closes them."""
 
     def __init__(self, name: str, run: str, reach: Reach, tokens: Token | KeyringFile | None = None) -> None:
-        """``reach``: as for the run's own processes. Tokens are as the environment says where none are
-        given."""
+        """``reach``: settings of the run's own endpoints; ``tokens`` [from the environment]."""
         found = tokens or required_tokens(os.environ)
         self._name, self._tokens, self._reach = scoped(name, run), Rotating(found), reach
         self._ways: dict[str | None, Endpoint] = {}
         self._own: dict[str, str | None] = {}
-        """This machine's address on the network of another."""
+        """Address of this machine on the network of a given host."""
         self._roads: Roads | None = None
 
     def roads(self, run: Endpoint) -> Roads:
-        """The run's own endpoint, and these."""
+        """Return the run's own endpoint together with these."""
         self._roads = Roads({_RUN: run})
         return self._roads
 
     def way(self, address: str) -> Endpoint:
-        """The endpoint on the network of an address; raises MachineError where there is no way to it."""
-        assert self._roads is not None, "they are among roads"
+        """Return the endpoint on the network of an address; raises MachineError if there is no route to
+        it."""
+        assert self._roads is not None, "the endpoints were combined"
         self._tokens.tick(self._ways.values(), time.monotonic())
         towards = Address.parsed(address).tcp_host
         if towards not in self._own:
@@ -65,6 +63,6 @@ class Outward:
         if own not in self._ways:
             here = replace(self._reach, towards=towards, at=own)
             self._ways[own] = own_endpoint(self._name, here, self._tokens.ring)
-            self._ways[own].keep_answers()  # servers and controllers are called, and call nobody first
+            self._ways[own].keep_answers()  # servers and controllers do not connect to clients
             self._roads.add(f"servers {own}", self._ways[own])
         return self._ways[own]

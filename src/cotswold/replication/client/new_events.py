@@ -1,12 +1,12 @@
-"""Which of the events that controllers tell are new to a run.
+"""Filter for events of controllers that are new to a run.
 
-Knows: events that were told before. Does not know: who asks controllers, when.
+Knows: events seen before. Does not know: when controllers are asked.
 
-Controllers tell their last events each time that they are asked. Each numbers its events.
+Each reply of a controller has its last events, each with a number.
 
-    an event                                                   it is new if
-    of a controller process that was heard before              its number is greater than all before
-    of another one, as after a failover of the controllers     it is not the last that was told of that name
+    event                                                      new if
+    of a controller process seen before                        its number is greater than all before
+    of another process, as after a failover of controllers     it differs from the last event of that name
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _Value = TypeVar("_Value")
 
 
 class News:
-    """Those of one run."""
+    """New events of one run."""
 
     def __init__(self) -> None:
         self._numbers: OrderedDict[tuple[str, int], int] = OrderedDict()
         """The greatest number of each controller process."""
         self._last: OrderedDict[str, str] = OrderedDict()
-        """The last sentence that was told, by name."""
+        """The last sentence of each name."""
 
     def new(self, looked: Looked) -> list[EventSeen]:
         """The events that are new."""

@@ -1,11 +1,11 @@
-"""Messages to buckets, whoever has them: a post whose peers may be buckets and the controllers.
+"""Messenger to buckets: routes each message to the current primary.
 
-Knows: the way to each bucket as it was told, addresses of servers and controllers. Does not know: what
-messages say, who has copies (`replication.client.router`).
+Knows: the route to each bucket, addresses of servers and controllers. Does not know: the contents of
+messages, groups (`replication.client.router`).
 
-To whoever uses it a bucket is a peer like any other: what is sent to its name goes to its primary, and what
-that says comes from the bucket. A server that is lost is nobody's loss: its buckets are somewhere else soon,
-and what was not answered is sent again by whoever asked.
+For its user a bucket is a peer: messages to the bucket's name go to its primary, and replies of the primary
+come from the bucket. The loss of a server is not reported: its buckets soon have another primary, and the
+user repeats unanswered messages.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _TICK_SECONDS = 0.05
 
 
 class RoutedPost(Post):
-    """A post over an endpoint; ``controllers``: address by name, empty for one that is not known yet.
+    """Messenger over an endpoint; ``controllers``: address by name, empty if not yet known.
 
-    Servers and controllers are reached by ``outward``, where they are a cluster's that outlives this run.
+    ``outward`` connects to servers and controllers of a cluster that outlives this run.
     """
 
     def __init__(
@@ -36,38 +36,39 @@ class RoutedPost(Post):
     ) -> None:
         super().__init__(endpoint if outward is None else outward.roads(endpoint))
         self._run = None if outward is None else endpoint
-        """The endpoint on which no server or controller is."""
+        """The run's own endpoint, without servers and controllers."""
         self._calling = Calling((lambda address: endpoint) if outward is None else outward.way)
         self._controllers = dict(controllers)
         self._router = Router(tuple(controllers))
         self._ticked = 0.0
         self._moved: list[str] = []
         self.calls = Calls()
-        """Of controllers."""
+        """Connections to controllers."""
         self._reserve(controllers)
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Buckets of which no primary is known."""
+        """Buckets without a known primary."""
         return self._router.unknown
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Servers that are the primary of a bucket, as far as is known."""
+        """Known primaries."""
         found = {self._router.primary(bucket) for bucket in self._router.buckets}
         return tuple(sorted(found - {""}))
 
     def find(self, controllers: Mapping[str, str]) -> None:
-        """Controllers are reached at these addresses."""
+        """Set the addresses of controllers."""
         self._controllers.update(controllers)
 
     @property
     def groups(self) -> Mapping[str, Group]:
-        """Who has copies, by bucket, as it was found last."""
+        """The last known group of each bucket."""
         return self._router.groups
 
     def _reserve(self, names: Iterable[str]) -> None:
-        """Have no process of the run come in with the name of a cluster's server or controller."""
+        """Reserve the names of a cluster's servers and controllers, so that no process of the run can use
+        them."""
         if self._run is None:
             return
         for name in names:
@@ -77,22 +78,22 @@ class RoutedPost(Post):
                 self._run.drop(name)
 
     def seek(self) -> None:
-        """Ask who has copies of all buckets."""
+        """Request the groups of all buckets."""
         self.send(CONTROLLERS, Find(tuple((name, 0) for name in self._router.buckets)))
 
     def meet(self, peers: Iterable[tuple[str, str]]) -> None:
-        """Whoever has no address is a bucket."""
+        """Add peers; those without an address are buckets."""
         known = list(peers)
         self._router.add(name for name, address in known if not address)
         super().meet((name, address) for name, address in known if address)
 
     def call(self, servers: Mapping[str, str]) -> None:
-        """Be connected to servers, by name and address, whatever they lead."""
+        """Connect to servers, by name and address, whether or not they are primaries."""
         self._calling.meet(servers)
 
     def send(self, to: str, message: AnyMessage) -> bool:
-        """As a post does; True for buckets, controllers and servers, which are connected where they are not,
-        and hear it again where it is not answered."""
+        """Send like a messenger. Return True for buckets, controllers and servers: they are connected if
+        necessary, and the caller repeats a message without a reply."""
         if self._is_routed(to):
             self.deliver([Send(to, cast(Message, message))])
             return True
@@ -103,12 +104,12 @@ class RoutedPost(Post):
         return to == CONTROLLERS or to in self._router.buckets or any(to in some for some in known)
 
     def deliver(self, sends: Iterable[Send]) -> None:
-        """As a post does."""
+        """Send like a messenger."""
         self._deliver(self._router.send(sends, time.monotonic()))
 
     def receive(self, timeout: float | None) -> Event | None:
-        """As a post does; a letter from a bucket has its name, and one that has moved is told of. Of what was
-        found only answers to numbered questions are heard."""
+        """Receive like a messenger. A message from a bucket has the bucket's name; a bucket with a new
+        primary is reported as moved. Of lookup replies, only those with a number are returned."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._moved:
             now = time.monotonic()
@@ -126,7 +127,7 @@ class RoutedPost(Post):
         return Moved(self._moved.pop())
 
     def _routed(self, event: Event | None) -> Event | None:
-        """What is for whoever uses this."""
+        """Return the event if it is for the user of this messenger."""
         if isinstance(event, Letter) and event.sender in self._controllers:
             self.calls.heard(event.sender, leads=not isinstance(event.message, NotLeading))
         match event:
@@ -153,7 +154,7 @@ class RoutedPost(Post):
                 return event
 
     def _deliver(self, sends: Sequence[Send]) -> None:
-        """To servers and controllers, which are connected where they are not."""
+        """Send to servers and controllers; connect them if necessary."""
         known = (self._controllers, self._router.addresses)
         self._calling.meet(
             {peer: of[peer] for peer in {each.to for each in sends} for of in known if of.get(peer)}

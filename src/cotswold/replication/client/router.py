@@ -1,19 +1,18 @@
-"""Where a client's messages to buckets go: to the primary that it knows, until it hears of another.
+"""Routes of a client's messages to buckets: to the last known primary.
 
-Knows: groups as they were told. Does not know: what messages say; whoever sends them sends them again.
+Knows: groups, as reported. Does not know: the contents of messages; the sender repeats them.
 
-    what comes                                         what it does
-    a message to a bucket, its primary is known        it goes there
-    a message to a bucket that is not known            nothing goes; `Find`
-    OfBucket                                           it is the bucket's
-    Elsewhere, of a newer term                         that is the primary from now on
-    Elsewhere, that names nobody                       `Find`
-    Found                                              what is newer is so
-    a bucket has said nothing for long                 `Find`
-    something for the controllers                      it goes to the one that is taken for their leader
-    NotLeading, that names another                     that is their leader from now on, and is asked at once
-    their leader was asked, and has not answered       the next of them is
-      for long
+    event                                              action
+    a message to a bucket with a known primary         send it to the primary
+    a message to a bucket without one                  drop it; `LookupRequest`
+    BucketEnvelope                                     deliver its message as the bucket's
+    NotPrimary, of a newer term                        use the primary that it names
+    NotPrimary, without a primary                      `LookupRequest`
+    LookupReply                                        use all newer groups
+    a bucket is silent for long                        `LookupRequest`
+    a message to the controllers                       send it to the presumed leader
+    NotLeader, with another leader                     presume that one, and ask it at once
+    the presumed leader does not reply for long        presume the next controller
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ class _Route:
     term: int = 0
     primary: str = ""
     asked: float | None = None
-    """When it was first sent something that it has not answered."""
+    """Time of the first message to it without a reply."""
 
 
 class Router:
-    """That of one client."""
+    """Routes of one client."""
 
     def __init__(
         self,
@@ -56,43 +55,44 @@ class Router:
         find_seconds: float = 0.25,
         leader_seconds: float = 0.6,
     ) -> None:
-        """``controllers``: all, by name; ``leader_seconds``: after which another of them may lead."""
+        """``controllers``: all, by name; ``leader_seconds``: timeout after which another controller is
+        presumed the leader."""
         self._routes = {name: _Route() for name in buckets}
         self._find_seconds, self._leader_seconds = find_seconds, leader_seconds
         self._found = float("-inf")
         self._controllers, self._leader = tuple(controllers), 0
-        """The place of whoever is taken for their leader."""
+        """Position of the presumed leader."""
         self._leader_asked: float | None = None
-        """When that was first sent something since it said anything."""
+        """Time of the first message to the presumed leader without a reply."""
         self._moved: list[str] = []
         self._lost: dict[str, None] = {}
-        """Servers that were lost, and may be somewhere else now."""
+        """Lost servers, which may have a new address now."""
         self.addresses: dict[str, str] = {}
-        """Of servers that were named."""
+        """Addresses of servers by name."""
         self.groups: dict[str, Group] = {}
-        """The newest that were found, by bucket."""
+        """The newest known group of each bucket."""
 
     @property
     def buckets(self) -> tuple[str, ...]:
-        """Those that it knows by name."""
+        """Known buckets."""
         return tuple(self._routes)
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Those of which it knows no primary."""
+        """Buckets without a known primary."""
         return tuple(name for name, route in self._routes.items() if not route.primary)
 
     def add(self, buckets: Iterable[str]) -> None:
-        """These are buckets too."""
+        """Add buckets."""
         for name in buckets:
             self._routes.setdefault(name, _Route())
 
     def primary(self, bucket: str) -> str:
-        """Who is it, as far as is known; empty where nobody is."""
+        """Return the known primary of a bucket; empty if none is known."""
         return self._routes[bucket].primary
 
     def send(self, sends: Iterable[Send], now: float) -> list[Send]:
-        """The same, to servers and controllers: what is for others as it is."""
+        """Return the messages addressed to servers and controllers; messages to other peers are unchanged."""
         found: list[Send] = []
         for each in sends:
             route = self._routes.get(each.to)
@@ -109,7 +109,7 @@ class Router:
         return found
 
     def receive(self, sender: str, message: ToRouter, now: float) -> tuple[str, Enclosed] | None:
-        """What a bucket says, with its name; None where it is about the way there."""
+        """Return the name of a bucket and its message; None for messages about routes."""
         if isinstance(message, NotLeading):
             self._follow(sender, message)
         else:
@@ -138,19 +138,19 @@ class Router:
         return None
 
     def take_moved(self) -> list[str]:
-        """Buckets that have another primary since this was called last, and owe an answer."""
+        """Return the buckets with a new primary, since the last call, that have not replied."""
         moved, self._moved = self._moved, []
         return moved
 
     def lost(self, server: str) -> None:
-        """A server is not there any more: who has its buckets now is asked at once."""
+        """Record a lost server and look up the primaries of its buckets at once."""
         for route in self._routes.values():
             if route.primary == server:
                 route.asked = float("-inf")
                 self._lost[server] = None
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed."""
+        """Process the passing of time."""
         late = now - self._find_seconds
         if self._found > late or not any(
             each.asked is not None and (each.asked <= late or not each.primary)
@@ -163,8 +163,8 @@ class Router:
 
     @property
     def _unreached(self) -> tuple[str, ...]:
-        """Servers that were lost, and primaries that another server has named: of these it knows no address,
-        and is told none with their groups, whose terms it knows."""
+        """Servers that were lost, and primaries named by another server: their addresses are unknown, and
+        a lookup by known terms would not return them."""
         named = {each.primary for each in self._routes.values() if each.primary}
         return (
             *self._lost,
@@ -186,7 +186,7 @@ class Router:
         return self._controllers[self._leader]
 
     def heard(self, sender: str) -> None:
-        """Somebody said something else than that it does not lead."""
+        """Record that a controller sent something other than `NotLeader`."""
         if sender in self._controllers and sender == self._controllers[self._leader]:
             self._leader_asked = None
 

@@ -1,7 +1,7 @@
-"""Servers of a cluster that outlives runs, as one run has them.
+"""A cluster that outlives runs, as used by one run.
 
-Knows: who the controllers are, how buckets are made and given back. Does not know: who has which bucket, how
-such a cluster is started (`replication.runtime.host_supervisor`).
+Knows: the controllers, how buckets are created and deleted. Does not know: groups, how the cluster is started
+(`replication.runtime.host_supervisor`).
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from cotswold.wire.lifecycle import Count, Serving
 from cotswold.wire.messenger import Letter
 
 PORT = 7400
-"""At which a controller listens, if nothing else is said."""
+"""Default port of a controller."""
 _LOOK_SECONDS = 2.0
 _SILENT_SECONDS = 3.0
 _LEAVE_SECONDS = 3.0
 _AGAIN_SECONDS = 0.3
 _AGAIN = (
-    "cotswold cluster status says which, and docs/operations.md how a state is had back; without it --resume "
-    "begins with the run's last checkpoint, once servers are there"
+    "cotswold cluster status says which, and docs/operations.md how to restore the state; else --resume "
+    "starts from the run's last checkpoint, once servers are available"
 )
 _WORDS = re.compile(r"[^A-Za-z0-9.]+")
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def place_of(text: str) -> tuple[str, int]:
-    """The host and the port of a controller; raises UserError.
+    """Return the host and the port of a controller; raises UserError.
 
     >>> place_of("10.0.0.1:7400"), place_of("10.0.0.1")
     (('10.0.0.1', 7400), ('10.0.0.1', 7400))
@@ -55,12 +55,12 @@ def place_of(text: str) -> tuple[str, int]:
     is_name = bool(_HOST.fullmatch(host)) or (is_bracketed and ":" in host)
     host = host.removeprefix("[").removesuffix("]")
     if not is_name or not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
-        raise UserError(f"{text!r} is no controller; name HOST:PORT, such as 10.0.0.1:{PORT}")
+        raise UserError(f"{text!r} is no controller's address; name HOST:PORT, such as 10.0.0.1:{PORT}")
     return host, int(port)
 
 
 def name_at(host: str, port: int) -> str:
-    """What the controller there is called.
+    """Return the name of the controller at an address.
 
     >>> name_at("10.0.0.1", 7400)
     'controller-10.0.0.1-7400'
@@ -69,7 +69,7 @@ def name_at(host: str, port: int) -> str:
 
 
 def places_by_name(places: Sequence[str]) -> dict[str, str]:
-    """HOST:PORT of controllers by what they are called; raises UserError for a text that names none.
+    """Return HOST:PORT of controllers by name; raises UserError for a malformed address.
 
     >>> places_by_name(["10.0.0.1"])
     {'controller-10.0.0.1-7400': '10.0.0.1:7400'}
@@ -79,8 +79,8 @@ def places_by_name(places: Sequence[str]) -> dict[str, str]:
 
 
 def controllers_at(places: Sequence[str]) -> dict[str, str]:
-    """Where controllers are reached, by name; raises UserError for a text that names none, or a host that is
-    not known."""
+    """Return the addresses of controllers by name; raises UserError for a malformed address or an unknown
+    host."""
     found = [place_of(each) for each in places]
     numbers: dict[str, str] = {}
     for host, _ in found:
@@ -97,13 +97,13 @@ def controllers_at(places: Sequence[str]) -> dict[str, str]:
 
 
 class StandingServers:
-    """Those of one run."""
+    """The cluster's servers, as used by one run."""
 
     def __init__(
         self, post: RoutedPost, controllers: Mapping[str, str], run: str, note: Path | None = None
     ) -> None:
-        """``note``: the file that says what the run was called before, until nothing of that is left in the
-        cluster, and what it is called from now on."""
+        """``note``: file with the run's current name in the cluster, and its earlier names until those are
+        deleted from the cluster."""
         self.post, self.controllers, self.run = post, dict(controllers), run
         self._note = note
         self._before: list[str] = []
@@ -116,13 +116,13 @@ class StandingServers:
             self._write_note()
         self._looked, self._began = float("-inf"), time.monotonic()
         self._unanswered: float | None = None
-        """Since when one that leads was asked, and has not answered."""
+        """Time of the oldest request to the leader without a reply."""
         self._is_told = False
-        """Whether it was told that none does."""
+        """True if the missing reply was reported."""
         self._is_known: bool | None = None
-        """Whether who leads knows the run; None before one has."""
+        """True if the leader knows the run; None before it has replied."""
         self._was_known = True
-        """What was told of that last."""
+        """The last reported value of that."""
         self._news = News()
 
     def _write_note(self) -> None:
@@ -132,29 +132,30 @@ class StandingServers:
 
     @property
     def servers(self) -> list[str]:
-        """Those that lead a bucket of the run, as far as is known."""
+        """Known primaries of the run's buckets."""
         return list(self.post.servers)
 
     @property
     def counting(self) -> Count:
-        """What they are asked, to say what they have done for the run."""
+        """The request for their metrics of the run."""
         return Count(self.run)
 
     def look(self, now: float) -> None:
-        """Ask now and then what has happened, and have forgotten what is left of the run before."""
+        """Request events now and then, and delete what is left of the run's earlier names."""
         if now - self._looked > (_LOOK_SECONDS if self._unanswered is None else _AGAIN_SECONDS):
             self._looked = now
             self.ask()
             self._remove_before()
 
     def trouble(self, now: float) -> str:
-        """That no controller answers or knows the run, or one does again; once each, and empty otherwise."""
+        """Return a sentence when no controller replies or knows the run, and when one does again; once
+        each, and empty otherwise."""
         if self._unanswered is None and self._was_known is not (is_known := self._is_known is not False):
             self._was_known, self._is_told = is_known, False
             return (
                 "the cluster knows this run again"
                 if is_known
-                else f"{self.unknown}, so nothing is learnt; {_AGAIN}"
+                else f"{self.unknown}, so training waits; {_AGAIN}"
             )
         if self._unanswered is None:
             was_told, self._is_told = self._is_told, False
@@ -170,28 +171,28 @@ class StandingServers:
 
     @property
     def unknown(self) -> str:
-        """That the cluster knows the run no more; empty where it does."""
+        """Sentence that the cluster has lost the run; empty if it knows it."""
         if self._is_known is not False:
             return ""
         return (
-            f"the cluster of {', '.join(self.controllers)} knows nothing of this run any more: its "
-            "controllers' state was lost, or somebody removed the run"
+            f"the cluster of {', '.join(self.controllers)} does not know this run any more: its "
+            "controllers' state was lost, or the run was deleted"
         )
 
     def unheard(self, now: float) -> str:
-        """That no controller answers, or knows the run, in words; empty otherwise."""
+        """Return a sentence if no controller replies or knows the run; empty otherwise."""
         waited = 0.0 if self._unanswered is None else now - self._unanswered
         if waited > _SILENT_SECONDS:
             return f"no controller that leads has answered for {waited:.0f} s"
-        return "the cluster knows nothing of this run any more" if self.unknown else ""
+        return "the cluster does not know this run any more" if self.unknown else ""
 
     def ask(self) -> None:
-        """Ask whoever leads the controllers what there is."""
+        """Request the status from the leader."""
         self._unanswered = time.monotonic() if self._unanswered is None else self._unanswered
         self.post.send(CONTROLLERS, Look())
 
     def happened(self, looked: Looked) -> list[EventSeen]:
-        """What has happened to the run, or to servers, that was not known, and since the run began."""
+        """Return the new events of the run, and of servers since the run began."""
         self._unanswered = None
         is_there = any(each.run == self.run for each in looked.runs)
         self._is_known = is_there if is_there or self._is_known is not None else None
@@ -203,20 +204,20 @@ class StandingServers:
         ]
 
     def is_one(self, name: str) -> bool:
-        """None of them is a process of the run."""
+        """Return False: no server is a process of the run."""
         return False
 
     def heard(self, serving: Serving, clients: Iterable[str]) -> None:
-        """None of them says so to the run."""
+        """Do nothing: these servers do not report to the run."""
 
     def tell(self, client: str) -> None:
-        """Where controllers are, a client has been told for ever."""
+        """Do nothing: clients know the controllers from the start."""
 
     def ended(self, name: str, why: str, now: float, *, is_seen: bool = True) -> None:
-        """That is somebody else's."""
+        """Do nothing: the cluster replaces its own processes."""
 
     def create(self, wanted: Create) -> None:
-        """Have a controller make buckets; to be said until `RoutedPost.unknown` has none."""
+        """Have a controller create buckets; repeat it until `RoutedMessenger.unknown` is empty."""
         self._remove_before()
         self.post.send(CONTROLLERS, wanted)
         self.post.seek()
@@ -226,18 +227,18 @@ class StandingServers:
             self.post.send(CONTROLLERS, Remove(run))
 
     def removed(self, run: str) -> None:
-        """A controller says that nothing is left of a run."""
+        """Record that a controller has deleted a run."""
         if run in self._before:
             self._before.remove(run)
             self._write_note()
 
     def close(self) -> None:
-        """The run is over: its buckets are wanted no more. Whoever is not heard in time has not heard it."""
+        """Delete the run's buckets at its end, if a controller replies in time."""
         remove(self.post, self.run, _LEAVE_SECONDS)
 
 
 def remove(post: RoutedPost, run: str, seconds: float) -> bool:
-    """Have the buckets of a run forgotten; whether a controller said so within so many seconds."""
+    """Delete the buckets of a run; False if no controller confirms it within ``seconds``."""
     deadline, said = time.monotonic() + seconds, float("-inf")
     while (now := time.monotonic()) < deadline:
         if now - said > _AGAIN_SECONDS:

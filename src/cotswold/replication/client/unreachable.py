@@ -1,6 +1,7 @@
-"""Why controllers that were called have not answered, in words, with what is to be looked at.
+"""Sentences about controllers that have not replied, each with a remedy.
 
-Knows: what became of the last call of each, who leads none. Does not know: who called, how long was waited.
+Knows: how the last connection to each controller ended, which ones do not lead. Does not know: the caller,
+the time waited.
 """
 
 from __future__ import annotations
@@ -12,31 +13,31 @@ from cotswold.transport import End, Lost
 
 _SAID = {
     End.REFUSED: (
-        "at {} somebody listens and refuses this token: give the cluster's own (--token-file, "
+        "at {} a process refuses this token: give the cluster's own (--token-file, "
         "COTSWOLD_CLUSTER_TOKEN_FILE or COTSWOLD_CLUSTER_TOKEN), or the port of its controller"
     ),
     End.STRANGER: (
-        "at {} a process answers that knows the token and is called otherwise: name the controller as its "
+        "at {} a process knows the token and has another name: name the controller as its "
         "own host does, in --controllers of cotswold cluster start"
     ),
     End.ABSENT: (
-        "at {} nobody listens: see whether cotswold cluster start runs there, and with which --controllers"
+        "at {} no process listens: check that cotswold cluster start runs there, and its --controllers"
     ),
-    End.SILENT: "from {} nothing is heard: the process there is stopped, or the network lets nothing pass",
+    End.SILENT: "from {} no reply arrives: the process there is stopped, or the network blocks it",
 }
 
 
 @dataclass
 class Calls:
-    """What became of the calls of controllers."""
+    """Results of the connections to controllers."""
 
     following: dict[str, None] = field(default_factory=dict)
-    """Those that have said that they do not lead since one that leads answered, and are there."""
+    """Reachable controllers that have replied that they do not lead, since a leader last replied."""
     lost: dict[str, Lost] = field(default_factory=dict)
-    """How the last call ended of those of which nothing was heard since."""
+    """Ends of the last connections, of controllers that have not replied since."""
 
     def heard(self, controller: str, *, leads: bool) -> None:
-        """One has answered."""
+        """Record a reply."""
         self.lost.pop(controller, None)
         if leads:
             self.following.clear()
@@ -44,29 +45,31 @@ class Calls:
             self.following[controller] = None
 
     def ended(self, lost: Lost) -> None:
-        """A call has ended."""
+        """Record the end of a connection."""
         self.lost[lost.peer] = lost
         self.following.pop(lost.peer, None)
 
 
 def why_unreached(places: Mapping[str, str], lost: Mapping[str, Lost]) -> str:
-    """``places``: HOST:PORT of each, by name; ``lost``: how the last call of each ended that did.
+    """Return why controllers are unreachable. ``places``: HOST:PORT by name; ``lost``: end of the last
+    connection.
 
     >>> why_unreached({"a": "10.0.0.1:7400"}, {})
-    'from 10.0.0.1:7400 nothing is heard: the process there is stopped, or the network lets nothing pass'
+    'from 10.0.0.1:7400 no reply arrives: the process there is stopped, or the network blocks it'
     >>> why_unreached({"a": "10.0.0.1:7400"}, {"a": Lost("a", "it dropped this process")})
-    'the call of 10.0.0.1:7400 has ended: it dropped this process'
+    'the connection to 10.0.0.1:7400 has ended: it dropped this process'
     """
     found: dict[str, list[str]] = {each: [] for each in _SAID.values()}
     for name, place in places.items():
         end = lost[name].end if name in lost else End.SILENT
-        said = _SAID.get(end) or f"the call of {{}} has ended: {lost[name].why}"
+        said = _SAID.get(end) or f"the connection to {{}} has ended: {lost[name].why}"
         found.setdefault(said, []).append(place)
     return "; ".join(said.replace("{}", ", ".join(some), 1) for said, some in found.items() if some)
 
 
 def why_others(places: Mapping[str, str], lost: Mapping[str, Lost], following: Collection[str]) -> str:
-    """The same of those that have not answered, where these have, to be said behind that; empty for none.
+    """Return the same about the controllers that have not replied, as the end of a sentence; empty if there
+    are none.
 
     >>> why_others({"a": "10.0.0.1:7400"}, {}, ["a"])
     ''
@@ -76,7 +79,7 @@ def why_others(places: Mapping[str, str], lost: Mapping[str, Lost], following: C
 
 
 def why_none_leads(places: Mapping[str, str], lost: Mapping[str, Lost], following: Collection[str]) -> str:
-    """The same where ``following`` have answered, and lead no others.
+    """Return the same if the controllers ``following`` have replied and do not lead.
 
     >>> why_none_leads({"a": "10.0.0.1:7400"}, {}, ["a"]).partition(":")[0]
     'a answered, and does not lead'
@@ -84,11 +87,11 @@ def why_none_leads(places: Mapping[str, str], lost: Mapping[str, Lost], followin
     if len(places) == 1:
         return (
             f"{', '.join(following)} answered, and does not lead: its host says why (its state.sqlite is "
-            "gone, or its disk is full; with etcd, most of its members are gone); if there are other "
+            "lost, or its disk is full; with etcd, most of its members are down); if there are other "
             "controllers, name them all"
         )
     return (
-        f"{', '.join(following)} answered, and none leads: name all controllers that there are; if these "
-        "are all, their state is not reached (most of etcd's members are gone, or a disk is full), as their "
+        f"{', '.join(following)} answered, and none leads: name all controllers of the cluster; if these "
+        "are all, their state is unreachable (most of etcd's members are down, or a disk is full), as their "
         f"hosts say{why_others(places, lost, following)}"
     )

@@ -1,14 +1,14 @@
-"""Who has not heard of which group yet.
+"""Delivery of groups to servers, with retries until each is acknowledged.
 
-Knows: (server, bucket), when each was told last. Does not know: what a group is, why it is another one.
+Knows: (server, bucket), when each was last sent. Does not know: the contents of a group, why it changed.
 
-    a server and a bucket              what happens                       next
-    nothing is owed                    another group is written down      owed
-    nothing is owed                    the server acts by an older one    owed, unless it was told just now
-    owed                               the server lives                   told, again and again
-    owed                               it does not                        owed, and left out until it comes
-    told                               `Assigned`, of that group          nothing is owed
-    owed or told                       the process has ended              nothing is owed
+    a server and a bucket              event                              next
+    idle                               a new group is committed           due
+    idle                               the server acts by an older group  due, unless it was just sent
+    due                                the server is alive                sent, with retries
+    due                                the server is not alive            due, and skipped until it joins
+    sent                               `Assigned`, of that group          idle
+    due or sent                        the process exited                 idle
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ from cotswold.replication.controller.cluster_view import Board
 from cotswold.wire import Assign, Group, Send
 
 _AT_ONCE = 2000
-"""So many are said at once: heartbeats are answered meanwhile."""
+"""Messages per call, so that heartbeats are answered in between."""
 
 Pair = tuple[str, str]
 
 
 class Telling:
-    """That of a leader."""
+    """Pending deliveries of a leader."""
 
     def __init__(self, board: Board, epoch: int) -> None:
         self._board, self._epoch = board, epoch
         self._due: OrderedDict[Pair, None] = OrderedDict()
         self._told: OrderedDict[Pair, float] = OrderedDict()
-        """In the order in which they were told."""
+        """Time of each delivery, in that order."""
         self._absent: dict[str, dict[str, None]] = {}
-        """Buckets, by servers that are not there."""
+        """Due buckets, by servers that are not alive."""
 
     def owe(self, servers: Iterable[str], bucket: str) -> None:
-        """There is another group."""
+        """Enqueue a new group for these servers."""
         for server in servers:
             self._told.pop((server, bucket), None)
             self._due[server, bucket] = None
 
     def remind(self, server: str, bucket: str) -> None:
-        """It does not act by the newest."""
+        """Enqueue the newest group for a server that acts by an older one."""
         if (server, bucket) not in self._told:
             self._due[server, bucket] = None
 
     def heard(self, server: str, bucket: str) -> None:
-        """It does."""
+        """Record that the server acts by the newest group."""
         self._due.pop((server, bucket), None)
         self._told.pop((server, bucket), None)
 
     def came(self, server: str, buckets: Iterable[str]) -> None:
-        """A server is there, and may not know what it has."""
+        """Enqueue the groups of a server that has joined."""
         for bucket in sorted({*buckets, *self._absent.pop(server, {})}):
             self.owe((server,), bucket)
 
     def ended(self, server: str) -> None:
-        """It does not come back."""
+        """Forget a server that does not come back."""
         self._absent.pop(server, None)
 
     def say(self, now: float) -> list[Send]:
-        """What is owed, to whom does not know it: secondaries first, who then wait for their primary."""
+        """Return the messages that are due: to secondaries first, who then wait for their primary."""
         late = now - self._board.control.retry_seconds
         while self._told:
             pair, when = next(iter(self._told.items()))

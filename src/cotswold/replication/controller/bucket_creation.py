@@ -1,12 +1,12 @@
-"""Buckets of a run that begins: who gets which, evenly, on different hosts where there are.
+"""Initial placement of a run's buckets: evenly, on different hosts where possible.
 
-Knows: what is to be made, servers that may have more. Does not know: what a run is, the state.
+Knows: buckets to create, servers that may receive replicas. Does not know: runs, the metadata store.
 
-    what is wanted                                            what follows
-    buckets, and there are servers enough                     the description, then the first groups of some
-    the same, again                                           nothing, but for buckets that are not known yet
-    more at once than can be dealt between two heartbeats     the others a little later
-    the run was removed meanwhile                             nothing
+    request                                                   action
+    buckets, and enough servers                               commit the description, then the first groups
+    the same again                                            create only unknown buckets
+    more than can be placed between two heartbeats            create the rest in later ticks
+    the run was deleted meanwhile                             ignore it
 """
 
 from __future__ import annotations
@@ -21,22 +21,21 @@ from cotswold.replication.controller.server_registry import Servers
 from cotswold.wire import Create, Group
 
 _AT_ONCE = 2000
-"""So many are dealt at once: heartbeats are answered meanwhile."""
+"""Buckets placed per tick, so that heartbeats are answered in between."""
 _MANY = 1 << 24
-"""More copies than a server has."""
+"""More replicas than any server has."""
 
 
 class Creating:
-    """What a leader has to make."""
+    """Buckets that a leader has yet to create."""
 
     def __init__(self, board: Board, forgetting: Forgetting) -> None:
         self._board, self._forgetting = board, forgetting
         self._wanted: dict[str, Iterator[str]] = {}
-        """Buckets that are to be made, by run."""
+        """Buckets to create, by run."""
 
     def create(self, wanted: Create) -> int | None:
-        """How many buckets are to be made that were not; None where there are too few servers, or the run was
-        removed."""
+        """Return the number of new buckets; None if there are too few servers or the run was deleted."""
         run, known, servers = wanted.run, self._board.map, self._board.servers
         if len(servers.loads.ascending) < max(1, wanted.servers) or self._forgetting.is_removed(run):
             return None
@@ -50,11 +49,11 @@ class Creating:
         return len(new)
 
     def tick(self) -> None:
-        """Some more are made."""
+        """Create the next buckets."""
         for run, buckets in list(self._wanted.items())[:1]:
             some = [] if self._forgetting.is_removed(run) else list(islice(buckets, _AT_ONCE))
             if some and not self._board.servers.loads.ascending:
-                return  # nobody is there now
+                return  # no server is available
             for group in dealt(some, self._board.control.copies, self._board.servers):
                 self._board.put(group)
             if len(some) < _AT_ONCE:
@@ -62,8 +61,8 @@ class Creating:
 
 
 def dealt(buckets: Iterable[str], copies: int, servers: Servers) -> Iterator[Group]:
-    """The first group of each: as many of these on every server, and of those that have as many of these more
-    on whoever has fewer in all; the same with primaries."""
+    """Yield the first group of each bucket. Every server gets as many of these buckets; ties go to the
+    server with the fewest replicas in all. The same holds for primaries."""
     loads, own, leads = Loads(), dict[str, int](), dict[str, int]()
     for load, name in servers.loads.ascending:
         own[name], leads[name] = load, len(servers.of[name].leads)

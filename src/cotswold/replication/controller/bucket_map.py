@@ -1,21 +1,24 @@
-"""The map: who has copies of which bucket, as it is written down and as it is to be.
+"""The bucket map: the committed group of every bucket, and the changes that are pending.
 
-Knows: groups by their buckets and runs, what servers must know of each run, which servers are drained, what
-is on its way to the state. Does not know: who leads, why a group is another one, where the state is kept.
+Knows: groups by bucket and run, run descriptions, which servers are drained, the transaction in flight. Does
+not know: who leads, why a group changes, the kind of metadata store.
 
-    a group         what happens                                   next
-    to be put       the transaction before it is answered          on its way
-    to be put       its run is to be removed                       forgotten
-    on its way      done                                           it counts
-    on its way      not done, or nobody knows                      forgotten: who leads reads all again
-    it counts       another of the next term is to be put          it counts, until that one does
-    it counts       its run is to be removed                       its key is on its way to be deleted: gone
+    group           event                                          next
+    pending         the previous transaction is answered           in flight
+    pending         its run is deleted                             discarded
+    in flight       the transaction is committed                   committed
+    in flight       it failed, or its result is unknown            discarded: the leader reads all keys again
+    committed       a group of the next term is pending            committed, until the next one is
+    committed       its run is deleted                             its key is in flight to be deleted: deleted
 
-Keys: ``bucket/NAME`` for a group, ``run/NAME/NUMBER`` for a part of what is said of a run, for a value may
-have 64 KiB and no more, ``drain/NAME`` for a server that is to have no copies, ``server/NAME`` for the digest
-of a server's key, which is written before any group that names the server. What is said of a run is
-written before its groups and deleted before them: groups of a run of which nothing is said are to be deleted,
-whoever leads next.
+    key                   value
+    ``bucket/NAME``       a group
+    ``run/NAME/NUMBER``   a part of a run's description, since a value has at most 64 KiB
+    ``drain/NAME``        a drained server
+    ``server/NAME``       digest of the server's key, committed before any group that names the server
+
+The description of a run is committed before its groups and
+deleted before them. So any later leader deletes groups of a run without a description.
 """
 
 from __future__ import annotations
@@ -32,76 +35,76 @@ from cotswold.wire import Group
 from cotswold.wire.names import run_of
 
 BUCKETS, RUNS, _DRAIN, _SERVER = "bucket/", "run/", "drain/", "server/"
-"""With which keys begin."""
+"""Prefixes of keys."""
 DONE = 0.0
-"""The seconds of a drain after which the server has no copies any more."""
+"""Value of a drain (in place of seconds) once the server has no replicas left."""
 _TOGETHER = 60
-"""Keys in one transaction, of which etcd takes 128 operations."""
+"""Keys per transaction; etcd allows 128 operations."""
 _PART = 10_000
-"""Letters in one value, which may have up to four bytes each."""
+"""Characters per value; each may take up to four bytes."""
 DESCRIPTION_LETTERS = _TOGETHER * _PART
-"""Of what is said of a run, at most."""
+"""Maximum length of a run's description."""
 
 Key = tuple[str, str | None]
 
 
 @dataclass
 class Written:
-    """What a transaction has changed."""
+    """Changes that a transaction has committed."""
 
     groups: list[tuple[Group | None, Group]] = field(default_factory=list)
-    """That were, and that are."""
+    """Pairs of the previous and the new group."""
     deleted: list[Group] = field(default_factory=list)
     removed: str = ""
-    """A run of which nothing is left."""
+    """A run that is completely deleted."""
 
 
 @dataclass
 class _Writing:
-    """What is on its way."""
+    """The transaction in flight."""
 
     groups: dict[str, Group] = field(default_factory=dict)
     run: tuple[str, str] | None = None
-    """With what is said of it."""
+    """A run and its description."""
     drain: tuple[str, float | None] | None = None
     deleted: tuple[str, ...] = ()
-    """Buckets."""
+    """Buckets whose groups are deleted."""
     removed: str = ""
-    """A run, of which what is said is deleted, or ``deleted``."""
+    """A run whose description or, if any, ``deleted`` groups are deleted."""
 
 
 class Map:
-    """That of a leader."""
+    """The bucket map of a leader."""
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
-        """As they are written down."""
+        """Committed groups, by bucket."""
         self.runs: dict[str, str] = {}
-        """What servers must know of each run; as it is written down."""
+        """Committed descriptions that servers need, by run."""
         self.drains: dict[str, float] = {}
-        """Servers that are to have no copies, and within how many seconds, or `DONE`."""
+        """Drained servers, each with its time limit in seconds, or `DONE`."""
         self.keys: dict[str, str] = {}
-        """Digests of the keys of servers; as they are written down, or are to be."""
+        """Digests of the servers' keys, committed or pending."""
         self._bound: dict[str, str | None] = {}
-        """Those that are to be written down, or deleted."""
+        """Key digests that are pending; None deletes one."""
         self._of_run: dict[str, OrderedDict[str, None]] = {}
-        """Buckets that are written down."""
+        """Committed buckets of each run."""
         self._next: OrderedDict[str, Group] = OrderedDict()
-        """Groups that are to be written down, and are not on their way."""
+        """Pending groups of existing buckets."""
         self._new: OrderedDict[str, Group] = OrderedDict()
-        """The same, of buckets of which there is none yet: the others go first."""
+        """Pending groups of new buckets: existing buckets go first."""
         self._told: dict[str, str] = {}
-        """Runs of which something is to be written down, before any group is."""
+        """Pending descriptions; they precede any group of the run."""
         self._drained: dict[str, float | None] = {}
-        """Servers of which it is to be written down that they are drained, or are not."""
+        """Pending drains; None ends one."""
         self._removed: dict[str, None] = {}
-        """Runs of which nothing is to be left."""
+        """Runs that are being deleted."""
         self._writing: _Writing | None = None
         self._parts: dict[str, list[tuple[int, str]]] = {}
-        """Of what is said of runs, with their numbers, until all is read."""
+        """Numbered parts of descriptions while keys are loaded."""
 
     def load(self, items: Mapping[str, str]) -> list[Group]:
-        """This is written down, and more may be; groups of it."""
+        """Load a page of committed keys and return its groups."""
         found = []
         for key, text in items.items():
             if key.startswith(BUCKETS):
@@ -117,7 +120,7 @@ class Map:
         return found
 
     def loaded(self) -> None:
-        """That was all."""
+        """Finish loading: assemble descriptions and find runs whose deletion is unfinished."""
         parts, self._parts = self._parts, {}
         self.runs = {run: "".join(text for _, text in sorted(some)) for run, some in parts.items()}
         self._removed = {run: None for run in self._of_run if run and run not in self.runs}
@@ -128,25 +131,25 @@ class Map:
 
     @property
     def moving(self) -> set[str]:
-        """Buckets of which a group is to be written down, or on its way."""
+        """Buckets with a pending group or a group in flight."""
         return {*self._next, *self._new, *(() if self._writing is None else self._writing.groups)}
 
     @property
     def is_still(self) -> bool:
-        """Whether there is no such bucket."""
+        """True if no bucket has a group pending or in flight."""
         return not (self._next or self._new or (self._writing is not None and self._writing.groups))
 
     @property
     def is_asking(self) -> bool:
-        """Whether something is on its way."""
+        """True if a transaction is in flight."""
         return self._writing is not None
 
     def is_known(self, bucket: str) -> bool:
-        """Whether there is a group, or is to be one."""
+        """True if the bucket has a group, committed or not."""
         return bucket in self.groups or self.is_moving(bucket)
 
     def is_moving(self, bucket: str) -> bool:
-        """Whether another group is to be written down, or on its way."""
+        """True if the bucket has a group pending or in flight."""
         return (
             bucket in self._next
             or bucket in self._new
@@ -154,46 +157,46 @@ class Map:
         )
 
     def is_removed(self, bucket: str) -> bool:
-        """Whether its run is being removed."""
+        """True if the bucket's run is being deleted."""
         return bool(self._removed) and run_of(bucket) in self._removed
 
     def has_run(self, run: str) -> bool:
-        """Whether anything of a run is there, or is to be."""
+        """True if anything of the run is committed or pending."""
         is_told = self._writing is not None and self._writing.run is not None and self._writing.run[0] == run
         return run in self.runs or run in self._told or is_told or run in self._removed or run in self._of_run
 
     def buckets(self, run: str) -> Iterable[str]:
-        """Those of a run that are written down."""
+        """Return the committed buckets of a run."""
         return self._of_run.get(run, {})
 
     def count(self, run: str) -> int:
-        """How many these are."""
+        """Return the number of committed buckets of a run."""
         return len(self._of_run.get(run, ()))
 
     @property
     def named(self) -> list[str]:
-        """Runs that have buckets, or of which something is said."""
+        """Runs that have buckets or a description."""
         return sorted({*self.runs, *self._of_run})
 
     def intended(self, bucket: str) -> Group | None:
-        """The newest, written down or not."""
+        """Return the newest group, committed or not."""
         return next(reversed(self.all_of(bucket)), None)
 
     def all_of(self, bucket: str) -> list[Group]:
-        """Those that are written down, on their way, and to be put."""
+        """Return the groups that are committed, in flight, and pending, in this order."""
         on_its_way = None if self._writing is None else self._writing.groups.get(bucket)
         found = self.groups.get(bucket), on_its_way, self._next.get(bucket), self._new.get(bucket)
         return [each for each in found if each is not None]
 
-    # --- what is to be ---
+    # --- pending changes ---
 
     def describe(self, run: str, text: str) -> None:
-        """Servers must know this of a run."""
+        """Add the description of a new run."""
         if not self.has_run(run):
             self._told[run] = text
 
     def put(self, group: Group) -> None:
-        """A group is to be written down, once the one before is."""
+        """Add the successor of a group; it is committed after its predecessor."""
         known = self.groups.get(group.bucket)
         next_term = 1 if known is None else known.term + 1
         may_be_later = known is not None and is_restored(known.primary)
@@ -202,11 +205,11 @@ class Map:
         (self._new if known is None else self._next)[group.bucket] = group
 
     def call_back(self, bucket: str) -> Group | None:
-        """A group that is not on its way is not to be written down any more."""
+        """Discard a pending group that is not in flight, and return it."""
         return self._next.pop(bucket, None) or self._new.pop(bucket, None)
 
     def drain(self, server: str, seconds: float | None) -> None:
-        """A server is to have no copies, or, by None, may have some again."""
+        """Drain a server within a time limit, or, with None, end its drain."""
         on_its_way = None if self._writing is None else self._writing.drain
         known = on_its_way[1] if on_its_way and on_its_way[0] == server else self.drains.get(server)
         if known != seconds:
@@ -215,7 +218,7 @@ class Map:
             self._drained.pop(server, None)
 
     def bind(self, server: str, digest: str | None) -> None:
-        """A server's name belongs to the key with this digest, or, by None, to no key."""
+        """Bind a server name to the digest of a key, or, with None, release the name."""
         if digest == self.keys.get(server):
             return
         self._bound[server] = digest
@@ -225,15 +228,15 @@ class Map:
             self.keys[server] = digest
 
     def remove(self, run: str) -> None:
-        """Nothing of a run is to be left; groups that are not on their way are to be called back."""
+        """Delete a run; the caller cancels its pending groups."""
         self._told.pop(run, None)
         if self.has_run(run):
             self._removed[run] = None
 
-    # --- the state ---
+    # --- metadata store ---
 
     def transaction(self, leads: Key) -> Transact | None:
-        """What is to be put next, if ``leads`` is so; None for nothing."""
+        """Return the next transaction, conditional on ``leads``; None if nothing is pending."""
         assert self._writing is None, "one transaction at a time"
         found = self._binds() or self._drains() or self._groups(self._next) or self._tells()
         found = found or self._removal() or self._groups(self._new)
@@ -273,7 +276,7 @@ class Map:
         return _Writing(run=(run, text)), [(key, None) for key, _ in put], put
 
     def _removal(self) -> tuple[_Writing, list[Key], list[Key]] | None:
-        """A run's description first, then its groups."""
+        """Delete a run's description first, then its groups."""
         if not self._removed:
             return None
         run = next(iter(self._removed))
@@ -283,7 +286,7 @@ class Map:
         return _Writing(removed=run, deleted=names), [], [(BUCKETS + name, None) for name in names]
 
     def done(self) -> Written:
-        """What was on its way is written down."""
+        """Apply the committed transaction and return its changes."""
         writing, self._writing = self._writing, None
         assert writing is not None, "something was on its way"
         found = Written([(self.groups.get(name), group) for name, group in writing.groups.items()])
@@ -313,18 +316,20 @@ class Map:
             found.removed = run
 
     def in_doubt(self) -> None:
-        """What was on its way is written down or not; it is read again before anything is built on either."""
+        """Discard a transaction with an unknown result; the leader reads the keys again before it builds
+        on them."""
         self._writing = None
 
     def newer(self, terms: Mapping[str, int]) -> list[Group]:
-        """Groups of newer terms than these, of the runs of these; of all runs where there are none."""
+        """Return the groups with newer terms than these, of the same runs; of all runs if ``terms`` is
+        empty."""
         runs = dict.fromkeys(map(run_of, terms)) or self._of_run
         groups = (self.groups[bucket] for run in runs for bucket in self.buckets(run))
         return [each for each in groups if each.term > terms.get(each.bucket, 0)]
 
 
 def items_of(runs: Mapping[str, str], groups: Iterable[Group]) -> Iterator[list[Key]]:
-    """What is written down of these, as keys and values, as many at once as a transaction takes."""
+    """Yield keys and values of descriptions and groups in portions that fit one transaction."""
     for run, text in runs.items():
         yield _parts(run, text)
     written = [(BUCKETS + each.bucket, _text(each)) for each in groups]
@@ -333,20 +338,20 @@ def items_of(runs: Mapping[str, str], groups: Iterable[Group]) -> Iterator[list[
 
 
 def _parts(run: str, text: str) -> list[Key]:
-    """What is said of a run, as it is written down."""
+    """Return the keys and values of a run's description."""
     parts = [text[start : start + _PART] for start in range(0, max(1, len(text)), _PART)]
-    assert len(parts) <= _TOGETHER, f"{len(text)} letters say what a run is"
+    assert len(parts) <= _TOGETHER, f"{len(text)} characters describe a run"
     return [(f"{RUNS}{run}/{number}", part) for number, part in enumerate(parts)]
 
 
 def _text(group: Group) -> str:
-    """A group as it is written down."""
+    """Return a group in its stored form."""
     return json.dumps(
         [*(group.bucket, group.term, group.primary, group.secondaries), group.learners, group.life]
     )
 
 
 def read_group(text: str) -> Group:
-    """A group as it was written down."""
+    """Return the group of a stored form."""
     bucket, term, primary, secondaries, learners, life = json.loads(text)
     return Group(bucket, term, primary, tuple(secondaries), tuple(learners), life)

@@ -1,8 +1,8 @@
-"""Groups as they are and as they are to be, and the servers that have them: what one says, the other knows.
+"""The leader's view of the cluster: keeps the groups of buckets and the replicas of servers consistent.
 
-Knows: the map, servers, why groups change. Does not know: who is to have what.
+Knows: the bucket map, servers, why groups change. Does not know: placement.
 
-A server has a copy as long as any group names it that is written down, on its way, or to be put.
+A server has a replica as long as any group names it, be it committed, in flight, or pending.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from cotswold.wire import Group
 
 
 class Board:
-    """That of a leader."""
+    """A leader's view of the cluster."""
 
     def __init__(self, control: Control, since: float) -> None:
-        """``since``: when it began to lead."""
+        """``since``: time at which it began to lead."""
         self.control, self.since = control, since
         self.map, self.servers = Map(), Servers()
         self.learning: dict[str, None] = {}
-        """Buckets that have a learner, or are to have one."""
+        """Buckets that have, or will have, a learner."""
         self.short: dict[str, None] = {}
-        """Buckets with fewer members than there are to be."""
+        """Under-replicated buckets."""
         self.reasons: dict[str, str] = {}
-        """Why the next group of a bucket is another, in words."""
+        """Reason for the next group of a bucket, in words."""
 
     @property
     def groups(self) -> Mapping[str, Group]:
-        """As they are written down."""
+        """Committed groups, by bucket."""
         return self.map.groups
 
     def load(self, items: Mapping[str, str]) -> list[Group]:
-        """This is written down, and more may be; the groups of it."""
+        """Load a page of committed keys and return its groups."""
         groups = self.map.load(items)
         for group in groups:
             self._expect(group.bucket, None, group)
@@ -43,7 +43,7 @@ class Board:
         return groups
 
     def loaded(self) -> None:
-        """That was all."""
+        """Finish loading: all committed keys are loaded."""
         self.map.loaded()
         for server, seconds in self.map.drains.items():
             if seconds == DONE:
@@ -51,14 +51,14 @@ class Board:
             self.servers.drained(server, True, self._named_until)
 
     def put(self, group: Group, why: str = "") -> None:
-        """A group is to be written down."""
+        """Propose a group for the next transaction."""
         before = self.map.intended(group.bucket)
         self.map.put(group)
         self.reasons[group.bucket] = why
         self._expect(group.bucket, before, group)
 
     def call_back(self, bucket: str) -> None:
-        """A group that is not on its way is not to be written down."""
+        """Cancel a pending group that is not in flight."""
         group = self.map.call_back(bucket)
         if group is not None:
             self.reasons.pop(bucket, None)
@@ -66,14 +66,14 @@ class Board:
             self._release(group)
 
     def remove(self, run: str) -> None:
-        """Nothing of a run is to be left."""
+        """Delete a run and cancel its pending groups."""
         self.map.remove(run)
         for bucket in sorted(self.map.moving):
             if self.map.is_removed(bucket):
                 self.call_back(bucket)
 
     def done(self) -> Written:
-        """What was on its way is written down."""
+        """Apply the committed transaction."""
         written = self.map.done()
         for old, group in written.groups:
             if old is not None:
@@ -91,7 +91,7 @@ class Board:
         return self.since + self.control.lease_seconds
 
     def _expect(self, bucket: str, before: Group | None, group: Group | None) -> None:
-        """This is intended, and no more that."""
+        """Replace the intended group of a bucket in the records of its servers."""
         for name in () if group is None else group.everybody:
             self.servers.named(name, self._named_until)
             self.servers.has(name, bucket)
@@ -104,7 +104,7 @@ class Board:
                 self.learning[bucket] = None
 
     def _release(self, old: Group) -> None:
-        """Whom nothing names any more has no copy."""
+        """Remove the replica from servers that no group names any more."""
         named = {name for each in self.map.all_of(old.bucket) for name in each.everybody}
         for name in old.everybody:
             if name not in named:

@@ -1,22 +1,25 @@
-"""A controller: who has copies of which bucket in which term; message in, messages and wishes out.
+"""One controller: which servers have replicas of which bucket, in which term. Takes messages, returns
+messages and requests to the metadata store.
 
-Knows: whether it leads, what the state was asked for. Does not know: what is done by whoever leads (`reign`),
-what buckets hold, sockets, clocks, where the state is kept.
+Knows: whether it leads, the request to the metadata store that is in flight. Does not know: the work of a
+leader (`leader`), the contents of buckets, sockets, clocks, the kind of metadata store.
 
-    what happens                                    what it does
-    it leads from now on                            everything is read, page by page: it says in between that
-                                                      it leads, after which nobody else writes anything
-    everything is read                              it goes on with what is written down, and answers
-    it leads, and something is to be written        `Transact`, if it still leads
-    that is done                                    it counts, and is said
-    that is not done, or nobody knows               it leads no more, until it has claimed it again and read
-    it does not lead, a client asks                 `NotLeading`
-    it stood still, or the state did, and it        silence of that time is nobody's: servers have
-      leads again in the same epoch                   as much longer
+    event                                           action
+    it becomes the leader                           read all keys, page by page; heartbeats in between keep
+                                                      the leadership, so no other controller writes
+    all keys are read                               serve requests by the committed state
+    it leads and has changes to commit              `Transact`, conditional on its leadership
+    the transaction is committed                    apply the changes and send them to the servers
+    the transaction failed, or its result is        step down; claim the leadership and read all keys again
+      unknown
+    a client sends a request to a follower          `NotLeader`
+    it or the store stalled, and it leads again     extend all leases by the length of the stall: the servers
+      in the same epoch                               could not be heard
 
-A group counts once it is written down: each is a new term, put only if the one before stands there and this
-controller leads. Nothing is said of it before. Source: Chilimbi et al. 2014, section 3.3.3, where leases are
-kept with roles; here they are not: whoever leads next takes any lease for one that was given when it began.
+A group takes effect when it is committed. Every group has a new term. A transaction commits only if the
+stored group is the predecessor and this controller leads. No message mentions a group before that. Source:
+Chilimbi et al. 2014, section 3.3.3, which keeps leases next to roles. Here leases are not stored: a new
+leader assumes that every server received a lease at the moment when it began to lead.
 """
 
 from __future__ import annotations
@@ -32,16 +35,16 @@ from cotswold.replication.controller.settings import Control
 from cotswold.wire import Create, Group, NotLeading, Send
 
 _EVERYTHING = ""
-"""With which all keys begin."""
+"""Prefix of all keys."""
 _PAGE = 4000
-"""Keys that are read at once."""
+"""Maximum number of keys per read."""
 
 
 class Controller:
-    """One of the controllers."""
+    """A controller: follower or leader of the cluster's metadata."""
 
     def __init__(self, name: str, control: Control, now: float, fresh: str) -> None:
-        """``fresh``: a word that no other process has (`Leading`)."""
+        """``fresh``: a word that is unique to this process (`LeaderElection`)."""
         self.name, self.control = name, control
         self.leading = Leading(
             name,
@@ -52,18 +55,18 @@ class Controller:
         )
         self._events = Events()
         self._reign = Reign(name, control, 0, "", self._events, now)
-        """The last; it is over where this does not lead."""
+        """The state of the latest leadership; unused while this controller follows."""
         self._asking: Wish | None = None
-        """What the state was asked for last, until that is answered."""
+        """The request to the metadata store that is in flight."""
         self._read_to = ""
-        """The last key that was read, of all."""
+        """The greatest key that the initial read has returned."""
         self._ticked: float | None = None
-        """When it led last in this epoch, and time passed."""
+        """Time of the last tick as the leader of this epoch."""
 
-    # --- the state ---
+    # --- metadata store ---
 
     def wish(self, now: float) -> Wish | None:
-        """What is wanted of the state next; None while the last is not answered, or nothing is."""
+        """Return the next request to the metadata store; None while one is in flight or nothing is due."""
         if self._asking is not None:
             return None
         self._asking = self.leading.wish(now)
@@ -75,7 +78,7 @@ class Controller:
         return self._asking
 
     def read(self, items: dict[str, str], now: float) -> list[Send]:
-        """What was read."""
+        """Process the result of a read."""
         asked, self._asking = self._asking, None
         if asked != Read(_EVERYTHING, self._read_to, _PAGE):
             self.leading.read(items, now)
@@ -87,19 +90,19 @@ class Controller:
         return []
 
     def unread(self) -> list[Send]:
-        """What was to be read was not."""
+        """Process a failed read."""
         self._asking = None
         return []
 
     def transacted(self, is_done: bool | None, now: float) -> list[Send]:
-        """Whether what was to be put was put; None where that is not known."""
+        """Process the result of a transaction: committed, refused, or None if the result is unknown."""
         self._asking = None
         known = self._reign.board
         if known.map.is_asking:
             if is_done:
                 return self._reign.written(known.done(), now)
             known.map.in_doubt()
-            self.leading.step_down()  # it reads again what is so, if it leads again
+            self.leading.step_down()  # if it leads again, it reads the committed state
         elif self.leading.transacted(is_done, now):
             leading = self.leading
             self._reign = Reign(self.name, self.control, leading.epoch, leading.cluster, self._events, now)
@@ -108,33 +111,33 @@ class Controller:
         return []
 
     def leads(self, now: float) -> bool:
-        """Whether it leads, and has read what there is."""
+        """True if this controller leads and has read all keys."""
         return self._reign.is_loaded and self.leading.leads(now)
 
-    # --- what it knows ---
+    # --- its view ---
 
     @property
     def servers(self) -> Servers:
-        """Those that it knows."""
+        """All known servers."""
         return self._reign.board.servers
 
     @property
     def groups(self) -> Mapping[str, Group]:
-        """As they are written down."""
+        """Committed groups, by bucket."""
         return self._reign.board.groups
 
     @property
     def descriptions(self) -> Mapping[str, str]:
-        """What servers must know of each run; as it is written down."""
+        """Committed descriptions that servers need, by run."""
         return self._reign.board.map.runs
 
     @property
     def keys(self) -> Mapping[str, str]:
-        """Digests of the keys of servers, by name."""
+        """Digests of the servers' keys, by server name."""
         return self._reign.board.map.keys
 
     def neighbours(self, server: str) -> list[str]:
-        """Servers that have, or are to have, copies of the same buckets."""
+        """Return the servers that share a bucket with this one, now or soon."""
         known, groups = self.servers.of.get(server), self.groups
         buckets = () if known is None else known.copies
         found = {name for each in buckets if each in groups for name in groups[each].everybody}
@@ -142,44 +145,45 @@ class Controller:
 
     @property
     def unsettled(self) -> set[str]:
-        """Buckets of which the group may be another soon."""
+        """Buckets whose group may change soon."""
         reign = self._reign
         return {*reign.board.map.moving, *reign.elections.of, *reign.judging.of}
 
     def note(self, kind: str, name: str, sentence: str, now: float) -> None:
-        """Something has happened of which only the process knows."""
+        """Record an event that only the process has observed."""
         self._events.note(kind, name, sentence, now)
 
     def take_events(self) -> list[Event]:
-        """What has happened since they were taken last."""
+        """Return the events since the last call."""
         return self._events.take()
 
     def take_gathered(self, now: float) -> list[Event]:
-        """What has happened to buckets, in one sentence for all that have the same cause; since it was taken
-        last, and a moment late."""
+        """Return the bucket events since the last call, one sentence for all that share a cause, shortly
+        after the last of them."""
         return self._events.gathered(now)
 
     @property
     def short(self) -> Collection[str]:
-        """Buckets with fewer members than there are to be."""
+        """Under-replicated buckets."""
         return self._reign.board.short
 
-    # --- what happens ---
+    # --- inputs ---
 
     def create(self, wanted: Create, now: float) -> bool:
-        """Give new buckets to the servers that are there, evenly; whether there are enough, and it leads."""
+        """Place new buckets evenly on the available servers; False if there are too few servers or it does
+        not lead."""
         return self.leads(now) and self._reign.create(wanted, now)
 
     def receive(self, sender: str, message: FromServers, now: float) -> list[Send]:
-        """What a message leads to."""
+        """Process a message and return the messages to send."""
         if self.leads(now):
             return self._reign.receive(sender, message, now)
         told = NotLeading(self.leading.epoch, self.leading.leader)
-        # servers tell all controllers, and need not hear it
+        # servers send to all controllers and need no redirect
         return [Send(sender, told)] if isinstance(message, FromClients) else []
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed; to be called a few times in each retry."""
+        """Process the passing of time; call it a few times per retry interval."""
         if not self.leads(now):
             return []
         since, self._ticked = self._ticked, now

@@ -1,22 +1,21 @@
-"""Servers that are to have no copies: how far each is, and what it waits for.
+"""Drained servers: how far each drain is, and what it waits for.
 
-Knows: which are drained, since when, within how many seconds. Does not know: what is next for a bucket
-(`placing`), which are written down (`map`).
+Knows: which servers are drained, since when, within how many seconds. Does not know: the next step for a
+bucket (`placement`), which drains are committed (`bucket_map`).
 
-    a server that is drained        what happens
-    it has copies                   they are looked at, a few at a time: learners elsewhere, then without it
-    half of its time is over        a bucket with members enough waits for no learner any more
-    it has none                     that is written down, and `Draining` says so; its host ends it
-    its process has ended           the next server that has its disk is drained instead
-    an operator takes it back       it is drained no more; its host starts it again
-    its host drains it, and its     it is drained no more: the host comes back without a drain
-      process has ended, or is
-      silent
-    an operator says that it is     its process has ended, unless it is heard: what it alone had is lost
-      lost
+    drained server                  action
+    it has replicas                 reconcile its buckets, a few at a time: add learners, then drop it
+    half of its time is over        buckets with enough members wait for no learner
+    it has no replicas              commit that and say so in `Draining`; its host ends it
+    its process exited              drain the next server that has its disk
+    an operator ends the drain      the drain is over; its host starts the server again
+    its host drains it, and its     the drain is over: the host comes back without a drain
+      process exited or is silent
+    an operator declares it lost    it counts as exited until a heartbeat arrives; data that it alone had
+                                      are lost
 
-What an operator drains stays drained, whoever leads next, until the operator takes it back. So a server that
-was drained gets no copies when its host starts again.
+A drain by an operator lasts across leaders until the operator ends it. So a drained server gets no replicas
+when its host starts again.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from cotswold.words import counted
 _PAUSE_SECONDS = 0.1
 _LEAST_SECONDS = 1.0
 UNDER_WAY = " is copied to "
-"""What `Draining` says of a server of whose copies one is on its way to another."""
+"""Text in `Draining` for a server with a replica that is being copied to another server."""
 
 
 @dataclass
@@ -42,16 +41,17 @@ class _Drain:
     since: float
     seconds: float
     is_done: bool = False
-    """Whether nothing was left."""
+    """True once no replicas are left."""
     is_written: bool = True
-    """Whether an operator wants it; otherwise its host does, as long as it says so."""
+    """True if an operator requested the drain; otherwise its host did, for as long as it repeats the
+    request."""
 
 
 class Drains:
-    """Those that a leader knows."""
+    """The drains of a leader."""
 
     def __init__(self, board: Board, filling: Filling, now: float) -> None:
-        """``board`` knows those that were written down before."""
+        """``board`` has the drains that are committed."""
         self._board, self._filling = board, filling
         self._of = {
             server: _Drain(now, seconds, is_done=seconds == DONE)
@@ -60,7 +60,7 @@ class Drains:
         self._looked = now
 
     def begin(self, server: str, seconds: float, now: float, *, by_host: bool = False) -> bool:
-        """It is to have no copies; whether that is news."""
+        """Drain a server; False if it is already drained."""
         known, seconds = self._of.get(server), max(seconds, _LEAST_SECONDS)
         if known is not None and not known.is_written and not by_host:
             known.is_written = True
@@ -74,16 +74,15 @@ class Drains:
         return True
 
     def ended(self, server: str) -> bool:
-        """The process of a server has ended or is silent: whether it had no copies any more, for it was
-        drained. A drain that its host wanted is over."""
+        """Record that a server exited or is silent; True if a drain had left it without replicas. A drain
+        requested by its host is over."""
         drain = self._of.get(server)
         if drain is not None and not drain.is_written:
             self.end(server)
         return drain is not None and drain.is_done
 
     def done(self, prefix: str) -> tuple[str, ...]:
-        """Servers, of those whose names begin so, of which it is written down that an operator drains them
-        and that they have no copies any more."""
+        """Return the servers with this name prefix whose drain by an operator is complete and committed."""
         written = self._board.map.drains
         return tuple(
             server
@@ -95,25 +94,25 @@ class Drains:
         )
 
     def _left(self, server: str) -> list[str]:
-        """Buckets of which it has a copy, or of which the next life may begin with its disk."""
+        """Return the buckets of which the server has a replica, or which may be recovered from its disk."""
         servers, disk = self._board.servers, disk_of(server)
         known = [each for each in servers.of.values() if not each.is_living and disk_of(each.name) == disk]
         return list(dict.fromkeys(bucket for each in (servers.of[server], *known) for bucket in each.copies))
 
     def keeps(self, server: str) -> bool:
-        """Whether an operator drains a server: it is known, though nothing is heard of it."""
+        """True if an operator drains the server: it stays registered though it is silent."""
         drain = self._of.get(server)
         return drain is not None and drain.is_written
 
     def heir(self, server: str) -> str:
-        """The server that has the disk of one that does not live; the same server where there is none."""
+        """Return the live server that has the disk of a lost one; the same server if there is none."""
         servers = self._board.servers
         if servers.lives(server):
             return server
         return next((each.name for each in servers.living if disk_of(each.name) == disk_of(server)), server)
 
     def take_over(self, now: float) -> list[str]:
-        """Servers that are drained from now on, since the one that had the disk before was to be."""
+        """Continue drains on the servers that now own the disks, and return those servers."""
         found = []
         for server, drain in list(self._of.items()):
             heir = self.heir(server)
@@ -124,7 +123,7 @@ class Drains:
         return found
 
     def end(self, server: str) -> bool:
-        """It may have copies, or its process has ended; whether that is news."""
+        """End the drain of a server; False if it is not drained."""
         is_news = self._of.pop(server, None) is not None
         self._board.map.drain(server, None)
         self._filling.late.pop(server, None)
@@ -134,14 +133,14 @@ class Drains:
         return is_news
 
     def tick(self, now: float) -> list[str]:
-        """Time has passed; those that have no copies any more, since this moment."""
+        """Process the passing of time; return the servers that have just lost their last replica."""
         if not self._of or now - self._looked < _PAUSE_SECONDS:
             return []
         self._looked, done = now, []
         for server, drain in self._of.items():
             is_empty = self._board.servers.lives(server) and not self._left(server)
             if drain.is_done and not is_empty and self._board.servers.of[server].copies:
-                drain.is_done = False  # a bucket that was lost goes on from its disk
+                drain.is_done = False  # a lost bucket was recovered from its disk
                 if drain.is_written:
                     self._board.map.drain(server, drain.seconds or _LEAST_SECONDS)
             if is_empty and not drain.is_done:
@@ -158,9 +157,9 @@ class Drains:
         return done
 
     def answer(self, server: str, now: float) -> Draining:
-        """How far it is."""
+        """Return the progress of a drain."""
         if server not in self._board.servers.of:
-            return Draining(server, 0, f"no server is called {server}; the cluster's status names all")
+            return Draining(server, 0, f"unknown server {server}; the cluster's status lists all servers")
         copies = self._left(server)
         if not copies:
             return Draining(server, 0, f"{server} has no copies")

@@ -1,25 +1,25 @@
-"""An election: who has the most of a bucket, of those who take part in no lower term any more.
+"""One election: find the most complete replica among the members that are fenced below the new term.
 
-Knows: who was asked, what each has. Does not know: why there is an election, what becomes of its result.
+Knows: which members were asked, the index of each. Does not know: the reason beyond its kind, the use of the
+result.
 
-    what is so                                                     what follows
-    all whom it waits for have answered                            decided
-    somebody has answered, and the others are silent for long      decided without them
-    the same, and it alone would be left of several that live      decided after as long as a lease
-    a member that lives has nothing                                it is asked again, for it may not know yet
-                                                                   that it is one
-    the primary before may still act                               not decided
-    nobody who has anything has answered                           not decided
-    the primary was well, and of the others not all answer         the group as it was, in the next term
-    it was well, is to lead no more, and has what is elected has   it is a secondary of the next term
-    the same, and has more                                         a learner, or, of two, the group as it was
+    condition                                                      result
+    all awaited members have replied                               decided
+    some have replied, the others are silent for long              decided without the silent ones
+    the same, but only one of several live members would be left   decided after the length of a lease
+    a live member has no data                                      ask it again: it may not know the group yet
+    the old primary may still act                                  undecided
+    no member with data has replied                                undecided
+    the primary was healthy, and not all others reply              the old group, in the next term
+    it was healthy and hands over; it has the elected index        it becomes a secondary
+    it was healthy and hands over; it has a higher index           a learner, or, of two, the old group
 
-A primary that is well is asked first, and the others a moment later: what it has sent comes to them, and all
-have the same.
+A healthy primary is fenced first, and the others a moment later: in between they receive what it has sent, so
+all have the same index.
 
-The longest is elected, for it has all that was acknowledged and, of the rest, the most. What it has beyond
-the others they are told. Whoever has not answered is in the group no longer, and so cannot be asked for what
-it may have more.
+The member with the highest index is elected, for it has all acknowledged changes and the most of the others.
+The other members then receive its additional changes. A member that has not replied leaves the group, so its
+additional changes are never needed.
 """
 
 from __future__ import annotations
@@ -34,60 +34,60 @@ _SETTLE_SECONDS = 0.05
 
 
 class Cause(Enum):
-    """Why there is another primary."""
+    """Reasons for an election."""
 
     LOST = "lost"
-    """It is gone, or has ended."""
+    """The primary is lost or has exited."""
     CUT_OFF = "cut off"
-    """It lives and is to be one no more, unless nobody else is there."""
+    """The primary is alive but partitioned: it is replaced unless it is the only member."""
     DRAINED = "drained"
-    """It lives and is to have no copy any more, if others can do without it."""
+    """The primary is alive and drained: it leaves if others can replace it."""
     EVEN = "even"
-    """It lives and leads more buckets than others."""
+    """The primary is alive and leads more buckets than others."""
 
     @property
     def is_planned(self) -> bool:
-        """Whether all may stay as it is."""
+        """True if the group may also stay as it is."""
         return self in (Cause.DRAINED, Cause.EVEN)
 
 
 @dataclass
 class Election:
-    """That of the primary of a bucket's next term."""
+    """Election of the primary of a bucket's next term."""
 
     group: Group
-    """As it is."""
+    """The current group."""
     began: float
     cause: Cause = Cause.LOST
     why: str = ""
-    """The same in words."""
+    """The reason in words."""
     noticed: float = 0.0
-    """When it was first known that there must be one."""
+    """Time at which the cause was first known."""
     preferred: str = ""
-    """Who is to be elected, of those that have as much."""
+    """Server to elect among those with the same index."""
     lightest: str = ""
-    """Who leads the fewest buckets: the next that is."""
+    """Server with the fewest primaries; the second choice."""
     answers: dict[str, Fenced] = field(default_factory=dict)
     revival: Revival | None = None
-    """Once every member is gone."""
+    """Recovery from disks, once every member is lost."""
     elected: Group | None = None
-    """The next group, while it is not written down."""
+    """The proposed group, until it is committed."""
     _asked: float = float("-inf")
     _stopped: float | None = None
-    """When the primary, which was well, was known to do nothing any more."""
+    """Time at which the healthy primary was known to be fenced."""
 
     @property
     def removed(self) -> str:
-        """The primary, where it lives and is to be one no more."""
+        """The primary, if it is alive and loses its role."""
         return "" if self.cause is Cause.LOST else self.group.primary
 
     @property
     def term(self) -> int:
-        """That which begins."""
+        """The new term."""
         return self.group.term + 1
 
     def ask(self, living: list[str], epoch: int, now: float, retry_seconds: float) -> list[Send]:
-        """Fences, for whoever has not answered."""
+        """Return fence requests for the members that have not replied."""
         wanted = [name for name in living if name not in self.answers or self.answers[name].index < 0]
         if self.cause.is_planned and self.group.primary in wanted:
             wanted = [self.group.primary]
@@ -103,22 +103,21 @@ class Election:
         return [Send(name, fence) for name in wanted]
 
     def answered(self, fenced: Fenced) -> None:
-        """A member has answered."""
+        """Record the reply of a member."""
         if fenced.term == self.term and fenced.server in self.group.members:
             self.answers[fenced.server] = fenced
 
     def have_nothing(self, living: list[str]) -> bool:
-        """Whether all members that live say so."""
+        """True if every live member has replied that it has no data."""
         return all(name in self.answers and self.answers[name].index < 0 for name in living)
 
     def decided(
         self, living: list[str], may_act: bool, now: float, patience: tuple[float, float]
     ) -> Group | None:
-        """The group of the next term; None while that is not known.
+        """Return the group of the next term; None while it is undecided.
 
-        ``living``: members that are there; ``may_act``: whether the primary before may hold a lease;
-        ``patience``: how long those who say nothing are waited for, and how long where one alone would be
-        left.
+        ``living``: live members; ``may_act``: True if the old primary may have a lease; ``patience``: seconds
+        to wait for silent members, and seconds to wait if only one member would be left.
         """
         group, primary = self.group, self.group.primary
         if may_act and primary not in self.answers:

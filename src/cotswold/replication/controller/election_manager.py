@@ -1,18 +1,18 @@
-"""Elections that are under way, and who is gone for good: from the first notice to the next group.
+"""Elections in progress, one per bucket, from the first suspicion to the committed group.
 
-Knows: the election of each bucket, what members and disks have answered. Does not know: who asks for one.
+Knows: the election of each bucket, the replies of members and disks. Does not know: who requests an election.
 
-    what happens                                              what follows
-    one is held, another group is on its way                  it waits until that is written down
-    one is held, the bucket's run is being removed            it is over
-    that is written down, and its primary lives               none is held
-    that is written down, and its primary does not            one of the term after that
-    members live, or a lease of the primary may hold          `Fence`, until it is decided (`electing`)
-    none lives, or none has anything for long, and no lease   servers are asked what memory and disks have,
-      can hold                                                until it is (`reviving`)
-    it is decided                                             the group is to be written down; who was primary
-                                                              gets no lease before, or has answered
-    that is written down                                      it is over
+    event                                                     action
+    an election starts while a group is in flight             wait until that group is committed
+    an election starts while the run is being deleted         none
+    that group is committed and its primary is alive          none
+    that group is committed and its primary is not            an election of the following term
+    members are alive, or the primary may have a lease        `Fence`, until there is a result (`election`)
+    no member is alive, or none has had any data for long,    query the memory and disks of all servers, until
+      and the primary has no lease                              there is a result (`disk_recovery`)
+    there is a result                                         propose the group; the old primary gets no lease
+                                                              before the commit unless it has replied
+    the group is committed                                    the election is over
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from cotswold.wire import Fenced, FoundSaved, Group, Send
 
 
 class Elections:
-    """Those of a leader."""
+    """Elections of a leader."""
 
     def __init__(self, board: Board, epoch: int) -> None:
         self._board, self._epoch = board, epoch
         self.of: dict[str, Election] = {}
-        """By bucket."""
+        """Elections by bucket."""
         self._removing: dict[str, dict[str, None]] = {}
-        """Buckets by primaries that are to be so no more, or of which that is being written down."""
+        """Buckets by primaries that lose their role, until that is committed."""
         self._due: dict[str, None] = {}
-        """Those that may be decided."""
+        """Buckets whose election may have a result."""
         self._waiting: list[tuple[Group, list[str], bool]] = []
-        """Groups of which nobody is there, with those that may come back, if any, and whether the disk on
-        which one was restored has nothing: people are to be told."""
+        """Groups without an available member, to be reported: each with the members that may come back,
+        and whether the disk that was restored has no data."""
 
     def is_settled(self, bucket: str) -> bool:
-        """Whether nothing is under way for a bucket."""
+        """True if the bucket has no election and no other change in progress."""
         found = self._board.map
         return bucket not in self.of and not found.is_moving(bucket) and not found.is_removed(bucket)
 
@@ -53,10 +53,11 @@ class Elections:
         noticed: float | None = None,
         preferred: str = "",
     ) -> None:
-        """Elect a primary, if that is not under way; ``noticed``: when it was known that one must be."""
+        """Start an election unless one is in progress; ``noticed``: time at which the cause was first
+        known."""
         if group.bucket in self.of or self._board.map.is_removed(group.bucket):
             return
-        self._board.call_back(group.bucket)  # it is of the primary that was
+        self._board.call_back(group.bucket)  # it belongs to the old primary
         self._begin(Election(group, now, cause, why, now if noticed is None else noticed, preferred))
 
     def _begin(self, election: Election) -> None:
@@ -67,32 +68,32 @@ class Elections:
             self._removing.setdefault(election.removed, {})[bucket] = None
 
     def forget(self, bucket: str) -> Election | None:
-        """It is over, or the bucket is not there any more."""
+        """End and return the election of a bucket."""
         election = self.of.pop(bucket, None)
         if election is not None:
             self._removing.get(election.group.primary, {}).pop(bucket, None)
         return election
 
     def written(self, group: Group) -> Election | None:
-        """A group is written down: the election that it is of, which is over."""
+        """End and return the election whose result this committed group is; None if there is none."""
         election = self.of.get(group.bucket)
         if election is None or election.elected != group:
             return None
         return self.forget(group.bucket)
 
     def holds_up(self, server: str) -> bool:
-        """Whether a server must say first what it has, before it gets a lease."""
+        """True if the server must reply to a fence before it gets a lease."""
         buckets = self._removing.get(server)
         return bool(buckets) and any(server not in self.of[each].answers for each in buckets or ())
 
     def take_waiting(self) -> list[tuple[Group, list[str], bool]]:
-        """Groups that wait for members that are silent, or for disks, and whether the disk on which one was
-        restored has nothing; since this was called last."""
+        """Return the groups, since the last call, that wait for silent members or for disks; True at the
+        end if the restored disk has no data."""
         found, self._waiting = self._waiting, []
         return found
 
     def answered(self, answer: Fenced | FoundSaved, now: float) -> None:
-        """A server says what it has."""
+        """Record a reply of a server."""
         election = self.of.get(answer.bucket)
         if election is None:
             return
@@ -103,12 +104,12 @@ class Elections:
         self._due[answer.bucket] = None
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed."""
+        """Process the passing of time."""
         self._due.update(dict.fromkeys(self.of))
         return self.advance(now)
 
     def advance(self, now: float) -> list[Send]:
-        """Ask, and decide, where something has happened."""
+        """Send requests and propose results where something has changed."""
         due, self._due = self._due, {}
         return [send for bucket in due if bucket in self.of for send in self._elect(self.of[bucket], now)]
 
@@ -120,7 +121,7 @@ class Elections:
         if board.map.is_moving(group.bucket):
             return []
         newest = board.groups[group.bucket]
-        if group != newest:  # what was on its way has been written down meanwhile
+        if group != newest:  # a group that was in flight is committed now
             self.forget(group.bucket)
             if servers.lives(newest.primary):
                 return []
@@ -134,7 +135,7 @@ class Elections:
         if not may_act and (not living or (is_late and election.have_nothing(living))):
             return self._revive(election, now)
         election.revival = None
-        # what one server has led is led by several after it
+        # spread the primaries of a lost server over several others
         election.lightest = min(living, key=lambda name: (len(servers.of[name].leads), name), default="")
         patience = control.election_seconds, control.lease_seconds
         decided = election.decided(living, may_act, now, patience)
@@ -144,14 +145,14 @@ class Elections:
         return []
 
     def _put(self, election: Election, elected: Group, why: str) -> None:
-        """It is decided: the primary that was may not act while that is written down."""
+        """Propose the result; the old primary may not act until it is committed."""
         election.elected = elected
         if elected.primary != election.group.primary:
             self._removing.setdefault(election.group.primary, {})[elected.bucket] = None
         self._board.put(elected, why)
 
     def _revive(self, election: Election, now: float) -> list[Send]:
-        """No member has anything: ask what others have, and all disks, and decide."""
+        """Query the memory and disks of all servers, as no member has any data, and propose the result."""
         control, servers = self._board.control, self._board.servers
         revival = election.revival = election.revival or Revival(election.group, now)
         living = {each.name for each in servers.living}

@@ -1,14 +1,13 @@
-"""What has happened among servers and buckets: for whoever writes it down, and the last for whoever looks.
+"""Events of servers and buckets: a stream for the log, and the most recent ones for the status.
 
-Knows: events and when they were, which of them have one cause. Does not know: why anything happens.
+Knows: events, their times, which of them share a cause. Does not know: the causes.
 
-    what happens                                        what is seen
-    something to a server, a run, a controller          that, at once
-    something to a bucket                               nothing yet: others may have the same cause
-    the same to others, soon after                      nothing yet
-    nothing more of that cause for a moment, or there   one sentence about all of them
-      were such for long
-    somebody asks about one bucket                      each sentence about that, at once
+    event                                               shown
+    of a server, a run, a controller                    at once
+    of a bucket                                         not yet: others may share its cause
+    of other buckets, for the same cause                not yet
+    the cause has been quiet, or active for long        one sentence for all of them
+    a query about one bucket                            each sentence about it, at once
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from cotswold.replication.controller.event_text import Change, gathered, servers
 from cotswold.wire import EventSeen
 
 _KEPT = 200
-"""So many are shown to whoever looks."""
+"""Maximum number of events in the status."""
 _CHANGES = 5000
-"""So many changes of single buckets are kept."""
+"""Maximum number of recorded changes of single buckets."""
 _OF_RUNS = ("created", "removed")
-"""Kinds of what happens to a run, which is its name."""
+"""Kinds of events whose name is a run."""
 _QUIET_SECONDS = 1.0
 _MOST_SECONDS = 5.0
 
 
 @dataclass
 class _Told:
-    """Something that is seen as one; many changes of buckets with one cause, or one event."""
+    """One entry of the status: an event, or many changes of buckets with one cause."""
 
     began: float
     last: float
     event: Event
     number: int = 0
-    """1, 2, 3, ... in the order in which they are shown; 0 for what is not shown yet."""
+    """Sequence number in the order of display, from 1; 0 before it is shown."""
     changes: list[Change] = field(default_factory=list)
 
     def seen(self, now: float) -> EventSeen:
@@ -50,19 +49,19 @@ class _Told:
 
 
 class Events:
-    """Those of one controller."""
+    """Events of one controller."""
 
     def __init__(self) -> None:
         self._new: list[Event] = []
         self._last: deque[_Told] = deque(maxlen=_KEPT)
         self._count = 0
-        """Of all that were shown."""
+        """Number of entries shown so far."""
         self._open: dict[tuple[str, str, str], _Told] = {}
-        """Of which more may come, by cause."""
+        """Entries that may still grow, by cause."""
         self._changes: deque[tuple[float, Change]] = deque(maxlen=_CHANGES)
 
     def note(self, kind: str, name: str, sentence: str, now: float) -> None:
-        """Something has happened, to no bucket."""
+        """Record an event that is not about a bucket."""
         event = Event(kind, name, sentence)
         self._new.append(event)
         self._show(_Told(now, now, event))
@@ -73,7 +72,7 @@ class Events:
         self._last.append(told)
 
     def changed(self, change: Change, now: float) -> None:
-        """A bucket has another group."""
+        """Record a new group of a bucket."""
         event = Event(change.kind, change.servers[0], change.sentence)
         self._new.append(event)
         self._changes.append((now, change))
@@ -84,12 +83,13 @@ class Events:
         told.changes.append(change)
 
     def take(self) -> list[Event]:
-        """Those since this was called last, each bucket by itself."""
+        """Return the events since the last call, one for each bucket."""
         found, self._new = self._new, []
         return found
 
     def gathered(self, now: float) -> list[Event]:
-        """What has happened to buckets and is over, since this was called last, a sentence a cause."""
+        """Return the bucket events of all causes that have been quiet, one sentence per cause, since the
+        last call."""
         found = []
         for cause, told in list(self._open.items()):
             if now - told.last >= _QUIET_SECONDS or now - told.began >= _MOST_SECONDS:
@@ -101,7 +101,7 @@ class Events:
         return found
 
     def last(self, now: float, bucket: str = "") -> tuple[EventSeen, ...]:
-        """The last, the oldest first; of one bucket, if one is named."""
+        """Return the most recent events, the oldest first; of one bucket, if named."""
         if bucket:
             own = [(when, each) for when, each in self._changes if each.bucket == bucket]
             return tuple(

@@ -1,6 +1,6 @@
-"""What happened to buckets, in sentences for people: one of each, and one of many that have the same cause.
+"""Sentences about buckets for people: one per bucket, and one for many buckets with the same cause.
 
-Knows: groups, words. Does not know: why anything is done; it is told.
+Knows: groups, words. Does not know: the reasons; callers pass them.
 """
 
 from __future__ import annotations
@@ -15,53 +15,53 @@ from cotswold.wire import Group, Here
 from cotswold.wire.names import run_of, spoken
 
 GATHERED = "gathered"
-"""Of which kind an event is that says again, of many buckets, what was said of each."""
+"""Kind of an event that repeats, in one sentence for many buckets, what was recorded of each."""
 OF_BUCKETS = ("elected", "handed-over", "balanced", "revived", "waits", "caught-up", "copied", "left-out")
-"""Kinds of what is said of each."""
+"""Kinds of events of single buckets."""
 
 _RUNS = 3
-"""Of which one sentence says the names."""
+"""Maximum number of runs that a sentence names."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What became of one bucket."""
+    """A change of one bucket."""
 
     kind: str
     """One of `OF_BUCKETS`."""
     bucket: str
     servers: tuple[str, ...]
-    """Who took over, caught up, or has none any more."""
+    """Servers that took over, caught up, or no longer have a replica."""
     sentence: str
-    """Of this bucket alone."""
+    """Sentence about this bucket alone."""
     shape: str
-    """The sentence of many, with ``{who}``, ``{terms}`` and ``{took}``, and what is the same of one cause."""
+    """Sentence for many buckets, with ``{who}``, ``{terms}`` and ``{took}``; equal for one cause."""
     term: int
     milliseconds: float = 0.0
 
     @property
     def run(self) -> str:
-        """Whose bucket it is."""
+        """The run of the bucket."""
         return run_of(self.bucket)
 
     @property
     def cause(self) -> tuple[str, str, str]:
-        """The same of all that are told together."""
+        """Key of the changes that share one sentence."""
         return self.kind, self.run, self.shape
 
 
 def stranger(here: Here, cluster: str) -> str:
-    """Of a server of another cluster than this."""
+    """Return the sentence about a server of another cluster."""
     of = f" of {', '.join(here.runs[:_RUNS])}" if here.runs else ""
     return (
-        f"{here.server} is of cluster {here.cluster}, and this is {cluster}: it is given nothing, and keeps "
-        f"what it has{of}. Either the state of the controllers was lost, and is to be had back, or its "
-        "folder is of another cluster: start it with an empty one"
+        f"{here.server} belongs to cluster {here.cluster}, this is {cluster}: it gets no lease and keeps "
+        f"its data{of}. Either the controllers lost their metadata: restore it. Or the server's "
+        "folder belongs to another cluster: start it with an empty one"
     )
 
 
 def gathered(changes: Sequence[Change]) -> str:
-    """A sentence of some that have one cause; that of the bucket where there is one.
+    """Return one sentence for changes that share a cause; for a single change, its own sentence.
 
     >>> shape = "primary b2 ended; {who|secondary|secondaries} took over, {terms}, {took}"
     >>> def change(n, who):
@@ -86,19 +86,19 @@ def gathered(changes: Sequence[Change]) -> str:
 
 
 def servers_of(changes: Sequence[Change]) -> dict[str, int]:
-    """Of how many of these each server is told, the most first."""
+    """Return the number of changes of each server, in descending order."""
     counted = Counter(name for each in changes for name in each.servers)
     return dict(sorted(counted.items(), key=lambda one: (-one[1], one[0])))
 
 
 def in_numbers(changes: Sequence[Change]) -> str:
-    """Servers, each with how many of these are told of it."""
+    """Return the servers, each with its number of changes."""
     found = servers_of(changes)
     return next(iter(found)) if len(found) == 1 else ", ".join(f"{each} ({n})" for each, n in found.items())
 
 
 def _filled(shape: str, said: dict[str, str], is_one: bool) -> str:
-    """A shape in which ``{who|ONE|MANY}`` has a word before the names, and ``{ONE|MANY}`` is a word alone."""
+    """Fill a shape: ``{who|ONE|MANY}`` puts a word before the names, ``{ONE|MANY}`` stands for one word."""
     found, rest = "", shape
     while "{" in rest:
         before, _, rest = rest.partition("{")
@@ -121,7 +121,7 @@ def _range(least: float, most: float) -> str:
 
 
 def changed(old: Group, new: Group, why: str) -> Change | None:
-    """A change that no election made; None where nothing is different."""
+    """Return a change made without an election; None if nothing changed."""
     bucket = spoken(new.bucket)
     caught = tuple(each for each in new.secondaries if each not in old.secondaries)
     came = tuple(each for each in new.learners if each not in old.everybody)
@@ -132,19 +132,19 @@ def changed(old: Group, new: Group, why: str) -> Change | None:
         return Change("caught-up", new.bucket, caught[:1], sentence, shape, new.term)
     if left:
         names = ", ".join(left)
-        sentence = f"{bucket}: {names} has no copy any more, term {new.term}: {why}"
-        shape = f"{{who}} {{has|have}} no copy any more, {{terms}}: {_plain(why)}"
+        sentence = f"{bucket}: {names} no longer has a copy, term {new.term}: {why}"
+        shape = f"{{who}} no longer {{has|have}} a copy, {{terms}}: {_plain(why)}"
         return Change("left-out", new.bucket, left, sentence, shape, new.term)
     if came:
-        sentence = f"{bucket}: {came[0]} learns what {new.primary} has, term {new.term}: {why}"
+        sentence = f"{bucket}: {came[0]} copies from {new.primary}, term {new.term}: {why}"
         each = _plain(why).replace("it has", "each has", 1)
-        shape = f"{{who}} {{learns|learn}} what their primaries have, {{terms}}: {each}"
+        shape = f"{{who}} {{copies|copy}} from their primaries, {{terms}}: {each}"
         return Change("copied", new.bucket, came[:1], sentence, shape, new.term)
     return None
 
 
 def elected(new: Group, election: Election, now: float) -> Change:
-    """What an election has made."""
+    """Return the change made by an election."""
     bucket, old = spoken(new.bucket), election.group
     took = 1000 * (now - election.noticed)
     end = f"term {new.term}, in {took:.0f} ms"
@@ -158,24 +158,24 @@ def elected(new: Group, election: Election, now: float) -> Change:
     if is_restored(old.primary):
         return told(
             "revived",
-            f"restored; {new.primary} begins with what its disk has",
-            "restored; {who} {begins with what its disk has|begin with what their disks have}",
+            f"restored; {new.primary} starts from its disk",
+            "restored; {who} {starts from its disk|start from their disks}",
         )
     if new.life != old.life:
         lost = "every copy was lost"
         return told(
             "revived",
-            f"{lost}; {new.primary} goes on from its disk",
-            f"{lost}; {{who}} {{goes on from its disk|go on from their disks}}",
+            f"{lost}; {new.primary} resumes from its disk",
+            f"{lost}; {{who}} {{resumes from its disk|resume from their disks}}",
         )
     why = _plain(election.why)
     if election.cause is Cause.EVEN:
-        why = "servers are to lead as many buckets each"
+        why = "primaries are balanced"
     if new.primary == old.primary:
         return told(
             "elected",
-            f"{election.why}; {new.primary} stays its primary",
-            f"{why}; {{who}} {{stays the primary|stay primaries}}",
+            f"{election.why}; {new.primary} remains its primary",
+            f"{why}; {{who}} {{remains the primary|remain primaries}}",
         )
     if election.cause is Cause.EVEN:
         kind, verb, verbs = "balanced", "leads now", "{leads now|lead now}"
@@ -191,40 +191,40 @@ def elected(new: Group, election: Election, now: float) -> Change:
 
 
 def waits(group: Group, silent: Sequence[str], *, is_empty: bool = False) -> Change:
-    """Nobody that has it is there; ``silent``: those who may come back; ``is_empty``: the disk on which it
-    was restored is there, and has nothing of it."""
+    """Return the change of a bucket without an available replica; ``silent``: members that may come back;
+    ``is_empty``: True if the disk that was restored is available and has no data."""
     if silent and is_restored(group.primary) and [disk_of(group.primary)] != [*silent]:
         made = (
-            f"the controllers' state was made from disks, and {', '.join(silent)} may have more of "
-            "{it|them}: start the host; if it does not come, another disk goes on after a minute"
+            f"the metadata was rebuilt from disks, and {', '.join(silent)} may have newer data of "
+            "{it|them}: start the host; otherwise another disk is used after a minute"
         )
         sentence = f"{spoken(group.bucket)}: {_filled(made, {}, True)}"
         return Change("waits", group.bucket, tuple(silent), sentence, made, group.term)
     if is_restored(group.primary):
         disk, order = disk_of(group.primary), f"`cotswold cluster remove {run_of(group.bucket)}`"
-        restored = f"restored, and {disk} is not there yet: start the host into whose folder it was restored"
+        restored = f"restored, and {disk} is not available yet: start the host with that folder"
         if is_empty:
             restored = (
-                f"restored, and {disk}, which is there, has nothing of that: restore again into an empty "
-                f"folder, or have the cluster forget it: {order}"
+                f"restored, but {disk} is available and has no such data: restore again into an empty "
+                f"folder, or delete the run: {order}"
             )
         sentence = f"{spoken(group.bucket)}: it was {restored}"
         many = f"{{it was|they were}} {restored}"
         return Change("waits", group.bucket, (group.primary,), sentence, many, group.term)
     if not silent:
         lost = (
-            "no server that is there has anything of it, in memory or on a disk: unless one comes back, end "
-            "the run and resume it, from its last checkpoint"
+            "no available server has any of it, in memory or on disk: unless one comes back, end "
+            "the run and resume it from its last checkpoint"
         )
         sentence, many = f"{spoken(group.bucket)}: {lost}", lost.replace(" of it", " of them")
         return Change("waits", group.bucket, (group.primary,), sentence, many, group.term)
-    order = "`cotswold cluster drain NAME --lost` gives up one that never comes back"
-    one, shape = "whoever has it is silent", "whoever has {it|them} is silent"
+    order = "`cotswold cluster drain NAME --lost` declares one lost for good"
+    one, shape = "its servers are silent", "{its|their} servers are silent"
     sentence = f"{spoken(group.bucket)}: {one}; it waits for {', '.join(silent)}; {order}"
     many = f"{shape}; {{it waits|they wait}} for {{who}}; {order}"
     return Change("waits", group.bucket, tuple(silent), sentence, many, group.term)
 
 
 def _plain(why: str) -> str:
-    """Words that are in a shape."""
+    """Return words without braces, for use in a shape."""
     return why.replace("{", "(").replace("}", ")")

@@ -1,15 +1,16 @@
-"""Who is silent to whom in a group: gathered for a while, then judged.
+"""Failure detector: decides from the members' reports which of them is unreachable.
 
-Knows: complaints of one term, who lives. Does not know: what becomes of the group.
+Knows: reports of one term, which servers are alive. Does not know: the next group.
 
-    the complaints                                            what follows
-    the primary is silent to all of its secondaries, or       it is fenced, and an election
-      they to it, though it lives
-    the primary, which lives, does not hear a copy            a group without that, for a while (`filling`),
-                                                              once the primary has said that it is there
-    soon after, it does not hear the others that live         it is fenced, and an election: it is to blame
-    a secondary alone does not hear the primary, or there     nothing: if the primary is gone controllers miss
-      is no other, and controllers hear both                    its beats, and else it says who is silent
+    reports                                                   action
+    the primary and all of its secondaries cannot reach       fence the primary, then an election
+      each other, and the primary is alive
+    a live primary cannot reach a replica                     a group without the replica, for a while
+                                                              (`replication_repair`), once the primary has
+                                                              confirmed that it is alive
+    soon after, it cannot reach the other live ones either    fence the primary, then an election
+    a single secondary cannot reach the primary, or it is     nothing: a dead primary misses its heartbeats, a
+      the only one, and controllers hear both                   live one reports unreachable replicas itself
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from cotswold.wire import Group, Silent, TakeOver
 
 @dataclass
 class Complaints:
-    """Those of one group."""
+    """Failure reports about one group."""
 
     term: int
     began: float
     of_primary: set[str] = field(default_factory=set)
-    """Copies that the primary does not hear."""
+    """Replicas that the primary cannot reach."""
     of_secondaries: set[str] = field(default_factory=set)
-    """Secondaries that do not hear the primary."""
+    """Secondaries that cannot reach the primary."""
 
     def hear(self, sender: str, message: Silent | TakeOver, group: Group) -> None:
-        """One more, of whoever may say so."""
+        """Add a report if its sender may make it."""
         if isinstance(message, Silent):
             if sender == group.primary:
                 self.of_primary.add(message.copy)
@@ -44,13 +45,13 @@ class Complaints:
             self.of_secondaries.add(sender)
 
     def is_cut_off(self, group: Group, living: set[str]) -> bool:
-        """Whether it is the primary, and not one of several secondaries, that does not hear and is not heard;
-        ``living``: secondaries that are there."""
+        """True if the primary is partitioned, rather than one of several secondaries; ``living``:
+        secondaries that are alive."""
         apart = (self.of_primary | self.of_secondaries) & set(group.secondaries)
-        return len(living) > 1 and living <= apart  # it alone, or all of them at once
+        return len(living) > 1 and living <= apart  # the primary alone, or all of them at once
 
     def silent(self, group: Group) -> set[str]:
-        """Copies that the primary does not hear."""
+        """Return the replicas that the primary cannot reach."""
         return self.of_primary & set(group.everybody)
 
 
@@ -58,30 +59,30 @@ _SOON_SECONDS = 10.0
 
 
 class Judging:
-    """What a leader makes of them."""
+    """The failure reports of a leader, and its decisions."""
 
     def __init__(self, board: Board, elections: Elections, filling: Filling) -> None:
         self._board, self._elections, self._filling = board, elections, filling
         self.of: OrderedDict[str, Complaints] = OrderedDict()
-        """By bucket."""
+        """Reports by bucket."""
         self._blamed: OrderedDict[str, tuple[str, float, set[str]]] = OrderedDict()
-        """By bucket: a primary that was believed that it hears copies no more, when that was, and which."""
+        """Last accepted report by bucket: the primary, the time, and the replicas that it could not reach."""
 
     def hear(self, sender: str, message: Silent | TakeOver, group: Group, now: float) -> None:
-        """Somebody complains."""
+        """Record a report."""
         complaints = self.of.setdefault(group.bucket, Complaints(group.term, now))
         complaints.hear(sender, message, group)
 
     def noticed(self, bucket: str) -> float | None:
-        """When the first complaint about a bucket was heard."""
+        """Return the time of the first report about a bucket."""
         return self.of[bucket].began if bucket in self.of else None
 
     def forget(self, bucket: str) -> None:
-        """Whatever was said is over."""
+        """Forget the reports about a bucket."""
         self.of.pop(bucket, None)
 
     def tick(self, now: float) -> None:
-        """Judge what was gathered for long enough."""
+        """Decide about the reports that were collected for long enough."""
         while self.of:
             bucket, complaints = next(iter(self.of.items()))
             if now - complaints.began < self._board.control.judging_seconds:
@@ -96,12 +97,12 @@ class Judging:
             return
         living = {each for each in group.secondaries if servers.lives(each)}
         if complaints.is_cut_off(group, living):
-            why = f"primary {group.primary} and its secondaries did not hear each other"
+            why = f"primary {group.primary} and its secondaries could not reach each other"
             self._elections.hold(group, Cause.CUT_OFF, why, now, complaints.began)
             return
         silent, before = complaints.silent(group), self._blamed_before(group, now)
         if before and living and living <= silent - before:
-            why = f"primary {group.primary} heard one secondary after the other no more"
+            why = f"primary {group.primary} lost contact with one secondary after the other"
             self._elections.hold(group, Cause.CUT_OFF, why, now, complaints.began)
         elif silent and servers.of[group.primary].held_until - now > control.lease_seconds / 2:
             self._blamed[group.bucket] = group.primary, now, silent | before
@@ -109,7 +110,7 @@ class Judging:
             self._filling.silent(group, silent, now)
 
     def _blamed_before(self, group: Group, now: float) -> set[str]:
-        """Copies of which its primary complained a moment ago."""
+        """Return the replicas that the same primary reported a moment ago."""
         while self._blamed and next(iter(self._blamed.values()))[1] < now - _SOON_SECONDS:
             self._blamed.popitem(last=False)
         primary, _, silent = self._blamed.get(group.bucket, ("", 0.0, set[str]()))

@@ -1,30 +1,32 @@
-"""What a controller knows and does while it leads; another time it begins anew, with what is written down.
+"""State and decisions of the leading controller; a new leader starts from the committed state.
 
-Knows: its parts, who hears of what. Does not know: whether it still leads, the state, how any part decides.
+Knows: its parts, which part receives which message. Does not know: whether it still leads, the metadata
+store, how any part decides.
 
-    what happens                                              what the leader does
-    Here, claiming nothing that the map does not say          `Leased`
-    Here, claiming more                                       `Assign`, until it does not; no lease meanwhile
-    Here, claiming what it has not said to this one           no lease: it says all next (`claims`)
-    Here, with copies of a run that is not there              `Forget` (`forgetting`)
-    Here, of another cluster                                  no lease: it keeps what it has
-    Here, of whoever hears no answer                          no longer a lease than it may have already
-    a server is gone, and was a primary                       an election (`elections`)
-    the process of a secondary or a learner has ended         a group without it (`placing`)
-    a primary is silent to all of its secondaries, or they    it is fenced, and an election (`complaints`)
-      to it, though it lives
-    a primary that lives says that a copy is silent           a group without it: a copy that only controllers
-                                                              do not hear is one
-    a member was fenced, and nothing came of it               an election
-    every member of a group is gone                           their disks are asked (`reviving`)
-    servers complain of others, soon after a primary was      nothing: without leases it was silent
-      given its first lease, or this stood still
-    a learner has caught up                                   a group that has it as a secondary
-    a bucket has too few copies, and there is a server        a group that has it as a learner
-    a server is to have no copies                             what it has is had by others first (`draining`)
-    servers have, or lead, more than others                   others have, or lead, some of it (`balancing`)
-    a group is written down                                   `Assign` to whom it names, and whom it named
-    nothing is to be left of a run                            its keys are deleted (`forgetting`)
+    event                                                     action of the leader
+    Heartbeat, with claims that match the map                 `LeaseGrant`
+    Heartbeat, with stale claims                              `Assign`, repeatedly; no lease meanwhile
+    Heartbeat, with claims unknown to this leader             no lease: the next heartbeat has all claims
+                                                              (`primary_claims`)
+    Heartbeat, with data of an unknown run                    `DeleteRun` (`run_deletion`)
+    Heartbeat, from another cluster                           no lease: the server keeps its data
+    Heartbeat, from a server that receives no replies         its current lease is not extended
+    a primary is lost                                         an election (`election_manager`)
+    the process of a secondary or a learner exited            a group without it (`placement`)
+    a primary and all of its secondaries do not hear each     fence the primary, then an election
+      other, and it is alive                                  (`failure_detector`)
+    a live primary reports an unreachable replica             a group without that replica: one that is
+                                                              unreachable to controllers only, stays
+    a member was fenced, and its election was abandoned       an election
+    every member of a group is lost                           query their disks (`disk_recovery`)
+    servers report each other soon after the primary's        ignore it: without leases the primary was silent
+      first lease, or after this leader stalled
+    a learner has caught up                                   a group with it as a secondary
+    a bucket is under-replicated, and a server is free        a group with the server as a learner
+    a server is drained                                       copy its buckets elsewhere, drop it (`drain`)
+    servers have more replicas or primaries than others       move some of them (`rebalancing`)
+    a group is committed                                      `Assign` to its old and new servers
+    a run is deleted                                          delete its keys (`run_deletion`)
 """
 
 from __future__ import annotations
@@ -76,32 +78,32 @@ from cotswold.wire import (
 from cotswold.words import counted
 
 FromClients = Find | Create | Remove | Drain | Undrain | Look | Describe
-"""Who says these wants an answer, and asks another controller where this one does not lead."""
+"""Requests that get a reply. A controller that does not lead redirects the client."""
 STATION = "station-"
-"""With which the names of supervisors of hosts begin."""
+"""Prefix of the names of host supervisors."""
 FromServers = Here | Assigned | Fenced | FoundSaved | Caught | Silent | TakeOver | Ended | FromClients
 _REST_SECONDS = 2.0
-"""For which no other primary is chosen, after that was to be and some members were silent."""
+"""Seconds without a planned election of a bucket after one was abandoned because members were silent."""
 _SWEEP_SECONDS = 10.0
 _DEAF = 0.4
-"""Of a lease: whoever has heard no answer for so long may hear none of those that follow."""
+"""Fraction of a lease. A server that has received no reply for that long may miss the following ones too."""
 _STRANGERS = 1000
-"""Servers of other clusters of which people are told, at most."""
+"""Maximum number of servers of other clusters that are reported."""
 
 
 class Reign:
-    """From the moment when a controller leads."""
+    """State of a controller from the moment when it begins to lead."""
 
     def __init__(
         self, name: str, control: Control, epoch: int, cluster: str, events: Events, now: float
     ) -> None:
-        """``cluster``: its name."""
+        """``cluster``: name of the cluster."""
         self.name, self.control, self.epoch, self._events = name, control, epoch, events
         self._cluster = cluster
         self._strangers: dict[str, None] = {}
         """Servers of other clusters."""
         self.is_loaded = False
-        """Whether it knows what is written down."""
+        """True once all committed keys are loaded."""
         self.board = Board(control, now)
         self.elections = Elections(self.board, epoch)
         self._claims = Claims(self.board)
@@ -116,20 +118,20 @@ class Reign:
         self._since = self._swept = now
 
     def load(self, items: Mapping[str, str]) -> None:
-        """This is written down, and more may be."""
+        """Load a page of committed keys."""
         for group in self.board.load(items):
             self._filling.look_at((group.bucket,))
             self._telling.owe(group.everybody, group.bucket)
 
     def loaded(self, now: float) -> list[Send]:
-        """That was all."""
+        """Finish loading: all committed keys are loaded."""
         self.is_loaded = True
         self.board.loaded()
         self._drains = Drains(self.board, self._filling, now)
         return self._telling.say(now)
 
     def written(self, written: Written, now: float) -> list[Send]:
-        """What was to be written down is."""
+        """Apply a committed transaction."""
         for old, group in written.groups:
             self._changed(old, group, now)
         if written.deleted:
@@ -166,17 +168,17 @@ class Reign:
                 self._events.changed(said, now)
         self._telling.owe((*group.everybody, *(() if old is None else old.everybody)), bucket)
 
-    # --- what it is asked for ---
+    # --- requests ---
 
     def create(self, wanted: Create, now: float) -> bool:
-        """Give new buckets to the servers that are there, evenly; whether there are enough."""
+        """Place new buckets evenly on the available servers; False if there are too few servers."""
         made = self._creating.create(wanted)
         if made:
             self._events.note("created", wanted.run, f"{wanted.run} has {counted(made, 'bucket')}", now)
         return made is not None
 
     def receive(self, sender: str, message: FromServers, now: float) -> list[Send]:
-        """What a message leads to."""
+        """Process a message and return the messages to send."""
         sends: list[Send] = []
         match message:
             case Here() if message.server == sender:
@@ -231,16 +233,16 @@ class Reign:
             if known is not None and not known.is_living and not known.has_ended:
                 self.board.servers.ended(known.name)
                 self.board.servers.given_up(known.name)
-                sentence = f"{known.name} is given up: an operator says that it is lost"
+                sentence = f"{known.name} is declared lost by an operator"
                 self._events.note("lost", known.name, sentence, now)
             return [Send(sender, self._drains.answer(wanted.server, now))]
         if known is None and now - self._since < self.control.lease_seconds:
-            return []  # it may be heard yet, and is asked for again
+            return []  # the server may still report; the client asks again
         name, by_host = self._drains.heir(wanted.server), _is_host(sender)
         known = self.board.servers.of.get(name)
         may_begin = known is not None and not (known.has_ended and by_host)  # an operator means the disk
         if may_begin and self._drains.begin(name, wanted.seconds, now, by_host=by_host):
-            sentence = f"{name} is to have no copies, within {wanted.seconds:g} s"
+            sentence = f"{name} is being drained, within {wanted.seconds:g} s"
             self._events.note("draining", name, sentence, now)
         return [Send(sender, replace(self._drains.answer(name, now), server=wanted.server))]
 
@@ -250,7 +252,7 @@ class Reign:
         primaries.update(dict.fromkeys(name for name in find.lost if name in of))
         return Found(groups, tuple((name, of[name].address) for name in primaries), find.number)
 
-    # --- what servers say ---
+    # --- messages of servers ---
 
     def _here(self, here: Here, now: float) -> list[Send]:
         servers, known = self.board.servers, self.board.servers.of.get(here.server)
@@ -272,19 +274,19 @@ class Reign:
         if here.key:
             self.board.map.bind(here.server, here.key)
         if is_new:
-            self._events.note("joined", here.server, f"{here.server} is there, on {here.host}", now)
-            servers.lease(known, now + self.control.lease_seconds)  # it is not gone at once
+            self._events.note("joined", here.server, f"{here.server} has joined, on {here.host}", now)
+            servers.lease(known, now + self.control.lease_seconds)  # so that it is not lost at once
             self._telling.came(here.server, known.copies)
             self._take_over(now)
         if is_new or is_first:
             self._filling.came()
             self._balancing.shaken(now)
-        for bucket, term in here.fenced:  # by a leader that was, before it could decide
+        for bucket, term in here.fenced:  # by an earlier leader that stepped down before it decided
             group = self.board.groups.get(bucket)
             if group is None or here.server not in group.everybody:
                 continue
             if group.term < term and self.elections.is_settled(bucket):
-                why = f"{here.server} was asked what it has by a controller that leads no more"
+                why = f"{here.server} was fenced by a controller that no longer leads"
                 self.elections.hold(group, Cause.LOST, why, now)
         sends = self._forgetting.forgets(here.server, here.runs, now)
         stale = self._claims.heard(here)
@@ -295,7 +297,7 @@ class Reign:
         if stale or self.elections.holds_up(here.server):
             return [*sends, *self._telling.say(now)]
         seconds = self.control.lease_seconds
-        if is_deaf:  # else who does not hear controllers would be primary for ever, and never act
+        if is_deaf:  # else a server that cannot hear controllers would stay an idle primary
             seconds = max(0.0, min(seconds, known.held_until - now))
         else:
             servers.lease(known, now + seconds)
@@ -309,7 +311,7 @@ class Reign:
             if group is not None:
                 self._telling.remind(sender, message.bucket)
         elif not isinstance(message, Caught):
-            # a primary that had no lease until now said nothing for want of one
+            # a primary without a lease sends nothing
             if self.board.servers.of[group.primary].acts_for(now) >= self.control.lease_seconds / 2:
                 self.judging.hear(sender, message, group, now)
         elif (
@@ -324,7 +326,7 @@ class Reign:
     def _ended(self, ended: Ended, now: float) -> None:
         was_drained = self._drains.ended(ended.server)
         if self.board.servers.ended(ended.server):
-            drained = "; it was drained, and had no copies" if was_drained else ""
+            drained = "; it was drained and had no copies" if was_drained else ""
             self._events.note("lost", ended.server, f"{ended.server} {ended.why}{drained}", now)
             self._telling.ended(ended.server)
             self._claims.forget(ended.server)
@@ -333,20 +335,20 @@ class Reign:
     # --- time ---
 
     def stood_still(self, seconds: float) -> None:
-        """Nothing was heard for so long, nor was any lease given."""
+        """Extend all leases by a stall in which no heartbeats arrived and no leases were granted."""
         self.board.servers.spare(seconds)
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed; to be called a few times in each retry."""
+        """Process the passing of time; call it a few times per retry interval."""
         for known in self.board.servers.gone(now):
             self._drains.ended(known.name)
             is_heard = known.heard is not None and now - known.heard < _DEAF * self.control.lease_seconds
-            why = f"has said nothing for {self.control.lease_seconds:g} s"
+            why = f"has sent no heartbeat for {self.control.lease_seconds:g} s"
             missed = known.missed(now)
-            short = f"missed {counted(missed, 'heartbeat')}" if missed else "said nothing any more"
+            short = f"missed {counted(missed, 'heartbeat')}" if missed else "sent no more heartbeats"
             if is_heard:
-                why = f"has heard no controller for {now - known.answered_at:.1f} s, and is heard"
-                short = "heard no controller"
+                why = f"has received no reply for {now - known.answered_at:.1f} s, but sends heartbeats"
+                short = "received no replies"
             self._events.note("lost", known.name, f"{known.name} {why}", now)
             self._lost(known.name, f"primary {known.name} {short}", now)
         self.judging.tick(now)
@@ -354,7 +356,7 @@ class Reign:
         self._filling.tick(now)
         self._take_over(now)
         for server in self._drains.tick(now):
-            self._events.note("drained", server, f"{server} has no copies any more", now)
+            self._events.note("drained", server, f"{server} has no copies left", now)
         self._balancing.tick(now)
         if now - self._swept >= _SWEEP_SECONDS:
             self._sweep(now)
@@ -364,13 +366,13 @@ class Reign:
         return [*sends, *self._confirming.take(), *self._telling.say(now)]
 
     def _take_over(self, now: float) -> None:
-        """Servers are drained whose disks other servers had that were to be."""
+        """Continue drains on the servers that now own the disks."""
         for server in self._drains.take_over(now):
-            sentence = f"{server} is to have no copies, as the server before that had its disk"
+            sentence = f"{server} is being drained, like the server that had its disk before"
             self._events.note("draining", server, sentence, now)
 
     def _lost(self, name: str, why: str, now: float) -> None:
-        """No lease of a server can hold: what it had is to be had by others."""
+        """Handle a server without a valid lease: start elections and repairs for its buckets."""
         known = self.board.servers.of[name]
         self._balancing.shaken(now)
         for bucket in list(known.copies):
@@ -379,11 +381,11 @@ class Reign:
                 continue
             if group.primary == name:
                 self.elections.hold(group, Cause.LOST, why, now, self.judging.noticed(bucket))
-            elif known.has_ended:  # else the primary knows whether it is there
+            elif known.has_ended:  # else the primary knows whether it is reachable
                 self._filling.look(bucket, now)
 
     def _sweep(self, now: float) -> None:
-        """Of servers that are not there, and have nothing, nobody needs to know for ever."""
+        """Forget servers that are lost, have no replicas, and have been silent for long."""
         self._swept = now
         for name, known in list(self.board.servers.of.items()):
             heard = self._since if known.heard is None else known.heard
@@ -400,12 +402,12 @@ class Reign:
 
 
 def _is_host(sender: str) -> bool:
-    """Whether the supervisor of a host speaks; that of the controller's own host is its coordinator."""
+    """True if the sender supervises a host; on the controller's own host the coordinator does."""
     return sender == COORDINATOR or sender.startswith(STATION)
 
 
 def _servers_of(host: str) -> str:
-    """With which names of the servers of a supervisor's host begin, as far as that is known.
+    """Return the prefix of the names of the servers on a supervisor's host, as far as known.
 
     >>> _servers_of("station-3f/a"), _servers_of("coordinator")
     ('server-a-', 'server-')

@@ -1,23 +1,23 @@
-"""Which of several controllers leads, by keys in a state that all of them see.
+"""Leader election among controllers, by keys in a metadata store that all of them share.
 
-Knows: the keys, when each was seen to be different, by its own clock, what the cluster is called of which
-this is the state. Does not know: buckets, where the state is kept.
+Knows: the keys, when each was last seen to change by its own clock, the name of the cluster. Does not know:
+buckets, the kind of metadata store.
 
-    state       what happens                                     next
-    FOLLOWING   nobody has led, or the leader's beat stands      the key is compared and set: CLAIMING
-                still for too long
-    CLAIMING    done                                             LEADING, in an epoch of its own
-    CLAIMING    another was faster                               FOLLOWING
-    LEADING     its beats are in                                 LEADING, until so long after it sent the last
-    LEADING     its beat is refused: there is another epoch      FOLLOWING
-    LEADING     no beat was in for so long                       LEADING, and gives nothing
+    state       event                                            next
+    FOLLOWING   no leader yet, or the leader's heartbeat has     compare and set the key: CLAIMING
+                not changed for too long
+    CLAIMING    committed                                        LEADING, in a new epoch
+    CLAIMING    another controller was faster                    FOLLOWING
+    LEADING     a heartbeat is committed                         LEADING, for a fixed time since it was sent
+    LEADING     a heartbeat is refused: the epoch is over        FOLLOWING
+    LEADING     no heartbeat was committed for that time         LEADING, but grants no leases
 
-Every transaction of a leader compares the key, so none of an epoch that is over is done. What a leader gives
-by word alone (leases) it gives only while nobody else can lead: another waits until the beat has stood still
-for longer, by its own clock.
+Every transaction of a leader compares the key, so no transaction of an earlier epoch commits. Leases are not
+stored: a leader grants them only while no other controller can lead. Another controller first waits until the
+heartbeat has not changed for longer than that, by its own clock.
 
-Whoever leads first in a state gives the cluster its name, which stays. A state that was lost and begun anew
-is that of another cluster, and whoever knows the name of the one that was can tell (`copies.keeper`).
+The first leader names the cluster, and the name stays. A metadata store that was lost and created again
+belongs to another cluster; servers that know the old name detect it (`replica.server`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from enum import Enum
 from cotswold.replication.replica.lease import DRIFT
 
 LEADER, BEAT, CLUSTER = "leader", "leader-beat", "leader-cluster"
-"""Keys: who leads in which epoch; how often that one has said so; the cluster's name."""
+"""Keys: the leader and its epoch; the count of its heartbeats; the cluster's name."""
 
 
 class Standing(Enum):
-    """What a controller is."""
+    """State of a controller."""
 
     FOLLOWING = "following"
     CLAIMING = "claiming"
@@ -43,67 +43,68 @@ class Standing(Enum):
 
 @dataclass(frozen=True)
 class Read:
-    """Keys that begin so are wanted, in their order; answered by what they are."""
+    """Request for the keys with this prefix, in order; the reply has their values."""
 
     prefix: str
     after: str = ""
-    """Only those that come after this."""
+    """Only keys greater than this one."""
     most: int | None = None
-    """So many at most; all by default."""
+    """Maximum number of keys [all]."""
 
     def of(self, items: Mapping[str, str]) -> dict[str, str]:
-        """What is wanted of these."""
+        """Return the requested keys among these."""
         keys = sorted(key for key in items if key.startswith(self.prefix) and key > self.after)
         return {key: items[key] for key in keys[: self.most]}
 
 
 @dataclass(frozen=True)
 class Transact:
-    """These are put if those are so; answered by whether they were, or None where that is not known."""
+    """Request to put keys on condition that others have given values; the reply is True, False, or None if
+    unknown."""
 
     compare: tuple[tuple[str, str | None], ...]
     put: tuple[tuple[str, str | None], ...]
 
 
 Wish = Read | Transact
-"""What is wanted of the state; the next is asked for once this one is answered."""
+"""Request to the metadata store; one is in flight at a time."""
 
 
 class Leading:
-    """The part of one controller that knows whether it leads."""
+    """The part of a controller that knows whether it leads."""
 
     def __init__(
         self, name: str, now: float, *, fresh: str, beat_seconds: float, leader_seconds: float
     ) -> None:
-        """``fresh``: a word that no other process has, from which a cluster's name is made."""
+        """``fresh``: a word that is unique to this process; the name of a new cluster is made of it."""
         self.name, self.standing = name, Standing.FOLLOWING
         self.cluster = ""
-        """Its name, once this has led."""
+        """Name of the cluster, once this controller has led."""
         self.epoch = 0
-        """The newest that was seen."""
+        """The newest epoch seen."""
         self.leader = ""
         self._beat_seconds, self._leader_seconds = beat_seconds, leader_seconds
         self._fresh = fresh
         self._seen: tuple[str | None, str | None, str | None] | None = None
         self._since = now
-        """When what was seen was different last."""
+        """Time at which the keys were last seen to change."""
         self._claimed = ""
-        """What the cluster is called if it leads next."""
+        """Name of the cluster if the current claim succeeds."""
         self._asked = float("-inf")
         self._until = float("-inf")
         self._beats = 0
 
     @property
     def key(self) -> tuple[str, str | None]:
-        """What every transaction of this leader compares."""
+        """Condition of every transaction of this leader."""
         return LEADER, _said(self.name, self.epoch)
 
     def leads(self, now: float) -> bool:
-        """Whether nobody else can lead now."""
+        """True while no other controller can lead."""
         return self.standing is Standing.LEADING and now < self._until
 
     def wish(self, now: float) -> Wish | None:
-        """What is to be asked of the state now, if anything is due."""
+        """Return the request to the metadata store that is due, if any."""
         if now - self._asked < self._beat_seconds:
             return None
         self._asked = now
@@ -121,7 +122,7 @@ class Leading:
         return Read(LEADER)
 
     def read(self, items: dict[str, str], now: float) -> None:
-        """What the keys are."""
+        """Record the values of the keys."""
         seen = items.get(LEADER), items.get(BEAT), items.get(CLUSTER)
         if self._seen is None or seen != self._seen:
             self._seen, self._since = seen, now
@@ -129,7 +130,7 @@ class Leading:
             self.leader, self.epoch = json.loads(seen[0])
 
     def transacted(self, is_done: bool | None, now: float) -> bool:
-        """What became of the wish; whether it leads from now on, and did not before."""
+        """Process the result of a transaction; True if it made this controller the leader."""
         if self.standing is Standing.CLAIMING:
             self.standing, self._seen = Standing.FOLLOWING, None
             if is_done:
@@ -144,7 +145,7 @@ class Leading:
         return False
 
     def step_down(self) -> None:
-        """Somebody else leads."""
+        """Become a follower."""
         self.standing, self._seen, self._until = Standing.FOLLOWING, None, float("-inf")
 
 

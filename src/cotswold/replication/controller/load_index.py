@@ -1,8 +1,8 @@
-"""Servers in the order of how much they have, all of them and those of each host.
+"""Servers ordered by load, over all and per host.
 
-Knows: names, hosts, numbers. Does not know: what is counted, who lives.
+Knows: names, hosts, numbers. Does not know: the unit of load, which servers are alive.
 
-The lists are kept in order: a place is found by looking at a few of their first, whatever their length.
+The lists stay sorted: a search reads only a few of their first entries.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ _Item = TypeVar("_Item", tuple[int, str], tuple[int, str, str])
 
 
 class Loads:
-    """Those that may have more."""
+    """Servers that may take more load."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[int, str]] = {}
         self._all: list[tuple[int, str]] = []
-        """(load, name); likewise those of each host."""
+        """(load, name); the same for each host."""
         self._on: dict[str, list[tuple[int, str]]] = {}
         self._hosts: list[tuple[int, str, str]] = []
-        """(load, name, host) of whoever has the least on each host."""
+        """(load, name, host) of the least loaded server of each host."""
 
     def put(self, name: str, host: str, load: int) -> None:
-        """A server has so much."""
+        """Set the load of a server."""
         if self._of.get(name) == (load, host):
             return
         self.remove(name)
@@ -40,7 +40,7 @@ class Loads:
         insort(own, (load, name))
 
     def remove(self, name: str) -> None:
-        """A server may have no more."""
+        """Remove a server that may take no more load."""
         known = self._of.pop(name, None)
         if known is None:
             return
@@ -58,12 +58,12 @@ class Loads:
 
     @property
     def ascending(self) -> list[tuple[int, str]]:
-        """(load, name), the least first."""
+        """(load, name) in ascending order."""
         return self._all
 
     def place(self, hosts: Collection[str], without: Collection[str]) -> str | None:
-        """Whoever has the least on another host than these; where there is none, on any; and none of
-        ``without``."""
+        """Return the least loaded server outside these hosts, or, if there is none, on any host; never one
+        of ``without``."""
         best: tuple[int, str] | None = None
         for load, name, host in self._hosts:
             if best is not None and (load, name) > best:

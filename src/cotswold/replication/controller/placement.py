@@ -1,19 +1,19 @@
-"""What is next for a bucket whose primary lives: a copy more, one less, or another primary.
+"""The next step for a bucket with a live primary: add a replica, drop one, or change the primary.
 
-Knows: its group, which servers live and are drained, where there is room. Does not know: what is under way,
-when anything is done.
+Knows: its group, which servers are alive and drained, where replicas can go. Does not know: changes in
+progress, the time of any step.
 
-    the group                                                     what is next
-    a member's process, or a learner's, has ended                 without it
-    a learner is to have no copy, for its server is drained       without it
-    it has a learner                                              that is waited for
-    fewer members stay than there are to be, a server is free     it gets a learner
-    others stay, enough or all there can be, a secondary leaves   without that
-    the same, the primary leaves                                  another primary
-    nobody could take the place of whoever leaves                 it waits, and says so
-    more members than there are to be, all of which live          without one that can be done without
+    group                                                         next step
+    the process of a member or learner exited                     drop it
+    the server of a learner is drained                            drop it
+    it has a learner                                              wait for it
+    too few members stay, and a server is free                    add a learner
+    enough members stay (or all possible), a secondary leaves     drop it
+    the same, and the primary leaves                              change the primary
+    no server can replace a leaving one                           wait, with a reason
+    more members than needed, all alive                           drop the most dispensable
 
-Whoever is drained leaves, the others stay. Of those there must be `least`, and one.
+Drained servers leave, the others stay. At least `min_copies` members stay, and never fewer than one.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from cotswold.wire.names import spoken
 
 @dataclass(frozen=True)
 class Add:
-    """A server is to have a copy."""
+    """Add a replica on a server."""
 
     server: str
     is_urgent: bool
-    """Whether there are too few."""
+    """True if the bucket has too few replicas."""
 
 
 @dataclass(frozen=True)
 class Drop:
-    """Servers are to have none."""
+    """Drop the replicas of these servers."""
 
     servers: tuple[str, ...]
     why: str
@@ -46,37 +46,37 @@ class Drop:
 
 @dataclass(frozen=True)
 class HandOver:
-    """Another is to be the primary, and this one is to have no copy."""
+    """Elect another primary; this one then loses its replica."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing can be done."""
+    """No step is possible now."""
 
     why: str
     until: str
-    """``learner``, ``server`` (another that is free) or ``time``."""
+    """``learner``, ``server`` (another one that is free) or ``time``."""
 
 
 Step = Add | Drop | HandOver | Wait
 _NAMED = 3
-"""Servers that a sentence names."""
+"""Maximum number of servers that a sentence names."""
 
 
 def next_step(
     group: Group, servers: Servers, control: Control, avoid: Collection[str], is_late: bool
 ) -> Step | None:
-    """What is next; None where all is as it is to be.
+    """Return the next step; None if the group is complete.
 
-    ``avoid``: servers that were silent to its primary; ``is_late``: whether a server that is drained waits no
-    more for one that learns.
+    ``avoid``: servers that the primary could not reach; ``is_late``: True if a drained server no longer waits
+    for learners.
     """
     of = servers.of
     ended = tuple(each for each in group.everybody[1:] if of[each].has_ended)
     if ended:
-        return Drop(ended, "its process has ended")
+        return Drop(ended, "its process exited")
     leaving = [each for each in group.everybody if of[each].is_drained]
     late = tuple(each for each in leaving if each in group.learners)
     if late:
@@ -84,7 +84,7 @@ def next_step(
     staying = [each for each in group.members if each not in leaving]
     is_enough = sum(of[each].is_living for each in staying) >= max(1, control.least)
     if group.learners and not (is_late and leaving and is_enough):
-        return Wait(f"{group.learners[0]} learns what {group.primary} has", "learner")
+        return Wait(f"{group.learners[0]} copies from {group.primary}", "learner")
     if len(staying) < control.copies and not group.learners:
         place = servers.place(group.everybody, avoid)
         if place is not None:
@@ -96,7 +96,7 @@ def next_step(
             return _without(group, leaving)
         names = ", ".join(leaving)
         what = f"no other server can take {spoken(group.bucket)} from {names}"
-        return Wait(f"{what}: add a server, or take {names} back", "server")
+        return Wait(f"{what}: add a server, or end the drain of {names}", "server")
     if len(staying) > control.copies and all(of[each].is_living for each in staying):
         dropped = surplus(group, servers)
         if dropped == group.primary:
@@ -108,15 +108,15 @@ def next_step(
 
 
 def _too_few(servers: Servers) -> str:
-    """How many servers there are for copies, and what would give more."""
+    """Return a sentence with the number of available servers and the remedy."""
     drained = sorted(each.name for each in servers.of.values() if each.is_drained)
     count = sum(not each.is_drained for each in servers.living)
-    there = f"{count} servers are there" if count != 1 else "one server is there"
+    there = f"{count} servers are available" if count != 1 else "one server is available"
     if not drained:
         return f"{there}: add a server (`cotswold cluster add`)"
     named = ", ".join(drained[:_NAMED]) + (", …" if drained[_NAMED:] else "")
     are = "is" if len(drained) == 1 else "are"
-    back = f"take one back (`cotswold cluster drain {drained[0]} --back`)"
+    back = f"end a drain (`cotswold cluster drain {drained[0]} --back`)"
     return f"{there}, and {named} {are} drained: {back}, or add a server (`cotswold cluster add`)"
 
 
@@ -128,8 +128,8 @@ def _without(group: Group, leaving: list[str]) -> Step:
 
 
 def surplus(group: Group, servers: Servers) -> str:
-    """Whom a bucket can best do without: who shares a host with another, or has the most; rather a secondary
-    than the primary."""
+    """Return the most dispensable member: one that shares a host with another, or else has the most
+    replicas; preferably a secondary."""
     hosts = [servers.of[each].host for each in group.members]
 
     def cost(name: str) -> tuple[bool, int, bool, str]:

@@ -1,13 +1,14 @@
-"""Of which buckets servers say that they act as the primary, and which of these are another's.
+"""Buckets that servers claim to lead, and which of these claims are stale.
 
-Knows: what each has said last, by a number that is another whenever that is different. Does not know: leases.
+Knows: the last claims of each server, by a number that changes with them. Does not know: leases.
 
-    a server's beat               what is known                     what follows
-    it says what it leads         whatever                          that is known, and looked at
-    it says only the number       of that number                    nothing is looked at
-    it says only the number       of another, or nothing            it is asked to say all
+    heartbeat of a server         known claims                      action
+    with all claims               any                               store and check them
+    with a number only            of that number                    nothing to check
+    with a number only            of another number, or none        request all claims
 
-What is known is looked at again where a group is another one: so a beat costs the same, whatever is led.
+A claim is checked again when its group changes. So the cost of a heartbeat does not depend on the number of
+claims.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ class _Claims:
 
 
 class Claims:
-    """Those that a leader knows."""
+    """Claims of primaries that a leader knows."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._of: dict[str, _Claims] = {}
 
     def heard(self, here: Here) -> Collection[str] | None:
-        """Buckets that a server leads and may not; None where it must say first what it leads."""
+        """Return the stale claims of a server; None if it must first send all claims."""
         known = self._of.get(here.server)
         if here.leads is None:
             return None if known is None or known.number != here.claims else known.stale
@@ -44,14 +45,14 @@ class Claims:
         return known.stale
 
     def changed(self, bucket: str, servers: Collection[str]) -> None:
-        """A bucket has another group, or none; ``servers``: its primaries before and after."""
+        """Check the claims of a changed or deleted bucket; ``servers``: its primaries before and after."""
         for server in servers:
             known = self._of.get(server)
             if known is not None and bucket in known.terms:
                 self._look(server, known, bucket)
 
     def forget(self, server: str) -> None:
-        """It does not come back, or says anew what it leads."""
+        """Forget a server that exited for good or sends all claims again."""
         self._of.pop(server, None)
 
     def _look(self, server: str, known: _Claims, bucket: str) -> None:
@@ -61,6 +62,6 @@ class Claims:
             known.stale[bucket] = None
 
     def may_lead(self, server: str, bucket: str, term: int) -> bool:
-        """A bucket that is not there is nobody else's, and never will be."""
+        """True if the claim is valid; a bucket without a group has no other primary, now or later."""
         group = self._board.groups.get(bucket)
         return group is None or (group.primary == server and term <= group.term)

@@ -1,19 +1,19 @@
-"""Servers have as many copies as others, and lead as many buckets.
+"""Rebalancing: spread replicas and primaries evenly over servers.
 
-Knows: who has what, when something happened last. Does not know: what is next for a bucket (`placing`), how a
-primary is elected.
+Knows: the load of each server, when the last change happened. Does not know: the next step for a bucket
+(`placement`), how a primary is elected.
 
-    what is so                                                  what follows
-    something has just happened, or a bucket is being moved     nothing
-    a server has two copies more than another                   the other learns one of them; then a member is
-                                                                dropped, if all are well (`placing`)
-    two copies are on one host, another has a server            the same
-    copies are so, nothing has happened for long, a server      one of its secondaries leads that, and this
-      leads two buckets more than one of its secondaries          one is a secondary (`electing`)
-    the same, by way of a third server                          the last of them first
+    condition                                                   action
+    the cluster has just changed, or a bucket is moving         none
+    a server has two replicas more than another                 the other learns one; then drop a member, if
+                                                                all are healthy (`placement`)
+    a host has two replicas of a bucket, another has none       the same
+    replicas are balanced, nothing changed for long, a server   one of its secondaries takes over that bucket
+      leads two buckets more than one of its secondaries          (`election`)
+    the same along a path of several servers                    the last step of the path first
 
-A few copies are on their way at once, and a primary is changed twice a second: training is not disturbed.
-Nothing of it is written down: whoever leads next sees what there is.
+A few replicas move at once, and at most two primaries a second, so training is not disturbed. Nothing is
+stored: the next leader sees the same imbalance.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from cotswold.words import counted
 
 _PAUSE_SECONDS = 0.25
 _TRIED = 8
-"""So many servers that have much, and that have little, are looked at."""
+"""Number of the most and of the least loaded servers to try."""
 _VISITED = 64
-"""Servers that are looked at for a way by which leads are evened."""
+"""Maximum number of servers visited in search of a path that balances primaries."""
 _SWEPT = 200
-"""Buckets whose hosts are looked at each time."""
+"""Buckets checked for shared hosts per step."""
 
 
 class Balancing:
-    """That of a leader."""
+    """Rebalancing by a leader."""
 
     def __init__(self, board: Board, elections: Elections, filling: Filling, now: float) -> None:
         self._board, self._elections, self._filling = board, elections, filling
         self._shaken = self._moved = self._looked = self._handed = now
-        """When a server came or went or a copy was lost, a copy was moved, this was looked at, a lead was."""
+        """Times of the last cluster change, move of a replica, tick, and handover of a primary."""
         self._is_even = self._is_led_evenly = False
-        """Whether nothing was found to do, and nothing has happened since."""
+        """True if nothing was found to do and nothing has changed since."""
         self._sweep: list[str] = []
 
     def shaken(self, now: float) -> None:
-        """A server came or went, or a bucket lost a copy."""
+        """Record that a server joined or left, or that a bucket lost a replica."""
         self._shaken = now
         self.changed()
 
     def changed(self) -> None:
-        """A bucket has another group."""
+        """Record that a bucket has a new group."""
         self._is_even = self._is_led_evenly = False
 
     def tick(self, now: float) -> None:
-        """Time has passed."""
+        """Process the passing of time."""
         if now - self._looked < _PAUSE_SECONDS:
             return
         self._looked, control = now, self._board.control
@@ -72,10 +72,10 @@ class Balancing:
         if is_calm and self._is_even and now - self._handed >= control.handover_seconds:
             self._even_leads(now)
 
-    # --- copies ---
+    # --- replicas ---
 
     def _move(self) -> bool:
-        """Begin to move a copy to a server that has fewer; whether there was one."""
+        """Begin to move a replica to a less loaded server; False if no move helps."""
         if self._is_even:
             return False
         loads = {name: load for load, name in self._board.servers.loads.ascending}
@@ -93,7 +93,7 @@ class Balancing:
         return False
 
     def _leaving(self) -> Counter[str]:
-        """How many copies each server is about to be rid of."""
+        """Return the number of replicas that each server is about to lose."""
         groups = map(self._board.map.intended, self._board.learning)
         return Counter(
             surplus(_with(group), self._board.servers)
@@ -103,7 +103,7 @@ class Balancing:
 
     def _move_between(self, most: str, least: str, loads: dict[str, int]) -> bool:
         known = self._board.servers.of[most]
-        for bucket in sorted(known.copies, key=lambda name: name in known.leads):  # rather not the primary's
+        for bucket in sorted(known.copies, key=lambda name: name in known.leads):  # primaries last
             group = self._whole(bucket)
             if group is None or least in group.everybody or self._filling.is_avoided(bucket, least):
                 continue
@@ -116,7 +116,7 @@ class Balancing:
         return False
 
     def _spread(self) -> bool:
-        """Begin to move a copy to a host that has none of its bucket; whether there was one."""
+        """Begin to move a replica to a host without one of its bucket; False if no move helps."""
         self._sweep = self._sweep or list(self._board.groups)
         for _ in range(min(_SWEPT, len(self._sweep))):
             bucket = self._sweep.pop()
@@ -134,7 +134,7 @@ class Balancing:
         self._board.put(replace(group, term=group.term + 1, learners=(server,)), why)
 
     def _whole(self, bucket: str) -> Group | None:
-        """Its group, if that has all members, all live, and nothing is under way."""
+        """Return the group if all members are present and alive and no change is in progress."""
         group, of = self._board.groups.get(bucket), self._board.servers.of
         if group is None or group.learners or len(group.members) != self._board.control.copies:
             return None
@@ -145,7 +145,7 @@ class Balancing:
     def _hosts(self, group: Group, without: str = "") -> int:
         return len({self._board.servers.of[each].host for each in group.members if each != without})
 
-    # --- leads ---
+    # --- primaries ---
 
     def _even_leads(self, now: float) -> None:
         if self._is_led_evenly or self._elections.of or self._board.learning:
@@ -165,8 +165,8 @@ class Balancing:
         self._is_led_evenly = True
 
     def _way(self, most: str, leads: dict[str, int]) -> tuple[Group, str] | None:
-        """The last step of a way from a server to one that leads two buckets fewer: each step is a bucket of
-        which one is the primary, and the next a secondary."""
+        """Return the last step of a path from a server to one that leads two buckets fewer. In each step,
+        one server is the primary of a bucket and the next a secondary."""
         seen, ring = {most: None}, [most]
         while ring and len(seen) < _VISITED:
             steps: dict[str, Group] = {}
@@ -184,12 +184,12 @@ class Balancing:
         return None
 
     def _led(self, name: str) -> list[Group]:
-        """Groups of buckets that a server leads, and may hand over."""
+        """Return the groups that a server leads and may hand over."""
         now = self._looked
         found = (self._whole(bucket) for bucket in self._board.servers.of[name].leads)
         return [each for each in found if each and not self._filling.is_resting(each.bucket, now)]
 
 
 def _with(group: Group) -> Group:
-    """The group once its learners have caught up."""
+    """Return the group after its learners have caught up."""
     return replace(group, secondaries=(*group.secondaries, *group.learners))

@@ -1,10 +1,10 @@
-"""Whether members are there at this moment: asked before a copy that lives is dropped.
+"""Confirmation that members are alive, before the replica of a live server is dropped.
 
-Knows: which group is asked about, who has answered since. Does not know: why a copy is dropped.
+Knows: the group in question, who has replied since. Does not know: why a replica is dropped.
 
-A server that died just now is taken for one that lives until its lease is over. If a copy were dropped
-meanwhile, the last of a bucket could be lost: so those that are to stay say first that they act by the group
-as it is. An answer bears the number of its question: one to an older question counts for nothing.
+A server that has just died counts as alive until its lease expires. If a replica were dropped meanwhile, the
+last copy of a bucket could be lost. So the members that stay first confirm the current group. A reply carries
+the number of its request: replies to older requests are ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from cotswold.wire import Assign, Assigned, Group, Send
 
 FRESH_SECONDS = 0.5
-"""For which answers count; then they are asked again."""
+"""Seconds for which replies are valid; then the members are asked again."""
 
 
 @dataclass
@@ -28,7 +28,7 @@ class _Question:
 
 
 class Confirming:
-    """That of a leader."""
+    """Removal checks of a leader."""
 
     def __init__(self, epoch: int) -> None:
         self._epoch, self._number = epoch, 0
@@ -36,7 +36,7 @@ class Confirming:
         self._sends: list[Send] = []
 
     def are_there(self, group: Group, members: Collection[str], now: float) -> bool:
-        """Whether all of them have said so, just now; they are asked otherwise."""
+        """True if all of these members have confirmed the group just now; otherwise ask them."""
         question = self._of.get(group.bucket)
         if question is None or question.group != group or now - question.asked > FRESH_SECONDS:
             self._number += 1
@@ -47,7 +47,7 @@ class Confirming:
         return all(name in question.answers for name in members)
 
     def heard(self, assigned: Assigned) -> bool:
-        """A server acts by a group; whether all have said so that were asked."""
+        """Record a reply; True if all members of the request have confirmed."""
         question = self._of.get(assigned.bucket)
         if question is None or assigned.number != question.number or assigned.term != question.group.term:
             return False
@@ -55,10 +55,10 @@ class Confirming:
         return all(name in question.answers for name in question.members)
 
     def forget(self, bucket: str) -> None:
-        """It has another group, or none."""
+        """Forget a bucket whose group has changed or was deleted."""
         self._of.pop(bucket, None)
 
     def take(self) -> list[Send]:
-        """Questions that are to be asked."""
+        """Return the requests to send."""
         sends, self._sends = self._sends, []
         return sends

@@ -1,16 +1,17 @@
-"""Buckets that are looked at: whether each has the copies that it is to have.
+"""Replication repair: reconcile each bucket with its replication factor.
 
-Knows: which are to be looked at, which wait for a server or a moment, which servers are avoided for a while.
-Does not know: what is next for one (`placing`), how a primary is elected.
+Knows: which buckets are due, which wait for a server or a time, which servers are avoided for a while.
+Does not know: the next step for a bucket (`placement`), how a primary is elected.
 
-    a bucket                                        what happens to it
-    its group was written down                      it is looked at
-    nothing is to be done, or something is begun    it is looked at when that is written down
-    it waits for a server                           it is looked at when one comes
-    it waits for a moment                           it is looked at then
-    its primary does not hear a copy                a group without that, and it gets none again for a while
-    a member that lives is to be dropped            the others say first that they are there (`confirming`)
-    its primary is gone                             an election
+    bucket                                          action
+    its group was committed                         reconcile it
+    no step is needed, or one has begun             reconcile it after the next commit
+    it waits for a server                           reconcile it when one is available
+    it waits for a time                             reconcile it then
+    its primary cannot reach a replica              a group without it; avoid its server for a while
+    a live member is to be dropped                  first the others confirm that they are alive
+                                                      (`removal_check`)
+    its primary is lost                             an election
 """
 
 from __future__ import annotations
@@ -28,67 +29,68 @@ from cotswold.replication.controller.removal_check import FRESH_SECONDS, Confirm
 from cotswold.wire import Group
 
 _AT_ONCE = 500
-"""So many are looked at in a tick: heartbeats are answered meanwhile."""
+"""Buckets reconciled per tick, so that heartbeats are answered in between."""
 _WAIT_SECONDS = 1.0
 
 
 class Filling:
-    """That of a leader."""
+    """The repairs of a leader."""
 
     def __init__(self, board: Board, elections: Elections, confirming: Confirming) -> None:
         self._board, self._elections, self._confirming = board, elections, confirming
         self._due: OrderedDict[str, None] = OrderedDict()
         self.waiting: dict[str, Wait] = {}
-        """Buckets that wait for a server, or a moment."""
+        """Buckets that wait for a server or a time."""
         self._later: list[tuple[float, str]] = []
         self._avoided: dict[str, dict[str, float]] = {}
-        """Servers by bucket, and until when."""
+        """Avoided servers by bucket, each with the time at which that ends."""
         self._silent: dict[str, tuple[Group, frozenset[str], float]] = {}
-        """Of a group those who are to be taken out, for its primary does not hear them, and until when that
-        counts, by bucket."""
+        """Reports to act on, by bucket: the group, the servers that its primary cannot reach, the expiry of
+        the report."""
         self._rests: dict[str, float] = {}
-        """Until when no other primary is chosen, though one could."""
+        """Time until which no planned election of a bucket begins."""
         self.late: dict[str, None] = {}
-        """Servers that are drained, and wait no more for learners."""
+        """Drained servers that no longer wait for learners."""
 
     def look_at(self, buckets: Iterable[str]) -> None:
-        """These are to be looked at."""
+        """Enqueue buckets to be reconciled."""
         self._due.update(dict.fromkeys(buckets))
 
     def came(self) -> None:
-        """A server may have more copies."""
+        """Enqueue all waiting buckets: a server is available."""
         self.look_at(self.waiting)
 
     def forget(self, bucket: str) -> None:
-        """It is not there any more."""
+        """Forget a deleted bucket."""
         for each in (self._due, self.waiting, self._avoided, self._silent, self._rests):
             each.pop(bucket, None)
 
     def silent(self, group: Group, servers: set[str], now: float) -> None:
-        """These were silent to the primary: they are taken out, once it is sure that others are there, and
-        get no copy for a while."""
+        """Remove servers that the primary cannot reach, once the others have confirmed that they are
+        alive; avoid them for a while."""
         self._silent[group.bucket] = group, frozenset(servers), now + self._board.control.lease_seconds
         self.look(group.bucket, now)
 
     def _leave_out(self, group: Group, now: float) -> bool:
-        """Take those out who were silent; whether there are any."""
+        """Remove unreachable servers; False if there are none."""
         of, servers, until = self._silent.get(group.bucket, (None, frozenset[str](), 0.0))
         if of is None:
             return False
-        if of != group or now >= until:  # if that is still so it is said again
+        if of != group or now >= until:  # the primary reports again if it still holds
             del self._silent[group.bucket]
             return False
         if self._may_drop(group, servers, now):
             del self._silent[group.bucket]
             end = now + self._board.control.avoid_seconds
             self._avoided.setdefault(group.bucket, {}).update(dict.fromkeys(sorted(servers), end))
-            self.drop(group, servers, f"{group.primary} did not hear it")
+            self.drop(group, servers, f"{group.primary} cannot reach it")
         else:
             heapq.heappush(self._later, (now + FRESH_SECONDS, group.bucket))
         return True
 
     def drop(self, group: Group, names: Iterable[str], why: str) -> None:
-        """A group without these, if nothing else is under way; it is looked at again otherwise."""
+        """Propose a group without these servers; enqueue the bucket instead if it has a change in
+        progress."""
         if not self._elections.is_settled(group.bucket):
             self._due[group.bucket] = None
             return
@@ -98,32 +100,32 @@ class Filling:
         self._board.put(replace(group, term=term, secondaries=secondaries, learners=learners), why)
 
     def rest(self, bucket: str, until: float) -> None:
-        """No other primary is chosen until then: that one was not, though it could."""
+        """Begin no planned election of the bucket until then: the last one was abandoned."""
         self._rests[bucket] = until
         heapq.heappush(self._later, (until, bucket))
 
     def is_resting(self, bucket: str, now: float) -> bool:
-        """Whether that is so."""
+        """True if planned elections of the bucket are postponed."""
         if self._rests.get(bucket, now) <= now:
             self._rests.pop(bucket, None)
         return bucket in self._rests
 
     def tick(self, now: float) -> None:
-        """Time has passed."""
+        """Process the passing of time."""
         while self._later and self._later[0][0] <= now:
             self._due[heapq.heappop(self._later)[1]] = None
         for _ in range(min(len(self._due), _AT_ONCE)):
             self.look(self._due.popitem(last=False)[0], now)
 
     def look(self, bucket: str, now: float) -> None:
-        """Begin what is next for it."""
+        """Reconcile a bucket: begin its next step."""
         board, servers, group = self._board, self._board.servers, self._board.groups.get(bucket)
         if group is None or not self._elections.is_settled(bucket):
             return
         self.waiting.pop(bucket, None)
         if not servers.lives(group.primary):
             if not servers.may_act(group.primary, now):
-                self._elections.hold(group, Cause.LOST, f"primary {group.primary} is gone", now)
+                self._elections.hold(group, Cause.LOST, f"primary {group.primary} is lost", now)
             return
         if self._leave_out(group, now):
             return
@@ -148,7 +150,7 @@ class Filling:
                 pass
 
     def _may_drop(self, group: Group, names: Collection[str], now: float) -> bool:
-        """Whether others have what is lost with these: who lives, and is to stay, says that it is there."""
+        """True if others have the data of these servers: live members that stay have just confirmed."""
         servers = self._board.servers
         if not any(each in group.members and servers.lives(each) for each in names):
             return True
@@ -156,16 +158,16 @@ class Filling:
         return self._confirming.are_there(group, staying, now)
 
     def avoided(self, bucket: str) -> list[str]:
-        """Servers that get no copy of it."""
+        """Return the servers that receive no replica of the bucket."""
         return list(self._avoided.get(bucket, ()))
 
     def is_avoided(self, bucket: str, server: str) -> bool:
-        """Whether a server is one of them."""
+        """True if the server receives no replica of the bucket."""
         return bucket in self._avoided and server in self._avoided[bucket]
 
     def _avoid(self, group: Group, now: float) -> list[str]:
-        """The same, after those that are so no more were taken out; a bucket that has too few members, or one
-        alone, and can have no other server, avoids them for a moment only."""
+        """Return the avoided servers and forget those whose time is over. A bucket with too few members,
+        or only one, and with no other server avoids them only briefly."""
         bucket, control, servers = group.bucket, self._board.control, self._board.servers
         avoided = self._avoided.get(bucket)
         if avoided is None:

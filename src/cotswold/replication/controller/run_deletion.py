@@ -1,16 +1,17 @@
-"""Runs of which nothing is to be left: in the state, then with servers.
+"""Deletion of runs: first in the metadata store, then on servers.
 
-Knows: who asked, which servers were told. Does not know: keys (`map`), what is on disks.
+Knows: which clients wait for a deletion, which servers were sent one. Does not know: keys (`bucket_map`),
+files on disks.
 
-    what happens                                        what follows
-    Remove, of a run that is there                      its description, then its groups are deleted
-    Remove, of one of which nothing is there            `Removed`
-    the last group is deleted                           `Removed`, to all who asked
-    a server has something of a run that is not there   `Forget`, until it says no more that it has
+    event                                               action
+    DeleteRunRequest for an existing run                delete its description, then its groups
+    DeleteRunRequest for an unknown run                 `RunDeleted`
+    the last group is deleted                           `RunDeleted`, to all clients that wait
+    a server has data of an unknown run                 `DeleteRun`, until the server no longer lists it
 
-Of a run that is being made its description is there before any group is, and before any server has a copy:
-so whatever a server of this cluster has is of a run that is there, or of one that was removed. Whatever is
-said of a run that was removed (a late `Create`) counts for nothing, as long as this controller leads.
+The description of a new run is committed before its groups and before any server has a replica. So all data
+on servers of this cluster belong to a run with a description or to a deleted run. As long as this controller
+leads, it ignores late messages about a deleted run (such as `Create`).
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ _REMEMBERED = 10_000
 
 
 class Forgetting:
-    """That of a leader."""
+    """Run deletions of a leader."""
 
     def __init__(self, board: Board, epoch: int, cluster: str) -> None:
-        """``cluster``: its name."""
+        """``cluster``: name of the cluster."""
         self._board, self._epoch, self._cluster = board, epoch, cluster
         self._asked: dict[str, dict[str, None]] = {}
-        """Who wants to hear of each run."""
+        """Clients that wait for the deletion of each run."""
         self._said: dict[str, float] = {}
-        """When a server was told to forget something."""
+        """Time of the last `DeleteRun` to each server."""
         self._removed: OrderedDict[str, None] = OrderedDict()
-        """Runs that were removed, the last of them."""
+        """The most recently deleted runs."""
 
     def is_removed(self, run: str) -> bool:
-        """Whether it was, or is being removed."""
+        """True if the run was deleted or is being deleted."""
         return run in self._removed
 
     def remove(self, sender: str, run: str) -> list[Send]:
-        """Somebody wants a run removed."""
+        """Delete a run at a client's request."""
         self._remember(run)
         self._board.remove(run)
         if not self._board.map.has_run(run):
@@ -51,7 +52,7 @@ class Forgetting:
         return []
 
     def removed(self, run: str) -> list[Send]:
-        """Nothing is left of it in the state."""
+        """Process the end of a deletion: the metadata store has no key of the run."""
         self._remember(run)
         return [Send(sender, Removed(run)) for sender in self._asked.pop(run, {})]
 
@@ -61,11 +62,11 @@ class Forgetting:
             self._removed.popitem(last=False)
 
     def ended(self, server: str) -> None:
-        """It does not come back."""
+        """Forget a server that does not come back."""
         self._said.pop(server, None)
 
     def forgets(self, server: str, runs: Iterable[str], now: float) -> list[Send]:
-        """What a server is to forget of what it has."""
+        """Return the deletions to send to a server that listed these runs."""
         unknown = [run for run in runs if run and not self._board.map.has_run(run)]
         if not unknown:
             return []

@@ -1,23 +1,24 @@
-"""Servers as whoever leads the controllers knows them: who lives, whose lease may hold, what each has.
+"""The leader's registry of servers: which are alive, whose lease may be valid, which replicas each has.
 
-Knows: when each was heard, until when a lease that it was given may hold, of which buckets it has copies,
-whether it is drained. Does not know: groups, who is elected.
+Knows: when each server sent its last heartbeat, until when its lease may be valid, its buckets, whether it is
+drained. Does not know: groups, elections.
 
-    a server            what happens                                 next
-    unknown             Here                                         LIVING
-    LIVING              silent until no lease of it can hold         GONE
-    LIVING              heard, but hears no answer, for as long      GONE: it may not act, and cannot be told
-    GONE                heard, and hears no answer                   GONE
-    GONE                an operator gives it up                      ENDED, until it is heard
-    LIVING              its supervisor has seen it end               ENDED, at once and for ever
-    unknown             its supervisor has seen it end               unknown
-    unknown             named, as what has a restored disk           ENDED: no process is called so
-    unknown             written down as drained, without copies      ENDED, until it is heard
-    GONE                Here                                         LIVING: it was cut off, or stopped
-    GONE or ENDED       has no copies, and long nothing is heard     unknown
+    server              event                                        next
+    unknown             Heartbeat                                    LIVING
+    LIVING              silent until no lease of it can be valid     GONE
+    LIVING              heartbeats without a new reply for as long   GONE: it may not act, nor be reached
+    GONE                heartbeats without a new reply               GONE
+    GONE                an operator declares it lost                 ENDED, until a heartbeat arrives
+    LIVING              its supervisor reports that it exited        ENDED, at once and permanently
+    unknown             its supervisor reports that it exited        unknown
+    unknown             named as the owner of a restored disk        ENDED: no process has that name
+    unknown             drained and without replicas when loaded     ENDED, until a heartbeat arrives
+    GONE                Heartbeat                                    LIVING: it was partitioned or suspended
+    GONE or ENDED       silent for long, without replicas            unknown
 
-Of servers that were named by whoever led before, and have said nothing to this one, a lease may hold as long
-as one that was given when this one began to lead. Whoever is drained lives as before, and gets nothing new.
+A server that an earlier leader named may hold a lease of that leader until it has reported to this one: at
+most as long as a lease granted at the start of this leadership. A drained server stays alive and gets no new
+replicas.
 """
 
 from __future__ import annotations
@@ -39,64 +40,64 @@ class Known:
     host: str = ""
     address: str = ""
     peer_address: str = ""
-    """Where other servers reach it."""
+    """Address for other servers."""
     is_living: bool = True
     held_until: float = 0.0
-    """When no lease of it can hold any more, by the controller's clock."""
+    """Time after which no lease of it can be valid, by the controller's clock."""
     leased_from: float | None = None
-    """When it was given the first of the leases that it has had without a gap."""
+    """Start of the uninterrupted sequence of its leases."""
     has_ended: bool = False
-    """Whether its supervisor has seen the process end."""
+    """True if its supervisor has reported that the process exited."""
     may_return: bool = False
-    """Whether nobody has seen the process end: it lives again if it is heard."""
+    """True if the exit was not observed: a heartbeat brings the server back to life."""
     is_drained: bool = False
-    """Whether it is to have no copies."""
+    """True if it must not have replicas."""
     heard: float | None = None
-    """When it was, last."""
+    """Time of the last heartbeat."""
     answered: int = -1
-    """The newest answer to a beat that it is known to have heard."""
+    """Number of the newest reply that the server has acknowledged."""
     answered_at: float = float("inf")
-    """When that was another last."""
+    """Time at which that number last changed."""
     pause: float = 0.0
-    """About how long it is silent between two beats."""
+    """Smoothed interval between two heartbeats, in seconds."""
     copies: dict[str, None] = field(default_factory=dict)
-    """Buckets of which it has, or is to have, a copy."""
+    """Buckets of which it has, or will have, a replica."""
     leads: dict[str, None] = field(default_factory=dict)
-    """Those of which it is, or is to be, the primary."""
+    """Buckets of which it is, or will be, the primary."""
 
     @property
     def may_have_more(self) -> bool:
-        """Whether copies may be put there."""
+        """True if it may receive replicas."""
         return self.is_living and self.heard is not None and not self.is_drained
 
     def acts_for(self, now: float) -> float:
-        """For how many seconds it has had leases; 0 for one that has none."""
+        """Return for how many seconds it has had leases without a gap; 0 if it has none."""
         return 0.0 if self.leased_from is None else now - self.leased_from
 
     def hears(self, answered: int, now: float) -> float:
-        """For how many seconds it has heard no answer, with this one as its newest."""
+        """Return the seconds since the newest acknowledged reply changed; ``answered`` is its number."""
         if answered != self.answered:
             self.answered, self.answered_at = answered, now
         return now - self.answered_at
 
     def missed(self, now: float) -> int:
-        """How many beats did not come since it was heard."""
+        """Return the number of missed heartbeats."""
         return 0 if self.heard is None or not self.pause else max(1, round((now - self.heard) / self.pause))
 
 
 class Servers:
-    """All that were ever named."""
+    """All servers that were ever named."""
 
     def __init__(self) -> None:
         self.of: dict[str, Known] = {}
         self._leased: OrderedDict[str, None] = OrderedDict()
-        """Those that live, in the order in which their leases end."""
+        """Live servers, in the order in which their leases expire."""
         self._loads = Loads()
         self._stale: dict[str, None] = {}
-        """Servers that are not in their place among the loads."""
+        """Servers whose place in the load index is outdated."""
 
     def heard(self, here: Here, now: float) -> Known:
-        """A server says that it lives; whoever has ended does not come back by that."""
+        """Record a heartbeat; it does not revive a server whose exit was reported."""
         known = self.of.get(here.server)
         if known is None:
             known = self.of[here.server] = Known(here.server)
@@ -115,21 +116,21 @@ class Servers:
         return known
 
     def lease(self, known: Known, until: float) -> None:
-        """A lease of it may hold until then."""
+        """Record a lease that may be valid until ``until``."""
         known.held_until = max(known.held_until, until)
         self._leased[known.name] = None
         self._leased.move_to_end(known.name)
 
     def spare(self, seconds: float) -> None:
-        """Nobody could be heard for so long: whoever lives has as much more time, and had no lease."""
+        """Extend all leases by a stall of the leader, and restart the sequences of leases."""
         for name in self._leased:
             self.of[name].held_until += seconds
             self.of[name].answered_at += seconds
             self.of[name].leased_from = None
 
     def named(self, name: str, held_until: float) -> Known:
-        """A group names a server that may not have said anything yet, or a disk that was restored, which no
-        server has had."""
+        """Return the record of a server named in a group. It may not have reported yet, or stand for a
+        restored disk that no server has had."""
         if name not in self.of and is_restored(name):
             self.of[name] = Known(name, is_living=False, has_ended=True)
         elif name not in self.of:
@@ -138,13 +139,13 @@ class Servers:
         return self.of[name]
 
     def away(self, name: str) -> None:
-        """It was drained, and has no copies: its process has ended unless it is heard."""
+        """Record a drained server without replicas: it counts as exited until a heartbeat arrives."""
         if name not in self.of:
             self.of[name] = Known(name, is_living=False, has_ended=True, may_return=True)
 
     def ended(self, name: str) -> bool:
-        """Its process has ended: whether that is news. Of a server that has nothing, and was never heard, it
-        is none: whoever led before was told."""
+        """Record that the process exited; True if that is new. An unknown server without replicas is no
+        news: an earlier leader was told."""
         known = self.of.get(name)
         if known is None:
             return False
@@ -155,16 +156,16 @@ class Servers:
         return is_news
 
     def given_up(self, name: str) -> None:
-        """An operator has said that it has ended: it lives again if it is heard."""
+        """Declare a server lost on an operator's word; a heartbeat brings it back."""
         self.of[name].may_return = True
 
     def drained(self, name: str, is_drained: bool, held_until: float) -> None:
-        """It is to have no copies, or may have some again."""
+        """Record that a drain begins or ends."""
         self.named(name, held_until).is_drained = is_drained
         self._stale[name] = None
 
     def gone(self, now: float) -> list[Known]:
-        """Those whose last lease is over with this moment."""
+        """Remove and return the servers whose last lease has expired."""
         found = []
         while self._leased:
             known = self.of[next(iter(self._leased))]
@@ -177,41 +178,41 @@ class Servers:
         return found
 
     def forget(self, name: str) -> None:
-        """It is known no more."""
+        """Forget a server."""
         del self.of[name]
         self._leased.pop(name, None)
         self._loads.remove(name)
         self._stale.pop(name, None)
 
     def may_act(self, name: str, now: float) -> bool:
-        """Whether a lease of it may hold."""
+        """True if a lease of the server may be valid."""
         known = self.of[name]
         return not known.has_ended and now <= known.held_until
 
     def lives(self, name: str) -> bool:
-        """Whether it is there."""
+        """True if the server is alive."""
         return name in self.of and self.of[name].is_living
 
     @property
     def living(self) -> list[Known]:
-        """Those that are there."""
+        """Live servers."""
         return [each for each in self.of.values() if each.is_living]
 
-    # --- what they have ---
+    # --- replicas ---
 
     def has(self, name: str, bucket: str) -> None:
-        """It is to have a copy."""
+        """Record that the server has, or will have, a replica."""
         self.of[name].copies[bucket] = None
         self._stale[name] = None
 
     def has_not(self, name: str, bucket: str) -> None:
-        """It has no copy any more."""
+        """Record that the server has no replica any more."""
         if self.of[name].copies.pop(bucket, bucket) is None:
             self._stale[name] = None
 
     @property
     def loads(self) -> Loads:
-        """Those that may have more, by how many copies they have."""
+        """Servers that may receive replicas, ordered by their number of replicas."""
         for name in self._stale:
             known = self.of[name]
             if known.may_have_more:
@@ -222,7 +223,7 @@ class Servers:
         return self._loads
 
     def place(self, members: Collection[str], avoid: Collection[str]) -> str | None:
-        """Where another copy goes: to a host that has none of ``members`` where there is one, to the server
-        that has the fewest."""
+        """Return the server for another replica: on a host without any of ``members`` if there is one, and
+        there the server with the fewest replicas."""
         hosts = {self.of[each].host for each in members if each in self.of}
         return self.loads.place(hosts, {*members, *avoid})

@@ -1,6 +1,6 @@
-"""How buckets are controlled: numbers of copies, and times.
+"""Settings of controllers: replication factors, limits and times.
 
-Knows: numbers. Does not know: what is done by them.
+Knows: numbers. Does not know: their use.
 """
 
 from __future__ import annotations
@@ -14,52 +14,53 @@ MOST_COPIES = 5
 
 @dataclass(frozen=True)
 class Control:
-    """How buckets are controlled."""
+    """Settings of a controller."""
 
     copies: int = 3
-    """Of each bucket, the primary included; fewer while there are fewer servers."""
+    """Replicas per bucket, the primary included; fewer while there are fewer servers."""
     lease_seconds: float = 1.0
     beat_seconds: float = 0.25
-    """How often a leader says that it leads."""
+    """Interval between a leader's heartbeats in the metadata store."""
     leader_seconds: float = 1.0
-    """After which another may lead."""
+    """Seconds without a leader's heartbeat after which another controller may lead."""
     retry_seconds: float = 0.25
     fence_seconds: float = 0.06
-    """After which whoever is to say what it has is asked again: a message that is lost costs no copy."""
+    """Retry interval of fence requests: a lost message must not cost a replica."""
     election_seconds: float = 0.2
-    """After which an election does without those who say nothing."""
+    """Seconds after which an election proceeds without silent members."""
     judging_seconds: float = 0.2
-    """For which complaints are gathered, before it is judged who is to blame."""
+    """Seconds for which failure reports are collected before the failure detector decides."""
     still_seconds: float = 0.25
-    """A leader that did nothing for so long has heard nobody meanwhile, and judges nobody by it."""
+    """Seconds without a tick after which a leader assumes that it stalled and suspects no server for it."""
     avoid_seconds: float = 10.0
-    """For which a server gets no copy of a bucket again, after it was silent to its primary."""
+    """Seconds for which a server receives no replica of a bucket after its primary could not reach it."""
     again_seconds: float = 1.0
-    """The same, where no other server is free and the bucket has too few members, or one alone."""
+    """The same if no other server is free and the bucket has too few members, or only one."""
     disk_seconds: float = 3.0
-    """After which a bucket whose members have all ended does without the disks that are not there, if one
-    that is was written to in its newest term."""
+    """Seconds after which a bucket whose members have all exited is recovered without the missing disks,
+    if an available disk was written in the newest term."""
     revive_seconds: float = 30.0
-    """The same, if none was."""
+    """The same if no available disk was written in the newest term."""
     recover_seconds: float = 60.0
-    """The same where the controllers' state was made from disks, which name others that may have more."""
+    """The same if the metadata was rebuilt from disks: these name others that may have newer data."""
     least: int = 1
-    """Members without which updates wait, as servers are told too; a server that is drained leaves them."""
+    """Minimum number of members for updates to commit; also sent to servers. Drained servers leave at once
+    if this many stay."""
     moves: int = 4
-    """So many copies may be on their way to servers that have fewer; four times as many from one that is
-    drained."""
+    """Maximum number of concurrent moves to servers with fewer replicas; four times as many from a drained
+    server."""
     handover_seconds: float = 0.5
-    """How often another primary is chosen so that all lead as many, at most."""
+    """Minimum interval between two handovers that balance primaries."""
     settle_seconds: float = 1.0
-    """After a server came or went, before a copy is moved."""
+    """Seconds after a server joined or left before a replica moves."""
     calm_seconds: float = 5.0
-    """After that and the last move, before another primary is chosen."""
+    """Seconds after such a change and after the last move before a primary moves."""
     forget_seconds: float = 600.0
-    """After which a server of which nothing is heard, and that has no copies, is shown no more."""
+    """Seconds after which a silent server without replicas is forgotten."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.copies <= MOST_COPIES:
-            raise ValueError(f"{self.copies} copies; a bucket has 1 to {MOST_COPIES}")
+            raise ValueError(f"copies must be 1 to {MOST_COPIES}, got {self.copies}")
         if not 1 <= self.least <= self.copies:
             raise ValueError(
                 f"at least {self.least} of {counted(self.copies, 'copy')}; name 1 to {self.copies}"

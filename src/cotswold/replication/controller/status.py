@@ -1,6 +1,6 @@
-"""The cluster as whoever leads the controllers sees it, for people.
+"""Status of the cluster, for operators, as the leader sees it.
 
-Knows: servers, runs, buckets that have too few copies. Does not know: how it is shown.
+Knows: servers, runs, under-replicated buckets. Does not know: its presentation.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from cotswold.wire import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
 from cotswold.wire.names import run_of
 
 _SHOWN = 100
-"""So many buckets that have too few copies are named."""
+"""Maximum number of under-replicated buckets that are listed."""
 
 
 def looked(
     controller: str, epoch: int, board: Board, filling: Filling, events: tuple[EventSeen, ...], now: float
 ) -> Looked:
-    """All of it."""
+    """Return the status of the cluster."""
     control, found = board.control, board.map
     short = [board.groups[bucket] for bucket in board.short]
     runs = {run: [0, 0] for run in found.named}
@@ -44,8 +44,8 @@ def looked(
 
 
 def _shown(board: Board) -> list[Known]:
-    """Those that have something, or may have again: not whoever is silent, has nothing, and had a disk from
-    which another goes on."""
+    """Return the servers to show: without silent ones that have no replicas and whose disk another server
+    has taken over."""
     known = [each for _, each in sorted(board.servers.of.items())]
     disks = {disk_of(each.name) for each in known if each.is_living}
     return [
@@ -76,7 +76,7 @@ def _server(known: Known, now: float) -> ServerSeen:
 def _why(bucket: str, board: Board, filling: Filling) -> str:
     group = board.map.intended(bucket)
     if group is not None and group.learners:
-        return f"{group.learners[0]} learns what {group.primary} has"
+        return f"{group.learners[0]} copies from {group.primary}"
     if bucket in filling.waiting:
         return filling.waiting[bucket].why
-    return "a primary is chosen, or a server for a copy"
+    return "waits for an election or a placement"

@@ -1,6 +1,7 @@
-"""Blocks of shards on the disk of a parameter server, and the thread that writes them behind its back.
+"""Block store for shards on the disk of a parameter server, and a thread that writes to it in the background.
 
-Knows: buckets, vectors, shards by number, folders, threads. Does not know: what a head says, servers, terms.
+Knows: buckets, vectors, shards by number, folders, threads. Does not know: the contents of heads, servers,
+terms.
 Chilimbi et al. 2014, section 3.3.2 (delayed persistence) and 3.3.3 (a log-structured store of blocks).
 """
 

@@ -1,19 +1,20 @@
-"""Buckets on disk: a head and blocks each.
+"""Block store: buckets on disk, each with a head and blocks.
 
-Knows: folders, locks, records, which blocks a bucket has. Does not know: what heads and blocks mean, threads.
+Knows: folders, locks, records, the blocks of each bucket. Does not know: the meaning of heads and blocks,
+threads.
 
-A log-structured store (Chilimbi et al. 2014, section 3.3.3): contents are appended to files (`segments`) and
-synced, then the heads, which say where they lie, go into an index (`database`), all of a group at once. So
-whatever the index names is there, whole; what is not named was never written. Files of which the index names
-nothing come free (`usage`).
+A log-structured store (Chilimbi et al. 2014, section 3.3.3). Contents are appended to files (`segments`) and
+synced. Then the heads, which name their places, go into an index (`index`), all of a batch at once. So
+everything that the index names exists completely, and anything else was never written. Files without live
+blocks are reused (`space_accounting`).
 
 The folder has `lock`, `format.json`, the index `db`, `seal` (`manifest`) and the files in `contents`. Every
-checksum is verified whenever something is read.
+read verifies checksums.
 
-    the index is found damaged                  what is done by the next write
-    as the store is opened                      it is begun anew with the heads that can be had
-    later: as it is read, written, reopened     it is begun anew with the heads that are in memory
-    as a whole, as the store is opened          nothing: StoreError is raised
+    the index is found damaged                  action of the next write
+    when the store is opened                    rebuild it from the heads that can be read
+    later: by a read, a write, a reopening      rebuild it from the heads in memory
+    as a whole, when the store is opened        none: StoreError is raised
 """
 
 from __future__ import annotations
@@ -58,16 +59,16 @@ from cotswold.replication.disk.write_batch import Group
 
 FORMAT = 1
 CONTENTS = "contents"
-"""The folder of a store with the files of contents; whoever reads alone changes nothing there."""
+"""Folder with the files of contents; a read-only user changes nothing there."""
 _FORMAT_BYTES_MAX = 4096
 
 
 class BlockStore:
-    """The buckets of one parameter server, in a folder; threads may share it.
+    """Buckets of one parameter server, in a folder; thread-safe.
 
-    Opening makes the folder where there is none. Raises BusyError where another process has it, FormatError
-    where another version wrote it, UserError for a folder of something else, MachineError for one that cannot
-    be written, StoreError where the database's own files are damaged.
+    Opening creates the folder if necessary. Raises BusyError if another process has it, FormatError if
+    another version wrote it, UserError if it has other files, MachineError if it cannot be written,
+    StoreError if the database's own files are damaged.
     """
 
     def __init__(
@@ -76,8 +77,8 @@ class BlockStore:
         segment_bytes: int = SEGMENT_BYTES,
         renewed: Callable[[Renewed], None] = lambda _: None,
     ) -> None:
-        """``segment_bytes``: of a file of contents, at least. ``renewed`` hears of an index that was begun
-        anew, on the thread that writes; it must ask nothing of the store."""
+        """``segment_bytes``: minimum size of a full file of contents. ``renewed`` is called, on the
+        writing thread, after the index was rebuilt; it must not call the store."""
         self.folder, self._segment_bytes, self._renewed = folder, segment_bytes, renewed
         self._mutex = threading.Lock()
         with ExitStack() as opened, disk_errors(folder, MachineError, "free some space and start again"):
@@ -92,7 +93,7 @@ class BlockStore:
             self._heads = dict[str, Head]()
             self._damaged_heads: tuple[Damage, ...] = ()
             self._index_damage: StoreError | None = None
-            """Why the index is to be begun anew."""
+            """Reason to rebuild the index."""
             self._load()
             self._opened = opened.pop_all()
 
@@ -105,11 +106,11 @@ class BlockStore:
         self.close()
 
     def write(self, *snapshots: Snapshot) -> None:
-        """Put buckets on disk, all of them or none; they are there when it returns.
+        """Write buckets to disk, all or none; they are durable on return.
 
-        Blocks that a snapshot names replace those of their keys; other blocks of the bucket stay. One write
-        of many megabytes is faster than many writes. Raises DiskFullError or MachineError: then each bucket
-        is as it was or, where the disk failed too late to tell, as it should be; it can be tried again.
+        Blocks of a snapshot replace those with the same keys; other blocks of the bucket stay. One write of
+        many megabytes is faster than many writes. Raises DiskFullError or MachineError: then each bucket is
+        unchanged or, if the disk failed too late to tell, written; the write can be repeated.
         """
         with self._mutex, self._disk_errors():
             self._recover_to_write()
@@ -120,8 +121,8 @@ class BlockStore:
             self._segments.keep(self._usage.needed)
 
     def read(self, bucket: str) -> Bucket:
-        """A bucket with all its blocks. Raises DamagedError, which has the sound ones; KeyError where there
-        is no such bucket."""
+        """Return a bucket with all its blocks. Raises DamagedError, which has the sound ones; KeyError if
+        there is no such bucket."""
         with self._mutex:
             self._recover()
             key = head_key(bucket)
@@ -148,7 +149,7 @@ class BlockStore:
         return found
 
     def heads(self) -> Mapping[str, Head]:
-        """The heads of all buckets, by name. Raises DamagedError, which has the sound ones."""
+        """Return the heads of all buckets, by name. Raises DamagedError, which has the sound ones."""
         with self._mutex:
             self._recover()
             heads, damaged = dict(self._heads), self._damaged_heads
@@ -157,7 +158,7 @@ class BlockStore:
         return heads
 
     def drop(self, bucket: str) -> None:
-        """Forget a bucket, if there is one; raises as :meth:`write`."""
+        """Delete a bucket, if it exists; raises as :meth:`write`."""
         with self._mutex, self._disk_errors():
             self._recover_to_write()
             key = head_key(bucket)
@@ -166,13 +167,13 @@ class BlockStore:
             self._segments.keep(self._usage.needed)
 
     def close(self) -> None:
-        """Let go of the folder. All that was written is on disk anyway."""
+        """Close the folder. Everything written is already on disk."""
         with self._mutex:
             self._opened.close()
 
     def _written(self, snapshots: Iterable[Snapshot]) -> dict[str, Head]:
-        """Heads whose blocks are on disk: those of snapshots, and of buckets that are in a file which is
-        emptied."""
+        """Append blocks and return their heads: those of the snapshots, and of buckets in a file that is
+        compacted."""
         group = Group(self._heads)
         for each in snapshots:
             group.add(each)
@@ -183,14 +184,14 @@ class BlockStore:
         return group.heads_at(self._segments.append(group.parts) if group.parts else [])
 
     def _stored(self, block: Block) -> bytes | None:
-        """What is stored, whatever it is, its checksum goes with it; None where nothing can be read."""
+        """Return stored bytes unverified, as their checksum goes with them; None if they cannot be read."""
         try:
             return self._segments.read(block.segment, block.at, block.stored)
         except RecordError:
             return None
 
     def _replace(self, bucket: str, head: Head | None) -> None:
-        """The index has this of a bucket now, and that is sound."""
+        """Record the head that the index has now, which is sound."""
         self._usage.replaced(self._heads.pop(bucket, None), head)
         if head is not None:
             self._heads[bucket] = head
@@ -200,7 +201,7 @@ class BlockStore:
         return disk_errors(self.folder, MachineError, "free some space, what was written before is intact")
 
     def mend(self) -> None:
-        """Begin the index anew if it was found damaged, as the next write would; raises as :meth:`write`."""
+        """Rebuild the index if it was found damaged, as the next write would; raises as :meth:`write`."""
         with self._mutex, self._disk_errors():
             self._recover_to_write()
 
@@ -226,7 +227,8 @@ class BlockStore:
             self._begin_anew(self._index_damage)
 
     def _begin_anew(self, why: StoreError) -> None:
-        """An index of the heads that are known, and where some were not read of what else can be had."""
+        """Rebuild the index from the known heads; if some were unreadable, also from those that can be
+        salvaged."""
         if any(each.bucket is None for each in self._damaged_heads):
             self._salvage()
         self._database.begin_anew(_records(self._heads))
@@ -234,7 +236,7 @@ class BlockStore:
         self._renewed(Renewed(str(self.folder), str(why), lost, len(self._heads)))
 
     def _salvage(self) -> None:
-        """Heads from all tables of the index that can be opened."""
+        """Read heads from all tables of the index that can be opened."""
         known, named = self._heads, list[Damage]()
         self._heads = {}
         try:
@@ -242,14 +244,14 @@ class BlockStore:
                 for key, record in found.items(*HEADS):
                     self._load_head(key, record, named)
         except (CorruptError, StoreError):
-            pass  # what could be had is there
+            pass  # keep what was read
         self._heads.update(known)
         new = {each.bucket: each for each in (*self._damaged_heads, *named) if each.bucket not in self._heads}
         self._damaged_heads = tuple(new.values())
         self._usage = Usage(self._heads.values(), 2 * self._segment_bytes)
 
     def _load_again(self) -> None:
-        """What a write that failed has changed; where the index is damaged now, all that was known is so."""
+        """Reload after a failed write; if the index is damaged now, the known heads stay valid."""
         heads, damaged = self._heads, self._damaged_heads
         self._load()
         if self._index_damage is not None:
@@ -259,7 +261,7 @@ class BlockStore:
             self._usage = Usage(self._heads.values(), 2 * self._segment_bytes)
 
     def _load(self) -> None:
-        """Read all heads: forward, and where that ends too soon also backward, up to the damaged place."""
+        """Read all heads: forward, and if that ends early also backward, up to the damage."""
         self._heads, damaged = {}, list[Damage]()
         if isinstance(refusal := self._database.refusal, StoreError):
             self._index_damage = refusal
@@ -274,7 +276,7 @@ class BlockStore:
                 for key, record in self._database.items_backwards(*HEADS):
                     self._load_head(key, record, damaged)
             except CorruptError:
-                pass  # the same place, from behind
+                pass  # the same damage, from the other side
         self._damaged_heads = tuple(damaged)
         self._usage = Usage(self._heads.values(), 2 * self._segment_bytes)
 
@@ -288,18 +290,17 @@ class BlockStore:
 
 
 def _records(heads: Mapping[str, Head]) -> Iterable[tuple[bytes, bytes]]:
-    """As they are in the index."""
+    """Return heads as records of the index."""
     return ((head_key(name), head_record(head_key(name), head)) for name, head in heads.items())
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise UserError for a folder in which somebody keeps something else, StoreError for a store that has
-    lost its format."""
+    """Raise UserError for a folder with other files, StoreError for a store without its format."""
     names = {each.name for each in folder.iterdir()}
     if "format.json" not in names and names & {"db", CONTENTS, "seal"}:
         raise StoreError(f"{folder} is damaged (it has no format.json); {BEGIN_WITHOUT_FORMAT}")
     if names and "format.json" not in names and names != {"lock"}:
-        raise UserError(f"{folder} is not empty and no block store; choose another folder")
+        raise UserError(f"{folder} is not empty and not a block store; choose another folder")
 
 
 def _check_format(folder: Path) -> None:

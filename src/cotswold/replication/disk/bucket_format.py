@@ -1,7 +1,7 @@
-"""What is saved of a bucket, as a block store has it; and folders of such, apart from any server.
+"""Stored form of a saved bucket in a block store; folders of saved buckets, independent of a server.
 
-Knows: how head and numbers of a `Saved` are written down, block stores. Does not know: when anything is
-saved, whose a folder is.
+Knows: the encoding of head and numbers of a `SavedBucket`, block stores. Does not know: when anything is
+saved, the owner of a folder.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from cotswold.wire.codec import Packing, decode
 
 _GROUP_BYTES = 32 << 20
 _NEW = 1
-"""The index of blocks in a folder that was written at once."""
+"""Index of the blocks in a folder written at once."""
 
 
 def snapshot_of(saved: Saved, index: int) -> Snapshot:
-    """A bucket as it is written; ``index``: by which the store tells its blocks from older ones."""
+    """Return a bucket in its stored form; ``index`` orders its blocks against older ones."""
     blocks = {BlockKey(*key): _raw(buffer) for key, buffer in saved.numbers.items()}
     return Snapshot(saved.bucket, index, _written_head(saved), blocks)
 
 
 def saved_of(name: str, read: Bucket) -> Saved:
-    """The bucket called ``name`` that was written; raises ValueError for anything else."""
+    """Decode the stored bucket ``name``; raises ValueError for anything else."""
     try:
         header, *buffers = msgpack.unpackb(read.head)
         found, prepare = decode(msgpack.unpackb(header, strict_map_key=False), buffers)
@@ -49,13 +49,13 @@ def saved_of(name: str, read: Bucket) -> Saved:
 
 
 def write_saved(folder: Path, saved: Iterable[Saved]) -> None:
-    """Write buckets, each with all its numbers, into a new folder: whole, or it is not there.
+    """Write buckets, each with all its numbers, into a new folder: completely, or not at all.
 
-    A server can have the folder as its disk, and goes on with these. Raises UserError where there is
-    something already, MachineError where it cannot be written.
+    A server can use the folder as its disk and resumes from these buckets. Raises UserError if the folder
+    exists, MachineError if it cannot be written.
     """
     if folder.exists():
-        raise UserError(f"{folder} is there already; choose another folder")
+        raise UserError(f"{folder} already exists; choose another folder")
     beside = folder.with_name(folder.name + PARTIAL)
     with disk_errors(folder, MachineError, FREE_AND_REPEAT):
         shutil.rmtree(beside, ignore_errors=True)
@@ -70,10 +70,10 @@ def write_saved(folder: Path, saved: Iterable[Saved]) -> None:
 
 
 def read_saved(folder: Path) -> Iterator[Saved]:
-    """All buckets of a folder, by name, each verified as it is read.
+    """Yield all buckets of a folder, by name, each verified when it is read.
 
-    Damaged ones are left out, and named by a DamagedError after the last. Raises as `BlockStore`; UserError
-    where there is no such folder.
+    Damaged ones are omitted and named by a DamagedError after the last. Raises as `BlockStore`; UserError if
+    there is no such folder.
     """
     if not (folder / "format.json").is_file():
         raise UserError(f"{folder} has no saved buckets; name a folder that was saved")
@@ -99,9 +99,9 @@ def read_saved(folder: Path) -> Iterator[Saved]:
 
 @contextmanager
 def apart(folder: Path) -> Iterator[Path]:
-    """A folder of buckets as another, so that nothing is written to the first: its index is copied, and its
-    contents are those of the first, to be read alone. Raises DiskFullError where the folder for temporary
-    files has no room for the index."""
+    """Present a folder of buckets as another one, so that the original stays unchanged: its index is
+    copied, its contents are linked read-only. Raises DiskFullError if the temporary folder has no room for
+    the index."""
     with TemporaryDirectory(prefix="cotswold-verify-") as place:
         copy = Path(place) / folder.name
         try:
@@ -125,7 +125,7 @@ def apart(folder: Path) -> Iterator[Path]:
 
 
 def _groups(saved: Iterable[Saved]) -> Iterator[list[Snapshot]]:
-    """What is written at once: a few buckets, so that not all are in memory."""
+    """Yield batches of a few buckets, so that not all are in memory."""
     group, count = list[Snapshot](), 0
     for each in saved:
         group.append(snapshot_of(each, _NEW))
@@ -138,7 +138,7 @@ def _groups(saved: Iterable[Saved]) -> Iterator[list[Snapshot]]:
 
 
 def _written_head(saved: Saved) -> bytes:
-    """Everything but numbers: two messages, as they would travel."""
+    """Encode everything except numbers: two messages, in their wire form."""
     found = FoundSaved(saved.bucket, "", *saved.rank, saved.members)
     prepare = Prepare(
         *(saved.bucket, saved.term, -1, saved.index, saved.index, saved.change, saved.vectors),

@@ -1,11 +1,11 @@
-"""Contents of blocks, smaller where that is easily had.
+"""Compression of blocks, where it is cheap.
 
 Knows: LZ4, numcodecs' form of it (four bytes of length first). Does not know: files, checksums.
 
-A few pieces of a block tell whether all of it is tried. LZ4 takes what is zero or repeats (new accumulators,
-units that do nothing); over normal weights it passes at 14 GB/s, which would cost more than their checksum.
-Zstandard would make normal random weights 0.92 of their size at 1 GB/s, with their bytes shuffled 0.85 at
-0.5; Adagrad's accumulators 0.86, shuffled 0.76: a core's work for bytes that no disk lacks.
+Samples of a block decide whether to compress all of it. LZ4 shrinks zeros and repetitions (new accumulators,
+inactive units). It skips normal weights at 14 GB/s, where trying would cost more than their checksum.
+Zstandard would shrink normal random weights to 0.92 at 1 GB/s, with shuffled bytes to 0.85 at 0.5 GB/s;
+Adagrad's accumulators to 0.86, shuffled to 0.76: a core's work for bytes that no disk lacks.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from cotswold.replication.disk.records import Buffer
 
 _PIECE_BYTES, _PIECES = 1024, 4
 _WORTH = 0.75
-"""What is not smaller by a quarter is left as it is."""
+"""Maximum ratio of compressed to raw size that is worth storing."""
 _LENGTH_BYTES = 4
 
 
 def packed(contents: memoryview) -> Buffer:
-    """The contents, raw bytes, or less; `unpacked` tells by the length."""
+    """Return the contents, compressed if that is smaller; `unpacked` recognises which by the length."""
     if not contents.nbytes or _share(_pieces(contents)) > _WORTH:
         return contents
     found: bytes = lz4.compress(contents)
@@ -30,15 +30,15 @@ def packed(contents: memoryview) -> Buffer:
 
 
 def unpacked(stored: bytes, size: int) -> memoryview:
-    """The contents, of ``size`` bytes; raises RecordError for what was not packed from so many."""
+    """Return the contents, of ``size`` bytes; raises RecordError if the stored bytes do not match."""
     if len(stored) == size:
         return memoryview(stored)
     if int.from_bytes(stored[:_LENGTH_BYTES], "little") != size:
-        raise RecordError(f"it is packed from another number of bytes than {size}")
+        raise RecordError(f"it was compressed from a size other than {size} bytes")
     try:
         return memoryview(lz4.decompress(stored))
     except RuntimeError as error:
-        raise RecordError(f"it cannot be unpacked ({error})") from error
+        raise RecordError(f"it cannot be decompressed ({error})") from error
 
 
 def _pieces(contents: memoryview) -> bytes:

@@ -1,6 +1,6 @@
-"""What is damaged in a block store.
+"""Damage in a block store.
 
-Knows: buckets and blocks by name. Does not know: files, why they are damaged.
+Knows: buckets and blocks by name. Does not know: files, the cause of damage.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ BEGIN_EMPTY = (
 )
 BEGIN_WITHOUT_FORMAT = "move the folder away and start with an empty one"
 REMEDIES = (COPY_AGAIN, BEGIN_EMPTY, BEGIN_WITHOUT_FORMAT)
-"""What is to be done about a damaged store of a server, as sentences end."""
+"""Remedies for a damaged store of a server; error messages end with one of them."""
 
 
 class RecordError(ValueError):
-    """A record that is not what was written under its key; says what is wrong with it."""
+    """Error: a record is not the one that was written under its key; the message says why."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One damaged thing: a block, or a bucket's head where ``block`` is None."""
+    """A damaged block, or a bucket's head if ``block`` is None."""
 
     bucket: str | None
-    """None where the store's index is damaged in a place that held heads of unknown buckets."""
+    """None if damage to the index hides the heads of unknown buckets."""
     block: BlockKey | None
     why: str
 
@@ -47,18 +47,18 @@ class Damage:
 
 @dataclass(frozen=True)
 class Renewed:
-    """A store whose index was damaged, and was begun anew with all heads that were sound."""
+    """An index that was damaged and was rebuilt from all sound heads."""
 
     store: str
     why: str
     lost: tuple[Damage, ...]
-    """Heads that are not in it."""
+    """Heads missing from the new index."""
     kept: int
-    """Heads that are."""
+    """Number of heads in the new index."""
 
     @property
     def buckets(self) -> tuple[str, ...]:
-        """Those that are damaged, as far as their names are known."""
+        """Names of damaged buckets, as far as they are known."""
         return tuple(each.bucket for each in self.lost if each.bucket is not None)
 
     def __str__(self) -> str:
@@ -69,21 +69,21 @@ class Renewed:
             else ""
         )
         return (
-            f"the index of {self.store} was damaged ({self.why:.300}), and is begun anew with the heads of "
+            f"the index of {self.store} was damaged ({self.why:.300}), and was rebuilt with the heads of "
             f"{self.kept} bucket{'' if self.kept == 1 else 's'}; {damaged}{old}; check the disk"
         )
 
 
 @dataclass
 class DamagedError(StoreError):
-    """Something in a store is damaged; carries what, and all that is sound."""
+    """Error: something in a store is damaged; has the damage and everything that is sound."""
 
     store: str
     damaged: tuple[Damage, ...]
     bucket: Bucket | None = None
-    """What could be read of the bucket, from `BlockStore.read`; None where its head is damaged."""
+    """Readable part of the bucket, from `BlockStore.read`; None if its head is damaged."""
     heads: Mapping[str, Head] = field(default_factory=dict)
-    """The sound ones, from `BlockStore.heads`."""
+    """Sound heads, from `BlockStore.heads`."""
 
     def __post_init__(self) -> None:
         super().__init__(str(self))

@@ -1,7 +1,7 @@
-"""A thread that writes snapshots to a block store behind whoever makes them.
+"""A thread that writes snapshots to a block store in the background.
 
 Knows: a thread, a clock, a store's `write` and `drop`. Does not know: what is due and what folds
-(`backlog`), why a write fails.
+(`write_backlog`), why a write fails.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ Clock = Callable[[], float]
 
 
 class Writes(Protocol):
-    """What a flusher wants of a store."""
+    """The part of a store that a flusher uses."""
 
     def write(self, *snapshots: Snapshot) -> None:
-        """Put buckets on disk, all or none."""
+        """Write buckets to disk, all or none."""
 
     def drop(self, bucket: str) -> None:
-        """Forget a bucket."""
+        """Delete a bucket."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """These are on disk now."""
+    """Result of a write: these buckets are on disk."""
 
     indices: tuple[tuple[str, int], ...]
     """(bucket, index)"""
     window_seconds: float
-    """How old the oldest change is that is not."""
+    """Age in seconds of the oldest change that is not on disk."""
     bytes: int = 0
-    """Of what was written."""
+    """Bytes that were written."""
     seconds: float = 0.0
-    """That it took."""
+    """Duration of the write."""
 
 
 @dataclass(frozen=True)
 class WriteFailed:
-    """A write failed, and is tried again."""
+    """Result of a write: it failed and will be retried."""
 
     error: MachineError | UserError
     window_seconds: float
 
 
 Tell = Callable[[Written | WriteFailed], None]
-"""Called on the flusher's thread, without a lock: it may offer, and should not take long."""
+"""Callback on the flusher's thread, without a lock: it may call `offer` and must not take long."""
 
 
 class Flusher:
-    """Writes what it is offered, in groups, and tells what is on disk; threads may share it.
+    """Writes snapshots in batches and reports what is on disk; thread-safe.
 
-    It stops at an error that is no CotswoldError, which is a mistake in the store: `offer` raises it then.
+    It stops at an error that is not a CotswoldError, which is a mistake in the store: `offer` then raises it.
     """
 
     def __init__(
@@ -71,16 +71,16 @@ class Flusher:
         self._is_dropping = self._is_closing = self._is_abandoned = False
         self._broken: BaseException | None = None
         self._began: float | None = None
-        """When the write began that is under way."""
+        """Start of the write in progress."""
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
         self._thread.start()
 
     def offer(self, snapshot: Snapshot, since: float | None = None) -> bool:
-        """Have a snapshot written, whose oldest change was made at ``since`` (now, by its clock, where
-        it is None). False where there is no room: offer a newer one later. It waits for no disk.
+        """Submit a snapshot, whose oldest change was made at ``since`` [now, by its clock]. False if there is
+        no room: offer a newer one later. It does not wait for the disk.
 
-        The blocks must not be changed afterwards: they are views, not copies.
+        The blocks must not change afterwards: they are views, not copies.
         """
         with self._changed:
             self._check()
@@ -89,11 +89,11 @@ class Flusher:
             return is_taken
 
     def together(self) -> AbstractContextManager[object]:
-        """What is offered within is taken at once, as far as a group has room; meanwhile nothing is taken."""
+        """Write as one batch, if it fits, what is offered inside this context; no write starts meanwhile."""
         return self._changed
 
     def drop(self, bucket: str) -> None:
-        """Have a bucket forgotten, in the store too; what is offered afterwards is kept."""
+        """Delete a bucket, in the store too; later offers are kept."""
         with self._changed:
             self._check()
             self._backlog.forget(bucket)
@@ -102,26 +102,26 @@ class Flusher:
 
     @property
     def window_seconds(self) -> float:
-        """How old the oldest change is that is not on disk: what is lost if the process dies now."""
+        """Age of the oldest change that is not on disk: the loss if the process died now."""
         with self._changed:
             return self._backlog.window_seconds(self._clock())
 
     @property
     def bytes(self) -> int:
-        """Of all that is not on disk."""
+        """Bytes that are not on disk."""
         with self._changed:
             return self._backlog.bytes
 
     @property
     def writing_seconds(self) -> float:
-        """How long the write has taken so far that is under way; 0 where none is."""
+        """Duration of the write in progress so far; 0 if there is none."""
         with self._changed:
             return 0.0 if self._began is None else self._clock() - self._began
 
     def close(self, within_seconds: float) -> bool:
-        """Write all that waits at once, and end the thread; False where that was not done in time.
+        """Write everything pending and end the thread; False if that takes too long.
 
-        A write that the disk holds up is left behind, with its thread.
+        A write that blocks on the disk is abandoned together with the thread.
         """
         until = time.monotonic() + within_seconds
         with self._changed:
@@ -154,7 +154,7 @@ class Flusher:
                 self._changed.notify_all()
 
     def _next(self) -> tuple[tuple[str, ...], tuple[Snapshot, ...]] | None:
-        """The drops and the group that come next; None where there will be none."""
+        """Return the next deletions and the next batch; None at the end."""
         with self._changed:
             while not self._is_abandoned:
                 now = self._clock()
@@ -170,7 +170,7 @@ class Flusher:
         return None
 
     def _pause(self, now: float) -> float | None:
-        """Seconds until something may be due; None where only a change can make it so."""
+        """Return the seconds until something may be due; None if only a change can make it so."""
         if self._drops or self._is_closing:
             return max(0.0, self._backlog.retry_at() - now)
         due = self._backlog.due_at()
@@ -191,7 +191,7 @@ class Flusher:
         else:
             with self._changed:
                 now, indices = self._clock(), self._backlog.written()
-                assert self._began is not None, "it was begun"
+                assert self._began is not None, "a write is in progress"
                 count, took = sum(each.bytes for each in group), now - self._began
                 said = Written(indices, self._backlog.window_seconds(now), count, took)
         with self._changed:

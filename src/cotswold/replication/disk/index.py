@@ -1,16 +1,16 @@
-"""RocksDB as the block store's index: one flush for a group of writes, errors in our words.
+"""RocksDB as the index of the block store: one flush per batch, and our own errors.
 
-Knows: RocksDB, its options and the text of its errors. Does not know: what keys and values mean.
+Knows: RocksDB, its options and the text of its errors. Does not know: the meaning of keys and values.
 
-There is no log beside (WAL): a group goes into one table in memory, which is written out, synced, before
-`write` returns. RocksDB puts a table into its manifest by one record, so a group is on disk whole or not at
-all. A flipped bit in a log would cost whatever stands behind it, of which nobody knows any more what it was;
-in a table it costs a few values.
+There is no write-ahead log. A batch goes into one table in memory, which is written out and synced before
+`write` returns. RocksDB adds a table to its manifest by one record, so a batch is on disk completely or not
+at all. A flipped bit in a log would cost everything behind it, without a trace of what it was; in a table it
+costs a few values.
 
-RocksDB refuses all writes after one has failed. Whatever failed, the database is opened anew for the next.
+After a failed write, RocksDB refuses all further writes. So the next write reopens the database first.
 
-One that is damaged is begun anew: what is to be in it is written into ``FOLDER-new``, which takes its place
-once it is on disk; what was there is ``FOLDER-damaged``, of which there is one, the last.
+A damaged database is rebuilt: its new contents are written to ``FOLDER-new``, which replaces it once it is on
+disk. The old one becomes ``FOLDER-damaged``; only the last one is kept.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from cotswold.replication.disk.manifest import check_manifest, seal_manifest
 
 MIB = 1 << 20
 _MEMTABLE_BYTES = 64 * MIB
-"""More than any group has, so that each is one table."""
+"""More than any batch has, so that each is one table."""
 _LOG_BYTES, _LOG_FILES = MIB, 4
-"""Of RocksDB's own words."""
+"""Limits of RocksDB's own log."""
 _SPARE_BYTES = 4 * MIB
-"""What a group takes besides its contents, at most: tables, a new manifest, words."""
+"""Maximum bytes of a batch in addition to its contents: tables, a new manifest, logs."""
 _DATA = "CURRENT", "*.sst"
 _FULL = re.compile("No space left|Disk quota exceeded|Space limit reached|File too large", re.IGNORECASE)
 _CORRUPT = re.compile("Corruption|checksum mismatch|No such file", re.IGNORECASE)
 
 
 class CorruptError(Exception):
-    """RocksDB cannot read something, because its bits are not those that it wrote."""
+    """Error: RocksDB cannot read something, as its bits are not those that it wrote."""
 
 
 class Database:
-    """Keys and values in a folder, raw bytes; one thread at a time.
+    """Keys and values in a folder, as raw bytes; for one thread at a time.
 
-    Raises DiskFullError, StoreError for a damaged file on which all depends, MachineError for the rest.
+    Raises DiskFullError, StoreError for damage to a file on which everything depends, MachineError otherwise.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -58,13 +58,13 @@ class Database:
         self._open: Rdict | None = None
         self._has_failed = False
         self.refusal: MachineError | None = None
-        """Why it is open for reading alone."""
+        """Why it is open read-only."""
         self._open_somehow()
 
     def recover(self) -> bool:
-        """Open it anew if a write has failed, for reading alone where nothing else can be had.
+        """Reopen the database after a failed write; read-only if nothing else is possible.
 
-        Returns whether it was opened, so that what is known of its content may be old.
+        Returns True if it was reopened, so that the caller's knowledge of its contents may be outdated.
         """
         if not self._has_failed:
             return False
@@ -74,13 +74,13 @@ class Database:
         return True
 
     def recover_to_write(self) -> bool:
-        """The same, and anew too where it is open for reading alone: there may be room again."""
+        """Recover, and also reopen a read-only database: there may be room again."""
         self._has_failed |= self.refusal is not None
         return self.recover()
 
     def begin_anew(self, puts: Iterable[tuple[bytes, bytes]]) -> None:
-        """Have these and nothing else in a database of its own in the place of this one, which is moved
-        aside; where that cannot be done all is as it was."""
+        """Replace the database by a new one with exactly these entries, and move the old one aside; if
+        that fails, nothing changes."""
         new = self._beside("new")
         puts = list(puts)
         shutil.rmtree(new, ignore_errors=True)
@@ -93,16 +93,16 @@ class Database:
             written.close()
             sync_folder(new)
             self.close()
-            self._has_failed = True  # until it is open again
+            self._has_failed = True  # until it is reopened
             self._swap(new)
         self.recover()
 
     @contextmanager
     def salvaged(self) -> Iterator[Database]:
-        """A copy of all tables that can be opened, as if there were no others: what was in these is gone, so
-        some of it is older. Raises CorruptError where nothing can be had."""
+        """Open a copy of all readable tables, without the others. Their entries are lost, so some values
+        are older. Raises CorruptError if nothing can be read."""
         place = self._beside("salvaged")
-        copy = place / self._folder.name  # in a folder of its own, for the seal
+        copy = place / self._folder.name  # in its own folder, for the seal
         try:
             with self._errors():
                 shutil.rmtree(place, ignore_errors=True)
@@ -118,8 +118,8 @@ class Database:
             shutil.rmtree(place, ignore_errors=True)
 
     def _swap(self, new: Path) -> None:
-        """A kill in between leaves the new one, and none in its place: `_open_somehow` goes on."""
-        self._folder.with_name("seal").unlink(missing_ok=True)  # it is of the old manifest
+        """After a kill in between, only the new database exists: `_open_somehow` completes the swap."""
+        self._folder.with_name("seal").unlink(missing_ok=True)  # it belongs to the old manifest
         if self._folder.exists():
             shutil.rmtree(self._beside("damaged"), ignore_errors=True)
             self._folder.rename(self._beside("damaged"))
@@ -133,7 +133,7 @@ class Database:
         if not self._folder.exists() and self._beside("new").exists():
             with self._errors():
                 self._swap(self._beside("new"))
-        # a kill may have come before a new database had its first files
+        # a killed process may have left a new database without its first files
         if not any(any(self._folder.glob(each)) for each in _DATA):
             self._open, self.refusal = self._opened(AccessType.read_write(), _options(is_new=True)), None
             return
@@ -143,7 +143,7 @@ class Database:
             raise self.damage(error) from error
         try:
             self._open, self.refusal = self._opened(AccessType.read_write(), _options()), None
-            with suppress(OSError):  # without it an old seal tells nothing of the new manifest
+            with suppress(OSError):  # an old seal does not mention the new manifest
                 seal_manifest(self._folder)
         except CorruptError as error:
             # a table cannot be opened; values of others can be read
@@ -160,12 +160,11 @@ class Database:
             raise self.damage(error) from error
 
     def damage(self, error: Exception) -> StoreError:
-        """What cannot be read, as people are told of it."""
+        """Return the error about damage, for people."""
         return StoreError(f"{self._folder} is damaged ({error}); {BEGIN_EMPTY}")
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], ranges: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        """Remove ``ranges`` (from the first key to before the second), then put; all of it or nothing, and on
-        disk when it returns."""
+        """Delete ``ranges`` (first key to last, exclusive), then put; all or nothing, durable on return."""
         batch = WriteBatch(raw_mode=True)
         for start, stop in ranges:
             batch.delete_range(start, stop)
@@ -177,7 +176,7 @@ class Database:
                 self._readable().write(batch, self._write_options)
                 self._readable().flush(True)
                 seal_manifest(self._folder)
-        except (CorruptError, RecordError) as error:  # found as tables were merged, or the manifest is read
+        except (CorruptError, RecordError) as error:  # found when tables were merged or the manifest was read
             self._has_failed = True
             raise self.damage(error) from error
         except BaseException:
@@ -185,14 +184,14 @@ class Database:
             raise
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key; raises CorruptError."""
+        """Return the value of a key; raises CorruptError."""
         with self._errors():
             found = self._readable().get(key)
         assert found is None or isinstance(found, bytes)
         return found
 
     def items(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All from a key to before another, in order; raises CorruptError where that cannot go on."""
+        """Yield all entries from a key to another, exclusive, in order; raises CorruptError at damage."""
         with self._errors():
             each = self._readable().iter()
             each.seek(start)
@@ -202,7 +201,7 @@ class Database:
             each.status()
 
     def items_backwards(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The same from the last to the first."""
+        """Yield the same from the last to the first."""
         with self._errors():
             each = self._readable().iter()
             each.seek_for_prev(stop)
@@ -213,10 +212,10 @@ class Database:
             each.status()
 
     def close(self) -> None:
-        """Let go of the files; everything that was written is on disk."""
+        """Close the files; everything written is on disk."""
         database, self._open = self._open, None
         if database is not None:
-            # all that is worth keeping is on disk; what a failed write left in memory is not
+            # everything worth keeping is on disk; what a failed write left in memory is not
             with suppress(Exception):
                 database.cancel_all_background(True)
                 database.close()
@@ -231,8 +230,8 @@ class Database:
             return Rdict(str(self._folder), options, access_type=access)
 
     def check_room(self, wanted: int) -> None:
-        """Raise DiskFullError before anything is begun that will not fit: cheaper than to fail. Raises too
-        where nothing can be written."""
+        """Raise DiskFullError before a write that will not fit, which is cheaper than to fail. Raises also
+        if the database is read-only."""
         if self.refusal is not None:
             raise self.refusal
         self._check_free(wanted)
@@ -246,11 +245,11 @@ class Database:
                 f"{self._folder} cannot be reached: {error.strerror}; check its disk"
             ) from error
         if free < wanted:
-            raise self._full(f"{free} bytes are free and {wanted} wanted")
+            raise self._full(f"{free} bytes are free, {wanted} are needed")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """RocksDB raises plain exceptions: what they are is in their text."""
+        """Convert RocksDB's errors: it raises plain exceptions, whose kind is only in their text."""
         try:
             yield
         except (MachineError, OSError) as error:
@@ -260,7 +259,7 @@ class Database:
         except rocksdict.DbClosedError as error:
             raise MachineError(f"{self._folder} is closed; open it again") from error
         except Exception as error:
-            # exactly Exception is RocksDB's; anything more special is a mistake of ours
+            # exactly Exception is RocksDB's; any subclass is a mistake of ours
             if type(error) is not Exception:
                 raise
             text = " ".join(str(error).split())

@@ -1,12 +1,12 @@
-"""Whether RocksDB's manifest is whole, found before RocksDB reads it.
+"""Check of RocksDB's manifest before RocksDB reads it.
 
 Knows: the format of RocksDB's logs (blocks of 32 KiB; records of masked CRC-32C, length, kind), the file
-`seal`. Does not know: what the records say.
+`seal`. Does not know: the contents of records.
 
-RocksDB takes a record that seems to reach past the end for one that a crash has cut, and leaves it out: a
-flipped bit in a length would bring back an older state without a word. Other flips make it (10.x) loop for
-ever as it opens. `seal` has the manifest's length after the newest write, and is not synced: after a power
-cut it may have a shorter one, which only tells less.
+RocksDB takes a record that seems to end past the file for one cut by a crash, and omits it. So a flipped bit
+in a length would silently restore an older state. Other flips make it (10.x) loop forever when it opens.
+`seal` has the manifest's length after the last write. It is not synced: after a power loss it may have a
+shorter length, which only detects less.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _SEAL_BYTES = 64
 
 
 def check_manifest(database: Path) -> None:
-    """Raises RecordError where the manifest of a closed database is damaged or missing, or shorter than it
-    was; OSError where it cannot be read."""
+    """Raise RecordError if the manifest of a closed database is damaged, missing, or shorter than it was;
+    OSError if it cannot be read."""
     place = _place(database)
     content = place.read_bytes()
     sound = _sound_bytes(content)
@@ -40,7 +40,7 @@ def check_manifest(database: Path) -> None:
 
 
 def seal_manifest(database: Path) -> None:
-    """Note how long the manifest is; raises OSError."""
+    """Record the length of the manifest; raises OSError."""
     place = _place(database)
     said = _SEAL.pack(0, place.stat().st_size)[4:] + place.name.encode()
     file = os.open(database.with_name("seal"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -55,12 +55,12 @@ def _place(database: Path) -> Path:
     name = current.decode("ascii", "replace").removesuffix("\n")
     place = database / name
     if not name.startswith("MANIFEST-") or "/" in name or not place.is_file():
-        raise RecordError(f"CURRENT names no manifest but {name!r:.40}")
+        raise RecordError(f"CURRENT names no manifest: {name!r:.40}")
     return place
 
 
 def _sealed_bytes(database: Path, name: str) -> int:
-    """How long the manifest was; 0 where that is not known, as after a new one was begun."""
+    """Return the recorded length of the manifest; 0 if unknown, as for a new one."""
     try:
         said = database.with_name("seal").read_bytes()[:_SEAL_BYTES].rstrip(b"\0")
         checksum, length = _SEAL.unpack_from(said)
@@ -71,7 +71,7 @@ def _sealed_bytes(database: Path, name: str) -> int:
 
 
 def _sound_bytes(content: bytes) -> int:
-    """How far records go that are whole; raises RecordError for one that is there and wrong."""
+    """Return the length of the complete records; raises RecordError for a damaged one."""
     at = 0
     while at < len(content):
         left = _BLOCK_BYTES - at % _BLOCK_BYTES

@@ -1,11 +1,11 @@
-"""Keys and values of a block store's index, as bytes, and what tells whether contents are what was written.
+"""Keys and values of a block store's index as bytes, and checksums that verify contents.
 
-Knows: how names become keys that sort by bucket, checksums. Does not know: files, RocksDB.
+Knows: the encoding of names as keys that sort by bucket, checksums. Does not know: files, RocksDB.
 
-A head's record is a checksum, an index, the head, and the list of the bucket's blocks: of each the index it
-was written with, where it lies, and a checksum of key, index and contents. So a block whose bits have flipped
-is found, and one that lies where another should, or is older than it should be. A checksum covers the head's
-key too: a record that lies under another key does not pass.
+The record of a head has a checksum, an index, the head, and the list of the bucket's blocks: for each, the
+index with which it was written, its place, and a checksum of key, index and contents. So flipped bits,
+misplaced blocks and outdated blocks are detected. The checksum also covers the head's key, so a record under
+another key is rejected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INDEX = struct.Struct("<Q")
 _HEAD, _END = b"h", b"\0"
 NAME_BYTES_MAX = 512
 HEADS = _HEAD, bytes([_HEAD[0] + 1])
-"""All keys of heads are from the first to before the second."""
+"""Range of the keys of heads: first key, and end (exclusive)."""
 
 
 @dataclass(frozen=True, order=True)
@@ -42,9 +42,9 @@ class BlockKey:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A bucket as it is at ``index``: its head, and the blocks that have changed since the last one.
+    """A bucket as of ``index``: its head, and the blocks that changed since the last snapshot.
 
-    The blocks that it does not name are as they were.
+    Blocks without an entry are unchanged.
     """
 
     bucket: str
@@ -54,36 +54,36 @@ class Snapshot:
 
     @property
     def bytes(self) -> int:
-        """Of head and blocks."""
+        """Bytes of head and blocks."""
         return len(self.head) + sum(memoryview(each).nbytes for each in self.blocks.values())
 
 
 @dataclass(frozen=True)
 class Block:
-    """Where the contents of a block lie."""
+    """Place of a block's contents."""
 
     index: int
-    """With which it was written."""
+    """Index with which it was written."""
     segment: int
-    """The number of the file."""
+    """Number of the file."""
     at: int
-    """Its first byte there."""
+    """Offset of its first byte in the file."""
     stored: int
-    """Its bytes there."""
+    """Number of bytes in the file."""
     size: int
-    """Its bytes, as they were given."""
+    """Number of bytes of the contents."""
     checksum: int
-    """`checksum_of` what is stored."""
+    """`checksum_of` the stored bytes."""
 
     @property
     def row(self) -> tuple[int, ...]:
-        """All of it, in this order."""
+        """All fields, in this order."""
         return self.index, self.segment, self.at, self.stored, self.size, self.checksum
 
 
 @dataclass(frozen=True)
 class Head:
-    """A bucket without its blocks' contents."""
+    """A bucket without the contents of its blocks."""
 
     index: int
     head: bytes
@@ -92,7 +92,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Bucket:
-    """A bucket with its blocks; raw bytes, as they were written."""
+    """A bucket with its blocks, as raw bytes."""
 
     index: int
     head: bytes
@@ -100,12 +100,12 @@ class Bucket:
 
 
 def head_key(bucket: str) -> bytes:
-    """Where a bucket's head lies; raises ValueError for a name that cannot be one."""
+    """Return the key of a bucket's head; raises ValueError for a malformed name."""
     return _HEAD + _name(bucket)
 
 
 def bucket_of(key: bytes) -> str:
-    """Whose head lies there; raises RecordError where it is nobody's."""
+    """Return the bucket whose head has this key; raises RecordError if there is none."""
     try:
         return key[len(_HEAD) :].decode()
     except UnicodeDecodeError as error:
@@ -113,25 +113,25 @@ def bucket_of(key: bytes) -> str:
 
 
 def block_key(bucket: str, block: BlockKey) -> bytes:
-    """What a block is called; raises ValueError for names or numbers that cannot be one's."""
+    """Return the key of a block; raises ValueError for malformed names or numbers."""
     if not 0 <= block.shard < 1 << 32:
         raise ValueError(f"a shard's number is from 0 to 2^32 - 1, not {block.shard}")
     return b"".join((_name(bucket), _END, _name(block.vector), _END, _SHARD.pack(block.shard)))
 
 
 def checksum_of(key: bytes, index: int, stored: Buffer) -> int:
-    """Of what is stored as the block called ``key``."""
+    """Return the checksum of a block's stored bytes."""
     return crc32(stored, crc32(_INDEX.pack(index), crc32(key)))
 
 
 def verify(key: bytes, block: Block, stored: bytes) -> None:
-    """Raise RecordError for what is not what was stored as this block."""
+    """Raise RecordError if the bytes are not those stored as this block."""
     if checksum_of(key, block.index, stored) != block.checksum:
         raise RecordError("its checksum is wrong")
 
 
 def head_record(key: bytes, head: Head) -> bytes:
-    """What lies under a head's key."""
+    """Return the record of a head."""
     rows = [(key.vector, key.shard, *block.row) for key, block in sorted(head.blocks.items(), key=_by_name)]
     listed: bytes = msgpack.packb(rows)
     contents = b"".join((_LENGTH.pack(len(head.head)), head.head, listed))
@@ -143,14 +143,14 @@ def _by_name(item: tuple[BlockKey, Block]) -> tuple[str, int]:
 
 
 def head_of(key: bytes, record: bytes) -> Head:
-    """The head in a record; raises RecordError where there is none."""
+    """Return the head in a record; raises RecordError if it is damaged."""
     if len(record) < _PREFIX.size:
         raise RecordError(f"it has {len(record)} bytes, fewer than any record")
     checksum, index = _PREFIX.unpack_from(record)
     contents = memoryview(record)[_PREFIX.size :]
     if checksum_of(key, index, contents) != checksum:
         raise RecordError("its checksum is wrong")
-    # what is in it can be trusted from here on
+    # the contents can be trusted from here on
     (length,) = _LENGTH.unpack_from(contents)
     start = _LENGTH.size + length
     listed = msgpack.unpackb(contents[start:])

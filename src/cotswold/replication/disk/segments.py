@@ -1,12 +1,12 @@
-"""Files of contents, written one after the other and never changed in place: the log of a block store.
+"""Files of contents, written in sequence and never changed in place: the log of a block store.
 
-Knows: numbered files, what a sync promises, a file that can be written over. Does not know: what lies there,
-who refers to it (`store`), which files nobody needs (`usage`).
+Knows: numbered files, the guarantees of a sync, files to overwrite. Does not know: the contents, the
+references to them (`block_store`), which files are unused (`space_accounting`).
 
-What is appended is on disk before it is said where it lies, and nothing refers to it earlier: so what a crash
-tears was never there. After a write or a sync that failed nobody knows what of it is on disk, and the next
-one begins another file. A file that nobody needs is kept to be written over, two at most: its room is
-there already, which makes a sync cheaper (1.6 times the rate of a file that grows, on the machine of
+`append` returns places only once their contents are on disk, so no reference precedes them: data torn by a
+crash are never referenced. After a failed write or sync, its state on disk is unknown, and the next write
+begins another file. Up to two unused files are kept to be overwritten: their space is already allocated,
+which makes a sync cheaper (1.6 times the rate of a growing file, on the machine of
 `benchmarks/results/block-store.json`).
 """
 
@@ -24,17 +24,17 @@ from cotswold.replication.disk.records import Buffer
 SEGMENT_BYTES = 64 << 20
 _SPARE_MOST = 2
 _ALIGNED = 4096
-"""What is appended at once begins at a multiple: no page of older contents is read to be written."""
+"""Alignment of each append, so that no page of older contents must be read first."""
 _VECTOR_MOST = 1024
-"""Buffers that the system takes at once."""
+"""Maximum number of buffers per system call."""
 _sync = getattr(os, "fdatasync", os.fsync)
 
 
 class Segments:
-    """Those of one store; raises OSError wherever a disk does."""
+    """Files of one store; raises OSError whenever a disk does."""
 
     def __init__(self, folder: Path, bytes_most: int = SEGMENT_BYTES) -> None:
-        """A file with ``bytes_most`` is not appended to."""
+        """``bytes_most``: size from which on a file is not appended to."""
         self._folder, self._bytes_most = folder, bytes_most
         folder.mkdir(exist_ok=True)
         self._bytes = {
@@ -47,16 +47,16 @@ class Segments:
 
     @property
     def current(self) -> int | None:
-        """The file that is appended to, if there is one."""
+        """The file that is appended to, if any."""
         return None if self._file is None else self._newest
 
     @property
     def sizes(self) -> Mapping[int, int]:
-        """Bytes of each file that is no spare one."""
+        """Bytes of each file that is in use."""
         return {number: count for number, count in self._bytes.items() if number not in self._spare}
 
     def room_for(self, count: int) -> int:
-        """How much of so many bytes has no room in files yet."""
+        """Return how many of these bytes exceed the allocated space."""
         if self._file is not None and self._at < self._bytes_most:
             there = self._bytes[self._newest] - self._at
         else:
@@ -64,7 +64,7 @@ class Segments:
         return max(0, count - there)
 
     def append(self, parts: Sequence[Buffer]) -> list[tuple[int, int]]:
-        """Write these one behind the other; when it returns they are on disk: file and first byte of each."""
+        """Append these in order; on return they are durable. Return file and first byte of each."""
         if self._file is None or self._at >= self._bytes_most:
             self._begin()
         assert self._file is not None
@@ -84,8 +84,8 @@ class Segments:
         return [(self._newest, start) for start in starts]
 
     def read(self, number: int, at: int, count: int) -> bytes:
-        """What lies there, read from the disk though it may be in memory; raises RecordError where it cannot
-        be had."""
+        """Return stored bytes, read from the disk even if cached; raises RecordError if they cannot be
+        read."""
         try:
             file = os.open(self._place(number), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
@@ -101,7 +101,7 @@ class Segments:
         return found
 
     def keep(self, wanted: Collection[int]) -> None:
-        """Nobody refers to other files any more, and that is on disk."""
+        """Release all other files: no reference to them is left on disk."""
         for number in [each for each in self.sizes if each not in wanted and each != self.current]:
             if len(self._spare) < _SPARE_MOST and self._bytes[number] >= _ALIGNED:
                 self._spare.append(number)
@@ -110,13 +110,13 @@ class Segments:
                 del self._bytes[number]
 
     def close(self) -> None:
-        """Let go of the file that is appended to."""
+        """Close the file that is appended to."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
 
     def _begin(self) -> None:
-        """Another file, which is there after a crash too."""
+        """Begin another file, durably."""
         self.close()
         number = self._newest + 1
         if self._spare:
@@ -131,7 +131,7 @@ class Segments:
         sync_folder(self._folder)
 
     def _leave(self) -> None:
-        """What is behind the last sync may be there or not: it goes, and the room with it."""
+        """Cut off what follows the last sync, whose state is unknown, and its space."""
         assert self._file is not None
         with suppress(OSError):
             os.ftruncate(self._file, self._at)
@@ -143,7 +143,7 @@ class Segments:
 
 
 def _write(parts: Sequence[Buffer], file: int, at: int) -> None:
-    """Write every byte, however few the system takes at once."""
+    """Write all bytes, in as many system calls as necessary."""
     left = [memoryview(each) for each in parts if len(each)]
     for group in _few(left):
         while group:
@@ -158,7 +158,7 @@ def _few(parts: list[memoryview]) -> Iterator[list[memoryview]]:
 
 
 def _behind(parts: list[memoryview], count: int) -> Iterator[memoryview]:
-    """What is left of some parts after so many bytes."""
+    """Yield the rest of some parts after ``count`` bytes."""
     for each in parts:
         if count < each.nbytes:
             yield each[count:]

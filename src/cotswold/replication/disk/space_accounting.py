@@ -1,10 +1,10 @@
-"""How much of each file of contents is needed, and which is to be emptied so that its room comes free.
+"""Used bytes of each file of contents, and the file to compact next.
 
-Knows: heads, bytes by file. Does not know: files, when anything is written.
+Knows: heads, bytes per file. Does not know: files, when anything is written.
 
-Blocks of a model that is trained are written again and again, so a file soon has nothing that counts.
-Where some blocks stay as they are, the file with the fewest of them is emptied: they are written again with
-what is written next. So a store has about twice the bytes of its blocks, at most, and a few files more.
+Blocks of a model in training are rewritten again and again, so most files soon have no live block. If some
+blocks do not change, the file with the smallest live fraction is compacted: its live blocks are appended with
+the next write. So a store has at most about twice the bytes of its blocks, and a few files more.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from cotswold.replication.disk.records import BlockKey, Head
 
 
 class Usage:
-    """That of one store."""
+    """Space accounting of one store."""
 
     def __init__(self, heads: Iterable[Head], slack_bytes: int) -> None:
-        """``slack_bytes``: so much may be there that nobody needs, whatever is needed."""
+        """``slack_bytes``: unused bytes that are always allowed."""
         self._slack_bytes = slack_bytes
         self._needed: Counter[int] = Counter()
         for each in heads:
@@ -27,18 +27,19 @@ class Usage:
 
     @property
     def needed(self) -> Collection[int]:
-        """Files of which something is needed."""
+        """Files with live blocks."""
         return (+self._needed).keys()
 
     def replaced(self, before: Head | None, after: Head | None) -> None:
-        """A bucket's head is another, or there is none."""
+        """Record that a bucket's head was replaced or removed."""
         if after is not None:
             self._count(after, 1)
         if before is not None:
             self._count(before, -1)
 
     def to_empty(self, bytes_of: Mapping[int, int], current: int | None) -> int | None:
-        """The file that is to be emptied; None while there is room enough. ``bytes_of``: of each file."""
+        """Return the file to compact; None while there is little unused space. ``bytes_of``: size of each
+        file."""
         total, needed = sum(bytes_of.values()), self._needed.total()
         if total <= 2 * needed + self._slack_bytes:
             return None
@@ -55,7 +56,7 @@ class Usage:
 
 
 def blocks_in(segment: int, heads: Mapping[str, Head]) -> list[tuple[str, BlockKey]]:
-    """Which blocks lie in a file."""
+    """Return the live blocks of a file."""
     return [
         (bucket, key)
         for bucket, head in heads.items()

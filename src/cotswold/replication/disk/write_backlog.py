@@ -1,10 +1,10 @@
-"""What waits to be written to a block store: what folds, what is due, how much can be lost.
+"""Backlog of writes to a block store: what folds, what is due, how much could be lost.
 
-Knows: snapshots, their bytes, times that it is given. Does not know: clocks, threads, stores.
+Knows: snapshots, their sizes, times passed by the caller. Does not know: clocks, threads, stores.
 
-A snapshot of a bucket folds into the one that waits: the newer head, and of every block the newer contents.
-So many changes are written once (Chilimbi et al. 2014, section 3.3.2). One group is written at a time; newer
-snapshots of the same buckets wait behind it, and fold over it if it fails.
+A snapshot of a bucket folds into the pending one: the newer head, and the newer contents of every block. So
+many changes are written once (Chilimbi et al. 2014, section 3.3.2). One batch is written at a time. Newer
+snapshots of its buckets wait behind it and fold over it if it fails.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ RETRY_SECONDS_MOST = 5.0
 
 @dataclass(frozen=True)
 class Policy:
-    """How much may wait, and how soon what failed is tried again."""
+    """Limits of the backlog, and the retry interval."""
 
     bytes_max: int = 256 << 20
-    """Of all that waits or is being written, unless one snapshot alone has more."""
+    """Maximum bytes pending or being written, except for a single larger snapshot."""
     group_bytes: int = 32 << 20
-    """A group takes no more, unless one snapshot alone has more."""
+    """Maximum bytes of a batch, except for a single larger snapshot."""
     retry_seconds: float = 0.1
-    """After a write that failed; twice as long after each further one, up to 5 s."""
+    """Seconds before the first retry of a failed write; doubled for each further one, up to 5 s."""
 
 
 @dataclass(frozen=True)
 class _Waiting:
     snapshot: Snapshot
     since: float
-    """When its oldest change was made."""
+    """Time of its oldest change."""
     bytes: int
 
     @classmethod
@@ -41,7 +41,7 @@ class _Waiting:
         return cls(snapshot, since, snapshot.bytes)
 
     def over(self, older: _Waiting | None) -> _Waiting:
-        """This one after an older one of the same bucket."""
+        """Return this snapshot folded over an older one of the same bucket."""
         if older is None:
             return self
         blocks = {**older.snapshot.blocks, **self.snapshot.blocks}
@@ -49,7 +49,7 @@ class _Waiting:
 
 
 class Backlog:
-    """Snapshots that wait; at most one a bucket, and one more that is being written."""
+    """Pending snapshots: at most one per bucket, and one more that is being written."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -60,17 +60,17 @@ class Backlog:
 
     @property
     def bytes(self) -> int:
-        """Of all that waits or is being written."""
+        """Bytes pending or being written."""
         return sum(each.bytes for each in self._all())
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything is on disk."""
+        """True if everything is on disk."""
         return not self._waiting and not self._writing
 
     def offer(self, snapshot: Snapshot, since: float) -> bool:
-        """Take a snapshot whose oldest change was made at ``since``; False where there is no room, and then
-        nothing is changed."""
+        """Add a snapshot whose oldest change was made at ``since``; False, without a change, if there is
+        no room."""
         waits = self._waiting.get(snapshot.bucket)
         folded = _Waiting.of(snapshot, since).over(waits)
         others = self.bytes - (waits.bytes if waits else 0)
@@ -81,18 +81,18 @@ class Backlog:
         return True
 
     def forget(self, bucket: str) -> None:
-        """Nothing of a bucket is wanted any more."""
+        """Drop all snapshots of a bucket."""
         self._waiting.pop(bucket, None)
         self._writing.pop(bucket, None)
 
     def due_at(self) -> float | None:
-        """When the next group is to be taken, which may be past; None where nothing is to be."""
+        """Return the time at which the next batch is due, which may have passed; None if there is none."""
         if self._writing or not self._waiting:
             return None
         return self._retry_at
 
     def take(self, now: float) -> tuple[Snapshot, ...]:
-        """The group that is due, oldest changes first; it is being written from now on."""
+        """Return the batch that is due, oldest changes first, and mark it as being written."""
         due = self.due_at()
         return self._taken() if due is not None and due <= now else ()
 
@@ -107,26 +107,27 @@ class Backlog:
         return tuple(each.snapshot for each in self._writing.values())
 
     def written(self) -> tuple[tuple[str, int], ...]:
-        """The group is on disk: (bucket, index) of what was in it and not forgotten meanwhile."""
+        """Record that the batch is on disk; return (bucket, index) of its buckets that were not dropped
+        meanwhile."""
         found = tuple((bucket, each.snapshot.index) for bucket, each in self._writing.items())
         self._writing, self._failures, self._retry_at = {}, 0, float("-inf")
         return found
 
     def failed(self, now: float) -> None:
-        """The group could not be written: it waits again, under what is newer."""
+        """Record that the batch failed: it is pending again, under newer snapshots."""
         for bucket, older in self._writing.items():
             newer = self._waiting.get(bucket)
             self._waiting[bucket] = older if newer is None else newer.over(older)
         self._writing = {}
         self._retry_at = now + min(self._policy.retry_seconds * 2**self._failures, RETRY_SECONDS_MOST)
-        self._failures = min(self._failures + 1, 30)  # more would overflow, and wait no longer
+        self._failures = min(self._failures + 1, 30)  # more would overflow, not wait longer
 
     def retry_at(self) -> float:
-        """Before this time nothing is written, because the last write failed."""
+        """Return the time before which no write starts, as the last one failed."""
         return self._retry_at
 
     def window_seconds(self, now: float) -> float:
-        """How old the oldest change is that is not on disk: what is lost if the process dies now."""
+        """Return the age of the oldest change that is not on disk: the loss if the process died now."""
         return max((now - each.since for each in self._all()), default=0.0)
 
     def _all(self) -> Iterable[_Waiting]:

@@ -1,6 +1,6 @@
-"""What is written to a block store at once: contents that are appended, and the heads that will name them.
+"""One batch of writes to a block store: contents to append, and the heads that will name them.
 
-Knows: snapshots, heads, what is stored of a block. Does not know: files, the index.
+Knows: snapshots, heads, the stored form of a block. Does not know: files, the index.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from cotswold.replication.disk.records import (
 
 
 class Group:
-    """One such; what it is given must not change until it is written."""
+    """A batch; its input must not change until it is written."""
 
     def __init__(self, heads: Mapping[str, Head]) -> None:
-        """``heads``: those in the index."""
+        """``heads``: the heads in the index."""
         self._before = heads
         self._heads: dict[str, Head] = {}
         self._parts: dict[tuple[str, BlockKey], Buffer] = {}
-        """What is appended, by whose it is."""
+        """Contents to append, by bucket and block."""
 
     @property
     def parts(self) -> Sequence[Buffer]:
-        """What is to be appended."""
+        """Contents to append."""
         return [*self._parts.values()]
 
     @property
     def size(self) -> int:
-        """Bytes of these."""
+        """Bytes to append."""
         return sum(map(len, self._parts.values()))
 
     def add(self, snapshot: Snapshot) -> None:
-        """A snapshot is written, after those that were added; raises ValueError for names that cannot be."""
+        """Add a snapshot; it follows those added before. Raises ValueError for malformed names."""
         bucket, index = snapshot.bucket, snapshot.index
         head_key(bucket)
         blocks = dict(self._newest(bucket).blocks)
@@ -54,8 +54,8 @@ class Group:
         self._heads[bucket] = Head(index, bytes(snapshot.head), blocks)
 
     def move(self, bucket: str, key: BlockKey, stored: Callable[[Block], bytes | None]) -> None:
-        """A block is written again as it is, unless a newer one is; ``stored`` reads it, and it stays where
-        it cannot be read."""
+        """Copy a block unchanged, unless a newer one is in the batch. ``stored`` reads it; a block that it
+        cannot read stays in place."""
         if (bucket, key) in self._parts:
             return
         head = self._newest(bucket)
@@ -65,7 +65,7 @@ class Group:
             self._heads[bucket] = head
 
     def heads_at(self, places: Sequence[tuple[int, int]]) -> dict[str, Head]:
-        """The heads, by bucket, now that parts lie at these places: file and first byte."""
+        """Return the heads by bucket, given the places of the parts: file and first byte."""
         blocks = {bucket: dict(head.blocks) for bucket, head in self._heads.items()}
         for (bucket, key), (segment, at) in zip(self._parts, places, strict=True):
             of = blocks[bucket][key]

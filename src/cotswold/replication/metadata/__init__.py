@@ -1,6 +1,6 @@
-"""Where the controllers of a parameter server write down their state: SQLite on one host, etcd on several.
+"""Metadata store of the controllers: SQLite on one host, etcd on several.
 
-Knows: keys, transactions, files, etcd. Does not know: what is written down, who leads, servers, buckets.
+Knows: keys, transactions, files, etcd. Does not know: the meaning of keys, leaders, servers, buckets.
 """
 
 from __future__ import annotations

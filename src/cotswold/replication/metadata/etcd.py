@@ -1,9 +1,10 @@
-"""State in etcd 3.4 or newer, for controllers on several hosts.
+"""Metadata store in etcd 3.4 or newer, for controllers on several hosts.
 
-Knows: etcd's questions for ranges and transactions, in JSON. Does not know: connections, what keys mean.
+Knows: etcd's requests for ranges and transactions, in JSON. Does not know: connections, the meaning of keys.
 
-Reads are linearizable. Those of many keys come in pages of one revision: the first page says which. A value
-that is compared cannot be absent, in etcd as here; that a key is absent is compared by its creation, 0.
+Reads are linearizable. Reads of many keys come in pages of one revision, which the first page determines. A
+compared value cannot be absent, in etcd as here; the absence of a key is compared by its creation revision,
+0.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, a
 
 _TRANSACTION = "/v3/kv/txn"
 _PAGE = 256
-"""Keys in an answer: 22 MiB in base64, where all values are as long as they may be."""
+"""Keys per reply: 22 MiB in base64 if all values have the maximum length."""
 _READS_MAX = 3
-"""Of pages of a revision that etcd has forgotten meanwhile."""
+"""Attempts to read all pages of a revision before etcd compacts it."""
 
 
 class EtcdState:
-    """The state in an etcd; only the thread that made this may use it.
+    """Metadata in an etcd; only the thread that created this object may use it.
 
-    A call waits at most ``etcd.timeout_seconds`` for each member (a read so long for each page), beside what
-    the system takes to look up the members' names. Raises MachineError for certificates that cannot be read.
+    A call waits at most ``etcd.timeout_seconds`` for each member (a read: for each page), in addition to the
+    name lookup of the members. Raises MachineError for unreadable certificates.
     """
 
     def __init__(self, etcd: Etcd) -> None:
@@ -46,7 +47,7 @@ class EtcdState:
         self.close()
 
     def read(self, prefix: str, after: str = "", most: int | None = None) -> dict[str, str]:
-        """As `State.read`."""
+        """See `State.read`."""
         for _ in range(_READS_MAX - 1):
             try:
                 return dict(islice(self._pages(prefix, after), most))
@@ -56,7 +57,7 @@ class EtcdState:
         return dict(islice(self._pages(prefix, after), most))
 
     def transact(self, compare: Sequence[Item], put: Sequence[Item]) -> bool:
-        """As `State.transact`."""
+        """See `State.transact`."""
         wanted = checked(compare, put, self._prefix)
         question = {
             "compare": [_comparison(*each) for each in wanted.compare],
@@ -65,7 +66,7 @@ class EtcdState:
         answer = self._gateway.ask(_TRANSACTION, question, can_repeat=False)
         try:
             _revision(answer)
-            return "succeeded" in answer and take(answer, "succeeded", bool)  # what is false is left out
+            return "succeeded" in answer and take(answer, "succeeded", bool)  # false is omitted
         except MalformedError as error:
             raise OutcomeUnknownError(
                 f"etcd's answer to a transaction {error}; "
@@ -73,7 +74,7 @@ class EtcdState:
             ) from error
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self._gateway.close()
 
     def _pages(self, prefix: str, last: str) -> Iterator[tuple[str, str]]:
@@ -97,7 +98,7 @@ class EtcdState:
                     yield key.decode()[len(self._prefix) :], value.decode()
             except (MalformedError, UnicodeDecodeError) as error:
                 raise StoreError(
-                    f"etcd's answer {_said(error)}; look whether something else writes below "
+                    f"etcd's answer {_said(error)}; check whether another program writes below "
                     f"{(self._prefix + prefix)!r}"
                 ) from error
 

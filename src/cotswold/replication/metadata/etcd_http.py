@@ -1,18 +1,17 @@
-"""Questions to etcd in JSON over HTTP, asked of one member after another until one answers.
+"""Requests to etcd in JSON over HTTP, to one member after another until one replies.
 
-Knows: members' addresses, certificates, connections, what errors of etcd mean for a transaction. Does not
+Knows: members' addresses, certificates, connections, the meaning of etcd's errors for a transaction. Does not
 know: keys, transactions.
 
-    what happens                                     a question that can be      another
-                                                     asked again
-    no connection, or the member does not answer     the next member is asked    the same
-      a greeting
-    the question is out, and no answer comes, or     the next member is asked    `OutcomeUnknownError`
-      none that can be read, or etcd has failed
-    etcd refuses it as wrong or not allowed          `RefusedError`              the same
+    event                                            repeatable request          other request
 
-A greeting is a read that the member answers by itself, with the number of its cluster. After it a question
-is only sent to etcd, of that one cluster, on a connection whose certificates both sides have accepted.
+    no connection, or no reply to the greeting       ask the next member         the same
+    the request is sent, and no readable reply       ask the next member         `OutcomeUnknownError`
+      comes, or etcd has failed
+    etcd refuses it as malformed or forbidden        `RefusedError`              the same
+
+A greeting is a read that the member answers by itself, with the number of its cluster. After it, a request is
+sent only to etcd, of that one cluster, on a connection whose certificates both sides have accepted.
 """
 
 from __future__ import annotations
@@ -39,59 +38,59 @@ RANGE = "/v3/kv/range"
 _INVALID, _NOT_FOUND, _DENIED, _OUT_OF_RANGE, _UNIMPLEMENTED, _UNAUTHENTICATED = 3, 5, 7, 11, 12, 16
 """Codes of gRPC."""
 _REFUSALS = (_INVALID, _NOT_FOUND, _DENIED, _OUT_OF_RANGE, _UNIMPLEMENTED, _UNAUTHENTICATED)
-"""With these nothing was done. Others tell nothing: etcd carries out a transaction for which it finds no
-space, and says afterwards that there was none."""
+"""Errors that guarantee that nothing was done. Others do not: etcd may execute a transaction for which it
+finds no space and report the lack afterwards."""
 
 
 @dataclass(frozen=True)
 class Tls:
-    """Files in PEM with which connections are encrypted."""
+    """PEM files for encrypted connections."""
 
     authority: Path
-    """The certificate of who signed those of the members."""
+    """Certificate of the authority that signed those of the members."""
     certificate: Path | None = None
-    """Of this client, where etcd asks for one."""
+    """Certificate of this client, if etcd requires one."""
     key: Path | None = None
-    """To that certificate; None where it is in the same file."""
+    """Key of that certificate; None if it is in the same file."""
 
 
 @dataclass(frozen=True)
 class Etcd:
-    """Where an etcd is. Raises ClusterError for endpoints that are none."""
+    """Location of an etcd. Raises ClusterError for malformed endpoints."""
 
     endpoints: tuple[str, ...]
     """HOST:PORT of its members, for clients."""
     tls: Tls | None = None
     prefix: str = ""
-    """Before every key, so that several clusters can share an etcd."""
+    """Prefix of every key, so that several clusters can share an etcd."""
     timeout_seconds: float = 2.0
-    """For which each member is waited for. etcd takes 1 to 2 s to replace a leader."""
+    """Timeout for each member, in seconds. etcd takes 1 to 2 s to replace a leader."""
 
     def __post_init__(self) -> None:
         if not self.endpoints:
-            raise ClusterError("no endpoint of etcd is named; name HOST:PORT of each member")
+            raise ClusterError("etcd has no endpoint; name HOST:PORT of each member")
         for each in self.endpoints:
             _place(each)
         if not self.timeout_seconds > 0:
-            raise ClusterError(f"etcd is waited for {self.timeout_seconds} s; name a positive number")
+            raise ClusterError(f"the timeout of etcd must be positive, got {self.timeout_seconds} s")
 
 
 class RefusedError(MachineError):
-    """What etcd will not do, and has not done."""
+    """Error: etcd refused a request and did nothing."""
 
     def __init__(self, endpoint: str, code: int, said: str) -> None:
         remedy = "look at its users and roles" if code in (_DENIED, _UNAUTHENTICATED) else "look at its log"
         super().__init__(f"etcd at {endpoint} refused a request: {said:.200}; {remedy}")
         self.is_compacted = code == _OUT_OF_RANGE
-        """Whether it was asked for a moment that it no longer remembers."""
+        """True if the requested revision was compacted."""
 
 
 class _UnansweredError(Exception):
-    """A member that did not answer, and why, in words."""
+    """Error: a member did not reply; the message says why."""
 
 
 class Gateway:
-    """The members of an etcd; a connection is kept to the one that answered last."""
+    """Members of an etcd; the connection to the last one that replied is kept."""
 
     def __init__(self, etcd: Etcd, now: Callable[[], float] = time.monotonic) -> None:
         self._etcd, self._now = etcd, now
@@ -99,12 +98,12 @@ class Gateway:
         self._at = 0
         self._connection: http.client.HTTPConnection | None = None
         self._cluster: str | None = None
-        key = b64encode(etcd.prefix.encode() or b"\0").decode()  # which it may read, if it may read any
+        key = b64encode(etcd.prefix.encode() or b"\0").decode()  # a key it may read, if any
         self._greeting = {"key": key, "serializable": True, "count_only": True}
 
     def ask(self, path: str, question: Mapping[str, object], *, can_repeat: bool) -> Object:
-        """An answer. Raises OutcomeUnknownError where ``question`` may have been carried out and cannot be
-        repeated, RefusedError, and MachineError where no member answers."""
+        """Return a reply. Raises OutcomeUnknownError if ``question`` may have been executed and cannot be
+        repeated, RefusedError, and MachineError if no member replies."""
         reasons = dict[str, str]()
         for _ in self._etcd.endpoints:
             endpoint = self._etcd.endpoints[self._at]
@@ -131,7 +130,7 @@ class Gateway:
         )
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
@@ -141,7 +140,7 @@ class Gateway:
         self._at = (self._at + 1) % len(self._etcd.endpoints)
 
     def _connected(self, endpoint: str, deadline: float) -> http.client.HTTPConnection:
-        """A connection that has been greeted. Raises _UnansweredError; nothing was done then."""
+        """Return a connection after its greeting. Raises _UnansweredError; then nothing was done."""
         if self._connection is not None and _is_open(self._connection):
             return self._connection
         self.close()
@@ -184,7 +183,7 @@ class Gateway:
         question: Mapping[str, object],
         deadline: float,
     ) -> Object:
-        """One answer on one connection, which is good for nothing after _UnansweredError."""
+        """Return the reply on a connection, which is unusable after _UnansweredError."""
         try:
             self._limit(connection, deadline)
             headers = {"Content-Type": "application/json"}
@@ -214,7 +213,7 @@ class Gateway:
             if not piece:
                 if response.length:
                     raise http.client.IncompleteRead(b"", response.length)
-                response.close()  # which `read1` leaves open; the connection is for the next question
+                response.close()  # `read1` leaves it open; the connection is kept
                 return b"".join(pieces)
             pieces.append(piece)
             count += len(piece)
@@ -244,7 +243,7 @@ def _context(tls: Tls) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    raise OSError(None, "the key is encrypted, and nobody is asked for a password")
+    raise OSError(None, "the key is encrypted, and passwords are not supported")
 
 
 def _place(endpoint: str) -> tuple[str, int]:
@@ -254,12 +253,12 @@ def _place(endpoint: str) -> tuple[str, int]:
     except ValueError:
         host = port = None
     if not host or not port or endpoint != parts.netloc or "@" in endpoint:
-        raise ClusterError(f"{endpoint!r:.200} is no endpoint of etcd; name HOST:PORT")
+        raise ClusterError(f"{endpoint!r:.200} is not an endpoint of etcd; name HOST:PORT")
     return host, port
 
 
 def _is_open(connection: http.client.HTTPConnection) -> bool:
-    """Whether the other side has neither hung up nor said what nobody asked for."""
+    """True if the other side has neither disconnected nor sent unrequested data."""
     if connection.sock is None:
         return False
     with suppress(OSError, ValueError):
@@ -282,5 +281,5 @@ def _why(error: Exception) -> str:
 
 
 def strings(answer: Mapping[str, object], name: str) -> Sequence[object]:
-    """A list in an answer; empty where the answer has none, as etcd leaves out what is empty."""
+    """Return a list in a reply; empty if missing, as etcd omits empty lists."""
     return take(answer, name, list) if name in answer else ()

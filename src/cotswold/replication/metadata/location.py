@@ -1,6 +1,6 @@
-"""Where controllers keep their state, as processes are told.
+"""Location of the controllers' metadata, as passed to processes.
 
-Knows: the fields, which state they mean. Does not know: what is kept.
+Knows: the fields, the store that they select. Does not know: the contents.
 """
 
 from __future__ import annotations
@@ -16,42 +16,41 @@ from cotswold.replication.metadata.interface import PREFIX_BYTES_MAX, State
 from cotswold.replication.metadata.sqlite import SqliteState
 
 TIMEOUT_SECONDS = 0.5
-"""For which a member of etcd is waited for before the next is asked: a leader whose beat one member leaves
-unanswered must have asked another while it still leads. Members answer in some milliseconds."""
+"""Timeout of a member of etcd: when one member leaves a leader's heartbeat unanswered, the leader must
+have asked another while it still leads. Members reply within milliseconds."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A file of this machine, or an etcd that several reach; raises UserError for neither or both, and
-    for a prefix of more than 128 bytes, ClusterError for endpoints that are none."""
+    """A file on this machine, or an etcd shared by several. Raises UserError for neither or both and for a
+    prefix of more than 128 bytes, ClusterError for malformed endpoints."""
 
     sqlite: str | None = None
-    """The path of a database."""
+    """Path of a database."""
     etcd: Sequence[str] = ()
     """HOST:PORT of its members, for clients."""
     authority: str | None = None
-    """The file with the certificate of who signed those of the members; connections are encrypted then."""
+    """File with the certificate of the authority that signed those of the members; connections are then
+    encrypted."""
     certificate: str | None = None
-    """Of this client, where etcd asks for one."""
+    """Certificate of this client, if etcd requires one."""
     key: str | None = None
-    """To that certificate; None where it is in the same file."""
+    """Key of that certificate; None if it is in the same file."""
     prefix: str = "cotswold/"
-    """Before every key, so that several clusters can share an etcd."""
+    """Prefix of every key, so that several clusters can share an etcd."""
 
     def __post_init__(self) -> None:
         if (self.sqlite is None) == (not self.etcd):
-            raise UserError("the controllers' state is in one place: a file, or an etcd")
+            raise UserError("the controllers' state needs one location: a file or an etcd")
         if self.authority is None and (self.certificate or self.key):
-            raise UserError("a certificate for etcd needs that of its authority, too (--etcd-ca)")
+            raise UserError("a certificate for etcd needs that of its authority, too: --etcd-ca")
         if len(self.prefix.encode()) > PREFIX_BYTES_MAX:
-            raise UserError(
-                f"the prefix of keys in etcd has {PREFIX_BYTES_MAX} bytes at most (--etcd-prefix)"
-            )
+            raise UserError(f"--etcd-prefix must have at most {PREFIX_BYTES_MAX} bytes")
         if self.etcd:
-            _ = self._etcd  # raises for endpoints that are none
+            _ = self._etcd  # raises for malformed endpoints
 
     def opened(self) -> State:
-        """The state; raises what it raises."""
+        """Open the store; raises its errors."""
         return SqliteState(Path(self.sqlite)) if self.sqlite is not None else EtcdState(self._etcd)
 
     @property

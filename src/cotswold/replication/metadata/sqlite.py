@@ -1,17 +1,16 @@
-"""State in one file of a local disk: SQLite.
+"""Metadata store in one file of a local disk: SQLite.
 
-Knows: one SQLite database, in which every row has a checksum and all rows together have a seal. Does not
-know: what keys mean, networks.
+Knows: one SQLite database; each row has a checksum, and a seal covers all rows. Does not know: the meaning of
+keys, networks.
 
-Several processes of a host may have the file open: a transaction holds the only lock for writing. What is
-committed is in the write-ahead log and synced, so it outlives a power cut. A network file system will not do,
-for the processes share memory.
+Several processes of a host may open the file: a transaction holds the only lock for writing. A commit is in
+the synced write-ahead log, so it survives a power loss. A network file system will not do, as the processes
+share memory.
 
-The row of the empty key is the seal: how many rows there are, the sum of their checksums, and how many
-transactions were done. It is compared with the rows whenever the file is opened, and tells of a row that is
-gone. SQLite takes a damaged frame of the write-ahead log, and all that follow, for a transaction that a power
-cut ended. So the number of transactions is noted in a file beside, after each of them: a state that has had
-fewer has lost some.
+The row of the empty key is the seal: the number of rows, the sum of their checksums, and the number of
+transactions. It is compared with the rows whenever the file is opened, and so detects lost rows. SQLite takes
+a damaged frame of the write-ahead log, and everything after it, for a transaction cut by a power loss. So a
+separate file records the number of transactions after each of them: a database with fewer has lost some.
 """
 
 from __future__ import annotations
@@ -33,41 +32,41 @@ from cotswold.files.untrusted import format_error
 from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, Raw, after, checked
 
 APPLICATION = 0x43_6F_74_53
-"""SQLite's name for the kind of file: "CotS"."""
+"""SQLite's identifier for the kind of file: "CotS"."""
 FORMAT = 1
 _FORMATS = 100
-"""Formats that there will be, at most: another number is damage."""
+"""Upper bound of format numbers: a greater one is damage."""
 _SEAL = struct.Struct("<QQQ")
 _MODULUS = 1 << 64
 NOTE = "-count"
-"""Behind the name of the file: that in which the number of transactions is noted."""
+"""Suffix of the file that records the number of transactions."""
 _NOTE = struct.Struct("<QQ")
-"""The number, and its checksum."""
+"""The number and its checksum."""
 _TABLE = "CREATE TABLE state (key BLOB PRIMARY KEY, value BLOB, checksum INTEGER) WITHOUT ROWID"
 _INSERT = "INSERT OR REPLACE INTO state VALUES (?, ?, ?)"
 _AGAIN = "free some space and try again"
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
-"""Errors of our own statements too: with a sound schema they raise none."""
+"""Our own statements raise these too, but not with a sound schema."""
 _READ_ONLY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
 
 class SqliteState:
-    """The state in a file, which is made where there is none; only the thread that made this may use it.
+    """Metadata in a file, which is created if missing; only the thread that created this object may use it.
 
-    A process that is forked opens its own. ``busy_seconds``: for so long it waits for other processes. Raises
-    UserError for a file of something else, FormatError where another version wrote it, StoreError for a
-    damaged one, MachineError where it cannot be read and written.
+    A forked process opens its own. ``busy_seconds``: time to wait for other processes. Raises UserError for a
+    file of another kind, FormatError for one of another version, StoreError for a damaged one, MachineError
+    if it cannot be read and written.
     """
 
     def __init__(self, path: Path, *, busy_seconds: float = 5.0) -> None:
         self.path = path
         self._busy_seconds = busy_seconds
         self._is_unsettled = False
-        """Whether the log may hold a transaction that nobody sees, but that a crash would bring to light."""
+        """True if the log may hold a transaction that is invisible but that a crash would restore."""
         self._done = 0
-        """Transactions that the state has had, with that which is under way."""
+        """Number of transactions, including the one in progress."""
         _make(path)
         self._file = _identity(path)
         with self._errors("read"):
@@ -89,7 +88,7 @@ class SqliteState:
         self.close()
 
     def read(self, prefix: str, after: str = "", most: int | None = None) -> dict[str, str]:
-        """As `State.read`."""
+        """See `State.read`."""
         if self._is_unsettled:
             self._settle()
         with self._errors("read"):
@@ -98,7 +97,7 @@ class SqliteState:
         return {key.decode(): value.decode() for key, value in found if key}
 
     def transact(self, compare: Sequence[Item], put: Sequence[Item]) -> bool:
-        """As `State.transact`; MachineError too where another process has kept the file for too long."""
+        """See `State.transact`; raises MachineError also if another process locks the file for too long."""
         wanted = checked(compare, put)
         with self._writing():
             holds = all(self._value(key) == value for key, value in wanted.compare)
@@ -107,8 +106,8 @@ class SqliteState:
         return holds
 
     def close(self) -> None:
-        """Let go of the file."""
-        with suppress(sqlite3.Error):  # what was committed is on the disk, whatever becomes of the log
+        """Close the file."""
+        with suppress(sqlite3.Error):  # commits are durable in any case
             self._database.close()
 
     # --- opening ---
@@ -125,20 +124,20 @@ class SqliteState:
                 raise UserError(f"{self.path} holds no state of controllers; name another file")
             version = self._number("PRAGMA user_version")
             if not 0 < version <= _FORMATS:
-                raise self._damaged(f"no Cotswold writes format {version}")
+                raise self._damaged(f"no version of Cotswold writes format {version}")
             if version != FORMAT:
                 raise FormatError(
                     f"{self.path} {format_error(version, FORMAT)}; use the version that wrote it, or name "
                     "another file"
                 )
             if self._database.execute("SELECT sql FROM sqlite_master").fetchall() != [(_TABLE,)]:
-                raise self._damaged("its table is another")
+                raise self._damaged("its table is a different one")
             (mode,) = self._database.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
                 raise MachineError(f"{self.path} can have no write-ahead log; put it on a local disk")
             self._database.execute("PRAGMA synchronous = FULL")
             self._check_seal()
-        with self._errors("written"):  # whoever cannot write is to be told at once
+        with self._errors("written"):  # fail early if it cannot be written
             self._database.execute("BEGIN IMMEDIATE")
             self._database.execute("ROLLBACK")
 
@@ -146,7 +145,7 @@ class SqliteState:
         for (said,) in self._database.execute("PRAGMA quick_check(1)"):
             if said != "ok":
                 raise self._damaged(f"its structure is wrong ({' '.join(str(said).split())})")
-        noted = _noted(self.path)  # before the rows are read: another process may do more
+        noted = _noted(self.path)  # before the rows are read: another process may add to them
         seal, count, total = b"", 0, 0
         for key, value in self._rows(b""):
             if key:
@@ -166,9 +165,11 @@ class SqliteState:
     # --- rows ---
 
     def _rows(self, prefix: bytes, last: bytes = b"", most: int | None = None) -> list[tuple[bytes, bytes]]:
-        """Rows whose keys begin so, and the seal where that is nothing; one statement, so one moment.
+        """Return rows with a key prefix, and the seal if the prefix is empty; one statement, so as of one
+        moment.
 
-        Only those after ``last``, if that is something; no more than ``most``, and the seal."""
+        Only those after ``last``, if given; at most ``most``, and the seal.
+        """
         end, start = after(prefix), last + b"\0" if last else b""
         bounds: list[object] = [max(prefix, start)]
         beyond = "" if end is None else "AND key < ?"
@@ -189,7 +190,7 @@ class SqliteState:
         raise self._damaged(f"the checksum of the key {_shown(key)} does not match")
 
     def _put(self, items: Sequence[Raw]) -> None:
-        """In a transaction: these, and the seal that they make."""
+        """Inside a transaction: put these items and the resulting seal."""
         count, total, number = _SEAL.unpack(self._value(b"") or bytes(_SEAL.size))
         for key, value in items:
             before = self._value(key)
@@ -205,7 +206,7 @@ class SqliteState:
         self._database.execute(_INSERT, (b"", seal, _checksum(b"", seal)))
 
     def _settle(self) -> None:
-        """Overwrite what a failed commit may have left in the log: else a crash might yet have it done."""
+        """Overwrite what a failed commit may have left in the log: a crash might still commit it."""
         with self._writing():
             self._put(())
 
@@ -213,7 +214,7 @@ class SqliteState:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A transaction of the database, rolled back where anything raises."""
+        """Run a database transaction, rolled back on any error."""
         try:
             with self._errors("written"):
                 self._database.execute("BEGIN IMMEDIATE")
@@ -242,7 +243,7 @@ class SqliteState:
             ) from error
 
     def _check_place(self) -> None:
-        """Whoever opens the file later must find this very one."""
+        """Check that others who open the path would find this very file."""
         if _identity(self.path) != self._file:
             raise MachineError(f"{self.path} was removed or replaced while it was in use; start again")
 
@@ -253,11 +254,11 @@ class SqliteState:
 
     @contextmanager
     def _errors(self, verb: str) -> Iterator[None]:
-        """Turn what SQLite says of the machine into a sentence; what it says of the program stays."""
+        """Convert SQLite's errors about the machine into sentences; those about the program stay."""
         try:
             yield
-        except UnicodeDecodeError as error:  # in what SQLite says of a damaged file, or hands on from it
-            raise self._damaged("there is what is not text") from error
+        except UnicodeDecodeError as error:  # in SQLite's text about a damaged file, or in its contents
+            raise self._damaged("it contains invalid text") from error
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.ProgrammingError | sqlite3.NotSupportedError):
                 raise
@@ -281,11 +282,11 @@ class SqliteState:
 
 
 def _make(path: Path) -> None:
-    """An empty state, whole, where there is no file."""
+    """Create an empty, complete database if there is no file."""
     if _identity(path) is not None:
         return
     try:
-        _note_of(path).unlink(missing_ok=True)  # it is of a state that is gone
+        _note_of(path).unlink(missing_ok=True)  # it belongs to a lost database
         create_file(path, _empty())
     except FileExistsError:  # another process was faster
         pass
@@ -298,7 +299,7 @@ def _make(path: Path) -> None:
 
 
 def _empty() -> bytes:
-    """The contents of the file of an empty state."""
+    """Return the contents of the file of an empty database."""
     made = sqlite3.connect(":memory:", isolation_level=None)
     try:
         made.execute(f"PRAGMA application_id = {APPLICATION}")
@@ -318,7 +319,7 @@ def _note_of(path: Path) -> Path:
 
 
 def _note(path: Path, number: int) -> None:
-    """So many transactions are done; where that cannot be noted, fewer are known to be."""
+    """Record the number of transactions; if that fails, the record stays lower."""
     with suppress(OSError):
         file = os.open(_note_of(path), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -328,13 +329,13 @@ def _note(path: Path, number: int) -> None:
 
 
 def _noted(path: Path) -> int:
-    """How many transactions are known to be done; 0 where none was noted, as after a power cut. Raises
-    StoreError for a note that is damaged, as the rest may be."""
+    """Return the recorded number of transactions; 0 if there is none, as after a power loss. Raises
+    StoreError for a damaged record, as the rest may be damaged too."""
     try:
         note = _note_of(path).read_bytes()
     except OSError:
         return 0
-    if not any(note):  # a power cut may leave a file of zeros
+    if not any(note):  # a power loss may leave a file of zeros
         return 0
     number, checksum = _NOTE.unpack(note) if len(note) == _NOTE.size else (0, -1)
     if checksum != crc32(int(number).to_bytes(8, "little")):
@@ -346,7 +347,7 @@ def _noted(path: Path) -> int:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another of its name; None where there is none."""
+    """Return what distinguishes a file from another of the same name; None if there is none."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -361,7 +362,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _checksum(key: bytes, value: bytes) -> int:
-    """Of a row; the length keeps a key apart from its value."""
+    """Return the checksum of a row; the length separates the key from its value."""
     return crc32(value, crc32(key, len(key)))
 
 

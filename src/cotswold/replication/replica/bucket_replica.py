@@ -1,53 +1,55 @@
-"""One copy of a bucket: as its primary, as a secondary, as a learner.
+"""One replica of a bucket: primary, secondary or learner.
 
-Knows: the group of the newest term, what is prepared and committed here, what waits to be said. Does not
-know: leases (it is told whether one holds), who elects, what is in the bucket (`contents`).
+Knows: the newest group, prepared and committed indexes, pending replies. Does not know: leases (it asks
+whether one is valid), elections, the contents of the bucket (`bucket_state`).
 
-    role         what happens                                next
-    OUTSIDE      a group of term 1 names it                  LEARNER, SECONDARY or PRIMARY, with everything
-    OUTSIDE      a later group has it as a follower          LEARNER or SECONDARY, with nothing
-    OUTSIDE      a group has it as primary                   OUTSIDE: it cannot lead, and says so (`fence`)
-    LEARNER      a group has it among the secondaries        SECONDARY
-    LEARNER      the next group of the same primary has it   LEARNER, with what it has
+    role         event                                       next
+    OUTSIDE      a group of term 1 names it                  LEARNER, SECONDARY or PRIMARY, complete
+    OUTSIDE      a later group has it as a follower          LEARNER or SECONDARY, empty
+    OUTSIDE      a group has it as the primary               OUTSIDE: it cannot lead, and says so (`fence`)
+    LEARNER      a group has it as a secondary               SECONDARY
+    LEARNER      the next group of the same primary has it   LEARNER, with its data
                  as a learner
-    LEARNER or   any other group has it as a learner         LEARNER, with nothing: it may have been left out
+    LEARNER or   any other group has it as a learner         LEARNER, empty: it may have been dropped
       SECONDARY                                              meanwhile
-    LEARNER or   a group has it as primary                   PRIMARY: what it has prepared becomes so
+    LEARNER or   a group has it as the primary               PRIMARY: apply everything prepared
       SECONDARY
-    any          a group has it as primary, of a life that   PRIMARY: the most of what its memory and its disk
-                 begins                                      have is so (`revive`)
-    PRIMARY      a group has it as a learner                 LEARNER: it has what nobody may ever have had
-    PRIMARY      a group has it as a secondary               SECONDARY: it has what the next primary has
+    any          a group has it as the primary of a new      PRIMARY: start from the more recent of its memory
+                 incarnation                                 and disk (`restore`)
+    PRIMARY      a group has it as a learner                 LEARNER, empty: it may have uncommitted changes
+    PRIMARY      a group has it as a secondary               SECONDARY, with its data: the next primary's
     any          a group does not name it                    OUTSIDE
-    any          a group of a term that is not newer         the same
-    any          `Fence`                                     the same: it acts, and follows, in no lower term
+    any          a group of a term that is not newer         unchanged
+    any          `Fence`                                     unchanged, but inactive in all lower terms
 
-    the primary                                  what it does
-    a client's pull, and what is held has more   nothing; it is asked again
-      copies than indexes may be under way
-    a client's message, its lease holds          does it; what is said of it is held, unless the same is
-    something is different                       `Prepare` to all, with the next index (`peers`)
-    all members have prepared an index           it is committed: what was held for it is said
-    too many indexes are not committed           updates wait, and are applied together later
-    fewer members than ``least``                 updates wait; nothing is committed
-    a learner has as much as it has              from now on it waits for that one too; `Caught`
-    a member says nothing for long               `Silent`: a controller may take it out
-    its lease is over, or it is fenced           it says nothing to clients, and commits nothing
+    the primary                                  action
+    a client pulls, and pending replies hold     none; the client asks again
+      more copies than the window allows
+    a client's message, while the lease is       execute it; hold the reply, unless it is already held
+      valid
+    a change                                     `Prepare` to all, with the next index (`follower_progress`)
+    all members have prepared an index           commit it and send the replies that wait for it
+    too many indexes are uncommitted             updates wait, and are applied together later
+    fewer members than `min_members`             updates wait; nothing is committed
+    a learner has caught up                      require its acknowledgements; `LearnerCaughtUp`
+    a member is silent for long                  `PeerUnreachable`: a controller may remove it
+    its lease expired, or it is fenced           no replies to clients, no commits
 
-    a secondary or a learner                     what it does
-    Prepare, of a term that is over              nothing; so with one of whoever does not come before it
-    Prepare, that is to be handed on             besides what follows, the next on the way is sent it
-    Prepare, that begins where it has got to     kept apart; `Prepared`, to the primary
-    Prepare, that begins above                   `Prepared`, lacking
-    Prepare, of everything                       whatever it had is forgotten
-    a greater index is committed                 what was kept apart to there becomes so
-    a secondary hears nothing of its primary     `TakeOver`: the controllers elect, if that is so
+    a secondary or a learner                     action
+    Prepare, of an earlier term                  none; the same from a sender that does not precede it
+    Prepare, to be forwarded                     forward it to the next of the chain, and continue below
+    Prepare, that continues its index            keep it as prepared; `Prepared`, to the primary
+    Prepare, that begins above its index         `Prepared`, lacking
+    Prepare, of everything                       discard its own data
+    a greater index is committed                 apply what is prepared up to there
+    a secondary does not hear its primary        `PrimaryUnreachable`: the controllers elect if they agree
 
-What a client was told is therefore with every member of the term, and any of them may be elected.
+So every member of the term has what a client was told, and any of them may be elected.
 
-Behind all this each copy is saved (`save`): memory is the truth, and the disk has what was so a while ago. If
-every member is gone, what one of their disks has begins another *life* of the bucket, without its last
-window; the coordinator learns of that by `Ordered`, as of what every member has on its disk.
+Each replica is also saved in the background (`save`): memory is authoritative, and the disk lags behind. If
+every member is lost, the data of one of their disks begin another *incarnation* of the bucket, without the
+last window. The reply to the coordinator (`CoordinatorStateAck`) carries the incarnation and what is durable
+on every member.
 Source: Chilimbi et al. 2014, section 3.3.3; Lin et al. 2008, PacificA.
 """
 
@@ -95,13 +97,14 @@ from cotswold.wire import (
 )
 
 _SETTLE_SECONDS = 0.5
-"""For so long, and at most twice as long, numbers are left in the memory of the message that brought them."""
+"""Seconds after which numbers are copied out of the memory of the message that brought them; at most twice
+as long."""
 FIRST = 1
-"""The term in which all copies are new, and so alike."""
+"""The term in which all replicas are new and therefore equal."""
 
 
 class Role(Enum):
-    """What a copy is in its group."""
+    """Role of a replica in its group."""
 
     OUTSIDE = "outside"
     LEARNER = "learner"
@@ -110,7 +113,7 @@ class Role(Enum):
 
 
 class Copy(Generic[Values]):
-    """That of a bucket on a server."""
+    """A bucket's replica on a server."""
 
     def __init__(
         self,
@@ -121,12 +124,12 @@ class Copy(Generic[Values]):
         lease: Lease,
         neighbours: Neighbours,
     ) -> None:
-        """``make`` makes contents in which nothing has happened."""
+        """``make`` creates the initial contents of the bucket."""
         self.bucket, self.server, self.copying, self._lease = bucket, server, copying, lease
         self.group = Group(bucket, 0, "")
         self.role = Role.OUTSIDE
         self.fence = 0
-        """It takes part in no term below."""
+        """Term below which it is inactive."""
         self.committed = NOTHING
         self._make = make
         self.contents = make()
@@ -137,36 +140,36 @@ class Copy(Generic[Values]):
         self._neighbours = neighbours
         self._peers = Peers(copying, neighbours)
         self._held = Held()
-        """What is said once an index is committed."""
+        """Replies that wait for a commit."""
         self._answers = Answers()
         self.on_disk = OnDisk()
         self.restored: tuple[tuple[int, int], ...] = ()
-        """Shards and their versions, with which its life began, if that was here."""
+        """(number, version) of the shards with which its incarnation began, if that was here."""
         self.history = 0
-        """Another number whenever it has forgotten what was here."""
+        """Number that changes whenever it discards its data."""
         self.spoke = 0, 0.0, 0.0
-        """In which term clients were answered last, when for the first time in it, and when last."""
+        """The term, and the first and last time in it, in which clients got replies."""
         self._complete = 0
-        """Of a learner: the newest term in which it had all that was acknowledged until then."""
+        """For a learner: the newest term in which it had everything acknowledged so far."""
 
     @property
     def index(self) -> int:
-        """To which it has everything, prepared at least; -1 for nothing that counts."""
+        """Index up to which it has everything, at least prepared; -1 if it has no valid data."""
         return self.contents.index if self.role is Role.PRIMARY else self._prepared
 
     def is_acting(self, now: float) -> bool:
-        """Whether it may say anything as the primary."""
+        """True if it may act as the primary."""
         return self.role is Role.PRIMARY and self.fence <= self.group.term and self._lease.holds(now)
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """What its memory has, as `Saved.rank`; the index is -1 where that is nothing."""
+        """Recency of its memory, like `Saved.recency`; the index is -1 if it has no valid data."""
         index = NOTHING if self.role is Role.OUTSIDE else self.index
         return (self.group.life, self._term, index) if index > NOTHING else (0, 0, NOTHING)
 
     @property
     def best(self) -> tuple[tuple[int, int, int], tuple[str, ...]]:
-        """The rank of its memory, or of the disk where that has more, and who had copies then."""
+        """Recency of its memory, or of its disk if that is more recent, and the members at that time."""
         found = self.on_disk.found
         if found is not None and found.rank > self.rank:
             return found.rank, found.members
@@ -178,33 +181,33 @@ class Copy(Generic[Values]):
 
     @property
     def _term(self) -> int:
-        """In which it had all that was acknowledged."""
+        """Term in which it had everything acknowledged so far."""
         return self._complete if self.role is Role.LEARNER else self.group.term
 
     @property
     def is_short(self) -> bool:
-        """Whether it is led here, and has fewer members than it must have."""
+        """True if it is the primary and has too few members."""
         return self.role is Role.PRIMARY and len(self.group.members) < self.copying.least
 
     @property
     def is_waiting(self) -> bool:
-        """Whether updates wait: for others to prepare, or for members."""
+        """True if updates wait: for acknowledgements or for members."""
         return self.is_short or self.contents.index - self.committed >= self.copying.window
 
     @property
     def lag(self) -> dict[str, int]:
-        """How many indexes each peer of a primary is behind."""
+        """Number of indexes by which each follower is behind."""
         return {name: self.contents.index - (peer.has or 0) for name, peer in self._peers.items()}
 
     @property
     def hears(self) -> tuple[str, ...]:
-        """Peers of a primary that have everything."""
+        """Followers that have everything."""
         return tuple(name for name, peer in self._peers.items() if peer.has == self.contents.index)
 
     # --- groups ---
 
     def assign(self, group: Group, now: float) -> list[Send]:
-        """A controller says who has copies."""
+        """Process a group sent by a controller."""
         assert group.bucket == self.bucket, f"{group} is of another bucket than {self.bucket}"
         if group.term <= self.group.term or not (is_index(group.term) and 0 <= group.life < LIVES):
             return []
@@ -218,7 +221,7 @@ class Copy(Generic[Values]):
         if self.server not in group.everybody:
             self._forget(Role.OUTSIDE)
             found = self.on_disk.found
-            if found is not None and group.life > found.life:  # else it may be asked for yet
+            if found is not None and group.life > found.life:  # else a recovery may still ask for it
                 self.on_disk.unread()
             return []
         self.on_disk.unread()
@@ -239,16 +242,16 @@ class Copy(Generic[Values]):
         return self._tell(now) if self.role is Role.PRIMARY else []
 
     def _is_foreign(self, before: Role, old: Group, follows: Role) -> bool:
-        """Whether what it has may be of a history that is not the bucket's."""
+        """True if its data may belong to a history that is not the bucket's."""
         if before is Role.OUTSIDE:
             return self.group.term > FIRST
-        if follows is Role.LEARNER:  # it may have been left out, and not have heard of it
+        if follows is Role.LEARNER:  # it may have been dropped without its knowledge
             is_next = self.group.term == old.term + 1 and self.group.primary == old.primary
             return before is not Role.LEARNER or not is_next
         return False
 
     def _forget(self, role: Role) -> None:
-        """Whatever is here may never have been anywhere else."""
+        """Discard its data: no other replica may ever have had them."""
         self.role, self.contents, self.restored = role, self._make(), ()
         self._prepared = self.committed = NOTHING
         self._pending.clear()
@@ -260,7 +263,7 @@ class Copy(Generic[Values]):
         self.history += 1
 
     def _follow(self) -> None:
-        """It was the primary, was fenced, and then had what the next one has: as a secondary it has that."""
+        """Turn a fenced primary into a secondary: the next primary has the same data."""
         told, index = self.contents.since(NOTHING), self.contents.index
         whole = Prepare(
             *(self.bucket, self.group.term, NOTHING, index, index),
@@ -271,7 +274,8 @@ class Copy(Generic[Values]):
         self._prepared = index
 
     def _most(self) -> tuple[Saved | None, bool]:
-        """What a life can begin with, and whether it is in memory: that, or what the disk has."""
+        """Return the data with which an incarnation can begin, and True if they are in memory rather than
+        on the disk."""
         rank, found = self.rank, self.on_disk.found
         if rank[2] == NOTHING or (found is not None and found.rank >= rank):
             return found, False
@@ -281,7 +285,7 @@ class Copy(Generic[Values]):
         return Saved(self.bucket, *rank, change, tuple(self.contents.vectors), numbers), True
 
     def _revive(self, saved: Saved, *, is_memory: bool) -> None:
-        """This is so, in another life."""
+        """Begin another incarnation with saved data."""
         self._forget(Role.PRIMARY)
         self.contents.revive(saved, self.group.life)
         self.contents.stamp()
@@ -294,7 +298,7 @@ class Copy(Generic[Values]):
             if before is Role.OUTSIDE and self.group.term == FIRST:
                 self._prepared = self.committed = 0
             if self._prepared == NOTHING:
-                self._forget(Role.OUTSIDE)  # it cannot lead, which it said when it was asked what it has
+                self._forget(Role.OUTSIDE)  # it cannot lead, as it reported when it was fenced
                 self.fence = self.group.term + 1
                 return
             for each in self._pending:
@@ -308,14 +312,14 @@ class Copy(Generic[Values]):
         self._peers.regroup(self.group, now)
 
     def fenced(self, fence: Fence) -> Fenced:
-        """A controller elects the primary of a term."""
+        """Fence itself below a term, on a controller's request, and report its index."""
         self.fence = max(self.fence, fence.term)
         return Fenced(self.bucket, fence.term, self.server, self.group.term, self.index)
 
-    # --- the primary ---
+    # --- primary ---
 
     def hear(self, sender: str, message: ToUpdates | Pull | Write, now: float) -> list[Send]:
-        """A client's message."""
+        """Process a client's message."""
         if not self.is_acting(now):
             return []
         is_pull, copies = isinstance(message, Pull | PullNewer), 1 + self.copying.window
@@ -324,20 +328,20 @@ class Copy(Generic[Values]):
         return self._hold(self.contents.receive(sender, message), now)
 
     def elsewhere(self) -> Elsewhere:
-        """For a client that takes this for the primary."""
+        """Return a reply for a client that takes this replica for the primary."""
         known = self.group.primary if self.group.primary != self.server else ""
         return Elsewhere(self.bucket, self.group.term, known)
 
     def drain(self, now: float) -> list[Send]:
-        """Apply what waits, where it may be."""
+        """Apply the updates that wait, if possible."""
         if not self.is_acting(now) or self.is_waiting:
             return []
         return self._hold(self.contents.updates.drain(), now)
 
     def _hold(self, sends: list[Send], now: float) -> list[Send]:
-        """What is said waits for what it was said from."""
+        """Hold replies until the state that they were made from is committed."""
         is_different, index = self.contents.stamp(), self.contents.index
-        if not (sends or is_different or self._held):  # as of most updates when they come
+        if not (sends or is_different or self._held):  # the common case of an update that arrives
             return []
         new = [self._answering(each) for each in sends if each not in self._held]
         keys = self._held.add(new, index)
@@ -346,7 +350,8 @@ class Copy(Generic[Values]):
         return told
 
     def _answering(self, send: Send) -> Send:
-        """The same; an answer to an order says besides which life this is, and what all disks have."""
+        """Return the reply; an acknowledgement to the coordinator gets the incarnation and what is durable
+        everywhere."""
         if not isinstance(send.message, Ordered):
             return send
         least = None
@@ -357,7 +362,7 @@ class Copy(Generic[Values]):
         return Send(send.to, answer)
 
     def _tell(self, now: float) -> list[Send]:
-        """Everybody is sent what is different since it was sent something last."""
+        """Send every follower the changes since it was last sent something."""
         return self._peers.tell(self._offer, now)
 
     @property
@@ -366,7 +371,7 @@ class Copy(Generic[Values]):
         return Offer(self.bucket, self.group.term, contents.index, self.committed, contents.since)
 
     def prepared(self, sender: str, prepared: Prepared, now: float) -> list[Send]:
-        """A peer says what it has."""
+        """Process a follower's report of its index."""
         peer = self._peers.get(sender)
         if self.role is not Role.PRIMARY or prepared.term != self.group.term or peer is None:
             return []
@@ -374,13 +379,13 @@ class Copy(Generic[Values]):
             return []
         sends = self._peers.heard(sender, prepared, self._offer, now)
         if not peer.is_needed and peer.has is not None and peer.has >= self.contents.index:
-            peer.is_needed = True  # first it is waited for, then it is a secondary: so it lacks nothing then
+            peer.is_needed = True  # before it becomes a secondary, so that it lacks nothing then
             self._proposed = now
             sends += [Send(CONTROLLERS, Caught(self.bucket, self.group.term, self.server, sender))]
         return [*sends, *self._commit(now)]
 
     def _commit(self, now: float) -> list[Send]:
-        """Say what was held for what all have now."""
+        """Commit, and send the replies whose index all members have."""
         if not self.is_acting(now):
             return []
         if len(self.group.members) >= self.copying.least:
@@ -397,7 +402,7 @@ class Copy(Generic[Values]):
         self.spoke = self.group.term, since if term == self.group.term else now, now
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed."""
+        """Process the passing of time."""
         if self.role is Role.PRIMARY:
             if not self._peers and not self._held:
                 return []
@@ -417,7 +422,7 @@ class Copy(Generic[Values]):
         return sends
 
     def _proposals(self, now: float) -> list[Send]:
-        """What the controllers are to change in the group."""
+        """Return the changes of the group to propose to the controllers."""
         term, silent = self.group.term, self._peers.silent(now)
         found = [Send(CONTROLLERS, Silent(self.bucket, term, self.server, name)) for name in silent]
         for name, peer in self._peers.items():
@@ -425,23 +430,25 @@ class Copy(Generic[Values]):
                 found.append(Send(CONTROLLERS, Caught(self.bucket, term, self.server, name)))
         return found
 
-    # --- the disk ---
+    # --- disk ---
 
     @property
     def is_unsaved(self) -> bool:
-        """Whether `save` has something."""
+        """True if there is something to save."""
         return self.role is not Role.OUTSIDE and self.on_disk.is_behind(self.contents.index)
 
     @property
     def unsaved_buffers(self) -> list[object]:
-        """The numbers that `save` would have, in memory."""
+        """Buffers, in memory, that `save` would return."""
         return self.contents.unsaved(self.on_disk.given) if self.is_unsaved else []
 
     def save(self) -> Saved | None:
-        """What is different since what is on the disk, if not all of that is on its way there; to be put
-        there, then `saved` or `unsaved`. What is on its way is in it again: it may be refused, and this not.
+        """Return the changes since the durable state, unless all of them are being written. The caller writes
+        them and then calls `saved` or `unsaved`. Changes that are being written are included: that write may
+        fail and this one may not.
 
-        In each term it is saved anew, if only to say so: of any two disks that of the later term has more.
+        Every replica is saved in each term, if only to record the term: of two disks, the one of the later
+        term is more recent.
         """
         if not self.is_unsaved:
             return None
@@ -453,29 +460,29 @@ class Copy(Generic[Values]):
         return Saved(self.bucket, *rank, change, vectors, numbers, self._known)
 
     def saved(self, index: int, term: int) -> None:
-        """It is on the disk to this index, and was put there in this term."""
+        """Record that it is durable up to this index, written in this term."""
         self.on_disk.taken(index, is_of_this_term=term == self.group.term)
 
     def unsaved(self) -> None:
-        """What was to be saved is not on its way any more: all that the disk has not is different again."""
+        """Record that a write was rejected: everything that is not durable is dirty again."""
         self.on_disk.refused()
 
     def recalled(self, disk: Saved | None) -> None:
-        """What the disk has was read: it is kept if that is more than what is here."""
+        """Record the data read from the disk, and keep them if they are more recent than memory."""
         is_more = disk is not None and disk.rank > self.rank and self.contents.fits(disk)
         self.on_disk.read(disk if is_more else None)
 
     def save_again(self) -> bool:
-        """The disk has nothing that counts any more; False where there is nothing to put there."""
+        """Invalidate the disk's data; False if there is nothing to write."""
         self.on_disk.nothing()
         self.on_disk.again()
         self.history += 1
         return self.role is not Role.OUTSIDE
 
-    # --- a secondary or a learner ---
+    # --- secondary or learner ---
 
     def prepare(self, sender: str, prepare: Prepare, now: float) -> list[Send]:
-        """The primary wants something kept, and perhaps handed on."""
+        """Prepare a change and, in a chain, forward it."""
         is_peer = self.role in (Role.SECONDARY, Role.LEARNER) and self._comes_before(sender)
         if not is_peer or prepare.term != self.group.term or prepare.term < self.fence:
             return []
@@ -502,7 +509,7 @@ class Copy(Generic[Values]):
         return [Send(self.group.primary, prepared), *self._hand_on(prepare)]
 
     def _comes_before(self, sender: str) -> bool:
-        """Whether a sender is the primary, or before this one on the way of a chain."""
+        """True if the sender is the primary or precedes this replica in the chain."""
         secondaries = self.group.secondaries
         if sender == self.group.primary:
             return True
@@ -511,7 +518,7 @@ class Copy(Generic[Values]):
         return secondaries.index(sender) < secondaries.index(self.server)
 
     def _hand_on(self, prepare: Prepare) -> list[Send]:
-        """To the next on the way, which is one that comes after this one."""
+        """Forward a message to the next replica of the chain, which must come after this one."""
         if not prepare.onward:
             return []
         following, *others = prepare.onward
@@ -524,7 +531,7 @@ class Copy(Generic[Values]):
         return [Send(following, replace(prepare, onward=tuple(others)))]
 
     def _install_to(self, index: int) -> None:
-        """What was kept apart is so, to this index."""
+        """Apply the prepared changes up to an index."""
         while self._pending and self._pending[0].index <= index:
             self.contents.install(self._pending.popleft())
         self.committed = max(self.committed, index)

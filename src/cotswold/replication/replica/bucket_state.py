@@ -1,15 +1,14 @@
-"""What a copy of a bucket holds, and what is different in it since an index.
+"""The contents of a bucket replica, and its changes since an index.
 
-Knows: shards, books, at which index each was last different. Does not know: who has other copies, terms.
+Knows: shards, metadata, the index of the last change of each. Does not know: other replicas, terms.
 
-There is no log. A shard, a session or an order that is different at index i is stamped with i, and whoever
-has everything to an index below gets the whole of whatever has a later stamp: of a shard its numbers, not
-what was added to them. So a change that is late, that was lost or that comes again is the same thing as one
-that is new, several fold into one, every copy has the bits of the primary whatever its processor, and a
-secondary does no arithmetic.
+There is no log. Every shard, session and coordinator state that changes at index i is marked with i. A
+follower that is complete up to a lower index receives the whole of everything with a later mark: of a shard
+its numbers, not what was added to them. So a change may be late, lost or repeated; several changes fold into
+one; every replica has the primary's bits on any processor; and a secondary does no arithmetic.
 
-What comes to a secondary stays in the memory of its message for a while, for most of it something else comes
-soon; what stays longer is copied (`settle`).
+A secondary first uses numbers in the memory of the message that brought them, since most are soon replaced.
+What stays longer is copied (`release_borrowed`).
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ from cotswold.wire import (
 )
 
 _LENT_MOST = 1 << 19
-"""Numbers of a bucket, of all vectors: one that has more copies what comes at once, for a message's memory is
-bounded."""
+"""Maximum numbers of a bucket, over all vectors, to use in message memory; larger buckets copy at once, as
+message memory is bounded."""
 
 
 @dataclass(frozen=True)
@@ -52,64 +51,64 @@ class Difference:
 
 
 def named(change: Change) -> set[int]:
-    """Sessions that a copy knows after a change."""
+    """Return the sessions that a replica knows after a change."""
     return {*change.living, *change.ended, *change.gone, *change.past}
 
 
 class Contents(Generic[Values]):
-    """Those of one copy."""
+    """Contents of one replica."""
 
     def __init__(
         self, server: Server[Values], updates: Updates[Values], arithmetic: Arithmetic[Values]
     ) -> None:
         self._server, self._updates, self._arithmetic = server, updates, arithmetic
         self.index = 0
-        """Grows with what is different."""
+        """Index of the last change."""
         self._shards = dict.fromkeys(server.numbers, 0)
-        """The index at which each was last different; likewise the next."""
+        """Index of the last change of each shard; the same for each session below."""
         self._sessions: dict[int, int] = {}
         self._order = self._frozen = 0
         self._froze_then = False
-        """Whether it was frozen as it was at that index, rather than at one that was folded into it."""
+        """True if the state was frozen exactly at that index, not at one that was folded into it."""
         self._is_lent = False
-        """Whether a frozen state has the very numbers that updates would change."""
+        """True if the frozen state shares numbers that updates would change."""
         self._place = {number: place for place, number in enumerate(server.numbers)}
-        """Of a shard among those of a vector."""
+        """Position of each shard among those of a vector."""
         self._sizes = [shard.stop - shard.start for shard in server.shards]
         self._size = sum(self._sizes)
         self._lent, self._lent_long = set[int](), set[int]()
-        """Places of shards whose numbers are in the memory of messages: of those that came since `settle` was
-        called last, and of those before."""
+        """Positions of shards with numbers in message memory: those that arrived since the last
+        `release_borrowed`, and those from before."""
         self._shared: dict[tuple[str, int], tuple[int, object]] = {}
-        """Of a vector's shard: its index, and a copy of its numbers at that index, for answers that wait."""
+        """Copies of numbers for pending replies, by vector and shard, each with its index."""
         updates.books.sessions.keeps_past = True
 
     @property
     def updates(self) -> Updates[Values]:
-        """Whose contents these are."""
+        """The update server whose contents these are."""
         return self._updates
 
     @property
     def vectors(self) -> dict[str, list[Values]]:
-        """By name, those of each shard."""
+        """Arrays of each vector, by name, one per shard."""
         return self._server.vectors
 
     @property
     def versions(self) -> tuple[tuple[int, int], ...]:
-        """Of each shard, by number."""
+        """(number, version) of each shard."""
         return tuple(self._updates.books.versions.items())
 
-    # --- in the primary ---
+    # --- primary ---
 
     def receive(self, sender: str, message: ToUpdates | Pull | Write) -> list[Send]:
-        """What a message leads to; it may be said once all copies have what it was said from."""
+        """Process a message; the replies may be sent once all replicas have the state they were made from."""
         if isinstance(message, Pull):
             return self._server.receive(sender, message)
         if not isinstance(message, Write):
             return self._updates.receive(sender, message)
         if sender != COORDINATOR:
             return []
-        if self._updates.books.order.number and message.name in self._server.vectors:  # it comes again, late
+        if self._updates.books.order.number and message.name in self._server.vectors:  # a late repetition
             return [Send(sender, Written(message.number, self._server.name))]
         sends, vectors = self._server.receive(sender, message), self._server.vectors
         if message.name in vectors:
@@ -118,7 +117,7 @@ class Contents(Generic[Values]):
         return sends
 
     def kept(self, send: Send) -> Send:
-        """The same answer with a copy of the numbers that shards have now; answers at one index share it."""
+        """Return the reply with a copy of the shards' current numbers; replies at one index share it."""
         message = send.message
         if not isinstance(message, PulledNewer | Pulled):
             return send
@@ -137,11 +136,11 @@ class Contents(Generic[Values]):
         return known[1]
 
     def drop_shared(self) -> None:
-        """No answer waits."""
+        """Drop the copies for replies: none waits."""
         self._shared.clear()
 
     def has_room(self, answers: Iterable[Send], copies: int) -> bool:
-        """Whether these answers have copies of fewer numbers than so many copies of the weights."""
+        """True if the copies in these replies are smaller than ``copies`` times the weights."""
         sizes = {
             id(buffer): self._sizes[self._place[number]]
             for message in (each.message for each in answers)
@@ -151,7 +150,7 @@ class Contents(Generic[Values]):
         return sum(sizes.values()) < copies * self._size
 
     def stamp(self) -> bool:
-        """Whether anything was different; then there is a new index."""
+        """Start a new index if anything changed; False otherwise."""
         books = self._updates.books
         if not books.changed:
             return False
@@ -166,7 +165,7 @@ class Contents(Generic[Values]):
         return True
 
     def since(self, after: int) -> Difference:
-        """What is different since an index; everything since -1."""
+        """Return the changes since an index; everything since -1."""
         books = self._updates.books
         shards = tuple(number for number, index in self._shards.items() if index > after)
         sessions = [number for number, index in self._sessions.items() if index > after]
@@ -185,7 +184,7 @@ class Contents(Generic[Values]):
 
     @property
     def _zeros(self) -> list[Values]:
-        """What a vector was that came after the state was frozen."""
+        """Values of a vector that was created after the state was frozen."""
         return list(map(self._arithmetic.zeros, self._sizes))
 
     def _change(
@@ -195,7 +194,7 @@ class Contents(Generic[Values]):
         sessions: Sequence[int],
         frozen: FrozenState | None = None,
     ) -> Change:
-        """What is different since an index, which are these shards and sessions, but for numbers."""
+        """Return the metadata changes since an index, with these shards and sessions."""
         books = self._updates.books
         of = books.sessions
         return Change(
@@ -213,11 +212,11 @@ class Contents(Generic[Values]):
             books.checkpoint,
         )
 
-    # --- on a disk ---
+    # --- disk ---
 
     def save(self, after: int) -> tuple[Change, dict[tuple[str, int], object]]:
-        """Everything but numbers, and the numbers of shards that are different since an index, copied; of a
-        frozen state nothing, which the coordinator wants anew where it is lost."""
+        """Return all metadata, and copies of the numbers of shards that changed since an index. A frozen
+        state is omitted: the coordinator requests a lost one again."""
         write, combine = self._arithmetic.write, self._arithmetic.combine
         numbers = {
             key: write(combine([(1.0, values)], None)) for key, values in self._different(after).items()
@@ -226,7 +225,7 @@ class Contents(Generic[Values]):
         return self._change(-1, *everything), numbers
 
     def unsaved(self, after: int) -> list[object]:
-        """Buffers of the shards that are different since an index, as they are in memory."""
+        """Return the buffers, in memory, of the shards that changed since an index."""
         return [self._arithmetic.write(values) for values in self._different(after).values()]
 
     def _different(self, after: int) -> dict[tuple[str, int], Values]:
@@ -238,14 +237,14 @@ class Contents(Generic[Values]):
         }
 
     def fits(self, saved: Saved) -> bool:
-        """Whether it has the shards of this bucket."""
+        """True if the saved data have the shards of this bucket."""
         return set(saved.change.shards) == set(self._server.numbers)
 
     def revive(self, saved: Saved, life: int) -> None:
-        """Begin another life with what a disk has."""
+        """Begin another incarnation with the data of a disk."""
         zeros, numbers = self._arithmetic.zeros, saved.numbers
         places = [(name, number) for name in saved.vectors for number in saved.change.shards]
-        buffers = [  # what is not there has never been anything else than zeros
+        buffers = [  # missing buffers have always been zero
             numbers[each]
             if each in numbers
             else self._arithmetic.write(zeros(self._sizes[self._place[each[1]]]))
@@ -260,11 +259,11 @@ class Contents(Generic[Values]):
         self._own()
         self._updates.books.revived(life - saved.life)
 
-    # --- in a secondary ---
+    # --- secondary ---
 
     def takes(self, prepare: Prepare, before: Change | None) -> bool:
-        """Whether what is prepared can be so, once ``before`` is: of shards and sessions that are here, with
-        numbers of their lengths. What a primary of ours sends always can."""
+        """True if a change can be applied after ``before``: its shards and sessions are known and its
+        numbers have their lengths. A correct primary sends no other."""
         change = prepare.change
         assert change is not None, "what is installed is different"
         sizes = {shard.number: shard.stop - shard.start for shard in self._server.shards}
@@ -285,7 +284,7 @@ class Contents(Generic[Values]):
         return are_versions and are_fit and are_known
 
     def install(self, prepare: Prepare) -> None:
-        """What was prepared is so."""
+        """Apply a prepared change."""
         change, books = prepare.change, self._updates.books
         assert change is not None, "what is installed is different"
         places, sizes = [self._place[number] for number in change.shards], self._sizes
@@ -297,7 +296,7 @@ class Contents(Generic[Values]):
             self._lent_long.difference_update(places)
         vectors, buffers = self._server.vectors, iter(prepare.buffers)
         for name in prepare.names:
-            # a new list: the frozen state may have the old one
+            # a new list: the frozen state may share the old one
             rows = (
                 list(vectors[name]) if name in vectors else [self._arithmetic.zeros(each) for each in sizes]
             )
@@ -322,7 +321,7 @@ class Contents(Generic[Values]):
         self._stamp_all(change)
 
     def _stamp_all(self, change: Change) -> None:
-        """So that whoever comes after this copy as primary can say what is different."""
+        """Mark the change with its index, so that this replica can send it on if it becomes the primary."""
         self._shards.update(dict.fromkeys(change.shards, self.index))
         self._sessions.update({each.number: self.index for each in change.sessions})
         if change.order is not None:
@@ -331,12 +330,13 @@ class Contents(Generic[Values]):
             self._frozen, self._froze_then = self.index, change.frozen.is_now
 
     def settle(self) -> None:
-        """Give memory of messages back that nothing has come instead of since this was called last."""
+        """Copy the numbers in message memory that nothing has replaced since the last call, and release
+        that memory."""
         lent, self._lent_long, self._lent = self._lent_long, self._lent, set()
         self._copy(lent)
 
     def _own(self) -> None:
-        """No number is in the memory of a message any more."""
+        """Copy all numbers out of message memory."""
         self.settle()
         self.settle()
 
@@ -349,7 +349,7 @@ class Contents(Generic[Values]):
                 rows[place] = values
 
     def promote(self) -> None:
-        """It is the primary's from now on: updates will change numbers in place."""
+        """Prepare for the role of the primary: updates change numbers in place."""
         self._own()
         vectors = self._server.vectors
         vectors.update({name: self._arithmetic.together(rows) for name, rows in vectors.items()})

@@ -1,6 +1,6 @@
-"""What a server says of the buckets that it leads: all of it once, then only that it is the same.
+"""A server's claims to lead buckets: sent in full once, then by number until they change.
 
-Knows: what was said in which beat. Does not know: controllers, leases, groups.
+Knows: the claims sent in each heartbeat. Does not know: controllers, leases, groups.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ Leads = tuple[tuple[str, int], ...]
 
 
 class Claims:
-    """Those of one server."""
+    """Claims of one server."""
 
     def __init__(self) -> None:
         self.number = 0
-        """Another whenever what is led is different."""
+        """Number that changes whenever the claims do."""
         self._leads: Leads | None = None
         self._is_known = False
-        """Whether who gave the last lease knew them."""
+        """True if the controller that granted the last lease knew the claims."""
         self._said: dict[int, int] = {}
-        """By the number of the beat, that of what was said in it."""
+        """Number of the claims sent in each heartbeat."""
 
     def say(self, leads: Leads, beat: int) -> Leads | None:
-        """What is said of them in a beat; None where only their number is."""
+        """Return the claims to send in a heartbeat; None if their number suffices."""
         if leads != self._leads:
             self.number, self._leads, self._is_known = self.number + 1, leads, False
         self._said[beat] = self.number
@@ -29,5 +29,5 @@ class Claims:
         return None if self._is_known else leads
 
     def leased(self, beat: int, seconds: float) -> None:
-        """The lease for which a beat asked was given; for no seconds where more is to be said first."""
+        """Record the lease granted for a heartbeat; zero seconds request all claims."""
         self._is_known = seconds > 0 and self._said.get(beat) == self.number

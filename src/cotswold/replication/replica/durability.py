@@ -1,15 +1,15 @@
-"""How far one copy of a bucket is on its server's disk.
+"""Durability of one bucket replica: how much of it is on its server's disk.
 
-Knows: indexes that the disk has and that are on the way there, in which term; what was found there. Does not
-know: what is in the bucket, when anything is written, files.
+Knows: the indexes that are durable and that are being written, each with its term; the data found on the
+disk. Does not know: the contents of the bucket, when it is written, files.
 
-    what happens                       what is on the disk next
-    the copy is different              it is behind
-    `giving` it                        on the way
-    `taken`                            on the disk; in this term too, if it was given in this term
-    `refused`                          behind: all that the disk has not is to be given again
-    another term                       behind: of two disks that of the later term has more
-    `nothing`                          whatever is there does not count
+    event                              state of the disk
+    the replica changes                behind
+    `submitted`                        being written
+    `persisted`                        durable; in this term too, if submitted in this term
+    `rejected`                         behind: everything that is not durable is submitted again
+    a new term                         behind: of two disks, the one of the later term is more recent
+    `clear`                            its data are invalid
 """
 
 from __future__ import annotations
@@ -19,61 +19,61 @@ from cotswold.replication.replica.saved_bucket import Saved
 
 
 class OnDisk:
-    """That of a copy."""
+    """Durability of one replica."""
 
     def __init__(self) -> None:
         self.index = self.given = NOTHING
-        """To which index it is on the disk, and is on the way there."""
+        """Indexes up to which everything is durable, and up to which everything is durable or being
+        written."""
         self.this_term = NOTHING
-        """To which it is there, of what was given in this term: what was before may not be the newest of any
-        disk."""
+        """Index up to which everything is durable of what was submitted in this term. Data of an earlier
+        term may not be the most recent of all disks."""
         self._is_given_again = True
-        """Whether anything was given in this term."""
+        """True once anything was submitted in this term."""
         self.found: Saved | None = None
-        """What the disk has, once that was read, if that is more than what is in memory, until a group says
-        what becomes of it."""
+        """Data found on the disk, if more recent than memory, until a group decides about them."""
         self.is_read = False
-        """Whether that was read."""
+        """True once the disk was read."""
 
     def is_behind(self, index: int) -> bool:
-        """Whether of a copy with everything to an index something was not given yet."""
+        """True if a replica that is complete up to ``index`` has something to submit."""
         return index > (max(self.given, 0) if self._is_given_again else 0)
 
     def giving(self, index: int) -> None:
-        """Everything to an index is on the way."""
+        """Record that everything up to an index is being written."""
         self.given, self._is_given_again = index, True
 
     def refused(self) -> None:
-        """What was given is not on its way any more."""
+        """Record that the disk rejected what was submitted."""
         self.given, self._is_given_again = self.index, False
 
     def taken(self, index: int, *, is_of_this_term: bool) -> None:
-        """The disk has everything to an index."""
+        """Record that everything up to an index is durable."""
         self.index = max(self.index, index)
         if is_of_this_term:
             self.this_term = max(self.this_term, index)
 
     def again(self) -> None:
-        """It is to be given once more, if only to say so."""
+        """Mark the replica as not submitted in this term, so that its term reaches the disk."""
         self._is_given_again = False
 
     def another_term(self) -> None:
-        """A term begins."""
+        """Begin a term."""
         self.this_term = NOTHING
         self.again()
 
     def was(self, index: int) -> None:
-        """The copy begins with what is there, of another term."""
+        """Begin with the data on the disk, of another term."""
         self.index = self.given = index
 
     def nothing(self) -> None:
-        """Whatever is there does not count."""
+        """Invalidate the data on the disk."""
         self.index = self.given = self.this_term = NOTHING
 
     def read(self, found: Saved | None) -> None:
-        """This was found there."""
+        """Record the data found on the disk."""
         self.found, self.is_read = found, True
 
     def unread(self) -> None:
-        """What was found is not asked for any more."""
+        """Forget the data found on the disk."""
         self.found, self.is_read = None, False

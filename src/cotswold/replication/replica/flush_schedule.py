@@ -1,16 +1,16 @@
-"""When each bucket is given to the disk: evenly over time, so that no moment has much to copy.
+"""Flush schedule: spreads the writes of buckets evenly over time.
 
-Knows: names of buckets, since when each is different from what the disk was given. Does not know: what is
-different, disks, clocks (it is told the time).
+Knows: names of buckets, since when each is dirty. Does not know: the changes, disks, clocks (callers pass the
+time).
 
-    what happens                            what follows
-    a bucket is different                   it is behind all others that are
-    time passes                             as many of the first are due as that in ``seconds`` all are
-    one is given to the disk                it is not different, until it is again
-    more are given than are due             so much later others are
-    the disk takes nothing                  all stay, with the ages that they have
+    event                                   effect
+    a bucket becomes dirty                  it joins the end of the queue
+    time passes                             buckets become due at a rate that flushes all within ``seconds``
+    a bucket is flushed                     it is clean until it changes again
+    more buckets are flushed than are due   the others become due later
+    the disk accepts nothing                all keep their place and age
 
-So none is different for longer than ``seconds`` before it is given, if the disk takes them.
+So no bucket stays dirty for longer than ``seconds``, if the disk accepts them.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from collections.abc import Collection
 
 
 class Spreading:
-    """That of one server."""
+    """Flush schedule of one server."""
 
     def __init__(self, seconds: float, now: float) -> None:
         self.seconds = seconds
-        """In which all that are different are due; may be set."""
+        """Seconds within which all dirty buckets become due; may be changed."""
         self._since: dict[str, float] = {}
-        """By bucket, the oldest first."""
+        """Start of the dirty time of each bucket, the oldest first."""
         self._noted = self._shared = now
-        """When it was told last what is different, and when buckets were due last."""
+        """Times of the last call of `note` and of `due`."""
         self._share = 0.0
-        """Buckets that are due: a part of one is kept for later. Below zero so many were given early."""
+        """Number of due buckets, with a fraction for later. A negative value counts the buckets that were
+        flushed early."""
         self._early_most = 0
-        """How many were different when some were due last: more cannot have been given early."""
+        """Number of dirty buckets when some were last due: an upper bound of those flushed early."""
 
     def note(self, different: Collection[str], now: float) -> None:
-        """These are different at this time, and no others."""
-        for bucket in different:  # what was not when it was noted last may be since then
+        """Record the buckets that are dirty now."""
+        for bucket in different:  # a bucket that was clean at the last call may be dirty since then
             self._since.setdefault(bucket, self._noted)
         if len(self._since) > len(different):
             these = set(different)
@@ -43,7 +44,7 @@ class Spreading:
         self._noted = now
 
     def due(self, now: float) -> list[str]:
-        """Those that are to be given now, the oldest first; then `given`."""
+        """Return the buckets to flush now, the oldest first; call `given` for each."""
         passed, self._shared = now - self._shared, now
         count = len(self._since)
         share = self._share + count * passed / self.seconds
@@ -56,18 +57,18 @@ class Spreading:
 
     @property
     def all(self) -> list[str]:
-        """Those that are different, the oldest first; then `given`."""
+        """Dirty buckets, the oldest first; call `given` for each."""
         return list(self._since)
 
     def since(self, bucket: str) -> float:
-        """When its oldest change was made that the disk was not given, or before."""
+        """Return a time at or before the bucket's oldest unflushed change."""
         return self._since[bucket]
 
     def given(self, bucket: str) -> None:
-        """The disk was given it as it is, whether it was due or not."""
+        """Record that a bucket was flushed, whether it was due or not."""
         del self._since[bucket]
         self._share -= 1
 
     def window_seconds(self, now: float) -> float:
-        """How old the oldest change is that the disk was not given."""
+        """Return the age in seconds of the oldest unflushed change."""
         return max((now - since for since in self._since.values()), default=0.0)

@@ -1,24 +1,24 @@
-"""The peers of a primary: what each has and was sent, and so what it is sent next.
+"""Progress of the followers, as tracked by the primary: what each has, and what to send next.
 
-Knows: the group, the way by which things are sent, when who was heard. Does not know: what is in the bucket
+Knows: the group, the topology, when each follower replied. Does not know: the contents of the bucket
 (`Offer.since`), clients, leases, disks.
 
-    a peer                                             what it is sent
-    has not said in this term what it has              a beat, which it answers
-    was sent less than there is                        what is different since, by the way
-    was sent all, and nothing for a beat               a beat
-    has all, and knows that all have it                a beat, with which its server hears of some bucket at
-                                                       least; of each by and by
-    lacks what came before something                   all that it lacks, by the primary
-    has not answered for its patience                  the same; and no chain brings it anything for a while
+    follower                                           message
+    has not reported its index in this term            a heartbeat, which it answers
+    was sent less than the primary has                 the changes since, along the topology
+    was sent everything, and nothing for an interval   a heartbeat
+    has everything and knows that it is committed      a heartbeat of at least one bucket of its server;
+                                                       of each bucket at longer intervals
+    lacks the changes before a message                 everything that it lacks, from the primary
+    has not replied within its timeout                 the same; and no chain includes it for a while
 
-    the way        who sends to whom
-    star           the primary to each peer
-    chain          the primary to the first of the secondaries that were sent as much as it, each of these to
-                   the next; the primary to all others, to learners, and beats
+    topology       sender and receiver
+    star           the primary to each follower
+    chain          the primary to the first of the secondaries that were sent equally much, each of these to
+                   the next; the primary to all others, to learners, and all heartbeats
 
-Who answers late has more patience: what it answers may be on its way behind much else. A server is not silent
-to a bucket while it speaks of others, but for long.
+A slow follower gets a longer timeout: its reply may queue behind other messages. A server that sends messages
+of other buckets counts as silent only after a long time.
 """
 
 from __future__ import annotations
@@ -31,76 +31,78 @@ from cotswold.replication.replica.settings import Copying
 from cotswold.wire import Group, Prepare, Prepared, Send
 
 NOTHING = -1
-"""The index of whoever has nothing that counts."""
+"""Index of a follower without valid data."""
 _INDEXES = 1 << 62
 DEAF = 8
-"""So many times as long as a silent one may a server say nothing of a bucket, while it speaks of others."""
+"""Factor on the silence limit of a bucket while its server sends messages of other buckets."""
 _SELDOM = 5.0
-"""So many beats apart are those to a peer that has all, while its server hears of other buckets."""
+"""Factor on the heartbeat interval of an up-to-date follower whose server receives messages of other
+buckets."""
 _PATIENCE, _FORGETS, _MOST = 2.0, 0.9, 16.0
-"""How much longer than an answer took the next is waited for; how that falls with each answer; and how many
-times the usual it is at most."""
+"""Timeout relative to the time that the last reply took; factor by which it shrinks with each reply;
+maximum relative to the initial timeout."""
 
 
 def is_index(number: int) -> bool:
-    """Whether an index can be so great, or -1 for nothing: what is counted on from it must travel as well."""
+    """True if an index is in range, or -1; the limit leaves room to count on."""
     return NOTHING <= number < _INDEXES
 
 
 @dataclass
 class Neighbours:
-    """The other servers, as this one has seen them, whatever the bucket."""
+    """Activity of the other servers, over all buckets."""
 
     spoke: dict[str, float] = field(default_factory=dict)
-    """When each said anything last."""
+    """Time of the last message from each server."""
     told: dict[str, float] = field(default_factory=dict)
-    """When each was sent anything last."""
+    """Time of the last message to each server."""
 
     def forget(self, before: float) -> None:
-        """Nothing follows any more from what was said or sent before this moment."""
+        """Forget activity before this time: nothing depends on it any more."""
         self.spoke = {name: at for name, at in self.spoke.items() if at >= before}
         self.told = {name: at for name, at in self.told.items() if at >= before}
 
 
 @dataclass
 class Peer:
-    """Somebody who has, or is to have, what the primary has."""
+    """Progress of one follower. `match_index` is the index up to which its state is known to match the
+    primary's."""
 
     heard: float
     patience: float
-    """For so long an answer is waited for."""
+    """Timeout of a reply, in seconds."""
     has: int | None = None
-    """To which index; None until it says so in this term."""
+    """Index up to which the follower has everything; None until it reports in this term."""
     sent: int = NOTHING
-    """To which index it was sent everything."""
+    """Index up to which everything was sent."""
     spoken: float = float("-inf")
-    """When it was sent anything last."""
+    """Time of the last message to it."""
     knows: int = NOTHING
-    """Which index it was told is committed."""
+    """Committed index that it was last sent."""
     asked: float = float("-inf")
-    """When it was sent something that it has not answered."""
+    """Time of the oldest message without a reply."""
     is_needed: bool = True
-    """Whether nothing is committed that it has not prepared."""
+    """True if a commit requires its acknowledgement."""
     saved: int = NOTHING
-    """To which index it is on its disk."""
+    """Index up to which its disk has everything."""
     direct_until: float = float("-inf")
-    """Until when no chain brings it anything."""
+    """Time until which no chain includes it."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What a primary has to tell."""
+    """State of the primary that followers are sent."""
 
     bucket: str
     term: int
     index: int
     committed: int
     since: Callable[[int], Difference]
-    """What is different since an index."""
+    """Return the changes since an index."""
 
 
 class Peers(dict[str, Peer]):
-    """By name, in the order of the group."""
+    """Followers by name, in the order of the group."""
 
     def __init__(self, copying: Copying, neighbours: Neighbours) -> None:
         super().__init__()
@@ -108,27 +110,27 @@ class Peers(dict[str, Peer]):
         self._secondaries: tuple[str, ...] = ()
 
     def regroup(self, group: Group, now: float) -> None:
-        """A term begins, in which these are the others; whoever was among them before has what it had."""
+        """Begin a term with these followers; those of the previous term keep their index."""
         before = dict(self)
         self.clear()
         self._secondaries = group.secondaries
         for name in group.everybody[1:]:
             self[name] = peer = before.get(name) or Peer(now, self._copying.retry_seconds)
             peer.is_needed, peer.saved = name in group.secondaries, NOTHING
-            # it may not have heard what is of this term
+            # it may have missed messages of this term
             peer.sent = NOTHING if peer.has is None else peer.has
 
     def least(self, index: int) -> int:
-        """To which index all have everything that are waited for; ``index`` where nobody is."""
+        """Return the index that all required followers have; ``index`` if none is required."""
         for peer in self.values():
             if peer.is_needed and (peer.has is None or peer.has < index):
                 index = NOTHING if peer.has is None else peer.has
         return index
 
-    # --- what they are sent ---
+    # --- messages to followers ---
 
     def tell(self, offer: Offer, now: float) -> list[Send]:
-        """Everybody is sent what is different since it was sent something last."""
+        """Send every follower the changes since it was last sent something."""
         told: dict[int, Difference] = {}
         chain = self._chain(now) if self._copying.way == "chain" else ()
         sends = self._send(chain, offer, now, told) if chain else []
@@ -138,11 +140,11 @@ class Peers(dict[str, Peer]):
         return sends
 
     def tell_one(self, name: str, offer: Offer, now: float) -> list[Send]:
-        """The same of one, by the primary itself."""
+        """Send one follower the changes, from the primary itself."""
         return self._send((name,), offer, now, {})
 
     def _chain(self, now: float) -> tuple[str, ...]:
-        """Secondaries that were all sent the same, one of which hands it on to the next."""
+        """Return secondaries that were all sent the same index, in the order of the chain."""
         able = [
             name
             for name in self._secondaries
@@ -153,13 +155,13 @@ class Peers(dict[str, Peer]):
     def _send(
         self, way: tuple[str, ...], offer: Offer, now: float, told: dict[int, Difference]
     ) -> list[Send]:
-        """To the first of these, which hands it on to the others. ``told``: what is different since some
-        indexes, which most have in common."""
+        """Send to the first of these, which forwards it to the others. ``told`` caches changes since an
+        index, which most followers share."""
         first, index = self[way[0]], offer.index
         first.spoken = self._neighbours.told[way[0]] = now
         for name in way:
             self[name].knows = offer.committed
-        after = index if first.has is None else first.sent  # first it says what it has
+        after = index if first.has is None else first.sent  # it reports its index first
         if after >= index:
             return [self._beat(way[0], offer)]
         for name in way:
@@ -174,20 +176,21 @@ class Peers(dict[str, Peer]):
         return [Send(way[0], Prepare(*words, found.change, found.names, found.buffers, way[1:]))]
 
     def _beat(self, name: str, offer: Offer) -> Send:
-        """Nothing is different; of what a chain is bringing it it does not hear before."""
+        """Return a heartbeat. It names no index that is still on its way along a chain."""
         has, index = self[name].has, offer.index
         if self._copying.way == "chain" and has is not None:
             index = min(has, index)
         return Send(name, Prepare(offer.bucket, offer.term, index, index, offer.committed, None))
 
-    # --- what they say ---
+    # --- messages from followers ---
 
     def heard(self, sender: str, prepared: Prepared, offer: Offer, now: float) -> list[Send]:
-        """One of them says what it has."""
+        """Process a follower's report of its index."""
         peer = self[sender]
         peer.heard, peer.saved = now, prepared.saved
         if peer.has is None or prepared.is_lacking:
-            # what it has above is of whoever led before, and it is told all that differs from what all have
+            # its higher indexes are of an earlier primary; it is sent all changes since the index that all
+            # have
             peer.has = peer.sent = prepared.index
             return self.tell_one(sender, offer, now) if peer.sent < offer.index else []
         if prepared.index > peer.has:
@@ -196,13 +199,12 @@ class Peers(dict[str, Peer]):
         return []
 
     def _wait(self, peer: Peer, seconds: float) -> None:
-        """For so long its next answer is waited for, within bounds."""
+        """Set the timeout of the next reply, within bounds."""
         usual = self._copying.retry_seconds
         peer.patience = min(max(usual, seconds), _MOST * usual)
 
     def watch(self, offer: Offer, now: float) -> list[Send]:
-        """Time has passed: who is late is sent again what it has not answered, and a beat who was sent
-        nothing."""
+        """Process the passing of time: resend to late followers, and send heartbeats."""
         sends: list[Send] = []
         for name, peer in self.items():
             is_late = peer.has is not None and peer.sent > peer.has and now - peer.asked > peer.patience
@@ -215,7 +217,7 @@ class Peers(dict[str, Peer]):
         return sends
 
     def _is_due(self, name: str, peer: Peer, offer: Offer, now: float) -> bool:
-        """Whether a beat is."""
+        """True if a heartbeat is due."""
         quiet, beat = now - peer.spoken, self._copying.beat_seconds
         if quiet < beat:
             return False
@@ -224,7 +226,7 @@ class Peers(dict[str, Peer]):
         return quiet >= _SELDOM * beat or not (knows_all and hears)
 
     def silent(self, now: float) -> list[str]:
-        """Those of whom nothing is heard."""
+        """Return the silent followers."""
         return [
             name
             for name, peer in self.items()
@@ -233,7 +235,7 @@ class Peers(dict[str, Peer]):
 
 
 def is_silent(name: str, heard: float, neighbours: Neighbours, now: float, copying: Copying) -> bool:
-    """Whether a server that said something of a bucket last at ``heard`` is to be told as silent."""
+    """True if a server is silent whose last message about a bucket came at ``heard``."""
     quiet = now - heard
     return quiet > copying.silent_seconds and (
         now - neighbours.spoke.get(name, heard) > copying.silent_seconds

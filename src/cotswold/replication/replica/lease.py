@@ -1,9 +1,9 @@
-"""Until when a server may act as the primary of what it was given.
+"""The lease of a server: until when it may act as a primary.
 
-Knows: when leases were asked for, by the server's own clock. Does not know: of which buckets it is primary.
+Knows: when leases were requested, by the server's own clock. Does not know: its buckets.
 
-A lease counts from when it was asked for, not from when it was had: the controller that gives it counts from
-when it was asked, which is later. Clocks may run at different rates, so a server counts a little less.
+A lease starts when the server requests it, not when the grant arrives. The controller starts it when it
+receives the request, which is later. Clocks may run at different rates, so a server subtracts a margin.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 DRIFT = 0.05
-"""By which share of a lease two clocks may differ over it."""
+"""Maximum relative difference of two clocks over a lease."""
 
 
 @dataclass
 class Lease:
-    """That of one server."""
+    """The lease of one server."""
 
     until: float = float("-inf")
     _asked: dict[int, float] = field(default_factory=dict)
-    """When each was asked for, by number; those that are not answered."""
+    """Request times by number, of requests without a reply."""
     _newest: int = 0
 
     def holds(self, now: float) -> bool:
-        """Whether the server may act."""
+        """True if the server may act."""
         return now < self.until
 
     def ask(self, now: float) -> int:
-        """The number of the next, which is asked for now."""
+        """Record a request at this time and return its number."""
         self._newest += 1
         self._asked[self._newest] = now
         self._asked.pop(self._newest - 64, None)
         return self._newest
 
     def given(self, number: int, seconds: float) -> None:
-        """The lease of this number was given for so long."""
+        """Record a granted lease of this number and duration."""
         asked = self._asked.get(number)
         if asked is None:
             return

@@ -1,7 +1,7 @@
-"""What a primary has to say, and may not yet.
+"""Replies of a primary that wait for a commit.
 
-Knows: answers, the index that must be committed before each, orders whose answers no disk may have yet. Does
-not know: when an index is committed, who is asked for it.
+Knows: replies, the index that each waits for, acknowledgements whose index may not be durable yet. Does not
+know: when an index is committed, which replicas acknowledge it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cotswold.wire import FrozenPart, Ordered, Pulled, Send
 
 
 def answer_of(send: Send) -> object:
-    """What is the same of an answer, and of the answer to the same question if that is asked again."""
+    """Return a key that is equal for all replies to the same request."""
     said = send.message
     known = [getattr(said, name, None) for name in ("session", "number", "evaluation", "checkpoint", "name")]
     shards = said.shards if isinstance(said, Pulled | FrozenPart) else ()
@@ -22,7 +22,7 @@ def answer_of(send: Send) -> object:
 
 
 class Held:
-    """Answers in the order of their indexes: one that is asked for again is held once."""
+    """Replies in the order of their indexes. A repeated request does not add a second reply."""
 
     def __init__(self) -> None:
         self._of: OrderedDict[object, tuple[int, Send]] = OrderedDict()
@@ -34,46 +34,47 @@ class Held:
         return answer_of(send) in self._of
 
     def __iter__(self) -> Iterator[Send]:
-        """What is held."""
+        """Return an iterator over the replies."""
         return (send for _, send in self._of.values())
 
     def add(self, sends: Iterable[Send], index: int) -> list[object]:
-        """Hold what is not held yet, until an index is committed; by which keys."""
+        """Add replies that wait for an index, unless they already wait; return their keys."""
         new = {answer_of(each): (index, each) for each in sends}
         self._of.update(new)
         return list(new)
 
     def keep(self, keys: Iterable[object], kept: Callable[[Send], Send]) -> None:
-        """Of these, whatever was not said at once is `kept` as it is now."""
+        """Replace those of these replies that still wait by a copy from `kept`."""
         for key in keys:
             if key in self._of:
                 index, send = self._of[key]
                 self._of[key] = index, kept(send)
 
     def committed(self, index: int) -> list[Send]:
-        """What may be said now."""
+        """Remove and return the replies that may be sent now."""
         sends = []
         while self._of and next(iter(self._of.values()))[0] <= index:
             sends.append(self._of.popitem(last=False)[1][1])
         return sends
 
     def clear(self) -> None:
-        """Nothing of it is said."""
+        """Discard all replies."""
         self._of.clear()
 
 
 class Answers:
-    """Those to orders, of one time as primary: what of them all disks have."""
+    """Replies to the coordinator since this replica became the primary, and which of them are durable
+    everywhere."""
 
     def __init__(self) -> None:
         self._since: deque[tuple[int, int]] = deque()
-        """(index, order), of those that a disk may not have."""
+        """(index, number) of the replies that may not be durable everywhere."""
         self._everywhere = 0
-        """The newest order whose answer all disks have."""
+        """Number of the newest reply that is durable on all disks."""
 
     def answer(self, ordered: Ordered, life: int, index: int, least: int | None) -> Ordered:
-        """An answer besides says which life this is, and what all disks have, which have everything to
-        ``least``; None where nothing is saved."""
+        """Return the reply with the incarnation, and with the newest number that is durable everywhere.
+        All disks have everything up to ``least``; None if nothing is saved."""
         saved = None
         if least is not None:
             while self._since and self._since[0][0] <= least:
@@ -83,5 +84,5 @@ class Answers:
         return replace(ordered, life=life, saved=saved)
 
     def clear(self) -> None:
-        """Others answer."""
+        """Discard all numbers: another replica leads."""
         self._since.clear()

@@ -1,10 +1,11 @@
-"""What a disk has of a bucket, and whose disk it is.
+"""The data of a bucket on a disk, and the names of servers and their disks.
 
-Knows: the fields, names of servers. Does not know: files, when anything is saved (`copy`), who revives what.
+Knows: the fields, names of servers. Does not know: files, when a bucket is saved (`bucket_replica`),
+recovery.
 
-A server is called DISK, or DISK.NUMBER where it is the NUMBERth process after the first that has this disk.
-What was restored from a backup is on a disk that no server of the cluster has had: in the place of one the
-map has DISK.restored, of which no process is ever heard.
+A server is named DISK, or DISK.NUMBER if it is the NUMBERth process after the first one with this disk. A
+restored backup is on a disk that no server of the cluster has had. The bucket map names it DISK.restored, and
+no process ever has that name.
 """
 
 from __future__ import annotations
@@ -16,41 +17,41 @@ from cotswold.wire import Change
 
 _RESTORED = ".restored"
 ASIDE = "-damaged-"
-"""In the name of a disk that was moved aside, after the name that it had, and before the time."""
+"""Suffix of the name of a disk that was moved aside; the time follows."""
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A bucket as it is at ``index``; of its numbers, those of shards that are different since the last."""
+    """A bucket as of ``index``; it has the numbers of the shards that changed since the last save."""
 
     bucket: str
     life: int
     term: int
-    """In which it was saved."""
+    """Term in which it was saved."""
     index: int
     change: Change
-    """Everything but numbers, and but a frozen state."""
+    """Everything except numbers and a frozen state."""
     vectors: tuple[str, ...]
     numbers: Mapping[tuple[str, int], object]
     """Buffers, by vector and shard."""
     members: tuple[str, ...] = ()
-    """Servers of the newest group that the copy knew when it was saved; empty where that is not known."""
+    """Servers of the newest group that the replica knew when it was saved; empty if unknown."""
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """The greatest has lost the least."""
+        """Recency: the greatest value has lost the least."""
         return self.life, self.term, self.index
 
 
 def disk_of(server: str) -> str:
-    """The name of a server's disk."""
+    """Return the name of a server's disk."""
     server = server.removesuffix(_RESTORED)
     name, dot, number = server.rpartition(".")
     return name if dot and number.isdecimal() else server
 
 
 def restored_on(disk: str) -> str:
-    """Who has the parts of the parameters that were restored on a disk, until a server has it.
+    """Return the name that stands for a restored disk until a server has it.
 
     >>> restored_on("server-a-0"), disk_of("server-a-0.restored"), is_restored("server-a-0.1")
     ('server-a-0.restored', 'server-a-0', False)
@@ -59,12 +60,12 @@ def restored_on(disk: str) -> str:
 
 
 def is_restored(server: str) -> bool:
-    """Whether that is one of them, and no server."""
+    """True if the name stands for a restored disk."""
     return server.endswith(_RESTORED)
 
 
 def next_of(server: str) -> str:
-    """Who has the disk after a server."""
+    """Return the name of the next server with the same disk."""
     disk = disk_of(server)
     number = server.removeprefix(disk).removeprefix(".")
     return f"{disk}.{int(number or 0) + 1}"

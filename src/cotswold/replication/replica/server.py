@@ -1,24 +1,24 @@
-"""A server that keeps copies of buckets: its lease, what it leads, who hears what.
+"""A replica server: its lease, its buckets, and the dispatch of messages to them.
 
-Knows: its copies, its lease, the newest epoch of the controllers. Does not know: what buckets hold, who has
-the others, sockets, clocks.
+Knows: its replicas, its lease, the newest epoch of the controllers. Does not know: the contents of buckets,
+the other replicas, sockets, clocks.
 
-    what comes                                      what it does
-    from a controller of an epoch that is over      nothing
-    Assign                                          the copy acts by it; `Assigned`
-    Fence                                           the copy takes part in no lower term; `Fenced`
-    Leased, for a beat that it sent                 it may act as primary, from that beat on; of 0 s, not
-                                                    longer than before: it says all that it leads next
-    Prepare, Prepared, of whoever has a copy too    as the copy does (`copy`); of anybody else nothing
-    OfBucket, of which it is the primary            done; else `Elsewhere`
-    OfBucket, its lease is over                     nothing: the client asks again, or elsewhere
-    OfBucket, said before the bucket was revived    `Elsewhere`: the client says what is unanswered again
-    FindSaved                                       what its disk has is read; the most of that and of what
-                                                    its memory has is told: `FoundSaved`
-    Forget                                          no copy of the run is left, and its disk is to have none
-    Leased or Forget, of another cluster            nothing: what it has is not that cluster's to give or take
+    message                                         action
+    from a controller of an earlier epoch           none
+    Assign                                          apply the group; `Assigned`
+    Fence                                           deactivate lower terms; `FenceReply`
+    LeaseGrant, for a heartbeat of this server      it may act as the primary from the time of the heartbeat;
+                                                    of 0 s: the next heartbeat has all claims
+    Prepare, Prepared, of a server of the group     as in `bucket_replica`; of any other none
+    BucketEnvelope, for a primary here              process it; otherwise `NotPrimary`
+    BucketEnvelope, the lease has expired           none: the client retries, or asks another server
+    BucketEnvelope, of an earlier incarnation       `NotPrimary`: the client sends unanswered requests again
+    DiskStateRequest                                read the disk; `DiskStateReply` with the more recent of
+                                                    disk and memory
+    DeleteRun                                       drop all replicas of the run, in memory and on the disk
+    LeaseGrant or DeleteRun, of another cluster     none: that cluster has no right to the data
 
-The network tells who says something; what is claimed in a message counts for nothing.
+The network authenticates senders; names inside messages are not trusted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ ToKeeper = Assign | Fence | FindSaved | Forget | Leased | Prepare | Prepared | O
 
 
 class Keeper(Generic[Values]):
-    """One of them, from the start of its process to its end: a process that starts again has another name."""
+    """A replica server for the lifetime of its process: a restarted process has another name."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class Keeper(Generic[Values]):
         now: float,
         peer_address: str = "",
     ) -> None:
-        """``make`` makes the contents of a bucket in which nothing has happened; ``peer_address``: where
-        other servers reach it, if that is not ``address``."""
+        """``make`` creates the initial contents of a bucket; ``peer_address``: address for other servers,
+        if different from ``address``."""
         self.name, self.host, self.address, self.copying = name, host, address, copying
         self.peer_address = peer_address
         self.lease = Lease()
@@ -86,23 +86,23 @@ class Keeper(Generic[Values]):
         """Buckets that may have updates that wait."""
         self._said = now - copying.beat_seconds
         self._answered = 0
-        """The newest of its beats that a controller has answered."""
+        """The newest heartbeat with a reply."""
         self._recalls: dict[str, None] = {}
-        """Buckets that are to be read from the disk."""
+        """Buckets to be read from the disk."""
         self._saves: dict[int, tuple[Copy[Values], int, int, int]] = {}
-        """Copies with histories, indexes and terms, which are on their way to the disk, by number."""
+        """Writes in flight, by number: the replica, its history, the index and the term."""
         self._save, self._first = 0, ""
-        """The number of the newest, and where to begin the next time."""
+        """Number of the newest write, and the bucket to begin with next time."""
         self.cluster = ""
-        """The name of the one whose lease it has, or had, or that its disk is of."""
+        """Name of the cluster that granted its lease, or to which its disk belongs."""
         self._on_disk: dict[str, None] = {}
-        """Buckets of which the disk may have something."""
+        """Buckets that may be on the disk."""
         self._forgotten: dict[str, None] = {}
-        """Buckets that the disk is to forget."""
+        """Buckets to be deleted from the disk."""
 
     @property
     def leads(self) -> tuple[tuple[str, int], ...]:
-        """(bucket, term) of those of which it is the primary, while its lease holds."""
+        """(bucket, term) of all buckets of which it is the primary while its lease is valid."""
         return tuple(
             (name, copy.group.term)
             for name, copy in self.copies.items()
@@ -111,7 +111,8 @@ class Keeper(Generic[Values]):
 
     @property
     def fenced(self) -> tuple[tuple[str, int], ...]:
-        """(bucket, term) of elections of which it has heard no end: whoever held one may lead no more."""
+        """(bucket, term) of elections without a known result: the leader that held one may have stepped
+        down."""
         return tuple(
             (name, copy.fence)
             for name, copy in self.copies.items()
@@ -120,8 +121,8 @@ class Keeper(Generic[Values]):
         )
 
     def short(self, belongs: Callable[[str], bool] = lambda bucket: True) -> tuple[int, int]:
-        """How many buckets (of which this holds) wait, led here, for they have too few members; and how many
-        members one of them has, at least."""
+        """Return the number of buckets led here (and selected by ``belongs``) that wait for members, and
+        the smallest number of members among them."""
         if self.copying.least == 1:
             return 0, 0
         found = [
@@ -131,16 +132,16 @@ class Keeper(Generic[Values]):
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Those of which it has anything, in memory or on its disk."""
+        """Runs with data in memory or on the disk."""
         return tuple(sorted({run_of(name) for name in (*self.copies, *self._on_disk)} - {""}))
 
     @property
     def belongs_to(self) -> str:
-        """The cluster whose runs it has; empty while it has nothing, and may be of any."""
+        """Cluster that owns its data; empty if it has none and may join any."""
         return self.cluster if self.copies or self._on_disk else ""
 
     def receive(self, sender: str, message: ToKeeper, now: float) -> list[Send]:
-        """What a message leads to; what controllers say must come from one of them."""
+        """Process a message; messages for controllers' use are accepted only from one of them."""
         match message:
             case OfBucket():
                 return self._client(sender, message, now)
@@ -178,11 +179,11 @@ class Keeper(Generic[Values]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether updates may wait."""
+        """True if updates may wait."""
         return bool(self._busy)
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed; to be called a few times in each beat."""
+        """Process the passing of time; call it a few times per heartbeat interval."""
         sends: list[Send] = []
         if now - self._said >= self.copying.beat_seconds:
             self._said = now
@@ -197,7 +198,7 @@ class Keeper(Generic[Values]):
         return sends
 
     def drain(self, now: float) -> list[Send]:
-        """Apply what waits. To be called whenever there is time."""
+        """Apply the updates that wait; call it when idle."""
         sends: list[Send] = []
         for name in list(self._busy):
             copy = self.copies[name]
@@ -206,27 +207,26 @@ class Keeper(Generic[Values]):
                 del self._busy[name]
         return sends
 
-    # --- the disk ---
+    # --- disk ---
 
     @property
     def different(self) -> list[str]:
-        """Buckets of which the disk was not given what is here."""
+        """Dirty buckets."""
         return [name for name, copy in self.copies.items() if self.copying.saves and copy.is_unsaved]
 
     def save(self, bucket: str) -> tuple[int, Saved]:
-        """What is to be put on the disk of a bucket that is `different`, by a number that `saved` and
-        `unsaved` name."""
+        """Return the data of a dirty bucket to write, with a number for `saved` and `unsaved`."""
         copy = self.copies[bucket]
         each = copy.save()
-        assert each is not None, "it is different"
+        assert each is not None, "it is dirty"
         self._save += 1
         self._saves[self._save] = copy, copy.history, each.index, each.term
         self._on_disk[bucket] = None
         return self._save, each
 
     def saves(self) -> Iterator[tuple[int, Saved]]:
-        """All that is to be put on the disk now, one after the other; whoever takes only some gets the others
-        first the next time."""
+        """Yield all data to write now, one bucket after the other. A caller that takes only some gets the
+        others first next time."""
         names = list(self.copies)
         start = names.index(self._first) if self._first in names else 0
         for name in (*names[start:], *names[:start]):
@@ -235,23 +235,22 @@ class Keeper(Generic[Values]):
                 yield self.save(name)
 
     def damaged(self, bucket: str) -> bool:
-        """What the disk has of a bucket is not what was put there: all of it is put there again; False where
-        there is nothing to put."""
+        """Write a bucket again whose data on the disk are damaged; False if there is nothing to write."""
         copy = self.copies.get(bucket)
         return copy is not None and copy.save_again()
 
     def found_on_disk(self, buckets: Iterable[str], cluster: str = "") -> None:
-        """Its disk has these, of processes that had it before, and is of that cluster."""
+        """Record the buckets and the cluster of the disk, found when the process started."""
         self.cluster = cluster
         self._on_disk.update(dict.fromkeys(buckets))
 
     def take_forgotten(self) -> list[str]:
-        """Buckets that the disk is to forget."""
+        """Return the buckets to delete from the disk."""
         found, self._forgotten = list(self._forgotten), {}
         return found
 
     def _forget(self, run: str) -> None:
-        """Nothing is left of a run."""
+        """Drop everything of a run."""
         for bucket in [name for name in self._on_disk if run_of(name) == run]:
             del self._on_disk[bucket]
             self._forgotten[bucket] = None
@@ -263,9 +262,9 @@ class Keeper(Generic[Values]):
                 del self._saves[number]
 
     def saved(self, number: int) -> None:
-        """It is on the disk, and so is all that was given for the bucket before."""
+        """Record that a write, and all earlier ones of the bucket, are durable."""
         if number not in self._saves:
-            return  # of a bucket that was forgotten meanwhile
+            return  # the bucket was deleted meanwhile
         copy, history, index, term = self._saves.pop(number)
         if copy.history == history:
             copy.saved(index, term)
@@ -273,7 +272,7 @@ class Keeper(Generic[Values]):
             del self._saves[older]
 
     def unsaved(self, number: int) -> None:
-        """The disk does not take it; it is given again, with whatever is different then."""
+        """Record that the disk rejected a write; the bucket is dirty again."""
         if number not in self._saves:
             return
         copy, history, *_ = self._saves.pop(number)
@@ -281,12 +280,12 @@ class Keeper(Generic[Values]):
             copy.unsaved()
 
     def take_recalls(self) -> list[str]:
-        """Buckets that are to be read from the disk; then `recalled`."""
+        """Return the buckets to read from the disk; call `recalled` for each."""
         found, self._recalls = list(self._recalls), {}
         return found
 
     def recalled(self, bucket: str, saved: Saved | None) -> None:
-        """The disk has this of it, and all is sound; None where it has nothing."""
+        """Record the sound data that the disk has of a bucket; None if it has none."""
         copy = self.copies.get(bucket)
         if copy is not None:
             copy.recalled(saved)
@@ -304,7 +303,7 @@ class Keeper(Generic[Values]):
         return epoch == self._epoch
 
     def _copy_with(self, sender: str, bucket: str, now: float) -> Copy[Values] | None:
-        """The copy of a bucket of which a sender has one, too; that it speaks is noted."""
+        """Return the replica of a bucket that the sender also has, and record that the sender is active."""
         copy = self.copies.get(bucket)
         if copy is None or sender not in copy.group.everybody:
             return None
@@ -332,7 +331,7 @@ class Keeper(Generic[Values]):
         return self._said_by(copy, sends)
 
     def _said_by(self, copy: Copy[Values], sends: list[Send]) -> list[Send]:
-        """What goes to clients bears the bucket's name."""
+        """Wrap messages to clients in an envelope with the bucket's name."""
         return [
             each
             if each.to == CONTROLLERS or isinstance(each.message, Prepare)

@@ -1,7 +1,6 @@
-"""How copies of buckets are kept.
+"""Settings of replication.
 
-Knows: how many must have what is acknowledged, by which way it comes to them, times. Does not know: who has
-copies of what.
+Knows: the number of members for a commit, the topology, times. Does not know: groups.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ Way = Literal["star", "chain"]
 
 @dataclass(frozen=True)
 class Copying:
-    """Those rules."""
+    """Settings of replication."""
 
     least: int = 1
     """With fewer members, the primary included, updates wait."""
     way: Way = "star"
-    """`star`: a primary sends what is different to each of the others. `chain`: to the first secondary, which
-    hands it on to the next, and so on; each tells the primary what it has."""
+    """`star`: the primary sends changes to each follower. `chain`: it sends them to the first secondary,
+    which forwards them to the next, and so on; each follower reports its index to the primary."""
     window: int = 4
-    """So many indexes may be under way before updates wait, and are applied together."""
+    """Number of uncommitted indexes from which on updates wait and are then applied together."""
     beat_seconds: float = 0.1
-    """How often a primary speaks to those who have said all."""
+    """Interval of the primary's heartbeats to followers that are up to date."""
     retry_seconds: float = 0.5
-    """After which what was not answered is sent again, where answers usually take less than half of it."""
+    """Initial timeout of a reply; replies usually take less than half of it."""
     silent_seconds: float = 0.5
-    """After which a member, or the primary, is told to the controllers as silent."""
+    """Seconds of silence after which a member, or the primary, is reported to the controllers."""
     direct_seconds: float = 5.0
-    """For which a secondary to which a chain did not bring something in time is sent all by the primary."""
+    """Seconds for which the primary itself sends to a secondary that a chain reached too late."""
     saves: bool = False
-    """Whether there is a disk."""
+    """True if there is a disk."""

@@ -1,27 +1,26 @@
-"""What a controller need not hear: what is said by somebody who may not, or cannot be so.
+"""Authorization of messages to a controller.
 
-Knows: how servers and their supervisors are called, how long names and descriptions are, so that the
-state takes them. Does not know: what follows from a message (`replication.controller`), who proved what
-(`transport`).
+Knows: the names of servers and supervisors, the limits of names and descriptions in the metadata store. Does
+not know: the effect of a message (`replication.controller`), proofs of names (`transport`).
 
-Whoever has the token may ask for buckets, have them removed, drain servers and look. That a server's process
-has ended its supervisor says: the coordinator of a run, or the station of the server's host.
+A client with the token may create buckets, delete runs, drain servers and request the status. The exit of a
+server is reported by its supervisor: the coordinator of a run, or the supervisor of the server's host.
 
-A supervisor gives each server a key of its own when it starts the process. The server says the key with each
-`Here`, and a station with `Ended`. The controllers' state has the digest of each key, for as long as anything
-is known of the server:
+A supervisor gives each server process its own key. The server sends the key with each `Heartbeat`, the host
+supervisor with `ServerExited`. The metadata store has the digest of each key, for as long as the server is
+known:
 
-    what is said                                         what a controller does
-    Here, of a name whose key is written down            hears it if that is the key
-    Here, of a name that is not known                    binds the name to the key
-    Here, with the key of its name                       hears it
-    Here, with another key than is known, and not        refuses it, unless the name was silent for a minute
-      written down
-    what else servers say                                hears it on a connection that has said the key
-    Ended by a station, with the key of the name         hears it
-    Ended by a station, with another key                 refuses it
-    Ended by a station, of a name that is not known      hears it, but not in its first seconds, in which a
-                                                         server that lives says so; a station repeats it
+    message                                              action of a controller
+    Heartbeat, of a name with a stored key               accept it if the keys match
+    Heartbeat, of an unknown name                        bind the name to the key
+    Heartbeat, with the key of its name                  accept it
+    Heartbeat, with another key than the known one,      reject it, unless the name was silent for a minute
+      which is not stored yet
+    other messages of servers                            accept them on a connection that has sent the key
+    ServerExited of a supervisor, with the name's key    accept it
+    ServerExited of a supervisor, with another key       reject it
+    ServerExited of a supervisor, of an unknown name     accept it, but not in the first seconds, in which a
+                                                         live server reports; the supervisor repeats it
 """
 
 from __future__ import annotations
@@ -57,40 +56,41 @@ from cotswold.wire.names import is_run, run_of
 
 _SERVER = "server-"
 _TEXT_LETTERS = 1024
-"""Of any text but a description: of names, addresses and reasons."""
+"""Maximum length of any text except a description: names, addresses and reasons."""
 _BUCKETS = 1 << 17
-"""Of a run."""
+"""Maximum number of buckets of a run."""
 _AROUND_BYTES = 16
-"""Of a key, around a name: `replication.controller.bucket_map`."""
+"""Bytes of a key around a name: `replication.controller.bucket_map`."""
 _NAME_BYTES = KEY_BYTES_MAX - PREFIX_BYTES_MAX - _AROUND_BYTES
-"""Of runs and buckets, of which keys are made."""
+"""Maximum bytes of the names of runs and buckets, which are parts of keys."""
 _DESCRIPTION_BYTES = TRANSACTION_BYTES_MAX - 2 * (OPERATIONS_MAX + 1) * KEY_BYTES_MAX
-"""Of what is put in one transaction, which names each key twice, and compares who leads."""
+"""Maximum bytes of the values of one transaction, which names each key twice and compares the leader."""
 
 
 _SILENT_SECONDS = 60.0
-"""Silence after which a name may have another key."""
+"""Seconds of silence after which a name may get another key."""
 _FIRST_SECONDS = 2.0
-"""Time in which each living server has spoken to a controller that has just begun."""
+"""Seconds in which every live server has reported to a new controller."""
 _NAMES = 1 << 12
-"""Bound on the names that a controller remembers; it forgets the one heard longest ago."""
+"""Maximum number of names that a controller remembers; it forgets the one silent for longest."""
 
 
 class Entitled:
-    """Decides who may say what to one controller, which began at ``now``.
+    """Decides which messages one controller accepts; ``now`` is its start.
 
-    ``written`` returns the digests of keys (`digest_of`) that are written down, by server.
+    ``written`` returns the stored digests of keys (`digest_of`), by server.
     """
 
     def __init__(self, now: float, written: Callable[[], Mapping[str, str]] = dict) -> None:
         self._began, self._written = now, written
         self._speaking: dict[str, str] = {}
-        """Digests of the keys that servers have said on the connections that they have now."""
+        """Digests of the keys that servers have sent on their current connections."""
         self._keys: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        """Key of each server and time when it was heard last, in the order of these times."""
+        """Key of each server and time of its last heartbeat, in the order of these times."""
 
     def wrong(self, sender: str, message: FromServers, now: float) -> str:
-        """Return the reason to refuse a message: that of `wrong`, or a missing proof; empty to hear it."""
+        """Return the reason to reject a message: that of `rejection_reason`, or a missing proof; empty to
+        accept it."""
         if found := wrong(sender, message):
             return found
         match message:
@@ -109,25 +109,25 @@ class Entitled:
                 return ""
 
     def lost(self, peer: str) -> None:
-        """The connection of a peer has ended: who has its name next must say the key first."""
+        """Record the end of a connection: the next process with this name must send the key first."""
         self._speaking.pop(peer, None)
 
     def key_of(self, server: str) -> str:
-        """The key of a server, if it is the one that is written down; empty otherwise."""
+        """Return the key of a server if it matches the stored one; empty otherwise."""
         key, _ = self._keys.get(server, ("", 0.0))
         return key if key and self._is_written(server, key) else ""
 
     def is_silent(self, server: str, now: float) -> bool:
-        """Whether nothing has been heard of a server for so long that it may have ended."""
+        """True if a server may have exited: it has been silent for a minute."""
         _, heard = self._keys.get(server, ("", float("-inf")))
         return now - heard >= _SILENT_SECONDS
 
     def is_impostor(self, here: Here) -> bool:
-        """Whether somebody says the name of a server whose key is written down, and another key."""
+        """True if a process uses the name of a server with a stored key, but has another key."""
         return self._is_written(here.server, here.key) is False
 
     def _is_written(self, server: str, key: str) -> bool | None:
-        """Whether this is the key that is written down; None if none is."""
+        """True if the key matches the stored one; None if none is stored."""
         digest = self._written().get(server)
         return None if digest is None else _is_same(digest, digest_of(key))
 
@@ -153,17 +153,17 @@ class Entitled:
 
 
 def digest_of(key: str) -> str:
-    """What is written down of a key, from which nobody can tell the key."""
+    """Return the digest of a key, which does not reveal the key."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Compare two keys in a time that tells nothing about them."""
+    """Compare two keys in constant time."""
     return hmac.compare_digest(one.encode(), other.encode())
 
 
 def wrong(sender: str, message: FromServers) -> str:
-    """As what a message is refused and counted; empty for one that is to be heard."""
+    """Return the reason under which a message is rejected and counted; empty to accept it."""
     texts = [
         value for name, value in vars(message).items() if isinstance(value, str) and name != "description"
     ]
@@ -184,10 +184,10 @@ def wrong(sender: str, message: FromServers) -> str:
 
 
 def _supervises(sender: str, server: str) -> bool:
-    """Whether a process started another."""
+    """True if the sender started the server's process."""
     if sender == COORDINATOR:
         return True
-    _, _, host = sender.removeprefix(STATION).partition("/")  # before it what tells hosts of a name apart
+    _, _, host = sender.removeprefix(STATION).partition("/")  # before it: the part that tells hosts apart
     return sender.startswith(STATION) and bool(host) and server.startswith(f"{_SERVER}{host}-")
 
 

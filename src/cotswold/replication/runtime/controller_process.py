@@ -1,9 +1,10 @@
-"""A controller's process: its machine, the endpoint, and the state that controllers share.
+"""The process of a controller: the controller, its endpoint, and the shared metadata store.
 
-Knows: the endpoint, where the state is, two threads. Does not know: who has copies, who leads
+Knows: the endpoint, the location of the metadata, two threads. Does not know: placement, elections
 (`replication.controller`).
 
-The state is asked in a thread of its own: a disk or a network may be slow, and leases must not wait for it.
+A separate thread accesses the metadata store: a disk or a network may be slow, and leases must not wait for
+it.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from cotswold.wire.messenger import Calling, Letter, Post
 
 _TICK_SECONDS = 0.02
 _TROUBLE_SECONDS = 1.0
-"""For which a state may not answer before that is said."""
+"""Seconds without access to the metadata before an event reports it."""
 _IMPOSTOR_SECONDS = 60.0
-"""How often people are told of processes with the same name and a wrong key."""
+"""Minimum interval between two events about an impostor of a server."""
 _HEARD = get_args(FromServers)
 
 Found = dict[str, str] | bool | ValueError | None
-"""What came of a wish; an error where the state takes no such transaction."""
+"""Result of a request; an error if the store rejects the transaction."""
 Answered = Callable[[Wish, Found], None]
 
 
@@ -58,13 +59,14 @@ def main(
     port: int | None = None,
     tokens: str | None = None,
 ) -> int:
-    """The life of the controller called ``name``, whose coordinator is at the address ``coordinator``.
+    """Run the controller ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``state`` are the fields of `Place`, where its state is kept; ``reach`` are the fields of `Reach`,
-    ``control`` those of `Control`; with ``port`` it is reached there by whoever knows no more than that. The
-    token is in the environment. Raises MachineError where the coordinator ends first, and what the state
-    raises."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
+    ``state`` has the fields of `Place`, the location of the metadata; ``reach`` those of `EndpointSettings`;
+    ``control`` those of `ControllerSettings`. With ``port``, the controller listens there, for clients that
+    know only the port. The token is in the environment. Raises MachineError if the coordinator exits first,
+    and the errors of the metadata store.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after the processes that need it
     found = Reach(**reach)
     if port is not None:
         found = replace(found, ports=(port, port), mode="curve")
@@ -79,13 +81,13 @@ def main(
 
 
 class StateThread:
-    """A state that is asked in a thread of its own, one thing after the other."""
+    """A metadata store accessed from its own thread, one request at a time."""
 
     def __init__(self, place: Place) -> None:
         self._working = Working()
         self._state: State | None = None
         self.trouble = ""
-        """Why it could not be asked last; empty where it could."""
+        """Why the last request failed; empty if it succeeded."""
         self._working.do(partial(self._open, place))
 
     def __enter__(self) -> StateThread:
@@ -96,15 +98,15 @@ class StateThread:
         self._working.close()
 
     def fileno(self) -> int:
-        """Can be read where `take` has something."""
+        """Return a descriptor that is readable when `take` has results."""
         return self._working.fileno()
 
     def take(self) -> None:
-        """Tell what came of what was asked; raises what the state raises where it is damaged."""
+        """Deliver the results; raises the store's error if it is damaged."""
         self._working.take()
 
     def ask(self, wish: Wish, answered: Answered) -> None:
-        """Ask; ``answered`` hears of it when it is taken."""
+        """Send a request; `take` calls ``answered`` with the result."""
         self._working.do(partial(self._ask, wish, answered))
 
     def _open(self, place: Place) -> None:
@@ -115,7 +117,7 @@ class StateThread:
             self._state.close()
 
     def _ask(self, wish: Wish, answered: Answered) -> None:
-        assert self._state is not None, "it was opened first"
+        assert self._state is not None, "the store is open"
         found: Found
         try:
             if isinstance(wish, Read):
@@ -123,9 +125,9 @@ class StateThread:
             else:
                 found = self._state.transact(wish.compare, wish.put)
             trouble = ""
-        except MachineError as error:  # it may be there again when it is asked next; until then nobody is led
+        except MachineError as error:  # the next request may succeed; until then it leads no one
             found, trouble = None, str(error)
-        except ValueError as error:  # nothing of it was done
+        except ValueError as error:  # rejected: nothing was changed
             if isinstance(wish, Read):
                 raise
             found, trouble = error, ""
@@ -134,7 +136,7 @@ class StateThread:
 
 
 class ControllerRole:
-    """One controller's process."""
+    """Process of one controller."""
 
     def __init__(
         self,
@@ -153,21 +155,21 @@ class ControllerRole:
         endpoint.keep(COORDINATOR)
         self._calling = Calling(lambda address: endpoint)
         self._troubled: float | None = None
-        """Since when the state cannot be asked."""
+        """Time since when the metadata are unavailable."""
         self._is_told = False
-        """Whether that was said."""
+        """True if that was reported."""
         self._called: dict[str, str] = {}
-        """What people call runs, of those that whoever looked last has seen."""
+        """Run names for people, of the runs in the last status."""
         self._addressed: dict[str, str] = {}
-        """Where servers are reached by each other, as they said last."""
+        """Peer addresses of servers, by their last heartbeats."""
         self._vouched: dict[str, str] = {}
         """Keys of servers that must prove their names, here and to the servers of their buckets."""
         self._impostors: dict[str, float] = {}
-        """When people were told that somebody else has the name of a server."""
+        """Time of the last report about an impostor of each server."""
         post.endpoint.watch(state.fileno())
 
     def run(self) -> None:
-        """Control until the coordinator says that it is over; raises MachineError where that is lost."""
+        """Run until the coordinator stops it; raises MachineError if the coordinator is lost."""
         while self._attend(self._post.receive(_TICK_SECONDS)):
             now = time.monotonic()
             self._tick(now)
@@ -213,7 +215,7 @@ class ControllerRole:
                 self._tell_impostor(sender, now)
             return
         if isinstance(message, Here) and message.key:
-            message = replace(message, key=digest_of(message.key))  # the machine has it written down
+            message = replace(message, key=digest_of(message.key))  # the controller stores it
         self._deliver(self._machine.receive(sender, message, now))
         if isinstance(message, Here) and message.server == sender:
             self._met(message)
@@ -234,33 +236,33 @@ class ControllerRole:
             self._post.send(each, Peers((), ((server, pair_key(key, each)),)))
 
     def _forget_names(self, now: float) -> None:
-        """Some servers are known or heard no more: whoever has a name of theirs may come in, and is judged by
-        what it says."""
+        """Stop requiring proofs of servers that are unknown or silent: any process may connect under these
+        names, and its messages decide."""
         known, silent = self._machine.servers.of, self._entitled.is_silent
         for name in [each for each in self._vouched if each not in known or silent(each, now)]:
             del self._vouched[name]
             self._endpoint.vouch(name, "")
 
     def _tell_impostor(self, server: str, now: float) -> None:
-        """People should know of a process with the name of a server and another key, now and then."""
+        """Report, now and then, a process that uses a server's name with another key."""
         if now - self._impostors.get(server, float("-inf")) < _IMPOSTOR_SECONDS:
             return
         self._impostors = {name: at for name, at in self._impostors.items() if name in self._machine.keys}
         self._impostors[server] = now
         sentence = (
-            f"a process calls itself {server} and does not have that server's key, so it is not heard; if "
-            "its host was set back to an earlier state, start the host's 'cotswold cluster' again"
+            f"a process uses the name {server} without that server's key and is rejected; if "
+            "its host was reset to an earlier state, restart the host's 'cotswold cluster'"
         )
         self._machine.note("stranger", server, sentence, now)
 
     def _tell_trouble(self, now: float) -> None:
-        """Say, once, that the state cannot be asked, and why, and that it can again."""
+        """Report once that the metadata are unavailable, and why, and once that they are back."""
         trouble = self._state.trouble
         if trouble and self._troubled is None:
             self._troubled = now
         if trouble and not self._is_told and now - (self._troubled or now) > _TROUBLE_SECONDS:
             self._is_told = True
-            said = f"{self._name} cannot read or write its state, and leads nobody without: {trouble}"
+            said = f"{self._name} cannot read or write its state and does not lead without it: {trouble}"
             self._post.send(COORDINATOR, Happened("state", self._name, said))
         if not trouble and self._troubled is not None:
             said = f"{self._name} reads and writes its state again, after {now - self._troubled:.0f} s"
@@ -269,7 +271,7 @@ class ControllerRole:
             self._troubled, self._is_told = None, False
 
     def _met(self, here: Here) -> None:
-        """A server that is reached elsewhere than before: the others are told."""
+        """Send the new address of a server to the others."""
         address = here.peer_address or here.address
         if here.server not in self._addressed:
             known = self._machine.servers.of
@@ -283,7 +285,7 @@ class ControllerRole:
     def _answered(self, wish: Wish, found: Found) -> None:
         now, machine = time.monotonic(), self._machine
         if isinstance(found, ValueError):
-            sentence = f"the state does not take what {self._name} wanted to put, which is forgotten: {found}"
+            sentence = f"the state rejected a transaction of {self._name}, which is discarded: {found}"
             self._post.send(COORDINATOR, Happened("refused", self._name, sentence))
             found = False
         if not isinstance(wish, Read):
@@ -294,7 +296,7 @@ class ControllerRole:
             self._deliver(machine.read(cast(dict[str, str], found), now))
 
     def _deliver(self, sends: Sequence[Send]) -> None:
-        """Whoever is told of a group is told first where the others of it are."""
+        """Send groups; before each, send the addresses of the group's servers."""
         named: dict[str, set[str]] = {}
         for each in sends:
             if isinstance(each.message, Assign):
@@ -305,8 +307,7 @@ class ControllerRole:
         self._post.deliver(map(self._with_more, sends))
 
     def _with_more(self, send: Send) -> Send:
-        """The same; whoever looks hears also of this process, of what the machine did not hear, and what
-        people call each run."""
+        """Add to a status: this process, rejected messages, and the names of runs."""
         if not isinstance(send.message, Looked):
             return send
         refused = tuple(sorted(self._post.endpoint.refused.items()))
@@ -323,7 +324,7 @@ class ControllerRole:
         return tuple(replace(each, name=self._called.get(each.run, "")) for each in runs)
 
     def _pair_keys(self, names: Sequence[str], to: str) -> tuple[tuple[str, str], ...]:
-        """By which these servers prove their names to another."""
+        """Return the keys with which these servers prove their names to another."""
         keys = {name: self._vouched[name] for name in names if name != to and name in self._vouched}
         return tuple((name, pair_key(key, to)) for name, key in keys.items())
 

@@ -1,9 +1,9 @@
-"""A server's disk: what copies are saved to, and read from when every memory that had them is gone.
+"""The disk of a server: replicas are saved to it, and read from it when no memory has them.
 
-Knows: a block store, a thread that writes to it and one that reads, what people should know of it. Does not
-know: when anything is saved, what becomes of what is read (`replication.replica`).
+Knows: a block store, a thread that writes and one that reads, events about the disk. Does not know: when
+anything is saved, the use of what is read (`replication.replica`).
 
-Nobody waits for it: what is to be written is copied first, what came of it is told where `take` is called.
+No caller waits for the disk: data are copied before they are written, and `take` delivers the results.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from cotswold.wire.names import is_run
 
 _CLOSE_SECONDS = FINISH_SECONDS / 2
 _WRITES = 16
-"""So many of the last ones tell how slow the disk is."""
+"""Number of recent writes that measure the speed of the disk."""
 _SCRUB_SECONDS = 1.0
 _SCRUB_BYTES = 16 << 20
-"""So many bytes are read again in a second, at most, to see whether they are what was written."""
+"""Bytes per second, at most, that scrubbing reads again to verify them."""
 _CLUSTER_BYTES = 200
 _SAY_SECONDS = 10.0
-"""How often it is said that the disk takes nothing."""
+"""Minimum interval between two events about a failing disk."""
 
 
 class Disk:
-    """That of one server."""
+    """The disk of one server."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class Disk:
         damaged: Callable[[str], None],
         trouble: Callable[[str], None],
     ) -> None:
-        """What is given is in ``folder`` before ``flush_seconds`` are over (`saving`). By `take`,
-        ``saved`` hears numbers of `write`, ``damaged`` buckets that are to be written again, ``trouble``
-        sentences for people. Raises as `BlockStore`."""
+        """Open the disk in ``folder``, which stores submitted data within ``flush_seconds``
+        (`persistence`). `take` calls ``saved`` with numbers of `write`, ``damaged`` with buckets to write
+        again, and ``trouble`` with sentences for people. Raises as `BlockStore`."""
         self._saved, self._damaged, self._trouble = saved, damaged, trouble
         self._working = Working()
         try:
@@ -73,20 +73,20 @@ class Disk:
             heads = error.heads if isinstance(error, DamagedError) else {}
             trouble(str(error))
         self.cluster = self._cluster()
-        """Of which the server is that had it last; empty where none was told."""
+        """Cluster of the last server that had the disk; empty if unknown."""
         self.buckets = tuple(heads)
-        """Those that were there at first."""
+        """Buckets on the disk at the start."""
         self._first = max((each.index for each in heads.values()), default=0)
-        """Numbers of `write` are added to it: no block has had such a one before."""
+        """Offset of numbers of `write`, greater than that of any block on the disk."""
         self._flusher = Flusher(self._store, self._tell)
         self._took = deque[float](maxlen=_WRITES)
-        """Seconds of each of the last writes."""
+        """Duration of each recent write, in seconds."""
         self._last = ""
-        """What the last write was like."""
+        """Description of the last write."""
         self._failing: tuple[float, float] | None = None
-        """Since when the disk takes nothing, and when that was said last."""
+        """Time since when writes fail, and time of the last event about it."""
         self._belongs_at = float("-inf")
-        """When the name of its cluster is to be written again, if that could not be."""
+        """Time at which to retry a failed write of the cluster's name."""
         self._scrub_at = time.monotonic() + _SCRUB_SECONDS
         self._scrubbed: list[str] = []
 
@@ -97,71 +97,72 @@ class Disk:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._flusher.close(_CLOSE_SECONDS):
-            self._trouble(f"it ends, and {self.unsaved_bytes / 1e6:.1f} MB are not on its disk: {self.pace}")
+            self._trouble(f"it stops with {self.unsaved_bytes / 1e6:.1f} MB of unsaved changes: {self.pace}")
         self._working.close()
         self._store.close()
 
     @property
     def window_seconds(self) -> float:
-        """How old the oldest change is that was given and is not there."""
+        """Age in seconds of the oldest change that was submitted and is not durable."""
         return self._flusher.window_seconds
 
     @property
     def unsaved_bytes(self) -> int:
-        """Of what was given and is not there."""
+        """Bytes that were submitted and are not durable."""
         return self._flusher.bytes
 
     @property
     def pace(self) -> str:
-        """Why what was given is not there, in words."""
+        """Why submitted data are not durable, in words."""
         if self._failing is not None:
-            return "the disk takes nothing"
+            return "writes fail"
         under_way = self._flusher.writing_seconds
         if under_way > 1.0:
-            return f"the disk is slow, a write has been under way for {under_way:.1f} s"
-        return f"the disk is slow, {self._last}" if self._last else "the disk has taken nothing yet"
+            return f"the disk is slow, a write has taken {under_way:.1f} s so far"
+        return f"the disk is slow, {self._last}" if self._last else "nothing was written yet"
 
     @property
     def slowest_seconds(self) -> float:
-        """How long the slowest of the last writes took, or that which is under way has taken so far."""
+        """Duration of the slowest recent write, or of the one in progress, in seconds."""
         return max(self._flusher.writing_seconds, *self._took, 0.0)
 
     def together(self) -> AbstractContextManager[object]:
-        """What is given within is written together."""
+        """Write as one batch everything that is submitted inside this context."""
         return self._flusher.together()
 
     def say(self, sentence: str) -> None:
-        """Tell people something of this disk."""
+        """Report a sentence about this disk."""
         self._trouble(sentence)
 
     def fileno(self) -> int:
-        """Can be read where `take` has something."""
+        """Return a descriptor that is readable when `take` has results."""
         return self._working.fileno()
 
     def take(self) -> None:
-        """Tell what came of what was asked for."""
+        """Deliver the results of requests."""
         self._working.take()
 
     def write(self, number: int, saved: Saved, since: float) -> bool:
-        """Have it written, whose oldest change was made at ``since``; False where there is no room now."""
+        """Submit a write, whose oldest change was made at ``since``; False if there is no room now."""
         return self._flusher.offer(snapshot_of(saved, self._first + number), since)
 
     def read(self, bucket: str, done: Callable[[Saved | None], None]) -> None:
-        """Read a bucket; ``done`` hears what there is, if all of it is sound."""
+        """Read a bucket; ``done`` receives its data if all of it is sound."""
         self._working.do(partial(self._read, bucket, done))
 
     def forget(self, bucket: str) -> None:
-        """A bucket is wanted no more."""
+        """Delete a bucket."""
         self._flusher.drop(bucket)
 
     def belong(self, cluster: str, now: float) -> None:
-        """The server is of that cluster."""
+        """Record the cluster to which the disk belongs."""
         if cluster and cluster != self.cluster and now >= self._belongs_at:
             self._belongs_at = float("inf")
             self._working.do(partial(self._belong, cluster))
 
     def describe(self, run: str, description: str) -> None:
-        """Keep the description of a run beside its buckets, for a state that is lost; none if it is empty."""
+        """Keep the description of a run next to its buckets, in case the metadata are lost; an empty one
+        deletes it."""
         if is_run(run):
             self._working.do(partial(self._describe, run, description))
 
@@ -174,7 +175,7 @@ class Disk:
             else:
                 path.unlink(missing_ok=True)
         except OSError as error:
-            trouble = f"cannot write to its disk what is said of run {run} ({error})"
+            trouble = f"cannot write the description of run {run} to its disk ({error})"
             self._working.tell(partial(self._trouble, trouble))
 
     def _belong(self, cluster: str) -> None:
@@ -182,7 +183,7 @@ class Disk:
         try:
             replace_file(self._store.folder / CLUSTER_FILE, cluster.encode())
         except OSError as error:
-            trouble = f"cannot write to its disk of which cluster it is ({error}); it is tried again"
+            trouble = f"cannot write the name of its cluster to its disk ({error}); retrying"
         self._working.tell(partial(self._belongs, cluster, trouble))
 
     def _belongs(self, cluster: str, trouble: str) -> None:
@@ -198,11 +199,11 @@ class Disk:
         except FileNotFoundError:
             return ""
         except (OSError, ValueError) as error:
-            self._trouble(f"cannot read of which cluster its disk is ({error}): it is of the next one")
+            self._trouble(f"cannot read the cluster of its disk ({error}); it joins the next one")
             return ""
 
     def scrub(self, now: float) -> None:
-        """Read something again, if it is time: flipped bits are found while other copies live."""
+        """Read something again if due: flipped bits are found while other replicas exist."""
         if now >= self._scrub_at:
             self._scrub_at = float("inf")
             self._working.do(self._scrub)
@@ -216,14 +217,12 @@ class Disk:
             since, told = self._failing or (now, float("-inf"))
             if now - told >= _SAY_SECONDS:
                 told = now
-                waits = f"what is not on the disk is {said.window_seconds:.1f} s old"
-                self._trouble(f"{said.error}; it is tried again, and {waits}")
+                waits = f"unsaved changes are {said.window_seconds:.1f} s old"
+                self._trouble(f"{said.error}; retrying, and {waits}")
             self._failing = since, told
             return
         if self._failing is not None:
-            self._trouble(
-                f"its disk is written to again, after {now - self._failing[0]:.1f} s in which it was not"
-            )
+            self._trouble(f"its disk accepts writes again, after {now - self._failing[0]:.1f} s")
             self._failing = None
         if said.bytes:
             self._took.append(said.seconds)
@@ -238,7 +237,7 @@ class Disk:
         except KeyError:
             pass
         except (DamagedError, MachineError, ValueError) as error:
-            self._working.tell(partial(self._trouble, f"cannot go on from its disk with {bucket}: {error}"))
+            self._working.tell(partial(self._trouble, f"cannot read {bucket} from its disk: {error}"))
         self._working.tell(partial(done, found))
 
     def _scrub(self) -> None:
@@ -262,13 +261,13 @@ class Disk:
         self._working.tell(partial(self._scrub_again, time.monotonic() + wait))
 
     def _heads(self) -> Mapping[str, Head]:
-        """Those of all buckets, once a damaged index is mended, whether anything is written or not."""
+        """Return the heads of all buckets; repair a damaged index first."""
         try:
             return self._store.heads()
         except DamagedError as error:
             if all(each.bucket is not None for each in error.damaged):
                 raise
-        with suppress(MachineError):  # without room for another index: those that are sound are there
+        with suppress(MachineError):  # without space for another index, the sound heads are still available
             self._store.mend()
         return self._store.heads()
 
@@ -295,12 +294,12 @@ def open_disk(
     damaged: Callable[[str], None],
     trouble: Callable[[str], None],
 ) -> Disk:
-    """As `Disk`; one that is damaged as a whole is moved aside, and begun anew. One of another version is
-    sound: FormatError is raised."""
+    """Open a `Disk`; one that is damaged as a whole is moved aside and replaced by an empty one. One of
+    another format version is sound: FormatError is raised."""
     try:
         return Disk(folder, flush_seconds, saved, damaged, trouble)
     except StoreError as error:
         aside = folder.with_name(f"{folder.name}{ASIDE}{time.time_ns()}")
         folder.rename(aside)
-        trouble(f"{error}; it is {aside} now, and an empty one is begun")
+        trouble(f"{error}; it was moved to {aside}, and an empty one is used")
         return Disk(folder, flush_seconds, saved, damaged, trouble)

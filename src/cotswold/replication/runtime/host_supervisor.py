@@ -1,23 +1,23 @@
-"""The supervisor of one host of a cluster of parameter servers that outlives runs.
+"""The supervisor of one host in a cluster of parameter servers that outlives runs.
 
-Knows: which processes are to be here, whom to start again and how soon, whom to tell. Does not know: who has
-which bucket (`replication.controller`), runs.
+Knows: the processes of this host, when to restart each, where to report. Does not know: buckets
+(`replication.controller`), runs.
 
-    what happens                                      what it does
-    it begins                                         starts a controller, if one is to be here, and servers
-                                                      whose disks are known
-    other servers are to be here                      asks whoever leads which names are taken (`naming`)
-    nobody who leads answers                          says so (`reaching`)
-    a server's process ends                           tells all controllers at once, and starts the next that
-                                                      has its disk, later and later if it ends at once
-    controllers say that a server was drained, and    ends its process, and starts none with its disk
-      has no copies
-    they say so no more                               starts the next that has its disk
-    the controller's process ends                     starts it again under its name: its state is kept
-    it is asked to end                                ends all; what they have is on disk, and on other hosts
+    event                                             action
+    it starts                                         start a controller, if configured, and the servers with
+                                                      known disks
+    more servers are configured                       ask the leader which names are taken (`server_names`)
+    no leader replies                                 report it (`leader_probe`)
+    a server exits                                    report to all controllers at once; start the next server
+                                                      with its disk, with backoff
+    controllers report that a drain is complete       stop the server and start none with its disk
+    the drain was ended                               start the next server with its disk
+    the controller exits                              restart it under its name: its metadata are kept
+    a request to stop                                 stop all processes; disks and other hosts keep data
 
-It holds nothing that is not written down elsewhere: one that is killed takes its processes with it, and
-begins anew with what the disks have."""
+It keeps no state. If it is killed, its processes die with it, and the next one starts from the
+disks.
+"""
 
 from __future__ import annotations
 
@@ -75,60 +75,60 @@ from cotswold.wire.messenger import Calling, Letter, Post
 from cotswold.words import counted
 
 OnEvent = Callable[[str, str, str], None]
-"""Hears of what happens: its kind, of whom, a sentence."""
+"""Callback for events: kind, name of the process, sentence."""
 PRELOADED = ("cotswold.replication.runtime.server_process", "cotswold.replication.runtime.controller_process")
 _NO_WORD = re.compile(r"[^A-Za-z0-9_-]")
 _TICK_SECONDS = 0.1
 _END_SECONDS = FINISH_SECONDS + 2.0
-"""After which a process is killed that was asked to end."""
+"""Seconds from the request to stop a process until it is killed."""
 _ASK_SECONDS = 0.3
 _STILL_SECONDS = 3.0
-"""After which a drain is given up in which nothing has moved: there is nobody who could take anything."""
+"""Seconds without progress after which a drain is abandoned: no server can take the replicas."""
 _TELLING_SECONDS = 60.0
-"""For which controllers are told of whoever has ended; who leads later sees that nothing is heard of it."""
+"""Seconds for which exits are reported to controllers; later leaders notice the silence."""
 STATE = "state.sqlite"
 DISKS = "servers"
-"""Of a folder of a host: what controllers write down, where that is a file, and the servers' disks."""
+"""Names in a host's folder: the controllers' metadata, if in a file, and the servers' disks."""
 
 
 @dataclass(frozen=True)
 class StationSettings:
-    """What is to be on one host; raises UserError for what cannot be."""
+    """Settings of one host. Raises UserError if they are inconsistent."""
 
     at: str
-    """The address of this host by which controllers and servers of others reach it."""
+    """Address of this host for controllers and servers of other hosts."""
     controllers: tuple[str, ...]
-    """HOST:PORT of all controllers of the cluster; there is one here where ``at`` is among their hosts."""
+    """HOST:PORT of all controllers of the cluster; one runs here if ``at`` is one of these hosts."""
     servers: int
     folder: Path
-    """Of this host's own: the servers' disks, logs, and what controllers write down where that is a file."""
+    """Folder of this host: the servers' disks, logs, and the metadata if in a file."""
     place: Place | None = None
-    """Where controllers write down their state; a file in the folder where nothing is said."""
+    """Location of the controllers' metadata [a file in the folder]."""
     name: str = ""
-    """What servers here are called by; ``at`` where nothing is said."""
+    """Name of this host in the names of its servers [``at``]."""
     roads: Mapping[str, str] = field(default_factory=dict)
-    """Addresses of this host on networks of their own, by road (`roles.ways`)."""
+    """Addresses of this host by network (`replication.runtime.networks`)."""
     control: Control = Control()  # noqa: RUF009  # it is frozen
     copying: Copying = Copying()  # noqa: RUF009
     flush_seconds: float | None = 1.0
-    """What changes is on disk after so long; None for no disks."""
+    """Seconds until a change is on disk; None for no disks."""
     encrypt: bool = True
     ports: tuple[int, int] | None = None
     has_controller: bool = True
-    """Whether there may be a controller here; there is none where servers alone are added."""
+    """False if only servers are added here, without a controller."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "at", _without_brackets(self.at))
         roads = {road: _without_brackets(address) for road, address in self.roads.items()}
         object.__setattr__(self, "roads", roads)
         if self.servers < 0 or (self.servers == 0 and self.own_controller is None):
-            raise UserError(f"servers={self.servers}, and no controller is to be on {self.at}: nothing to do")
+            raise UserError(f"servers={self.servers} and no controller runs on {self.at}: nothing to do")
         self._check_addresses()
         if self.flush_seconds is not None and not self.flush_seconds > 0:
-            raise UserError(f"flush_seconds={self.flush_seconds}; it is more than 0")
+            raise UserError(f"flush_seconds must be more than 0, got {self.flush_seconds}")
         if self.place is None and len(self.controllers) > 1 and self.own_controller is not None:
             raise UserError(
-                f"{len(self.controllers)} controllers keep their state where all reach it; name an etcd: "
+                f"{len(self.controllers)} controllers need shared metadata; name an etcd: "
                 "--etcd HOST:PORT,HOST:PORT,HOST:PORT"
             )
 
@@ -136,37 +136,37 @@ class StationSettings:
         for address in (self.at, *self.roads.values()):
             if _is_every(address):
                 raise UserError(
-                    f"{address} is no address by which others reach this host; name one that it has on their "
+                    f"{address} is not an address of this host for others; name one that it has on their "
                     "network, such as 10.0.0.1"
                 )
         known = (port for host, port in map(place_of, self.controllers) if host == self.at)
         first, last = self.ports or (0, 0)
         if (taken := next((port for port in known if first <= port <= last), None)) is not None:
             raise UserError(
-                f"--ports {first}-{last} has the port of this host's controller, {taken}, which others would "
-                "take before it; name a range without it"
+                f"--ports {first}-{last} includes the port {taken} of this host's controller, which a server "
+                "could occupy; name a range without it"
             )
 
     @property
     def own_controller(self) -> tuple[str, int] | None:
-        """Where the controller of this host listens."""
+        """Host and port of this host's controller."""
         if not self.has_controller:
             return None
         return next((each for each in map(place_of, self.controllers) if each[0] == self.at), None)
 
     @property
     def owns_state(self) -> bool:
-        """Whether what controllers write down is in the folder."""
+        """True if the metadata are in this host's folder."""
         return self.place is None and self.own_controller is not None
 
     @property
     def prefix(self) -> str:
-        """With which the names of its servers begin."""
+        """Prefix of the names of this host's servers."""
         return f"server-{self.name or _NO_WORD.sub('-', self.at)}"
 
 
 def _recovered(settings: StationSettings) -> str:
-    """What was done about a lost state of the controllers, in words; empty if nothing was."""
+    """Rebuild lost metadata, and return what was done, in words; empty if nothing was."""
     disks = settings.folder / DISKS
     if not settings.owns_state or settings.flush_seconds is None or not disks.is_dir():
         return ""
@@ -175,11 +175,11 @@ def _recovered(settings: StationSettings) -> str:
     try:
         return recover_alone(settings.folder / STATE, disks)
     except CotswoldError as error:
-        return f"cannot tell whether the controllers' state is lost, and leaves it as it is: {error}"
+        return f"cannot tell whether the controllers' state is lost; it is left as it is: {error}"
 
 
 def _require_state(settings: StationSettings) -> None:
-    """Raise MachineError if the state was lost while the controller used it: the next one would begin another
+    """Raise MachineError if the metadata were lost while in use: the next controller would begin another
     cluster."""
     if not settings.owns_state or settings.flush_seconds is None:
         return
@@ -188,52 +188,52 @@ def _require_state(settings: StationSettings) -> None:
     state = settings.folder / STATE
     try:
         is_there = is_sound(state)
-    except CotswoldError:  # it is there, and whoever uses it says why that fails
+    except CotswoldError:  # the file exists; its next user reports why it fails
         is_there = True
     if not is_there:
         raise MachineError(
             f"{state} was removed or damaged while it was in use; start this host again: it makes the state "
-            "again from what its servers have on disk"
+            "again from its servers' disks"
         )
 
 
 def _without_brackets(address: str) -> str:
-    """An IPv6 address as it is written without a port."""
+    """Return an IPv6 address without brackets."""
     inner = address.removeprefix("[").removesuffix("]")
     return inner if address == f"[{inner}]" else address
 
 
 def _is_every(address: str) -> bool:
-    """Whether it means every address of a machine."""
+    """True if the address stands for all addresses of a machine."""
     try:
         return ipaddress.ip_address(address).is_unspecified
-    except ValueError:  # a name
+    except ValueError:  # a host name
         return False
 
 
 @dataclass(frozen=True)
 class Drained:
-    """How far others have taken over what servers of a host had."""
+    """Progress of other servers in taking over the replicas of a host."""
 
     left: int
-    """Copies that they have not."""
+    """Number of replicas left."""
     unknown: tuple[str, ...] = ()
-    """Servers of which no controller has said anything."""
+    """Servers about which no controller has replied."""
 
     @classmethod
     def of(cls, heard: Mapping[str, Draining | None]) -> Drained:
-        """What was heard last of each server."""
+        """Return the progress from the last reply about each server."""
         unknown = tuple(name for name, said in heard.items() if said is None)
         return cls(sum(said.left for said in heard.values() if said is not None), unknown)
 
     @property
     def is_more(self) -> bool:
-        """Whether something is left, as far as is known."""
+        """True if replicas are left, or may be."""
         return self.left > 0 or bool(self.unknown)
 
 
 class Station:
-    """That of this host; use in a ``with`` statement, or `close`."""
+    """Supervisor of this host; use it in a ``with`` statement, or call `close`."""
 
     def __init__(
         self,
@@ -271,13 +271,13 @@ class Station:
             opened.callback(self._staff.close)
             self._lives: dict[str, Life] = {}
             self._names: dict[str, str] = {}
-            """Of those who run: whose life it is."""
+            """Name of each running process: the disk, or the controller, that it stands for."""
             self._keys: dict[str, str] = {}
-            """Secrets of servers that run, or of whose end controllers are told."""
+            """Secrets of servers that run, or whose exit is still being reported."""
             self._served: set[str] = set()
-            """Names of those that have come as far as to serve."""
+            """Names of processes that have begun to serve."""
             self._untold: dict[str, tuple[str, float]] = {}
-            """Servers that ended, why and when, of which controllers are told again for a while."""
+            """Exited servers that are still being reported, each with the reason and the time."""
             self._told = 0.0
             if said := _recovered(settings):
                 self._on_event("state", settings.prefix, said)
@@ -291,15 +291,15 @@ class Station:
 
     @property
     def processes(self) -> Mapping[str, int]:
-        """Those that run, and their numbers."""
+        """Running processes and their process numbers."""
         return {name: self._staff.pid_of(name) for name in self._names if self._staff.is_watched(name)}
 
     def step(self, seconds: float = _TICK_SECONDS) -> None:
-        """Hear what comes within so many seconds, and do what is due."""
+        """Process events for up to ``seconds``, and do what is due."""
         self._hear(seconds)
 
     def _hear(self, seconds: float) -> object:
-        """What was heard that is for none of these."""
+        """Process one event; return a message that is not handled here."""
         for sentence in self._tokens.tick((self._here, self._out), time.monotonic()):
             self._on_event("token", self._settings.prefix, sentence)
         self._calling.meet(self._controllers)
@@ -311,7 +311,7 @@ class Station:
                 self._happened(kind, name, sentence)
             case Letter(sender, Serving(name, _)) if sender == name and name in self._names:
                 self._served.add(name)
-                self._on_event("serving", name, f"{name} is there, process {self._staff.pid_of(name)}")
+                self._on_event("serving", name, f"{name} serves, process {self._staff.pid_of(name)}")
             case Letter(sender, NotLeading()) if sender in self._controllers:
                 self._reaching.follows(sender)
             case Lost():
@@ -325,12 +325,12 @@ class Station:
         return event.message if isinstance(event, Letter) else None
 
     def _happened(self, kind: str, name: str, sentence: str) -> None:
-        """A process has told of something; what a server says of its disk names neither."""
+        """Forward an event of a process; events of a disk do not name their server."""
         self._on_event(kind, name, f"{name}: {sentence}" if kind == "disk" else sentence)
 
     def drain(self, seconds: float) -> Drained:
-        """Have servers of other hosts take over what those here have, while these go on: for so many seconds,
-        or until nothing moves any more."""
+        """Have servers of other hosts take over the replicas of this host, while its servers keep running.
+        Stop after ``seconds``, or when there is no progress."""
         heard: dict[str, Draining | None] = {
             name: None for name, life in self._names.items() if life in self._disks.disks
         }
@@ -354,7 +354,7 @@ class Station:
         return drained
 
     def close(self) -> None:
-        """End all; those that serve once their disks have what they have."""
+        """Stop all processes; servers first finish writing to their disks."""
         told, deadline = set[str](), time.monotonic() + _END_SECONDS
         while (serving := self._served & self.processes.keys()) and time.monotonic() < deadline:
             told |= {name for name in serving - told if self._post.send(name, Finish())}
@@ -366,7 +366,7 @@ class Station:
                 case _:
                     pass
         for name in serving:
-            self._on_event("killed", name, f"{name} has not ended for {_END_SECONDS:g} s, and is killed")
+            self._on_event("killed", name, f"{name} has not stopped for {_END_SECONDS:g} s and is killed")
         self._held.close()
 
     def __enter__(self) -> Self:
@@ -377,17 +377,17 @@ class Station:
     ) -> None:
         self.close()
 
-    # --- who is to be here ---
+    # --- processes of this host ---
 
     def _refuse_taken_port(self) -> None:
-        """Before a server begins that would be taken for one of the cluster whose controller is there."""
+        """Raise UserError if the controller's port is taken, before a server could join the wrong cluster."""
         if self._settings.own_controller is None:
             return
         host, port = self._settings.own_controller
         if is_taken(host, port):
             raise UserError(
-                f"port {port} of {host} is taken, by the controller of a cluster perhaps: add servers to "
-                f"that with `cotswold cluster add --controllers {host}:{port}`, or name another port, "
+                f"port {port} of {host} is taken, perhaps by the controller of a cluster: add servers to "
+                f"it with `cotswold cluster add --controllers {host}:{port}`, or name another port, "
                 f"the same on all hosts: --controllers {host}:{port + 2}"
             )
 
@@ -397,7 +397,7 @@ class Station:
             return
         if strange := self._disks.strange(each.name for each in folder.iterdir() if each.is_dir()):
             raise UserError(
-                f"{folder} has {', '.join(strange)}, from which no {self._settings.prefix}-NUMBER goes on: "
+                f"{folder} has {', '.join(strange)}, which is the disk of no {self._settings.prefix}-NUMBER: "
                 "give the --listen and --name of the host that had these disks, or another --folder"
             )
 
@@ -416,7 +416,7 @@ class Station:
                 self._start(disk)
 
     def _seek(self, now: float) -> None:
-        """Ask whoever leads the controllers, now and then; say so where nobody answers."""
+        """Probe the leading controller now and then; report if none replies."""
         if self._reaching.asks(now):
             question = Look() if self._disks.lacking else Describe("")
             self._post.deliver([Send(to, question) for to in self._controllers])
@@ -424,7 +424,7 @@ class Station:
             self._on_event("waiting", self._settings.prefix, said)
 
     def _reached(self, answer: Described | Looked) -> None:
-        """One that leads has answered; of servers that have no names yet it knows which are taken."""
+        """Process a reply of the leader; it lists the names that are taken."""
         if said := self._reaching.answered(time.monotonic()):
             self._on_event("reached", self._settings.prefix, said)
         if isinstance(answer, Looked) and self._disks.lacking:
@@ -435,19 +435,19 @@ class Station:
             self._keep_drained(answer.drained)
 
     def _keep_drained(self, servers: Sequence[str]) -> None:
-        """End servers that an operator drained, and start those that the operator has taken back."""
+        """Stop servers whose drain is complete, and start those whose drain was ended."""
         before, drained = self._disks.drained, {disk_of(each) for each in servers} & {*self._disks.disks}
         try:
             self._disks.drain(drained)
-        except OSError as error:  # a full disk: it is tried again, and nothing begins or ends before
+        except OSError as error:  # a full disk: retry later, and start or stop no server before
             self._on_event(
-                "failed", self._settings.prefix, f"cannot write down which servers are drained: {error}"
+                "failed", self._settings.prefix, f"cannot record which servers are drained: {error}"
             )
             return
         for disk in sorted(before - drained - {*self._names.values()}):
             self._lives[disk].due = time.monotonic()
         for name in [name for name, disk in self._names.items() if disk in drained]:
-            self._post.send(name, Finish())  # each time that controllers say so, for a message may be lost
+            self._post.send(name, Finish())  # repeated with each reply, as a message may be lost
             if disk_of(name) not in before:
                 back = f"`cotswold cluster drain {disk_of(name)} --back`"
                 said = f"{name} was drained and has no copies: its process ends, until {back} starts another"
@@ -458,7 +458,7 @@ class Station:
         try:
             name = self._disks.next_of(life) if is_server else life
             self._staff.start(self._server(name) if is_server else self._controller(name))
-        except (CotswoldError, OSError) as error:  # a disk without room for the name, say
+        except (CotswoldError, OSError) as error:  # such as a disk without space for the name
             self._on_event("failed", name, f"{name} cannot be started: {error}")
             self._lives[life].failed(time.monotonic())
             return
@@ -478,10 +478,10 @@ class Station:
             self._tell(now)
         if life not in self._disks.disks and ended.name not in self._served:
             raise MachineError(
-                f"{ended.name} {ended.why}; another controller listens there, perhaps: name another port, "
+                f"{ended.name} {ended.why}; perhaps another controller listens there: name another port, "
                 f"the same on all hosts: --controllers {self._settings.at}:{PORT + 1}"
             )
-        if life in self._disks.disks:  # the next has another name
+        if life in self._disks.disks:  # the next one has another name
             self._served.discard(ended.name)
         self._on_event("ended", ended.name, f"{ended.name} {ended.why}")
         self._lives[life].ended(now)
@@ -494,7 +494,7 @@ class Station:
                 self._start(life)
 
     def _tell(self, now: float) -> None:
-        """Controllers hear of whoever has ended; again and again, for a connection may lose a message."""
+        """Report exits to all controllers, repeatedly, as a connection may lose a message."""
         self._told = now
         self._untold = {name: told for name, told in self._untold.items() if now - told[1] < _TELLING_SECONDS}
         self._keys = {name: key for name, key in self._keys.items() if name in {*self._names, *self._untold}}
@@ -502,7 +502,7 @@ class Station:
         sends = [Send(to, each) for each in ended for to in self._controllers]
         self._post.deliver(sends)
 
-    # --- what processes are told ---
+    # --- arguments of processes ---
 
     def _controller(self, name: str) -> Call:
         settings = self._settings
@@ -546,4 +546,4 @@ class Station:
 
 
 def _no_worker(name: str) -> Call:
-    raise AssertionError(f"{name}: a station starts no workers")
+    raise AssertionError(f"{name}: a host supervisor starts no workers")

@@ -1,9 +1,9 @@
-"""The roads of a parameter server: updates, replication with what it says to controllers apart from both.
+"""The networks of a parameter server: one each for updates, replication and administration.
 
-Knows: addresses of this machine, endpoints. Does not know: who says what on which.
+Knows: addresses of this machine, endpoints. Does not know: the messages on each.
 
-A machine may have a network for each: clients push and pull by one, servers replicate by another, leases and
-orders come by a third. Source: Chilimbi et al. 2014, section 3.3.4.
+A machine may have a separate network for each: pushes and pulls of clients; replication between servers;
+leases and groups from controllers. Source: Chilimbi et al. 2014, section 3.3.4.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ADMINISTRATION, REPLICATION, UPDATES = "administration", "replication", "updates
 
 @dataclass(frozen=True)
 class Ways:
-    """An endpoint for each road, several of which may be one."""
+    """An endpoint for each network; several may be the same."""
 
     administration: Endpoint
     replication: Endpoint
@@ -30,12 +30,12 @@ class Ways:
 
     @property
     def each(self) -> tuple[Endpoint, ...]:
-        """Every one once."""
+        """Each distinct endpoint once."""
         return tuple(dict.fromkeys((self.administration, self.replication, self.updates)))
 
     @property
     def all(self) -> Endpoint | Roads:
-        """As one."""
+        """All endpoints as one."""
         if self.administration is self.replication is self.updates:
             return self.administration
         return Roads(
@@ -46,8 +46,8 @@ class Ways:
 def open_ways(
     name: str, reach: Reach, roads: Mapping[str, str], held: ExitStack, token: Token | Keyring | None = None
 ) -> Ways:
-    """Those of a process, which end with ``held``. ``roads``: addresses of this machine for `REPLICATION` and
-    `UPDATES`, where they are others than that of ``reach``. Raises as `own_endpoint`."""
+    """Open the endpoints of a process; they close with ``held``. ``roads``: addresses of this machine for
+    `REPLICATION` and `UPDATES`, if different from that of ``reach``. Raises as `own_endpoint`."""
     endpoints: dict[str | None, Endpoint] = {}
 
     def at(road: str) -> Endpoint:

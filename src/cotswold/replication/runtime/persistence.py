@@ -1,18 +1,17 @@
-"""When a server's disk is given what is different in its copies, and how much could be lost meanwhile.
+"""Flushing a server's changes to its disk, and how much could be lost meanwhile.
 
-Knows: the machine, the disk, which buckets are due (`copies.spreading`). Does not know: what buckets hold,
-how anything is written.
+Knows: the replica server, the disk, which buckets are due (`replica.flush_schedule`). Does not know: the
+contents of buckets, the file format.
 
-Of ``flush_seconds`` a quarter is left for the disk, or thrice the time of its slowest write of late, up to
-about a half; for the rest a change waits in memory, where others fold into it. That is the promise while the
-disk is fast enough. When it is not nothing waits for it: changes fold for longer, the *window*, the age of
-the oldest change that is not on the disk, grows, and people are told that, and why. Of a process that stood
-still, as one that was stopped, that is said, and nothing of its disk, which could not be given anything; of
-one that does so again and again, as on a host that has too much to do, how old that is which is not on the
-disk.
+The disk gets a quarter of ``flush_seconds``, or three times its slowest recent write, up to about a half. For
+the rest of the time a change waits in memory, where later changes fold into it. This bound holds while the
+disk is fast enough. If the disk is too slow, nothing waits for it: changes fold for longer, the *window* (the
+age of the oldest change that is not on the disk) grows, and an event says so, with the reason. If the process
+itself stalled, for example because it was suspended, the event says that instead, since the disk could not
+receive anything. If it stalls repeatedly, as on an overloaded host, the event also has the window.
 
-What is written together costs as much processor time as some MiB of contents, however little it is. So
-buckets are given together until there is so much, though only the first of them is due.
+Each write costs as much processor time as some MiB of contents, however small it is. So buckets are written
+in batches of that size, even if only the first of them is due.
 """
 
 from __future__ import annotations
@@ -28,24 +27,25 @@ from cotswold.wire.lifecycle import Unsaved
 from cotswold.wire.names import run_of
 
 GIVEN_AFTER, GIVEN_AFTER_LEAST = 0.75, 0.45
-"""Of ``flush_seconds``: where the disk is fast, and where it is slow."""
+"""Fraction of ``flush_seconds`` that a change waits in memory, for a fast and for a slow disk."""
 _SLOWEST_WRITES = 3.0
-"""So many times the slowest write is left for the disk: one that is under way, one that follows, and some."""
+"""Multiple of the slowest write that is reserved for the disk: one in progress, one that follows, and a
+margin."""
 _TOGETHER_BYTES = 16 << 20
-"""So much is given at once, or all that is different: 0.41 ms of processor time a MiB, where single ones take
-2.2, and a copy that takes 1 ms."""
+"""Bytes per batch: 0.41 ms of processor time per MiB, compared with 2.2 ms for single buckets, and a copy
+that takes 1 ms."""
 _LATE = 2.0
-"""The window is too long with so many ``flush_seconds``."""
+"""Multiple of ``flush_seconds`` from which on the window is too long."""
 _AGAIN_SECONDS = 0.2
-"""After which the disk is offered something again that had no room for more."""
+"""Seconds until the next offer to a disk whose queue was full."""
 _STILL_SECONDS = 1.0
-"""A process that was not asked for so long stood still."""
+"""Seconds without a tick after which the process counts as stalled."""
 _SAY_SECONDS = 10.0
-"""How often it is said that the window is too long, and that a process stood still."""
+"""Minimum interval between two events about a long window, and between two about a stall."""
 
 
 class Saving:
-    """That of one server's process."""
+    """Persistence of one server process."""
 
     def __init__(self, machine: Keeper[Array], disk: Disk, flush_seconds: float, now: float) -> None:
         self._machine, self._disk, self._flush_seconds = machine, disk, flush_seconds
@@ -54,17 +54,17 @@ class Saving:
         self._longest = 0.0
         """The longest window so far."""
         self._late: float | None = None
-        """The longest window since it was said that it is too long."""
+        """The longest window since an event said that it is too long."""
         self._watched = now
-        """When it was looked last whether it is."""
+        """Time of the last check of the window."""
         self._stood = float("-inf")
-        """Until when this process stood still."""
+        """End of the last stall of this process."""
         self._is_again = False
-        """Whether it had done so shortly before."""
+        """True if another stall preceded it shortly before."""
         self._said_late = self._said_still = float("-inf")
 
     def tick(self, now: float) -> None:
-        """Time has passed; to be called many times in ``flush_seconds``."""
+        """Process the passing of time; call it many times per ``flush_seconds``."""
         self._disk.belong(self._machine.cluster, now)
         self._forget()
         for bucket in self._machine.take_recalls():
@@ -76,14 +76,14 @@ class Saving:
         self._watch(now)
 
     def finish(self, now: float) -> bool:
-        """It is over: give the disk all that is different. False where that has no room for it now."""
+        """Give the disk all changes, at the end. False if it has no room now."""
         self._forget()
         self._spreading.note(self._machine.different, now)
         buckets = self._spreading.all
         return self._offer(buckets, len(buckets))
 
     def unsaved(self, run: str, now: float) -> Unsaved:
-        """How much could be lost at this moment, of a run or of all."""
+        """Return how much could be lost at this moment, of one run or of all."""
         copies = self._machine.copies
         of = [copies[name] for name in self._machine.different if run in ("", run_of(name))]
         count = sum(bytes_of(tuple(each.unsaved_buffers)) for each in of)
@@ -99,7 +99,7 @@ class Saving:
             self._offer_at = now + _AGAIN_SECONDS
 
     def _offer(self, buckets: Sequence[str], least: int) -> bool:
-        """Give the first of these, ``least`` or more; False where there is no room for one."""
+        """Write the first ``least`` of these buckets, or more; False if there is no room for one."""
         given = 0
         with self._disk.together():
             for place, bucket in enumerate(buckets):
@@ -121,32 +121,32 @@ class Saving:
         return max(self._spreading.window_seconds(now), self._disk.window_seconds)
 
     def _watch(self, now: float) -> None:
-        """Say where the window is too long, and when it is no more."""
+        """Report when the window becomes too long, and when it recovers."""
         window = self._window(now)
         self._longest = max(self._longest, window)
         self._watch_itself(window, now)
-        has_had_time = now - self._stood >= _LATE * self._flush_seconds  # the disk
+        has_had_time = now - self._stood >= _LATE * self._flush_seconds  # time for the disk
         if not (has_had_time or self._is_again) and self._late is None:
             return
         if window > _LATE * self._flush_seconds:
             if now - self._said_late >= _SAY_SECONDS:
                 self._said_late, self._late = now, self._late or window
-                why = self._disk.pace if has_had_time else "this server stood still"
+                why = self._disk.pace if has_had_time else "this server stalled"
                 self._disk.say(
-                    f"what is not on its disk is {window:.1f} s old, and flush_seconds is "
+                    f"unsaved changes are {window:.1f} s old, and flush_seconds is "
                     f"{self._flush_seconds:g}: {why}; if all servers die now, that much is lost"
                 )
             if self._late is not None:
                 self._late = max(self._late, window)
         elif self._late is not None and window <= self._flush_seconds:
             self._disk.say(
-                f"what is not on its disk is less than {self._flush_seconds:g} s old again; the oldest "
+                f"unsaved changes are less than {self._flush_seconds:g} s old again; the oldest "
                 f"was {self._late:.1f} s old"
             )
             self._late = None
 
     def _watch_itself(self, window: float, now: float) -> None:
-        """Say where this process stood still."""
+        """Report a stall of this process."""
         still, self._watched = now - self._watched, now
         late = _LATE * self._flush_seconds
         if still <= max(_STILL_SECONDS, late):
@@ -156,6 +156,6 @@ class Saving:
         if now - self._said_still >= _SAY_SECONDS:
             self._said_still = now
             self._disk.say(
-                f"this server stood still for {still:.1f} s, and its disk was given nothing: it was stopped, "
-                f"or its host had no time for it; what is not on the disk is {window:.1f} s old"
+                f"this server stalled for {still:.1f} s and wrote nothing to its disk: it was suspended, "
+                f"or its host is overloaded; unsaved changes are {window:.1f} s old"
             )

@@ -1,12 +1,12 @@
-"""Servers that keep copies of a run's buckets, and their controller: as processes of the run.
+"""Replica servers and a controller as processes of one run.
 
-Knows: which are there, where they are reached, whom to start again, whom to tell. Does not know: who has
-which bucket (`replication.controller`), what is trained.
+Knows: which processes run, their addresses, when to restart each, where to report. Does not know: buckets
+(`replication.controller`), training.
 
-A server whose process ends is replaced by one with another name (`copies.saved`), which has nothing but its
-disk, where there are disks; the controller is told at once, and gives it copies. The controller is started
-again under its own name: its state is on the disk. Whoever ends at once again and again is started later and
-later (`lives`), and so is whoever cannot be started: the others have copies meanwhile.
+A server that exits is replaced by one with another name (`replica.saved_bucket`), which has only its disk, if
+there are disks. The controller is told at once and gives it replicas. The controller itself is restarted
+under its own name: its metadata are on the disk. A process that exits repeatedly, or cannot be started, is
+restarted with backoff (`restart_backoff`): meanwhile the other servers have replicas.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from cotswold.wire.lifecycle import Controllers, Count, Serving
 
 CONTROLLER = "controller-0"
 DISKS = "servers"
-"""The folder of a run in which its servers have their disks, until it ends."""
+"""Folder of a run with its servers' disks, until the run ends."""
 Calling = Callable[[str, str, Mapping[str, object]], Call]
-"""What makes a call of a name, a role, and arguments."""
+"""Makes a call from a name, a role and arguments."""
 
 
 class Keepers:
-    """Those of one run."""
+    """Server processes and the controller of one run."""
 
     def __init__(
         self,
@@ -49,61 +49,61 @@ class Keepers:
         call: Calling,
         held: ExitStack,
     ) -> None:
-        """``held``: what ends with the run."""
+        """``held``: closed at the end of the run."""
         self._settings, self._staff, self.post, self._call = settings, staff, post, call
         self._folder = Path(held.enter_context(TemporaryDirectory(prefix="cotswold-controller-")))
         self._addresses: dict[str, str] = {}
         self._number = 0
         self._lives: dict[str, Life] = {}
-        """By the name of the disk, or the controller's."""
+        """Backoff by the name of the disk, or of the controller."""
         self._due: dict[str, str] = {}
-        """Likewise: what the next is called, of those of which none runs."""
-        if settings.disks is not None:  # of a run that was killed: the state that belongs to them is gone
+        """Name of the next process for each of these that is not running."""
+        if settings.disks is not None:  # of a run that was killed: the metadata that belong to them are lost
             shutil.rmtree(settings.disks, ignore_errors=True)
             held.callback(shutil.rmtree, settings.disks, ignore_errors=True)
 
     @property
     def servers(self) -> list[str]:
-        """Those that are there, by name."""
+        """Names of the running servers."""
         return [name for name in self._addresses if name != CONTROLLER and self._staff.is_watched(name)]
 
     @property
     def counting(self) -> Count:
-        """What they are asked, to say what they have done."""
+        """The request for their metrics."""
         return Count()
 
     @property
     def controllers(self) -> dict[str, str]:
-        """Where they are, by name; empty for one that has not said so."""
+        """Addresses of controllers by name; empty for one that has not reported it."""
         return {CONTROLLER: self._addresses.get(CONTROLLER, "")}
 
     @property
     def has_controller(self) -> bool:
-        """Whether it is there, and has said where."""
+        """True if the controller has reported its address."""
         return CONTROLLER in self._addresses
 
     unknown = ""
-    """The controller is the run's own, and knows it."""
+    """Always empty: the run's own controller knows the run."""
 
     def unheard(self, now: float) -> str:
-        """The controller is a process that is started again."""
+        """Return an empty text: the controller is a process that is restarted."""
         return ""
 
     def is_one(self, name: str) -> bool:
-        """Whether a process of this name is, or was, one of these."""
+        """True if a process of this name is, or was, one of these."""
         return name == CONTROLLER or name.startswith("server-")
 
     def start_controller(self, now: float) -> None:
-        """Start it, first of all."""
+        """Start the controller, before all servers."""
         self._begin(CONTROLLER, now)
 
     def start_server(self, now: float) -> None:
-        """Start one more; the controller is there."""
+        """Start one more server, after the controller."""
         self._number += 1
         self._begin(f"server-{self._number - 1}", now)
 
     def start_due(self, now: float) -> list[tuple[str, str]]:
-        """Start again whoever is to be there again; who cannot be started, and a sentence that says so."""
+        """Restart the processes that are due; return those that failed to start, with a sentence."""
         failed = []
         for life, name in list(self._due.items()):
             if not self._lives[life].is_due(now):
@@ -150,24 +150,24 @@ class Keepers:
         )
 
     def heard(self, serving: Serving, clients: Iterable[str]) -> None:
-        """One of them is there; ``clients``: who must know where controllers are."""
+        """Record that a process serves; ``clients``: processes that need the controller's address."""
         self._addresses[serving.name] = serving.address
         if serving.name == CONTROLLER:
             self.post.find(self.controllers)
             for name in clients:
                 self.tell(name)
-        else:  # the controller may have been started again before this one could hear of it
+        else:  # the controller may have been restarted before this server could receive its address
             self.tell(serving.name)
 
     def tell(self, client: str) -> None:
-        """A server or a client is to know where controllers are."""
+        """Send the controllers' addresses to a server or a client."""
         self.post.send(client, Controllers(tuple(self.controllers.items())))
 
     def ended(self, name: str, why: str, now: float, *, is_seen: bool = True) -> None:
-        """Replace a process, which is one of these, when that is due.
+        """Replace a process when that is due.
 
-        Controllers are told that a server has ended only if its end ``is_seen``. A server that was lost may
-        live and act: its lease decides.
+        Controllers are told that a server has exited only if its exit ``is_seen``. A server that is merely
+        lost may be alive and act: its lease decides.
         """
         self._addresses.pop(name, None)
         if name != CONTROLLER and is_seen:
@@ -177,6 +177,6 @@ class Keepers:
         self._lives[life].ended(now)
 
     def create(self, wanted: Create) -> None:
-        """Have the controller make buckets; to be said until `RoutedPost.unknown` has none."""
+        """Have the controller create buckets; repeat it until `RoutedMessenger.unknown` is empty."""
         self.post.send(CONTROLLERS, wanted)
         self.post.seek()

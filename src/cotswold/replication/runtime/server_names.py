@@ -1,17 +1,17 @@
-"""What servers of a host are called, and their disks: names that nobody else has had.
+"""Names of a host's servers and disks: unique in the cluster.
 
-Knows: the files of a host's folder that have them, which are taken, which are drained. Does not know:
-processes, who is asked what is taken.
+Knows: the files of a host's folder with these names, which names are taken, which disks are drained. Does not
+know: processes, who supplies the taken names.
 
-    what is so                                          what a server is called
-    its disk is in the file                             as the next after the last that had it
-    the host's folder has the controllers' state, which the disk's name: nobody was called anything before
-      does not exist yet
-    else                                                by the first disk's name that controllers do not know,
-                                                        once one has said which they do
+    condition                                           name of a server
+    its disk is in the file                             the successor of the disk's last server
+    the host's folder has the controllers' metadata,    the disk's name: no server had a name before
+      which do not exist yet
+    otherwise                                           the first disk name that controllers do not know, once
+                                                        one has listed the known names
 
-Two hosts of one name, such as a second `add` on a machine, ask one after the other, and pass over what the
-other was given a moment ago.
+Two hosts with one name, such as a second `add` on a machine, choose one after the other. Each skips the names
+that the other has just taken.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from cotswold.files.untrusted import MalformedError, parse_object, read_object
 from cotswold.replication.replica.saved_bucket import ASIDE, disk_of, next_of
 
 FILE, DRAINED_FILE = "names.json", "drained.json"
-"""Of a folder: the newest name of a server for each disk, and the disks that an operator drained."""
+"""Files in a folder: the newest server name of each disk, and the disks that an operator drained."""
 _GIVEN_SECONDS = 60.0
-"""After which controllers know of whoever was given a name."""
+"""Seconds after which controllers know every server with a new name."""
 _BYTES = 1 << 16
 
 
 class Names:
-    """Those of one host."""
+    """Names of one host."""
 
     def __init__(self, folder: Path, prefix: str, servers: int, *, is_new: bool) -> None:
-        """``is_new``: nobody was called anything before."""
+        """``is_new``: True if no server of the cluster had a name before."""
         self._path, self._prefix, self._servers = folder / FILE, prefix, servers
         self._drained_path = folder / DRAINED_FILE
         self._last: dict[str, str] = {}
@@ -50,27 +50,27 @@ class Names:
             self._last = {disk: str(name) for disk, name in read_object(self._path).items()}
         numbers = sorted(filter(str.isdecimal, map(self._number, self._last)), key=int)
         self.disks = tuple(self._disk(each) for each in numbers[:servers])
-        """Those that are known."""
+        """Disks with known names."""
         self.drained: frozenset[str] = frozenset()
-        """Those that no process is to have, as controllers said last."""
+        """Drained disks, which no process may use, by the controllers' last reply."""
         with suppress(FileNotFoundError, MalformedError):
             self.drained = frozenset(map(str, read_object(self._drained_path))) & {*self.disks}
         if is_new:
             self._take(self._disk(str(number)) for number in range(servers))
 
     def strange(self, disks: Iterable[str]) -> list[str]:
-        """Of names of disks, or of such moved aside, those that no server of this host goes on from."""
+        """Return the names of disks, or of disks moved aside, that belong to no server of this host."""
         own = re.compile(rf"{re.escape(self._prefix)}-[0-9]+({re.escape(ASIDE)}[0-9]+)?")
         return sorted(each for each in disks if own.fullmatch(each) is None)
 
     @property
     def lacking(self) -> int:
-        """How many are to be chosen yet."""
+        """Number of disks without a name."""
         return self._servers - len(self.disks)
 
     def choose(self, known: Iterable[str]) -> tuple[str, ...]:
-        """Name the disks that have no name; ``known``: names of servers that controllers know. Those that are
-        new."""
+        """Name the remaining disks and return the new names; ``known``: server names that controllers
+        know."""
         before, taken = self.disks, {disk_of(each) for each in known}
         with _Given(self._prefix) as given:
             self._take(each for each in map(self._disk, map(str, count())) if each not in taken | given.disks)
@@ -78,8 +78,8 @@ class Names:
         return self.disks[len(before) :]
 
     def next_of(self, disk: str) -> str:
-        """The name of the next server that has a disk: whoever has ended does not come back. Raises OSError
-        where that cannot be written down."""
+        """Return the name of the next server with this disk; names are never reused. Raises OSError if it
+        cannot be recorded."""
         found = next_of(self._last[disk]) if disk in self._last else disk
         last = {**self._last, disk: found}
         replace_file(self._path, json.dumps(last).encode())
@@ -87,8 +87,7 @@ class Names:
         return found
 
     def drain(self, disks: Collection[str]) -> None:
-        """No process is to have these, and all others may have one. Raises OSError where that cannot be
-        written down."""
+        """Record the drained disks; all others may be used. Raises OSError if they cannot be recorded."""
         if self.drained != frozenset(disks):
             written = json.dumps(dict.fromkeys(sorted(disks), True))
             replace_file(self._drained_path, written.encode())
@@ -107,12 +106,12 @@ class Names:
         return f"{self._prefix}-{number}"
 
     def _number(self, disk: str) -> str:
-        """Of one of this host's disks; else what is no number."""
+        """Return the number of one of this host's disks; for any other disk, text that is not a number."""
         return disk.removeprefix(f"{self._prefix}-")
 
 
 class _Given:
-    """Disks that were named on this machine a moment ago, by whoever else does so; use in a ``with``."""
+    """Disk names that processes of this machine have just taken; use it in a ``with`` statement."""
 
     def __init__(self, prefix: str) -> None:
         self._path = Path(tempfile.gettempdir()) / f"cotswold-names-{os.getuid()}-{prefix}"
@@ -138,6 +137,6 @@ class _Given:
     def give(self, disks: Collection[str]) -> None:
         self._when = {name: when for name, when in self._when.items() if name in self.disks}
         self._when |= dict.fromkeys(disks, time.time())
-        with suppress(OSError):  # a full disk: controllers know of them in a moment
+        with suppress(OSError):  # a full disk: controllers soon know the names
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, json.dumps(self._when).encode(), 0)

@@ -1,10 +1,10 @@
-"""A parameter server that keeps copies of buckets: its machine, with this process's memory and sockets.
+"""The process of a replica server: the server, with this process's memory and sockets.
 
-Knows: the endpoint, when the queues are drained, of which runs it knows what their buckets are. Does not
-know: who has copies, when anything is said (`replication.replica`).
+Knows: the endpoint, when to drain the queues, the descriptions of runs. Does not know: groups, when replies
+may be sent (`replication.replica`).
 
-Messages that have come are heard first, so no pull waits behind updates; they are applied when nothing more
-has come, or when many wait: so several pushes are one change, which the other copies get once.
+Messages that have arrived are processed first, so no pull waits behind updates. Updates are applied when no
+message is left, or when many wait. So several pushes are one change, which the other replicas receive once.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ from cotswold.words import short_in_words
 
 _TICK_SECONDS = 0.05
 _ROOM_SECONDS = FINISH_SECONDS / 2
-"""For which it is waited, at the end, until a disk has written so much that it takes more."""
+"""Seconds to wait, at the end, for room in the disk's queue."""
 _BATCH = 256
-"""So many messages are heard before what waits is applied, whatever else has come."""
+"""Maximum number of messages between two applications of waiting updates."""
 _UNREAD_BYTES = 1 << 24
-"""A client that has not read so much gets no further answer to a pull."""
+"""Unread bytes of a client from which on it gets no further reply to a pull."""
 _SAY_SECONDS = 10.0
-"""How often it is said that a run's description is wrong."""
+"""Minimum interval between two events about a malformed description."""
 _HEARD = get_args(ToKeeper)
 _OFTEN = (OfBucket, Prepare, Prepared)
 
@@ -98,16 +98,17 @@ def main(
     tokens: str | None = None,
     key: str = "",
 ) -> int:
-    """The life of the server called ``name`` on ``host``, whose coordinator is at ``coordinator``.
+    """Run the server ``name`` on ``host``, whose coordinator is at the address ``coordinator``.
 
-    ``controllers``: address by name; ``reach`` are the fields of `Reach`, ``copying`` those of `Copying`. In
-    the folder ``disk``, if there is one, is what it knew ``flush_seconds`` ago. ``roads``: addresses of this
-    machine for `REPLICATION` and `UPDATES`, where these are not that of ``reach``. The tokens are in
-    the file ``tokens``, or the token is in the environment. ``key``: by which controllers and other servers
-    know this server from others that say its name. Raises MachineError where the coordinator ends
-    first, and what the disk raises."""
-    keep_freed_bytes()  # of messages: the next ones come into the same pages
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
+    ``controllers``: address by name; ``reach`` has the fields of `EndpointSettings`, ``copying`` those of
+    `ReplicationSettings`. The folder ``disk``, if any, has the state of ``flush_seconds`` ago. ``roads``:
+    addresses of this machine for `REPLICATION` and `UPDATES`, if different from that of ``reach``. The tokens
+    are in the file ``tokens``, or the token is in the environment. ``key`` proves this server's name to
+    controllers and other servers. Raises MachineError if the coordinator exits first, and the errors of the
+    disk.
+    """
+    keep_freed_bytes()  # of messages: the next ones reuse the same pages
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after the processes that need it
     with ExitStack() as held:
         ring = Rotating.of_file(tokens)
         ways = open_ways(name, Reach(**reach), roads or {}, held, None if ring is None else ring.ring)
@@ -127,7 +128,7 @@ def main(
 
 
 class KeeperRole:
-    """One such server's process."""
+    """Process of one replica server."""
 
     def __init__(
         self,
@@ -154,53 +155,52 @@ class KeeperRole:
         self._keep_answers(controllers)
         self._calling = Calling(lambda address: ways.administration)
         self._peers: dict[str, str] = {}
-        """Servers of its buckets, and where they are reached."""
+        """Servers of its buckets and their addresses."""
         self._meeting = Calling(lambda address: ways.replication)
         self._clients = Clients()
         self._work = Work()
         self._is_due = False
-        """Whether something has come since queues were drained: what is kept back waits for that."""
+        """True if a message has arrived since queues were drained: held updates wait for that."""
         self._sends: list[Send] = []
-        """That are to go together."""
+        """Messages to be sent together."""
         self._spoken: set[str] = set()
-        """Buckets whose numbers may be in these, as they lie in memory."""
+        """Buckets whose numbers, in place in memory, may be part of these."""
         self._heard = 0
-        """Messages since these went."""
+        """Number of messages processed since these were sent."""
         self._ticked = 0.0
         self._disk: Disk | None = None
         self._malformed: tuple[str, float] | None = None
-        """A run whose description is wrong, and when that was said last."""
+        """A run with a malformed description, and the time of the last event about it."""
         self._short = 0, 0
-        """Buckets that waited for copies when that was said last."""
+        """Buckets that waited for members at the last event about them."""
         self._saving: Saving | None = None
 
     def save(self, disk: Disk, flush_seconds: float) -> None:
-        """Have what changes on a disk after ``flush_seconds``."""
+        """Save changes to a disk within ``flush_seconds``."""
         self._disk = disk
         self._machine.found_on_disk(disk.buckets, disk.cluster)
         self._saving = Saving(self._machine, disk, flush_seconds, time.monotonic())
         self._post.endpoint.watch(disk.fileno())
 
     def run(self) -> None:
-        """Serve until the coordinator says that it is over; raises MachineError where that is lost."""
+        """Serve until the coordinator stops it; raises MachineError if the coordinator is lost."""
         while self._attend(self._post.receive(0.0 if self._is_due or self._sends else _TICK_SECONDS)):
             if self._heard >= _BATCH:
                 self._go_on()
             self._tick(time.monotonic())
 
     def finish(self) -> None:
-        """It is over: apply what waits, and give the disk what it has not, as far as it has room for that in
-        a while."""
+        """Apply the waiting updates, and give the disk all changes, as far as it has room within a while."""
         self._go_on()
         deadline = time.monotonic() + _ROOM_SECONDS
         while self._saving is not None and not self._saving.finish(time.monotonic()):
             if time.monotonic() > deadline:
-                self.trouble("it ends, and its disk has no room for all that is different")
+                self.trouble("it stops, and its disk has no room for all changes")
                 return
             time.sleep(_TICK_SECONDS)
 
     def _attend(self, event: object) -> bool:
-        """What has come; False once it is over. Nothing refers to a message afterwards but what was kept."""
+        """Process an event; False to stop. Only kept messages are referenced afterwards."""
         match event:
             case Letter(sender, Finish()) if sender == COORDINATOR:
                 return False
@@ -217,7 +217,7 @@ class KeeperRole:
         return True
 
     def _hear(self, sender: str, message: AnyMessage) -> None:
-        if isinstance(message, _OFTEN):  # most are such
+        if isinstance(message, _OFTEN):  # the most frequent ones
             self._do(sender, message)
             return
         match message:
@@ -245,7 +245,7 @@ class KeeperRole:
             case Assign() | Fence() | FindSaved() | Forget() | Leased() if sender not in self._controllers:
                 self._post.endpoint.refused["strangers"] += 1
             case Assign() | Fence() | FindSaved() if run_of(_bucket(message)) not in self._runs:
-                self._post.send(sender, Describe(run_of(_bucket(message))))  # and it is told again
+                self._post.send(sender, Describe(run_of(_bucket(message))))  # the controller sends it again
             case Assign() | Fence() | FindSaved() if not self._is_known(_bucket(message)):
                 self._post.endpoint.refused["malformed"] += 1
             case Forget():
@@ -257,7 +257,7 @@ class KeeperRole:
                 pass
 
     def _meet(self, addresses: Mapping[str, str]) -> None:
-        """Servers are reached there; those with which it has no bucket are not called again."""
+        """Update the addresses of servers; those without a common bucket are not called again."""
         groups = (each.group for each in self._machine.copies.values())
         known = {name for group in groups for name in group.everybody}
         self._peers = {name: address for name, address in self._peers.items() if name in known}
@@ -269,20 +269,20 @@ class KeeperRole:
         self._meeting.meet(self._peers)
 
     def _keep_answers(self, names: Iterable[str]) -> None:
-        """Controllers come in only with the answers to calls, on whatever road."""
+        """On every network, accept from controllers only the replies to connections made here."""
         for each in names:
             for way in self._ways.each:
                 way.keep_answers_of(each)
 
     def _learn(self, run: str, description: str) -> None:
-        """What its buckets are, if one of them can be made, and updated."""
+        """Learn the description of a run, if one of its buckets can be created and updated."""
         try:
             found = Description.of(description)
             if found.run != run:
                 raise ValueError(f"it is one of {found.run!r:.80}")
             found.rehearse()
             found.contents(found.buckets[0])
-        except Exception as error:  # whatever a client had written down of its run is no other run's harm
+        except Exception as error:  # a client's malformed description must not harm other runs
             self._post.endpoint.refused["malformed"] += 1
             self._tell_malformed(run, f"{type(error).__name__}: {error}")
             return
@@ -291,7 +291,7 @@ class KeeperRole:
             self._disk.describe(run, description)
 
     def _let_go(self) -> None:
-        """Nothing is kept of runs of which the machine has nothing: they are described again if they come."""
+        """Forget runs without data here: they are described again if they return."""
         for run in self._runs.keys() - {*self._machine.runs}:
             del self._runs[run]
             self._clients.forget(run)
@@ -299,17 +299,15 @@ class KeeperRole:
                 self._disk.describe(run, "")
 
     def _tell_malformed(self, run: str, why: str) -> None:
-        """People should know of a run that gets no copies here; it is described again and again."""
+        """Report a run that gets no replicas here; it is described again and again."""
         now = time.monotonic()
         if self._malformed is None or self._malformed[0] != run or now - self._malformed[1] > _SAY_SECONDS:
             self._malformed = run, now
-            sentence = (
-                f"{self._name} cannot have copies of {run!r:.80}, whose description is wrong ({why:.200})"
-            )
+            sentence = f"{self._name} cannot have copies of {run!r:.80}: malformed description ({why:.200})"
             self._post.send(COORDINATOR, Happened("malformed", self._name, f"{sentence}; remove that run"))
 
     def _is_known(self, bucket: str) -> bool:
-        """Whether it is one of a run that was described."""
+        """True if the bucket belongs to a described run."""
         return run_of(bucket) in self._runs and bucket in self._runs[run_of(bucket)].has
 
     def _do(self, sender: str, message: ToKeeper) -> None:
@@ -322,12 +320,12 @@ class KeeperRole:
         self._is_due = self._machine.is_busy
 
     def _serve(self, sender: str, message: OfBucket) -> None:
-        """A client's message."""
+        """Process a client's message."""
         if message.bucket in self._spoken:
-            self._flush()  # before numbers change that are said
+            self._flush()  # before numbers change that are waiting to be sent
         said = message.message
         if isinstance(said, PullNewer) and self._post.endpoint.waiting_bytes(sender) > _UNREAD_BYTES:
-            return  # it has not read what it pulled before, and asks again
+            return  # it has not read its earlier pulls, and asks again
         if run_of(message.bucket) in self._runs:
             sender = self._clients.name(sender, run_of(message.bucket))
         self._deliver(self._machine.receive(sender, message, time.monotonic()))
@@ -335,7 +333,7 @@ class KeeperRole:
             self._work.took(sender, said)
 
     def _go_on(self) -> None:
-        """Nothing more has come, or much has: say what is to be said, and apply what waits."""
+        """Send replies and apply waiting updates: no message is left, or many were processed."""
         self._flush()
         if self._is_due:
             self._is_due = False
@@ -368,24 +366,25 @@ class KeeperRole:
     # --- the disk ---
 
     def _unsaved(self, run: str = "") -> Unsaved | None:
-        """What the disk has not, if there is one."""
+        """Return the unsaved changes, if there is a disk."""
         return None if self._saving is None else self._saving.unsaved(run, time.monotonic())
 
     def saved(self, number: int) -> None:
-        """It is on the disk."""
+        """Record that a write is durable."""
         self._machine.saved(number)
 
     def damaged(self, bucket: str) -> None:
-        """It is not on the disk any more."""
+        """Record that the disk has lost a bucket."""
         if not self._machine.damaged(bucket) and self._disk is not None:
             self._disk.forget(bucket)
 
     def trouble(self, sentence: str) -> None:
-        """Something about the disk that people should know."""
+        """Report something about the disk."""
         self._post.send(COORDINATOR, Happened("disk", self._name, sentence))
 
     def _deliver(self, sends: Sequence[Send]) -> None:
-        """What is for the controllers goes to all of them: so whoever leads next knows who is there."""
+        """Queue messages; those for the controllers go to all of them, so any next leader knows the live
+        servers."""
         for each in sends:
             message = each.message
             if isinstance(message, OfBucket | Prepare):
@@ -419,13 +418,11 @@ class KeeperRole:
         )
 
     def _tell_short(self) -> None:
-        """People should know where updates wait, and where they do so no more."""
+        """Report when updates wait for members, and when they no longer do."""
         short = self._machine.short()
         if short != self._short:
             self._short = short
-            sentence = (
-                short_in_words(*short, self._machine.copying.least) or "no bucket waits for copies any more"
-            )
+            sentence = short_in_words(*short, self._machine.copying.least) or "no bucket waits for copies"
             self._post.send(COORDINATOR, Happened("short", self._name, f"{self._name}: {sentence}"))
 
 

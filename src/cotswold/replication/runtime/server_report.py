@@ -1,6 +1,7 @@
-"""What a server of copies shows to whoever operates the cluster.
+"""Status report of a replica server, for operators.
 
-Knows: its machine, its roads, what its disk lacks. Does not know: who asks, how it is shown.
+Knows: the replica server, its networks, its unsaved changes. Does not know: who requests it, its
+presentation.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from cotswold.wire.messenger import AnyMessage
 
 
 def reported(machine: Keeper[Array], ways: Ways, unsaved: Unsaved | None, bucket: str = "") -> Reported:
-    """All that there is, or what there is of one bucket; ``unsaved``: None where there is no disk."""
+    """Return the status of all buckets, or of one; ``unsaved`` is None if there is no disk."""
     named = {"administration": ways.administration, "replication": ways.replication, "updates": ways.updates}
-    roads: dict[Endpoint, list[str]] = {}  # those that are one network are one road
+    roads: dict[Endpoint, list[str]] = {}  # one entry per distinct network
     for name, endpoint in named.items():
         roads.setdefault(endpoint, []).append(name)
     refused = ways.all.refused
@@ -38,7 +39,8 @@ def reported(machine: Keeper[Array], ways: Ways, unsaved: Unsaved | None, bucket
 
 
 def exported(machine: Keeper[Array], bucket: str) -> tuple[AnyMessage, ...]:
-    """All of a bucket that this server leads, as it is saved on disks; nothing where it does not lead it."""
+    """Return the whole of a bucket that this server leads, in the form of a save; empty if it does not
+    lead it."""
     copy = machine.copies.get(bucket)
     if copy is None or copy.role is not Role.PRIMARY or not copy.is_acting(time.monotonic()):
         return ()
