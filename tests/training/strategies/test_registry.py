@@ -115,7 +115,7 @@ def test_a_strategy_of_another_package_trains_a_recipe_whatever_is_imported_firs
         assert trained == "BackwardsTraining {5.0} {0, 1}"
         assert "did you mean echo?" in refused[0]
         assert "did you mean backwards?" in refused[1]
-        assert "strategy backwards cannot be trained from the disk" in refused[2]
+        assert "strategy backwards cannot be trained with offloaded parameters" in refused[2]
 
 
 BROKEN = """
