@@ -53,7 +53,7 @@ def wanted_recipe(name: str | None, run: Path | None, overrides: Sequence[str], 
         raise RunError(NO_RUN.format(run))
     if name is None:
         raise UserError(
-            "name a recipe to train, or a run to go on with: --run DIRECTORY --resume (Python: directory=, "
+            "name a recipe to train, or a run to resume: --run DIRECTORY --resume (Python: directory=, "
             "resume=True)"
         )
     return recipe.load(name, overrides, tell)

@@ -138,7 +138,7 @@ class Run:
             found = Checkpoints(folder, identity=self.directory.identity).latest(take).checkpoint
             if found is not None:
                 return module.eval()
-        raise RunError(f"{self.path} has no checkpoint yet; train it first, or go on with resume=True")
+        raise RunError(f"{self.path} has no checkpoint yet; train it first, or continue it with resume=True")
 
     def refuse_module(self, what: str) -> None:
         """Raise RunError for a run of a module of a program, which only the program can ask for ``what``."""

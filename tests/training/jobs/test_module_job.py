@@ -245,17 +245,17 @@ def test_a_module_of_other_shapes_or_names_is_refused_by_name(tmp_path: Path) ->
     run = train(opened(tmp_path / "run"))
     other = net(9)
     with pytest.raises(
-        MismatchError, match=r"^the module is another .*: first\.weight is .*\(8, 6\) there, not .*\(9, 6\)"
+        MismatchError, match=r"^the module differs .*: first\.weight is .*\(8, 6\) there, but .*\(9, 6\)"
     ):
         train(opened(run.path, module=other, resume=Resume.ALWAYS))
     assert all(one.equal(new) for one, new in zip(other.parameters(), net(9).parameters(), strict=True))
     renamed = net()
     renamed.other = nn.Linear(2, 2)
-    with pytest.raises(MismatchError, match=r"other\.weight is .* here and not there"):
+    with pytest.raises(MismatchError, match=r"other\.weight is .* here, but missing there"):
         train(opened(run.path, module=renamed, resume=Resume.ALWAYS))
-    with pytest.raises(MismatchError, match=r"last\.weight is .* there and not here"):
+    with pytest.raises(MismatchError, match=r"last\.weight is .* there, but missing here"):
         train(opened(run.path, module=Shorter(), resume=Resume.ALWAYS))
-    with pytest.raises(MismatchError, match=r"0\.first\.weight is .* here and not there"):
+    with pytest.raises(MismatchError, match=r"0\.first\.weight is .* here, but missing there"):
         train(opened(run.path, module=nn.Sequential(net()), resume=Resume.ALWAYS))
 
 
@@ -302,9 +302,9 @@ class Triples(Dataset[tuple[Tensor, Tensor, Tensor]]):
         ({"validation": 0.001}, UserError, "takes 0 of 50 samples"),
         ({"dataset": Triples()}, UserError, "a list of Tensor, Tensor, Tensor"),
         ({"dataset": TensorDataset(torch.zeros(0, 6), torch.zeros(0))}, UserError, "is empty"),
-        ({"module": nn.ReLU()}, UserError, "nothing can learn"),
+        ({"module": nn.ReLU()}, UserError, "nothing can be trained"),
         ({"loss": "hinge"}, RecipeError, "unknown loss 'hinge'"),
-        ({"settings": settings(device="toaster")}, RecipeError, "no device"),
+        ({"settings": settings(device="toaster")}, RecipeError, "not a device"),
     ],
 )
 def test_what_cannot_be_trained_is_said(
