@@ -63,7 +63,7 @@ def test_an_interrupt_of_the_program_saves_and_the_run_goes_on_in_one_process(
 
 @pytest.mark.soak
 def test_the_programs_error_is_what_rank_0_said(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(UserError, match="already holds a run; go on with --resume"):
+    with pytest.raises(UserError, match="already holds a run; resume it with --resume"):
         cotswold.train(desk.stacks_recipe, desk.stacks.path, stores=desk.stores, grid="1x2")
     capfd.readouterr()
 

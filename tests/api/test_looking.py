@@ -93,7 +93,7 @@ def test_predictions_are_probabilities_of_named_classes(desk: Desk, tmp_path: Pa
     assert np.mean(right) > 0.9
     with pytest.raises(UserError, match=r"^threads=0 is not in"):
         cotswold.predict(desk.layers, tmp_path / "new", threads=0)
-    with pytest.raises(RunError, match="a supervised run is needed"):
+    with pytest.raises(RunError, match="use a supervised run"):
         cotswold.predict(desk.stacks, tmp_path / "new")
 
 

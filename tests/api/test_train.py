@@ -79,7 +79,7 @@ def test_a_run_without_a_directory_is_called_after_its_recipe(
 
 
 def test_errors_are_the_commands(desk: Desk, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="already holds a run; go on with --resume"):
+    with pytest.raises(RunError, match="already holds a run; resume it with --resume"):
         trained(desk, desk.stacks.path)
     with pytest.raises(RecipeError, match="no recipe file 'nothing'"):
         cotswold.train("nothing", tmp_path / "run")

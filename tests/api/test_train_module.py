@@ -55,7 +55,7 @@ def test_a_modules_run_has_a_report_and_says_who_can_answer_for_it(tmp_path: Pat
     for ask in (cotswold.evaluate, lambda each: cotswold.predict(each, "pictures/")):
         with pytest.raises(RunError, match=r"fill a module with run\.load\(module\)"):
             ask(run)
-    with pytest.raises(RunError, match=r"go on from there: cotswold.train\(module, dataset, '.*run', resume"):
+    with pytest.raises(RunError, match=r"resume it there: cotswold.train\(module, dataset, '.*run', resume"):
         cotswold.train(directory=run, resume=True)
     with pytest.raises(UserError, match=r"is a folder of a run; resume it by --run .*run --resume"):
         cotswold.train(tmp_path / "run", resume=True)
@@ -68,7 +68,7 @@ def test_a_modules_run_that_was_moved_goes_on_from_its_new_directory(
     cotswold.train(network(), halves(), tmp_path / "old", loss="cross_entropy", **SETTINGS)
     (tmp_path / "old").rename(tmp_path / "new")
     with pytest.raises(
-        RunError, match=r"there is no run in .*old to resume; give the directory that the run"
+        RunError, match=r"there is no run in .*old to resume; give the run's present directory"
     ):
         cotswold.train(network(), halves(), tmp_path / "old", resume=True, **words)
     run = cotswold.train(network(), halves(), tmp_path / "new", resume=True, epochs=5, **words)
@@ -161,7 +161,7 @@ def test_what_a_run_cannot_keep_must_be_given_again(tmp_path: Path) -> None:
     run = cotswold.train(network(), halves(), tmp_path / "run", **words)
     with pytest.raises(UserError, match=r"uses a custom loss.* pass the same again"):
         cotswold.train(network(), halves(), run, resume=True)
-    with pytest.raises(UserError, match="validated on a data set of its own; give that again"):
+    with pytest.raises(UserError, match="uses a separate validation data set; give it again"):
         cotswold.train(network(), halves(), run, resume=True, loss=squared)
     with pytest.raises(UserError, match="give the module and its data set again"):
         cotswold.train(directory=run, resume=True, loss=squared)
@@ -247,13 +247,13 @@ def test_a_run_that_never_took_a_step_gives_place_to_the_corrected_one(tmp_path:
         cotswold.train(network(), halves(), tmp_path / "run", loss=failing, **SETTINGS)
     run = cotswold.train(network(), halves(), tmp_path / "run", loss=squared, **SETTINGS)
     assert run.status == "finished" and sum(event["kind"] == "start" for event in run.events) == 1
-    with pytest.raises(RunError, match=r"already holds a run; go on with resume=True, or .* directory$"):
+    with pytest.raises(RunError, match=r"already holds a run; resume it with resume=True, or .* directory$"):
         cotswold.train(network(), halves(), run, loss=squared, **SETTINGS)
 
 
 @pytest.mark.parametrize("factory", ["tests.support.api.digits", "tests.support.api.digits:", ":network"])
 def test_what_names_no_function_is_told_how_one_is_named(factory: str) -> None:
-    with pytest.raises(UserError, match=r"names no function; say package\.module:function"):
+    with pytest.raises(UserError, match=r"names no function; use the form package\.module:function"):
         made_by(factory)
 
 
@@ -281,7 +281,7 @@ def test_what_names_no_function_is_told_how_one_is_named(factory: str) -> None:
         (("demo", "x", "y"), {}, "given twice"),
         ((torch.nn.ReLU,), {}, r"ReLU is a class; give an instance: ReLU\("),
         ((torch.nn.ReLU, halves()), {"loss": squared}, "ReLU is a class"),
-        ((network(), halves()), {"loss": 3}, "3 is no loss"),
+        ((network(), halves()), {"loss": 3}, "loss must be a name or a function .* got 3"),
         ((3, "d"), {}, "3 is neither a recipe .* nor a module"),
         ((3, halves()), {"loss": squared}, "3 is not a torch.nn.Module"),
         ((network(), (torch.zeros(3), torch.zeros(2))), {"loss": squared}, "as many of each; these are 3, 2"),
@@ -302,7 +302,7 @@ def test_what_names_no_function_is_told_how_one_is_named(factory: str) -> None:
         (
             (network(), DataLoader(halves(), 64)),
             {"loss": squared, "batch_size": 16},
-            "batch_size=16 was asked for, and the DataLoader makes its own batches of 64",
+            "batch_size=16 conflicts with the DataLoader, which makes its own batches of 64",
         ),
     ],
 )

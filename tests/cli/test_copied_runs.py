@@ -102,7 +102,7 @@ def test_a_store_made_anew_of_other_pictures_takes_no_part_in_an_evaluation(home
     home.grow()
     said = evaluate(home, "--json")
     assert said.status == 0
-    assert "are not those that" in said.err and "learnt from" in said.err
+    assert "are not those that" in said.err and "was trained on" in said.err
     after = json.loads(said.out)["objects"][0]
     assert after["network"] == before["network"]
     assert not after["dictionary"]

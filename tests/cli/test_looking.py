@@ -284,10 +284,10 @@ def test_features_and_predictions_want_the_right_kind_of_run(desk: Desk, tmp_pat
     out = tmp_path / "features.npz"
     said = cotswold("features", desk.layers, desk.pictures, out)
     assert said.status == 2
-    assert "is a run of layers; a run of stacks" in said.error
+    assert "is a run of layers; use a run of stacks" in said.error
     said = cotswold("predict", desk.stacks, desk.pictures)
     assert said.status == 2
-    assert "is a run of stacks; a supervised run is needed" in said.error
+    assert "is a run of stacks; use a supervised run" in said.error
     assert said.out == ""
     said = cotswold("features", desk.stacks, desk.pictures, tmp_path / "features.mat")
     assert said.status == 2

@@ -131,7 +131,7 @@ def test_a_run_of_which_everything_is_refused_ends_in_a_sentence(tmp_path: Path)
     recipe = recipe_of(tmp_path, epochs=300, learning_rate=1e30)
     recipe.write_text(recipe.read_text().replace("tanh", "relu"))
     job = open_job(recipe, tmp_path / "run", stores=tmp_path / "stores")
-    complaint = r"servers refused all of the last \d+ samples .*not finite.*rate"
+    complaint = r"servers rejected all of the last \d+ samples .*not finite.*rate"
     with pytest.raises(DivergedError, match=complaint):
         job.train(watch=lambda event: None, stop=Stop())
 
@@ -168,8 +168,8 @@ def test_a_run_whose_evaluators_all_end_saves_what_it_has_learnt(
 @pytest.mark.parametrize(
     ("epochs", "said"),
     [
-        (2, "the run has had its 2 epochs; ask for more, by training.epochs"),
-        (1, "the run has had 2 epochs, and training.epochs is 1 now; ask for more than 2, or leave it out"),
+        (2, "the run has finished its 2 epochs; set more training.epochs"),
+        (1, "the run has finished 2 epochs, but training.epochs is 1; set more than 2, or omit it"),
     ],
 )
 def test_a_resumption_that_leaves_nothing_to_train_says_why(epochs: int, said: str, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_run_that_was_stopped_after_more_epochs_than_are_asked_for_says_so(tmp
         recipe_of(tmp_path, epochs=2), tmp_path / "run", stores=tmp_path / "stores", resume=Resume.ALWAYS
     )
     (event,) = events(finish(job), "nothing_left")
-    assert "and training.epochs is 2 now; ask for more than" in str(event["why"])
+    assert "but training.epochs is 2; set more than" in str(event["why"])
 
 
 def test_a_run_tells_of_its_steps_while_no_server_can_be_asked(

@@ -141,7 +141,7 @@ def test_a_copied_run_is_the_same_run(pictures: Path, stores: Path, tmp_path: Pa
 def test_an_edited_recipe_is_found_out_field_by_field(pictures: Path, stores: Path, tmp_path: Path) -> None:
     run = finish(started(greedy(pictures), tmp_path / "run", stores))
     run.recipe.write_text(run.recipe.read_text().replace("momentum = 0.9", "momentum = 0.8"))
-    words = r"was written under another recipe, which differs in training\.momentum \(0\.9 there, 0\.8 here\)"
+    words = r"was written with another recipe, which differs in training\.momentum \(0\.9 there, 0\.8 here\)"
     with pytest.raises(RunError, match=words):
         load_stacks(run)
     with pytest.raises(RunError, match=words):

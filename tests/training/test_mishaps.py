@@ -101,7 +101,7 @@ def test_a_directory_that_holds_a_run_is_not_begun_again(
     pictures: Path, stores: Path, tmp_path: Path
 ) -> None:
     finish(started(greedy(pictures), tmp_path / "run", stores))
-    with pytest.raises(RunError, match="already holds a run; go on with --resume"):
+    with pytest.raises(RunError, match="already holds a run; resume it with --resume"):
         started(greedy(pictures), tmp_path / "run", stores)
     for how in (Resume.ALWAYS, Resume.IF_STARTED):
         with pytest.raises(RunError, match=r"there is no run in .*elsewhere to resume; name a recipe"):
@@ -111,9 +111,9 @@ def test_a_directory_that_holds_a_run_is_not_begun_again(
 @pytest.mark.parametrize(
     ("device", "error", "words"),
     [
-        ("gpu", RecipeError, "is no device"),
-        ("meta", RecipeError, "is no device"),
-        ("cuda:99", MachineError, "is not to be had on this machine"),
+        ("gpu", RecipeError, "is not a device"),
+        ("meta", RecipeError, "is not a device"),
+        ("cuda:99", MachineError, "is not available on this machine"),
     ],
 )
 def test_a_device_that_is_not_there_is_refused_before_a_directory_is_made(
@@ -135,7 +135,7 @@ def test_what_no_result_depends_on_may_change_when_a_run_is_taken_up(
     def again(*overrides: str) -> Job:
         return open_job(None, run, overrides=overrides, resume=Resume.ALWAYS)
 
-    with pytest.raises(RecipeError, match="is no device"):
+    with pytest.raises(RecipeError, match="is not a device"):
         again("training.device=gpu")
     changed = again(
         "training.threads=2",
@@ -225,7 +225,7 @@ def test_stacks_that_do_not_fit_in_memory_are_not_built_to_be_looked_at(
     monkeypatch.setattr(memory, "available_bytes", lambda: filters)
     load_stacks(run)
     monkeypatch.setattr(memory, "available_bytes", lambda: filters - 1)
-    with pytest.raises(MemoryLimitError, match=r"looking at .*run, whose filters .* on a machine with more"):
+    with pytest.raises(MemoryLimitError, match=r"loading .*run, whose filters .* a machine with more"):
         load_stacks(run)
 
 

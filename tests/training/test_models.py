@@ -222,7 +222,7 @@ def test_a_recipe_of_a_module_from_python_is_not_taken_for_one_without_layers() 
     network = { module = "mine" }
     training = { strategy = "supervised" }
     """
-    with pytest.raises(RecipeError, match=r"network.module 'mine' is given by a Python program"):
+    with pytest.raises(RecipeError, match=r"network.module 'mine' comes from a Python program"):
         build_layers(parse(text), 3, None)
 
 

@@ -76,7 +76,7 @@ def test_samples_without_values_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [torch.int64, torch.uint8, torch.complex64, torch.float64])
 def test_samples_of_a_type_that_the_module_does_not_take_are_named(kind: torch.dtype, tmp_path: Path) -> None:
     data = torch.ones(8, FEATURES, dtype=kind), torch.zeros(8, dtype=torch.int64)
-    said = rf"the samples are of {str(kind).removeprefix('torch.')}, and the parameters of Linear of float32"
+    said = rf"the samples are {str(kind).removeprefix('torch.')}, but the parameters of Linear are float32"
     with pytest.raises(UserError, match=said):
         train(opened(tmp_path / "run", module=nn.Linear(FEATURES, CLASSES), dataset=data))
 
@@ -84,12 +84,12 @@ def test_samples_of_a_type_that_the_module_does_not_take_are_named(kind: torch.d
 def test_an_embedding_that_is_given_floats_says_what_it_takes(tmp_path: Path) -> None:
     module = nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(2 * FEATURES, CLASSES))
     data = torch.ones(8, FEATURES), torch.zeros(8, dtype=torch.int64)
-    with pytest.raises(UserError, match=r"an embedding of Sequential takes whole numbers.*samples\.long"):
+    with pytest.raises(UserError, match=r"an embedding of Sequential needs whole numbers.*samples\.long"):
         train(opened(tmp_path / "run", module=module, dataset=data))
 
 
 def test_parameters_that_lie_in_no_vector_are_told_which_strategy_takes_them() -> None:
-    with pytest.raises(UserError, match=r"are torch.complex64 on cpu; .*train by strategy supervised"):
+    with pytest.raises(UserError, match=r"are torch.complex64 on cpu; .*train with strategy supervised"):
         FlatModule(nn.Linear(2, 2, dtype=torch.complex64))
 
 
@@ -148,10 +148,10 @@ class Counting(nn.Module):
 def test_a_buffer_that_changes_is_refused_where_each_process_would_have_its_own() -> None:
     samples = SamplePatterns(Samples(labelled(), 8))
     with pytest.raises(
-        UserError, match=r"mean of Counting is changed while the module computes; by strategy"
+        UserError, match=r"mean of Counting is changed while the module computes; with strategy"
     ):
         try_in_fork(Counting(always=False), cross_entropy, samples)
-    with pytest.raises(UserError, match=r"mean of Counting is changed .* by strategy batch"):
+    with pytest.raises(UserError, match=r"mean of Counting is changed .* with strategy batch"):
         check_repeatable(ModuleWork(Counting(always=True), cross_entropy, samples, None), 8)
     frozen = Counting(always=False)
     check_repeatable(ModuleWork(frozen, cross_entropy, samples, None), 8)

@@ -116,7 +116,7 @@ def test_replicas_and_their_evaluator_leave_out_the_same_samples() -> None:
 
 def test_a_validation_set_without_a_label_is_refused(tmp_path: Path) -> None:
     none = TensorDataset(torch.zeros(8, 4), torch.full((8,), -100))
-    with pytest.raises(UserError, match="leaves out every target of the validation set"):
+    with pytest.raises(UserError, match="ignores every target of the validation set"):
         train(opened(tmp_path / "run", module=Constant(), dataset=partly_labelled(), validation=none))
 
 
@@ -133,7 +133,7 @@ def test_classes_of_any_whole_number_type_are_classes(kind: torch.dtype, loss: L
 
 
 def test_whole_numbers_are_no_classes_of_a_single_output() -> None:
-    with pytest.raises(UserError, match=r"there is one output; to predict numbers give targets\.float"):
+    with pytest.raises(UserError, match=r"the module has one output; for regression give targets\.float"):
         squared(SCORES[:, :1], torch.zeros(4, dtype=torch.int64))
 
 
@@ -152,5 +152,5 @@ def test_one_detector_learns_from_classes_0_and_1() -> None:
 
 
 def test_a_detector_is_taught_nothing_beside_0_and_1() -> None:
-    with pytest.raises(UserError, match="targets lie between -1 and 2, and logistic wants 0, 1 or"):
+    with pytest.raises(UserError, match="targets lie between -1 and 2, but logistic needs 0, 1 or"):
         logistic(torch.zeros(2, 1), torch.tensor([[-1.0], [2.0]]))

@@ -1,4 +1,4 @@
-"""Strategies, what drives them, networks built from recipes."""
+"""Training: strategies, the trainers that drive them, and models built from recipes."""
 
 from __future__ import annotations
 

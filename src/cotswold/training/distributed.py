@@ -1,7 +1,6 @@
-"""The ranks that train a network together, as a job sees them.
+"""The rank context: the ranks that train a model together, as a job sees them.
 
-Knows: the mesh of maps, whom to ask before a decision that all must take alike. Does not know: how ranks were
-started, networks.
+Knows: the mesh, how ranks agree on a decision. Does not know: how ranks were started, networks.
 """
 
 from __future__ import annotations
@@ -21,10 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Team:
-    """One process of a job; with a ``mesh`` it is one of many, which call everything in one order.
+    """One process of a job.
 
-    ``ranks`` exchange what is seldom and may take long (checkpoints); ``local_size`` of them share this host,
-    of which this is ``local_rank``.
+    With a ``mesh`` the process is one of several ranks, which make the same calls in the same order.
+    ``ranks`` carries rare, slow exchanges such as checkpoints. ``local_size`` ranks share this host; this
+    process is ``local_rank`` among them.
     """
 
     ranks: Ranks = ALONE
@@ -34,26 +34,26 @@ class Team:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes what one process writes for all."""
+        """True for the process that writes shared output."""
         return self.ranks.rank == 0
 
     def placed(self, recipe: Recipe) -> Recipe:
-        """The recipe on this rank's own device: ranks of a host take its CUDA devices in turn."""
+        """Return the recipe with this rank's device: the ranks of a host use its CUDA devices in turn."""
         if self.mesh is None or not recipe.training.device.startswith("cuda"):
             return recipe
         device = f"cuda:{self.local_rank % max(torch.cuda.device_count(), 1)}"
         return recipe.model_copy(update={"training": recipe.training.model_copy(update={"device": device})})
 
     def take_count(self) -> int:
-        """Bytes that the ranks sent each other since this was last asked."""
+        """Return the bytes that the ranks sent each other since the last call."""
         return 0 if self.mesh is None else self.mesh.take_count()
 
     def agree(self, wishes: Sequence[int]) -> list[int]:
-        """The greatest of all ranks' wishes, one by one."""
+        """Return the maximum over all ranks of each flag (an all-reduce with max)."""
         if self.mesh is None or self.mesh.size == 1:
             return list(wishes)
         return [int(each) for each in self.mesh.largest_in_place(torch.tensor(wishes, device="cpu"))]
 
 
 SOLO = Team()
-"""A process that trains alone."""
+"""The context of a process that trains alone."""

@@ -1,10 +1,10 @@
 """Losses by name.
 
-Knows: what each name of `[objective] loss` computes. Does not know: networks, steps.
+Knows: the function of each name of `[objective] loss`. Does not know: networks, steps.
 
-A loss takes outputs ``(sample, …)`` and targets, and gives one number, mean over samples. Targets are classes
-``(sample,)``, or values of the outputs' own shape (for `cross_entropy` the probabilities of the classes):
-others would be broadcast, and something trained that nobody meant.
+A loss maps outputs ``(sample, …)`` and targets to one number, the mean over samples. Targets are classes
+``(sample,)``, or values of the outputs' shape (for `cross_entropy`, class probabilities). Other shapes raise
+an error, because broadcasting them would silently train something else.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from cotswold.recipe.schema import LossObjective
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 IGNORED = -100
-"""The class of samples that `torch.nn.functional.cross_entropy` leaves out."""
+"""The class of samples that `torch.nn.functional.cross_entropy` ignores."""
 _ROUNDING = 0.01
-"""By how much probabilities may miss 1 together; those of float16 do."""
+"""The tolerance for probabilities that must sum to 1, wide enough for float16."""
 
 
 def named_loss(name: str, low: float = 0.0, high: float = 1.0) -> Loss:
-    """The loss of a name; raises RecipeError for one that has none.
+    """Return the loss of a name; raises RecipeError if the name is unknown.
 
-    ``low`` and ``high``: what `squared` wants of the outputs of other classes and of the class.
+    ``low`` and ``high`` are the outputs that `squared` trains towards for the wrong classes and the right
+    class.
     """
     if name not in _LOSSES:
-        raise RecipeError(f"there is no loss {name!r}; there are {', '.join(sorted(_LOSSES))}")
+        raise RecipeError(f"unknown loss {name!r}; use one of {', '.join(sorted(_LOSSES))}")
     if (low, high) != (0.0, 1.0):
         assert name == "squared", "the schema allows targets for it alone"
         return partial(squared, low=low, high=high)
@@ -46,25 +47,25 @@ def named_loss(name: str, low: float = 0.0, high: float = 1.0) -> Loss:
 
 
 def loss_of(recipe: Recipe) -> Loss:
-    """The loss that a recipe names for its labels."""
+    """Return the loss that a recipe names."""
     assert isinstance(recipe.objective, LossObjective), "a strategy with labels"
     return named_loss(recipe.loss, recipe.objective.low, recipe.objective.high)
 
 
 class OwnLoss:
-    """A loss that a program gives; raises UserError where it gives no number that can be learnt from.
+    """A user-defined loss; raises UserError if the loss returns no trainable number.
 
-    torch warns of targets that are broadcast, once; for the first step of a run that is an error.
+    torch only warns, once, if it broadcasts targets; in the first step of a run that is an error here.
     """
 
     def __init__(self, function: Loss) -> None:
         self.function = function
         self.is_sum = False
-        """Whether it adds up over samples, as far as the first call has shown."""
+        """True if the first call showed that the loss is a sum over samples."""
         self._is_called = False
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss; 0, without a gradient, if it leaves out every target of the batch."""
+        """Return the loss; 0, without a gradient, if the loss ignores every target of the batch."""
         if self._is_called:
             return self._value(outputs, targets)
         with warnings.catch_warnings():
@@ -88,10 +89,10 @@ class OwnLoss:
 
 
 def counted(loss: Loss, targets: Tensor) -> Tensor:
-    """The classes that a loss counts: a mask of their shape. The accuracy counts the same.
+    """Return a mask, in the targets' shape, of the classes that a loss counts; the accuracy counts the same.
 
-    A loss leaves out the class that it ignores. A class is never negative, so a loss that accepts a negative
-    one leaves it out too.
+    A loss skips its ignored class. Classes are never negative, so a loss that accepts a negative class
+    ignores it.
     """
     function: object = loss.function if isinstance(loss, OwnLoss) else loss
     words = function.keywords if isinstance(function, partial) else {}
@@ -100,15 +101,15 @@ def counted(loss: Loss, targets: Tensor) -> Tensor:
 
 
 def is_sum(loss: Loss) -> bool:
-    """Whether a program's own loss was found to be a sum over samples when it was first computed."""
+    """True if the first call of a user-defined loss showed that the loss is a sum over samples."""
     return isinstance(loss, OwnLoss) and loss.is_sum
 
 
 def _adds_up(function: Loss, outputs: object, targets: Tensor) -> bool:
-    """Whether a loss is a sum over samples.
+    """Return True if a loss is a sum over samples.
 
-    The function says so itself (``reduction="sum"``), or a copy of it gives twice as much for the first two
-    samples taken twice.
+    Either the function declares it (``reduction="sum"``), or a copy of the function doubles its value when
+    the first two samples are repeated.
     """
     words = function.keywords if isinstance(function, partial) else {}
     said = words.get("reduction", getattr(function, "reduction", None))
@@ -120,13 +121,15 @@ def _adds_up(function: Loss, outputs: object, targets: Tensor) -> bool:
             apart = _apart(function)
             once = float(apart(few, wanted))
             twice = float(apart(torch.cat([few, few]), torch.cat([wanted, wanted])))
-    except Exception:  # it takes whole batches alone, and shows nothing by parts
+    except Exception:  # it accepts only whole batches, so this test is impossible
         return False
     return once != 0 and abs(twice - 2 * once) <= _ROUNDING * abs(twice)
 
 
 def _apart(function: Loss) -> Loss:
-    """A copy of a loss, which keeps what it counts for itself; a function has none. Parameters are shared."""
+    """Return a copy of a loss with separate counters; parameters are shared. A plain function is returned as
+    is.
+    """
     owner = getattr(function, "__self__", function)
     shared = {id(each): each for each in owner.parameters()} if isinstance(owner, nn.Module) else {}
     return copy.deepcopy(function, shared)
@@ -134,7 +137,7 @@ def _apart(function: Loss) -> Loss:
 
 @contextmanager
 def _kept_draws(device: torch.device) -> Iterator[None]:
-    """The random numbers of torch, NumPy and Python are as before when this ends."""
+    """Restore the random states of torch, NumPy and Python on exit."""
     devices = [device.index or 0] if device.type == "cuda" else []
     drawn, drawn_numpy = random.getstate(), np.random.get_state()
     try:
@@ -146,13 +149,13 @@ def _kept_draws(device: torch.device) -> Iterator[None]:
 
 
 IS_SUM = (
-    "the loss is a sum over samples, and was taken for their mean: losses that are reported are too large by "
-    'the size of a batch; give the mean (reduction="mean"), with the learning rate times that size'
+    "the loss is a sum over samples, not their mean: reported losses are too large by the factor "
+    'batch_size; use the mean (reduction="mean"), and multiply the learning rate by batch_size'
 )
 
 
 def is_detector(loss: Loss) -> bool:
-    """Whether an output of this loss is the score of a detector: above 0 for yes."""
+    """Return True if an output of this loss is the score of a detector: above 0 means yes."""
     function = loss.function if isinstance(loss, OwnLoss) else loss
     return isinstance(function, nn.BCEWithLogitsLoss) or function in (
         logistic,
@@ -163,32 +166,33 @@ def is_detector(loss: Loss) -> bool:
 def _number(found: object) -> Tensor:
     if not isinstance(found, Tensor):
         raise UserError(
-            f"the loss gives a {type(found).__name__}; it must give a tensor, "
-            "computed by torch from the output"
+            f"the loss returned a {type(found).__name__}; it must return a tensor "
+            "that torch computed from the output"
         )
     if found.numel() != 1:
         raise UserError(
-            f"the loss gives a tensor of shape {tuple(found.shape)}; it must give one number, the mean over "
+            f"the loss returned a tensor of shape {tuple(found.shape)}; it must return one number, the mean "
+            "over "
             "samples"
         )
     if torch.is_grad_enabled() and not found.requires_grad:
         raise UserError(
-            "the loss does not depend on a parameter of the module that learns; compute it from the output, "
+            "the loss does not depend on any trainable parameter of the module; compute it from the output, "
             "without detach(), item() or no_grad()"
         )
     return found
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy of the softmax; of targets that are whole numbers, or one probability for each class."""
+    """Softmax cross-entropy of class indices, or of one probability for each class."""
     if not isinstance(outputs, Tensor):
         raise UserError(_no_tensor(outputs))
     if not targets.is_floating_point():
         if outputs.dim() < 2 or targets.shape != outputs.shape[:1] + outputs.shape[2:]:
             raise UserError(
-                f"targets of shape {tuple(targets.shape)} are no classes of outputs of shape "
-                f"{tuple(outputs.shape)}, one score for each class in the second place; give "
-                "one class a sample"
+                f"targets of shape {tuple(targets.shape)} do not fit as classes to outputs of shape "
+                f"{tuple(outputs.shape)} (scores of the classes on axis 1); give "
+                "one class per sample"
             )
         targets = targets.long()
         if ((targets >= outputs.shape[1]) | ((targets < 0) & (targets != IGNORED))).any():
@@ -198,15 +202,14 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
         return functional.cross_entropy(outputs, targets)
     if targets.shape != outputs.shape or outputs.dim() < 2 or outputs.shape[1] < 2 or not _probable(targets):
         raise UserError(
-            f"targets are floats of shape {tuple(targets.shape)}, and cross_entropy wants classes: whole "
-            "numbers (targets.long()), or the probability of each; to predict numbers take squared"
+            f"targets are floats of shape {tuple(targets.shape)}, but cross_entropy needs classes: whole "
+            "numbers (targets.long()), or one probability for each class; for regression use squared"
         )
     return functional.cross_entropy(outputs, targets)
 
 
 def squared(outputs: Tensor, targets: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
-    """Squared error, summed over outputs; a class stands for ``high`` at its output and ``low`` at the
-    others."""
+    """Squared error, summed over outputs; a class means ``high`` at its output and ``low`` at the others."""
     wanted = _values(targets, outputs)
     if (low, high) != (0.0, 1.0) and is_classes(outputs, targets):
         wanted = low + (high - low) * wanted
@@ -214,23 +217,23 @@ def squared(outputs: Tensor, targets: Tensor, low: float = 0.0, high: float = 1.
 
 
 def logistic(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Logistic loss of one detector a class (Dean et al. 2012, section 5), summed over classes.
+    """Logistic loss of one detector for each class, summed over classes.
 
-    A single output is one detector; its targets are 0 and 1.
+    A single output is one detector; its targets are 0 and 1. Source: Dean et al. 2012, section 5.
     """
     if is_classes(outputs, targets) and outputs.shape[1] == 1:
         targets = targets.unsqueeze(1)
     wanted = _values(targets, outputs)
     if bool(((wanted < 0) | (wanted > 1)).any()):
         raise UserError(
-            f"targets lie between {float(wanted.min()):g} and {float(wanted.max()):g}, and logistic wants 0, "
-            "1 or a probability between them; give such targets, or take squared to predict numbers"
+            f"targets lie between {float(wanted.min()):g} and {float(wanted.max()):g}, but logistic needs 0, "
+            "1 or a probability between them; give such targets, or use squared for regression"
         )
     return functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="sum") / len(targets)
 
 
 def is_classes(outputs: Tensor, targets: Tensor) -> bool:
-    """Whether targets are classes, of which outputs ``(sample, class, …)`` have a score each."""
+    """Return True if targets are classes, with one score each in outputs ``(sample, class, …)``."""
     return (
         isinstance(outputs, Tensor)
         and not targets.is_floating_point()
@@ -246,8 +249,9 @@ def _probable(targets: Tensor) -> bool:
 
 def _no_classes(outputs: Tensor, targets: Tensor) -> str:
     return (
-        f"targets are classes from {int(targets.min())} to {int(targets.max())}, and there are "
-        f"{outputs.shape[1]} outputs, one for each class from 0; give as many, or floats to predict"
+        f"targets are classes from {int(targets.min())} to {int(targets.max())}, but the module has "
+        f"{outputs.shape[1]} outputs, one for each class from 0; give one output per class, or float targets "
+        "for regression"
     )
 
 
@@ -257,7 +261,8 @@ def _type(values: Tensor) -> str:
 
 def _no_tensor(outputs: object) -> str:
     return (
-        f"the module gives a {type(outputs).__name__}, and a loss by name takes a tensor; give a function of "
+        f"the module returned a {type(outputs).__name__}, but a named loss needs a tensor; give a function "
+        "of "
         "(output, target)"
     )
 
@@ -268,8 +273,9 @@ def _values(targets: Tensor, outputs: Tensor) -> Tensor:
     if is_classes(outputs, targets):
         if outputs.shape[1] == 1:
             raise UserError(
-                f"targets of {_type(targets)} and shape {tuple(targets.shape)} are classes, and there is one "
-                "output; to predict numbers give targets.float().unsqueeze(1), for classes an output each"
+                f"targets of {_type(targets)} and shape {tuple(targets.shape)} are classes, but the module "
+                "has one "
+                "output; for regression give targets.float().unsqueeze(1), for classes one output each"
             )
         classes = targets.long()
         if ((classes < 0) | (classes >= outputs.shape[1])).any():
@@ -278,7 +284,7 @@ def _values(targets: Tensor, outputs: Tensor) -> Tensor:
     if targets.shape != outputs.shape:
         raise UserError(
             f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(outputs.shape)}; "
-            "give targets the outputs' shape, or whole numbers as classes"
+            "give targets of the outputs' shape, or whole numbers as classes"
         )
     return targets.to(outputs.dtype)
 

@@ -1,7 +1,6 @@
-"""Networks from recipes.
+"""Models from recipes.
 
-Knows: what each entry of a recipe becomes, the shapes between, its FLOPs and bytes. Does not know: training,
-files.
+Knows: the modules of each recipe entry, their shapes, FLOPs and bytes. Does not know: training, files.
 """
 
 from __future__ import annotations
@@ -28,7 +27,16 @@ from cotswold.training.jobs.memory_estimate import FLOAT_BYTES
 
 
 def build_stacks(recipe: Recipe) -> StackNetwork:
-    """The stacks of a recipe with their initial filters, which depend on the seed, stack and block alone."""
+    """Build the stacks of a recipe with their initial filters.
+
+    The filters depend only on the seed, the stack and the block.
+
+    Args:
+        recipe: The recipe, with its input shape, stacks, objective, seed and device.
+
+    Returns:
+        The network on the recipe's device; images ``(channel, y, x, image)`` are its input.
+    """
     stacks = []
     for index, geometry in enumerate(recipe.stack_geometries()):
         stacks.append(
@@ -45,18 +53,25 @@ def build_stacks(recipe: Recipe) -> StackNetwork:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """One layer of a supervised network before it is built; FLOPs are those of one image."""
+    """One layer of a supervised network before it is built."""
 
     name: str
     output: tuple[int, ...]
     forward_flops: int
     parameters: int
     modules: int = 1
-    """Of which it is made, one after the other."""
+    """The number of consecutive modules that implement the layer."""
 
 
 class LayerNetwork(nn.Module):
-    """Layers on pictures, or on the output of trained stacks; returns scores ``(image, class)``."""
+    """Layers on images, or on the output of trained stacks.
+
+    Args:
+        layers: The modules of the layers, in order.
+        plans: One plan for each layer of the recipe, then the output layer.
+        below: Trained stacks that feed the layers; None feeds images.
+        tune: Whether the stacks below are trained too.
+    """
 
     def __init__(
         self, layers: nn.Sequential, plans: list[LayerPlan], below: StackNetwork | None, tune: bool
@@ -70,7 +85,7 @@ class LayerNetwork(nn.Module):
             below.requires_grad_(tune)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Scores ``(image, class)`` of pictures ``(image, channel, y, x)``."""
+        """Return the scores ``(image, class)`` of images ``(image, channel, y, x)``."""
         if self.below is not None:
             with torch.set_grad_enabled(self.tune and torch.is_grad_enabled()):
                 pictures = self.below(pictures)
@@ -79,17 +94,19 @@ class LayerNetwork(nn.Module):
 
     @property
     def update_flops(self) -> int:
-        """FLOPs of one picture's part of an update: forward, and both gradients of every product."""
+        """FLOPs of an update for one image: the forward pass, and both gradients of every product."""
         stacks = [stack.geometry.forward_flops for stack in self.below.stacks] if self.below else []
         layers = [plan.forward_flops for plan in self.plans if plan.forward_flops]
         learnt = stacks + layers if self.tune else layers
-        # what the lowest of the learnt products reads needs no gradient
+        # the input of the lowest trained product needs no gradient
         return sum(stacks) + sum(layers) + 2 * sum(learnt) - learnt[0]
 
 
 def layer_names(network: nn.Module) -> Mapping[str, str]:
-    """What the modules of a recipe's layers are called by whoever wrote the recipe: `layers.3` is `layer 2`,
-    counted from 1, the layer of outputs last. Modules of others have no other names."""
+    """Return the recipe's names of modules: `layers.3` is `layer 2`, counted from 1, the output layer last.
+
+    A module that is no recipe's network gives an empty mapping.
+    """
     if not isinstance(network, LayerNetwork):
         return {}
     found: dict[str, str] = {}
@@ -100,8 +117,20 @@ def layer_names(network: nn.Module) -> Mapping[str, str]:
 
 
 def build_layers(recipe: Recipe, classes: int, below: StackNetwork | None) -> LayerNetwork:
-    """The supervised network of a recipe with one output a class; its first values depend on the seed
-    alone."""
+    """Build the supervised network of a recipe; the initial weights depend only on the seed.
+
+    Args:
+        recipe: The recipe, with its layers, seed and device.
+        classes: The number of outputs of the last layer.
+        below: Trained stacks that feed the layers; None feeds images.
+
+    Returns:
+        The network on the recipe's device.
+
+    Raises:
+        GeometryError: If a layer does not fit the output of the layer below.
+        RecipeError: If the network is a Python program's module.
+    """
     shape = below.stacks[-1].geometry.output if below is not None else recipe.input
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.training.seed)
@@ -110,21 +139,20 @@ def build_layers(recipe: Recipe, classes: int, below: StackNetwork | None) -> La
 
 
 def network_tensors(network: torch.nn.Module) -> dict[str, Tensor]:
-    """The live tensors of a network under the names that every checkpoint gives them."""
+    """Return the live tensors of a network under their names in checkpoints."""
     return {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
 
 
 def planned_layers(recipe: Recipe, classes: int, below: MapShape | None = None) -> list[LayerPlan]:
-    """The layers of a supervised network on maps of shape ``below`` (the pictures by default); nothing is
-    allocated."""
+    """Return the layers of a supervised network on maps of shape ``below`` (the images), unallocated."""
     with torch.device("meta"):
         return _layers(recipe, classes, below or recipe.input)[1]
 
 
 def layers_bytes(recipe: Recipe, classes: int, batch: int, below: Sequence[StackGeometry] = ()) -> int:
-    """Bytes that training a supervised network takes on stacks of these geometries, or on the pictures alone.
+    """Return the bytes for training a supervised network on stacks of these geometries, or on images.
 
-    Weights, gradients and momenta; every map, and its gradient, of which frozen stacks have none.
+    Counts weights, gradients and momenta, and every map with its gradient; frozen stacks have no gradients.
     """
     shape = below[-1].output if below else recipe.input
     plans = planned_layers(recipe, classes, shape)
@@ -141,7 +169,8 @@ def layers_bytes(recipe: Recipe, classes: int, batch: int, below: Sequence[Stack
 def _layers(recipe: Recipe, classes: int, below: MapShape) -> tuple[list[nn.Module], list[LayerPlan]]:
     if recipe.network.module is not None:
         raise RecipeError(
-            f"network.module {recipe.network.module!r} is given by a Python program; go on from there"
+            f"network.module {recipe.network.module!r} comes from a Python program; continue from that "
+            "program"
         )
     shape: tuple[int, ...] = _shape(below)
     modules: list[nn.Module] = []
@@ -175,7 +204,7 @@ def _shape(shape: MapShape) -> tuple[int, ...]:
 
 
 def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module], tuple[int, ...], int]:
-    """The modules of one entry, the shape they give, and their forward FLOPs an image."""
+    """Return the modules of one entry, their output shape, and their forward FLOPs per image."""
     match layer:
         case schema.Linear():
             inputs, outputs = prod(shape), layer.features
@@ -190,9 +219,7 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
             features = shape[0]
             return [nn.BatchNorm1d(features) if len(shape) == 1 else nn.BatchNorm2d(features)], shape, 0
     if len(shape) != 3:
-        raise GeometryError(
-            "it needs a map, but a fully connected layer stands below; put it before that layer"
-        )
+        raise GeometryError("it needs a map, but follows a fully connected layer; put it before that layer")
     below = MapShape(*shape)
     match layer:
         case schema.Local():
@@ -229,13 +256,13 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
         case schema.Normalisation():
             Smoothing(layer.size, keep=True).output(below)
             return [LocalContrastNorm2d(layer.size, padding="same")], shape, 0
-    raise AssertionError(f"a layer that the schema does not know: {layer!r}")
+    raise AssertionError(f"layer type missing in the schema: {layer!r}")
 
 
 def _check_livable(count: int, what: str) -> None:
-    """Raise GeometryError for more than any machine holds, before torch counts in 64 bits."""
+    """Raise GeometryError for sizes beyond any machine, before torch overflows 64 bits."""
     if count > VALUES_MAX:
-        raise GeometryError(f"it would have {count:.3g} {what}, more than any machine holds; make it smaller")
+        raise GeometryError(f"it would have {count:.3g} {what}, too many for any machine; make it smaller")
 
 
 def _local_geometry(layer: schema.Local, below: MapShape) -> BlockLocal:
@@ -245,7 +272,7 @@ def _local_geometry(layer: schema.Local, below: MapShape) -> BlockLocal:
 
 
 def _convolution(inputs: int, outputs: int, y: Window, x: Window) -> list[nn.Module]:
-    """A convolution by these windows; torch's pads alike on both sides, so uneven zeros come before it."""
+    """Return a convolution by these windows; ZeroPad2d adds uneven padding, which Conv2d does not support."""
     size, stride = (y.size, x.size), (y.stride, x.stride)
     if (y.low, x.low) == (y.high, x.high):
         return [nn.Conv2d(inputs, outputs, size, stride=stride, padding=(y.low, x.low))]

@@ -1,6 +1,6 @@
-"""Why a loss is not finite: samples that are not, or numbers that are too large.
+"""Diagnosis of a loss that is not finite: non-finite samples, or values that are too large.
 
-Knows: batches. Does not know: networks, steps, who computes.
+Knows: batches. Does not know: networks, steps, which process computes.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from cotswold.training.data.batches import parts_of
 from cotswold.training.strategies.base import Batch
 
 _LARGE = 100.0
-"""Numbers beyond this are larger than the usual learning rates are made for."""
+"""Values beyond this are too large for the usual learning rates."""
 
 
 def check_finite(batch: Batch, what: str = "the data set") -> None:
-    """Raise UserError for samples or targets that are not finite; names the first such sample."""
+    """Raise UserError naming the first sample with a non-finite input, target or weight."""
     if said := spoilt_sample(batch, what):
         raise UserError(said)
 
 
 @torch.no_grad()
 def spoilt_sample(batch: Batch, what: str = "the data set") -> str:
-    """A sentence that names the first sample of a batch that is not finite; empty if all are finite."""
+    """Return a sentence that names the first non-finite sample of a batch; empty if all are finite."""
     inputs = [("input", each) for each in parts_of(batch.inputs)]
     for part, values in (*inputs, ("target", batch.targets), ("weight", batch.weights)):
         if not isinstance(values, Tensor) or not (values.is_floating_point() or values.is_complex()):
@@ -35,15 +35,15 @@ def spoilt_sample(batch: Batch, what: str = "the data set") -> str:
         place = int(wrong.nonzero()[0])
         named = "a sample" if batch.numbers is None else f"sample {batch.numbers[place]}"
         return (
-            f"{named} of {what} has NaN or infinity in its {part}, so the loss is not finite; mend the "
-            "sample, or leave it out"
+            f"{named} of {what} has NaN or infinity in its {part}, so the loss is not finite; fix the "
+            "sample, or remove it"
         )
     return ""
 
 
 @torch.no_grad()
 def remedy_of_scale(batch: Batch) -> str:
-    """A remedy for large numbers in a batch, which can make the loss infinite; empty if there are none."""
+    """Return a remedy if a batch has large values, which can make the loss infinite; otherwise empty."""
     for what, values in (("targets", batch.targets), ("samples", batch.inputs)):
         if isinstance(values, Tensor) and values.is_floating_point() and values.numel():
             most = float(values.abs().max())

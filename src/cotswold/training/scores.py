@@ -1,6 +1,6 @@
-"""The score of a batch: how many targets count, and how many of them are right.
+"""The score of a batch: the number of targets that count, and the number predicted correctly.
 
-Knows: outputs, targets, which targets a loss leaves out. Does not know: networks, steps, means.
+Knows: outputs, targets, the targets that a loss ignores. Does not know: networks, steps, means.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ class Score:
 
     samples: int
     judged: int
-    """Targets that can be right or wrong."""
+    """The number of targets that can be right or wrong."""
     right: int | None
-    """The number of right ones; None if targets are neither classes nor answers of a detector."""
+    """The number of correct predictions; None if targets are neither classes nor a detector's answers."""
     targets: int
-    """All targets, also those that the loss leaves out."""
+    """The number of targets, including ignored ones."""
 
     @property
     def weight(self) -> float:
-        """The weight of the batch's loss in a mean over samples: the samples, less what the loss left out."""
+        """The weight of the batch's loss in a mean over samples: the samples, minus the ignored ones."""
         return self.samples if self.right is None else self.samples * self.judged / max(1, self.targets)
 
     @property
     def accuracy(self) -> float | None:
-        """The fraction of judged targets that are right; None if nothing is judged."""
+        """The fraction of judged targets that are correct; None if no target is judged."""
         return None if self.right is None or not self.judged else self.right / self.judged
 
     @property
     def sums(self) -> Mapping[str, float]:
-        """Sums over batches, in samples: ``right``, and ``left_out`` if targets are left out.
+        """Sums over batches, in samples: ``right``, and ``left_out`` if targets are ignored.
 
-        ``unjudged`` if no target can be judged, though those of other batches may.
+        ``unjudged`` counts the samples of a batch in which no target can be judged.
         """
         if self.right is None:
             return {} if self.judged else {UNJUDGED: float(self.samples)}
@@ -51,7 +51,7 @@ class Score:
 
 
 class Scores:
-    """The scores of all batches of a validation set, and their losses."""
+    """The running scores and losses of a validation set."""
 
     def __init__(self) -> None:
         self.samples = 0
@@ -59,7 +59,7 @@ class Scores:
         self._right = self._judged = 0
 
     def add(self, loss: float, found: Score) -> None:
-        """Add a batch: its mean loss, and its score."""
+        """Add the mean loss and the score of a batch."""
         self.samples += found.samples
         self._weight += found.weight
         self._loss += loss * found.weight
@@ -68,16 +68,16 @@ class Scores:
             self._judged += found.judged
 
     def means(self) -> dict[str, float] | None:
-        """``loss``, and ``accuracy`` of classes; None without samples.
+        """Return the mean ``loss``, and the ``accuracy`` of classes; None without samples.
 
-        Raises UserError if the loss leaves out every sample.
+        Raises UserError if the loss ignores every sample.
         """
         if not self.samples:
             return None
         if not self._weight:
             raise UserError(
-                "the loss leaves out every target of the validation set; give one with targets that count, "
-                "or no validation set"
+                "the loss ignores every target of the validation set; use a set with targets that count, "
+                "or none"
             )
         means = {"loss": self._loss / self._weight}
         return {**means, "accuracy": self._right / self._judged} if self._judged else means
@@ -85,7 +85,7 @@ class Scores:
 
 @torch.no_grad()
 def score(loss: Loss, outputs: object, targets: Tensor) -> Score:
-    """The score of outputs against their targets, as a loss counts them."""
+    """Return the score of outputs against their targets, with the targets that the loss counts."""
     samples, everything = len(targets), targets.numel()
     unknown = Score(samples, everything, None, everything)
     if not isinstance(outputs, Tensor):
@@ -97,7 +97,7 @@ def score(loss: Loss, outputs: object, targets: Tensor) -> Score:
     if not is_classes(outputs, targets):
         return unknown
     mask = counted(loss, targets)
-    if bool((targets[mask] >= outputs.shape[1]).any()):  # the loss may leave these out, and does not say so
+    if bool((targets[mask] >= outputs.shape[1]).any()):  # the loss may ignore these without declaring it
         return Score(samples, 0, None, everything)
     right = int(((outputs.argmax(1) == targets) & mask).sum())
     return Score(samples, int(mask.sum()), right, everything)

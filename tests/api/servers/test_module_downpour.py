@@ -77,7 +77,7 @@ def test_it_is_prolonged_with_other_replicas_and_another_module_is_refused(tmp_p
     learnt(network(), tmp_path / "run", workers=2)
     run = learnt(network(), tmp_path / "run", workers=1, servers=2, epochs=5, resume=True)
     assert counted(run) == 5 * 600
-    with pytest.raises(MismatchError, match="another one than that"):
+    with pytest.raises(MismatchError, match="the module differs from that"):
         learnt(network(hidden=9), tmp_path / "run", epochs=6, resume=True)
 
 

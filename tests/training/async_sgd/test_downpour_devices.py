@@ -105,7 +105,7 @@ def test_a_device_that_is_not_here_is_said_before_anything_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count(monkeypatch, 0)
-    complaint = r'training\.device = "cuda" is not to be had on this machine'
+    complaint = r'training\.device = "cuda" is not available on this machine'
     with pytest.raises(MachineError, match=complaint):
         job_of(tmp_path, device="cuda")
     with pytest.raises(MachineError, match=complaint):
@@ -120,7 +120,7 @@ def test_devices_of_replicas_are_counted_and_not_used(devices: None, tmp_path: P
     recipe = str(recipe_of(tmp_path))
     for name in ("cuda", "cuda:0", "cuda:1"):
         check_training_device(load(recipe, [f"training.device={name}"]).training)
-    with pytest.raises(MachineError, match="is not to be had"):
+    with pytest.raises(MachineError, match="is not available"):
         check_training_device(load(recipe, ["training.device=cuda:2"]).training)
     assert not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch gives it no types
 
@@ -138,7 +138,7 @@ def test_where_the_driver_says_nothing_devices_are_counted_by_another_process(
     assert describe_environment()["cuda"] == ["CUDA device"] * 3
     recipe = str(recipe_of(tmp_path))
     check_training_device(load(recipe, ["training.device=cuda:2"]).training)
-    with pytest.raises(MachineError, match="is not to be had"):
+    with pytest.raises(MachineError, match="is not available"):
         check_training_device(load(recipe, ["training.device=cuda:3"]).training)
 
 

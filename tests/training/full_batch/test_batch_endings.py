@@ -171,7 +171,7 @@ def test_a_run_that_ended_at_its_tolerance_is_not_trained_on_unless_it_is_lowere
 ) -> None:
     place = tmp_path / "run"
     ended = trained(blobs, place, stores, "training.iterations=200", "training.tolerance=0.05")
-    assert events(place, "stack_end")[-1]["why"] == "the gradient's norm is at most training.tolerance"
+    assert events(place, "stack_end")[-1]["why"] == "the gradient norm is at most training.tolerance"
     assert same(ended, trained(None, place, stores))
     assert len(events(place, "step")) == step_of(ended)
     trained(None, place, stores, "training.tolerance=0.03")

@@ -324,9 +324,7 @@ def test_data_of_another_type_than_the_module_are_named(
 ) -> None:
     data = torch.ones(40, 3, dtype=samples), torch.ones(40, 2, dtype=targets)
     what = "samples" if samples == torch.float64 else "targets"
-    with pytest.raises(
-        UserError, match=f"the {what} are of float64, and the parameters of Linear of float32"
-    ):
+    with pytest.raises(UserError, match=f"the {what} are float64, but the parameters of Linear are float32"):
         cotswold.train(nn.Linear(3, 2), data, tmp_path, loss=likelihood, strategy=strategy)
 
 

@@ -162,7 +162,7 @@ def test_fewer_epochs_than_a_run_has_are_refused(finished: dict[str, RunDirector
     run = finished["joint"]
     for epochs in (2, 3):
         with pytest.raises(
-            RunError, match=rf"trained for 8.4 epochs, and {epochs} are fewer; a run can only be"
+            RunError, match=rf"trained for 8.4 epochs, but {epochs} were requested; a run can only be"
         ):
             further(run.path, stores, f"training.epochs={epochs}")
 

@@ -160,17 +160,17 @@ def test_targets_that_would_be_broadcast_or_are_no_classes_are_refused(tmp_path:
     with pytest.raises(UserError, match=r"targets of shape \(8,\) do not fit outputs of shape \(8, 3\)"):
         train(opened(tmp_path / "shape", dataset=TensorDataset(x, x[:, 0]), loss=loss))
     sevens = torch.full((len(x),), 7)
-    with pytest.raises(UserError, match="classes from 7 to 7, and there are 3 outputs"):
+    with pytest.raises(UserError, match="classes from 7 to 7, but the module has 3 outputs"):
         train(opened(tmp_path / "classes", dataset=TensorDataset(x, sevens), loss=loss))
 
 
 @pytest.mark.parametrize(
     ("targets", "said"),
     [
-        (torch.zeros(SAMPLES), r"floats of shape \(8,\), and cross_entropy wants classes"),
-        (torch.ones(SAMPLES, CLASSES), "the probability of each"),
-        (torch.zeros(SAMPLES, 1, dtype=torch.int64), r"shape \(8, 1\) are no classes of outputs"),
-        (torch.full((SAMPLES,), 3), "classes from 3 to 3, and there are 3 outputs"),
+        (torch.zeros(SAMPLES), r"floats of shape \(8,\), but cross_entropy needs classes"),
+        (torch.ones(SAMPLES, CLASSES), "or one probability for each class"),
+        (torch.zeros(SAMPLES, 1, dtype=torch.int64), r"shape \(8, 1\) do not fit as classes to outputs"),
+        (torch.full((SAMPLES,), 3), "classes from 3 to 3, but the module has 3 outputs"),
     ],
 )
 def test_targets_that_are_no_classes_are_refused_by_cross_entropy(
@@ -195,9 +195,9 @@ def column(outputs: Tensor, targets: Tensor) -> Tensor:
     ("loss", "said"),
     [
         (column, r"would broadcast targets of shape \(8,\)"),
-        (lambda outputs, targets: 1.0, "the loss gives a float"),
-        (lambda outputs, targets: outputs.sum(1), r"a tensor of shape \(8,\); it must give one number"),
-        (lambda outputs, targets: outputs.detach().mean(), "does not depend on a parameter"),
+        (lambda outputs, targets: 1.0, "the loss returned a float"),
+        (lambda outputs, targets: outputs.sum(1), r"a tensor of shape \(8,\); it must return one number"),
+        (lambda outputs, targets: outputs.detach().mean(), "does not depend on any trainable parameter"),
     ],
 )
 def test_a_loss_that_gives_no_number_to_learn_from_is_refused(tmp_path: Path, loss: Any, said: str) -> None:
@@ -224,7 +224,7 @@ def test_a_module_may_give_what_its_loss_takes(tmp_path: Path) -> None:
     run = train(opened(tmp_path / "run", module=Named(), loss=loss, validation=0.2))
     assert losses(run)[-1] < losses(run)[0]
     assert "accuracy" not in events(run, "step")[-1]
-    with pytest.raises(UserError, match="the module gives a dict"):
+    with pytest.raises(UserError, match="the module returned a dict"):
         train(opened(tmp_path / "named", module=Named()))
 
 
@@ -245,17 +245,17 @@ def test_a_module_of_other_shapes_or_names_is_refused_by_name(tmp_path: Path) ->
     run = train(opened(tmp_path / "run"))
     other = net(9)
     with pytest.raises(
-        MismatchError, match=r"^the module is another .*: first\.weight is .*\(8, 6\) there, not .*\(9, 6\)"
+        MismatchError, match=r"^the module differs .*: first\.weight is .*\(8, 6\) there, but .*\(9, 6\)"
     ):
         train(opened(run.path, module=other, resume=Resume.ALWAYS))
     assert all(one.equal(new) for one, new in zip(other.parameters(), net(9).parameters(), strict=True))
     renamed = net()
     renamed.other = nn.Linear(2, 2)
-    with pytest.raises(MismatchError, match=r"other\.weight is .* here and not there"):
+    with pytest.raises(MismatchError, match=r"other\.weight is .* here, but missing there"):
         train(opened(run.path, module=renamed, resume=Resume.ALWAYS))
-    with pytest.raises(MismatchError, match=r"last\.weight is .* there and not here"):
+    with pytest.raises(MismatchError, match=r"last\.weight is .* there, but missing here"):
         train(opened(run.path, module=Shorter(), resume=Resume.ALWAYS))
-    with pytest.raises(MismatchError, match=r"0\.first\.weight is .* here and not there"):
+    with pytest.raises(MismatchError, match=r"0\.first\.weight is .* here, but missing there"):
         train(opened(run.path, module=nn.Sequential(net()), resume=Resume.ALWAYS))
 
 
@@ -302,9 +302,9 @@ class Triples(Dataset[tuple[Tensor, Tensor, Tensor]]):
         ({"validation": 0.001}, UserError, "takes 0 of 50 samples"),
         ({"dataset": Triples()}, UserError, "a list of Tensor, Tensor, Tensor"),
         ({"dataset": TensorDataset(torch.zeros(0, 6), torch.zeros(0))}, UserError, "is empty"),
-        ({"module": nn.ReLU()}, UserError, "nothing can learn"),
-        ({"loss": "hinge"}, RecipeError, "there is no loss 'hinge'"),
-        ({"settings": settings(device="toaster")}, RecipeError, "no device"),
+        ({"module": nn.ReLU()}, UserError, "nothing can be trained"),
+        ({"loss": "hinge"}, RecipeError, "unknown loss 'hinge'"),
+        ({"settings": settings(device="toaster")}, RecipeError, "not a device"),
     ],
 )
 def test_what_cannot_be_trained_is_said(

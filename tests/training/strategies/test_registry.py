@@ -115,7 +115,7 @@ def test_a_strategy_of_another_package_trains_a_recipe_whatever_is_imported_firs
         assert trained == "BackwardsTraining {5.0} {0, 1}"
         assert "did you mean echo?" in refused[0]
         assert "did you mean backwards?" in refused[1]
-        assert "strategy backwards cannot be trained from the disk" in refused[2]
+        assert "strategy backwards cannot be trained with offloaded parameters" in refused[2]
 
 
 BROKEN = """
@@ -283,12 +283,13 @@ def test_a_strategy_of_two_packages_is_refused_with_both(
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(f"[cotswold.strategies]\nboth = {name}.strategy:ENTRY\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(RecipeError, match=r"'both': first\.strategy:ENTRY, second\.strategy:ENTRY; remove"):
+    with pytest.raises(RecipeError, match=r"'both': first\.strategy:ENTRY, second\.strategy:ENTRY; keep"):
         entry("both")
 
 
 def test_a_strategy_that_nobody_has_is_refused_with_those_there_are() -> None:
     with pytest.raises(
-        RecipeError, match="no strategy 'downhill'; there are batch, downpour, greedy, joint, supervised"
+        RecipeError,
+        match="unknown strategy 'downhill'; use one of batch, downpour, greedy, joint, supervised",
     ):
         entry("downhill")

@@ -213,10 +213,10 @@ class Bare(Sums):
 @pytest.mark.parametrize(
     ("kind", "wanted"),
     [
-        (Nested, "Nested.state_dict gives a dict for 'model', and must be flat: .* tensors and plain values"),
-        (Silent, "Silent.train_step gives None, and must give Metrics"),
-        (Live, r"Live.train_step gives a Tensor for the loss.*float\(value.detach\(\)\)"),
-        (Bare, "Bare.validate gives a float, and must give Metrics"),
+        (Nested, "Nested.state_dict returned a dict for 'model'; it must be flat: .* and plain values"),
+        (Silent, "Silent.train_step returned None; it must return Metrics"),
+        (Live, r"Live.train_step returned a Tensor for the loss.*float\(value.detach\(\)\)"),
+        (Bare, "Bare.validate returned a float; it must return Metrics"),
     ],
 )
 def test_what_a_strategy_must_not_answer_is_named(tmp_path: Path, kind: type[Sums], wanted: str) -> None:

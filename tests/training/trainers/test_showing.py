@@ -47,8 +47,8 @@ def test_a_run_that_is_to_stop_says_for_whom_it_waits_and_what_a_second_signal_d
     assert not desk.look(), "nobody asked"
     desk.stop.signal = 2
     (said,) = desk.look()
-    assert said.startswith(f"cluster_waiting: it waits for its servers to save before it stops: {SILENT}")
-    assert "ends unsaved after 300 s" in said and "at once by Ctrl-C or SIGTERM once more" in said
+    assert said.startswith(f"cluster_waiting: the stop waits until the servers have saved: {SILENT}")
+    assert "the run ends without saving after 300 s" in said and "at once on Ctrl-C or SIGTERM again" in said
     assert not desk.look(), "it is said seldom"
     assert len(desk.look(30.0)) == 1
     desk.unheard = ""
@@ -61,10 +61,10 @@ def test_a_run_that_its_limit_stops_takes_the_first_signal_for_the_wish_to_stop(
     desk = Desk(monkeypatch)
     desk.unheard, desk.stop.limited = SILENT, True
     (said,) = desk.look()
-    assert "at once by Ctrl-C or SIGTERM twice, a moment apart: then --resume goes on" in said
+    assert "at once on Ctrl-C or SIGTERM twice, a moment apart; then --resume continues" in said
     desk.stop.signal = 15
     (said,) = desk.look(30.0)
-    assert "at once by Ctrl-C or SIGTERM once more: then" in said
+    assert "at once on Ctrl-C or SIGTERM again; then" in said
 
 
 def test_a_run_whose_servers_answer_stops_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:

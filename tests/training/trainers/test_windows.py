@@ -29,7 +29,7 @@ def test_the_longest_window_is_kept_though_the_server_that_had_it_is_gone() -> N
     said = windows.warning("the host's events.jsonl")
     assert (
         said is not None
-        and "for up to 7.0 s, and flush_seconds is 1; the host's events.jsonl says why" in said
+        and "for up to 7.0 s, but flush_seconds is 1; see the host's events.jsonl for the reason" in said
     )
 
 

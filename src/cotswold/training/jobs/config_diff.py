@@ -1,9 +1,9 @@
-"""What of a recipe a run keeps from its beginning to its end, and whether a checkpoint was written under it.
+"""The recipe fields that stay fixed during a run, and the check that a checkpoint has the same fields.
 
-Knows: which fields no result depends on, how recipes are compared. Does not know: files, networks.
+Knows: the fields that affect no result, how recipes are compared. Does not know: files, networks.
 
 Recipes are compared field by field in the current format. Neither a new field with a default nor a renamed
-field makes an older run another one.
+field makes an older run a different one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cotswold.recipe.schema import Cluster, DownpourTraining
 
 CHANGEABLE: Mapping[str, bool | set[str]] = {
     "mesh": True,
-    "cluster": set(Cluster.model_fields) - {"replay"},  # a checkpoint has what is left to be drawn again
+    "cluster": set(Cluster.model_fields) - {"replay"},  # a checkpoint records the draws still to be repeated
     "price": True,
     "evaluate": True,
     "data": {"servers", "cache"},
@@ -32,32 +32,35 @@ CHANGEABLE: Mapping[str, bool | set[str]] = {
             "flops",
             "tolerance",
             "stall_iterations",
-        ),  # where a run over the whole set ends
+        ),  # the end of a full-batch run
     },
 }
-"""What of a recipe may be different when a run is resumed, since no result depends on it."""
+"""Recipe fields that may change when a run is resumed, because no result depends on them."""
 PLACES = ("data.source", "data.store")
-"""Fields that say where the samples are. They may change if the samples stay the same; `stores.store_of`
-checks that."""
+"""Fields that locate the samples. They may change if the samples stay the same; `stores.store_of` checks
+that.
+"""
 _SHOWN = 3
 
 
 def lasting(recipe: Recipe) -> dict[str, Any]:
-    """The fields of a recipe that a run keeps from its beginning to its end."""
+    """Return the recipe fields that stay fixed during a run."""
     values = recipe.model_dump(mode="json", exclude=CHANGEABLE)
-    values["training"].pop("patience", None)  # it decides where a run ends, and more lets it go on
+    values["training"].pop("patience", None)  # it only decides the end of a run
     if isinstance(recipe.training, DownpourTraining):
-        del values["training"]["epochs"]  # it goes on for more; there is no schedule
+        del values["training"]["epochs"]  # more epochs only continue; downpour has no schedule
     return values
 
 
 def metadata(recipe: Recipe) -> dict[str, object]:
-    """What every checkpoint of a run says of its recipe, for `check_recipe`."""
+    """Return the recipe metadata of every checkpoint of a run, for `check_recipe`."""
     return {"format": FORMAT, "recipe": lasting(recipe)}
 
 
 def differences(there: Recipe, here: Recipe) -> str | None:
-    """Lasting fields in which two recipes differ, in words; None where they do not. `PLACES` may differ."""
+    """Return the fixed fields in which two recipes differ, as text; None if they match. `PLACES` may
+    differ.
+    """
     one, other = (dict(_fields(lasting(each))) for each in (there, here))
     differing = [key for key in one | other if one.get(key) != other.get(key) and key not in PLACES]
     if not differing:
@@ -68,7 +71,7 @@ def differences(there: Recipe, here: Recipe) -> str | None:
 
 
 def check_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
-    """Raise RunError if a checkpoint was written under another recipe, FormatError if by a newer version."""
+    """Raise RunError for a checkpoint of another recipe, FormatError for one of a newer version."""
     written = checkpoint.state.get("recipe")
     recipes.format_of(checkpoint.state, str(checkpoint.path))
     if not isinstance(written, dict):
@@ -77,19 +80,20 @@ def check_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
     try:
         differing = differences(recipes.from_values(values, f"the recipe in {checkpoint.path}"), recipe)
     except RecipeError as error:
-        raise RunError(f"{error}; the checkpoint was written by another version") from error
+        raise RunError(f"{error}; another version wrote the checkpoint") from error
     if differing:
         raise RunError(
-            f"{checkpoint.path} was written under another recipe, which differs in {differing}; give the run "
-            "its recipe back, or choose another directory"
+            f"{checkpoint.path} was written with another recipe, which differs in {differing}; restore the "
+            "run's "
+            "recipe, or choose another directory"
         )
 
 
 def remembered(recipe: Recipe, began: Recipe) -> dict[str, str]:
-    """Fields of the recipe with which a run is resumed that hold from then on, as TOML values by name.
+    """Return the recipe fields of a resumed run that hold from then on, as TOML values by name.
 
-    These are: the place of the samples; where the filters are, since the run may not fit otherwise, and the
-    grid that goes with it. ``began``: the recipe of the run's beginning.
+    They are the location of the samples, and the offload setting with its grid, because the run may not fit
+    memory otherwise. ``began`` is the recipe at the run's beginning.
     """
     fields: dict[str, str] = {}
     offloaded, grid = recipe.offloaded, recipe.mesh.grid
@@ -106,7 +110,7 @@ def remembered(recipe: Recipe, began: Recipe) -> dict[str, str]:
 
 
 def _fields(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:
-    """Every field of a recipe under its dotted name."""
+    """Yield each field of a recipe under its dotted name."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _fields(inner, (*path, key))

@@ -1,7 +1,7 @@
-"""From the words of a command to a job: a new run, or one that is resumed.
+"""Creation of jobs: a new run from a recipe, or a resumed run.
 
-Knows: what must agree between a recipe, a directory and a store before anything is trained. Does not know:
-how anything is trained, the terminal.
+Knows: what must agree between a recipe, a directory and a store before training. Does not know: how anything
+is trained, the terminal.
 """
 
 from __future__ import annotations
@@ -50,17 +50,21 @@ _Job = TypeVar("_Job", bound=Job)
 
 
 NO_RUN = (
-    "there is no run in {} to resume; name a recipe, without resuming, to begin one, or the directory that "
-    "the run is in now (--run, Python: directory=)"
+    "there is no run in {} to resume; name a recipe without --resume to start one, or give the run's "
+    "present directory (--run, Python: directory=)"
 )
 _NO_RUN_OF_MODULE = (
-    "there is no run in {} to resume; give the directory that the run is in now (directory=), or leave "
-    "resume out to begin one"
+    "there is no run in {} to resume; give the run's present directory (directory=), or omit "
+    "resume to start a new run"
 )
 
 
 class Resume(enum.Enum):
-    """What to do where the run's directory holds a run already, and where it does not."""
+    """The behaviour for a directory with, or without, an existing run.
+
+    `NEVER` starts a new run, and fails if the directory holds one. `ALWAYS` resumes, and fails without a run.
+    `IF_STARTED` resumes if a run exists, and otherwise starts one.
+    """
 
     NEVER = "never"
     ALWAYS = "always"
@@ -78,14 +82,30 @@ def open_job(
     team: Team = SOLO,
     began: float | None = None,
 ) -> StoreJob:
-    """A job from a recipe (a file or a shipped name) in a new directory, or from a run that is resumed.
+    """Return a job for a recipe in a new directory, or for a run that is resumed.
 
-    The store is made if the recipe names a source that has not been prepared under ``stores`` (`stores/` by
-    default; a run that is resumed knows where its store is). All ranks of a ``team`` call this together; the
-    first does the work, and the others take what it has found. The time of the run is counted from when it
-    ``began`` (`time.monotonic`), by default now. Raises RecipeError, RunError (a directory
-    that is taken, a run of another recipe), SourceError, StoreError, MachineError (a device that is not
-    there), on every rank alike.
+    If the recipe names a source that has not been prepared under ``stores``, its store is prepared. All ranks
+    of ``team`` call this together; the main rank does the work and sends the result to the others.
+
+    Args:
+        recipe: A recipe file or the name of a shipped recipe; None resumes the run in ``directory``.
+        directory: The directory of the run; None means `runs/` and the recipe's name.
+        overrides: Recipe fields to replace, each as ``key=value``.
+        stores: The folder of prepared stores; None means `stores/`, or the store of a resumed run.
+        resume: What to do if the directory holds a run, or none.
+        progress: Receives the progress of the preparation.
+        team: The ranks that train together.
+        began: The start of the run's time, by `time.monotonic`; None means now.
+
+    Returns:
+        The job, ready to train.
+
+    Raises:
+        RecipeError: If the recipe is not valid.
+        RunError: If the directory is taken, or its run has another recipe.
+        SourceError: If the samples cannot be read.
+        StoreError: If a store is damaged, or has other samples than the run's.
+        MachineError: If the device is missing. Every rank raises the same error.
     """
     began = time.monotonic() if began is None else began
 
@@ -107,7 +127,7 @@ def open_job(
 
     if recipe is None and (directory is None or resume is Resume.NEVER):
         raise RunError(
-            "name a recipe to train, or a run to go on with: --run DIRECTORY --resume (Python: directory=, "
+            "name a recipe to train, or a run to resume: --run DIRECTORY --resume (Python: directory=, "
             "resume=True)"
         )
     job = agreed(team, opened, tell, lambda found: _joined(found, team))
@@ -120,8 +140,10 @@ def agreed(
     tell: Callable[[_Job], Mapping[str, object]],
     join: Callable[[Mapping[str, Any]], _Job],
 ) -> _Job:
-    """The same job on every rank: the main one opens it and tells the others, who join; what one of them
-    raises all of them raise."""
+    """Return the same job on every rank: the main rank opens it, the others attach to it.
+
+    If one rank raises, all ranks raise.
+    """
     if not team.is_main:
         told = team.ranks.gather(None)[0]
         if "error" in told:
@@ -132,20 +154,21 @@ def agreed(
         raise AssertionError("raise_on_all has raised")
     try:
         job = opened()
-    except BaseException as error:  # the others wait to hear of an interrupt, too
+    except BaseException as error:  # the others must also learn of an interrupt
         kind = type(error).__name__ if isinstance(error, CotswoldError) else MachineError.__name__
         team.ranks.gather({"error": [kind, str(error) or type(error).__name__]})
         raise
     team.ranks.gather({"job": tell(job)})
     with raise_on_all(team.ranks, MachineError):
-        pass  # the others may not see the same files
+        pass  # the other ranks may not see the same files
     return job
 
 
 def check_started(path: Path, resume: Resume, *, named: bool = True, python: bool = False) -> bool:
-    """Whether there is a run in a directory, to go on with; raises RunError where that is not what was asked
-    for. ``named``: it is known what to begin where there is none; ``python``: a program asks, not the command
-    line."""
+    """Return True if the directory holds a run to resume; raises RunError if that contradicts ``resume``.
+
+    ``named`` says that the caller can start a new run; ``python`` selects the error text for programs.
+    """
     started = (path / "recipe.toml").is_file()
     if started and resume is Resume.NEVER and _is_free(RunDirectory(path.absolute())):
         return False
@@ -153,12 +176,12 @@ def check_started(path: Path, resume: Resume, *, named: bool = True, python: boo
         raise RunError((_NO_RUN_OF_MODULE if python else NO_RUN).format(path))
     if started and resume is Resume.NEVER:
         how = "resume=True" if python else "--resume (Python: resume=True)"
-        raise RunError(f"{path} already holds a run; go on with {how}, or choose another directory")
+        raise RunError(f"{path} already holds a run; resume it with {how}, or choose another directory")
     return started
 
 
 def _is_free(run: RunDirectory) -> bool:
-    """Whether another run may begin in the place of one, which has not begun and which nobody trains."""
+    """Return True if a new run may replace this one, which has not begun and is not being trained."""
     if not run.is_unbegun:
         return False
     try:
@@ -169,7 +192,7 @@ def _is_free(run: RunDirectory) -> bool:
 
 
 def _directory(recipe: str | Path | None, directory: str | Path | None, overrides: Sequence[str]) -> Path:
-    """Where the run is or will be."""
+    """Return the directory of the run."""
     if directory is not None:
         return Path(directory)
     assert recipe is not None, "checked by open_job"
@@ -188,7 +211,7 @@ def _resumed(
     kept = recipes.load(run.recipe)
     if kept.network.module is not None:
         raise RunError(
-            f"the run in {path} trains {kept.network.module}, a module of a Python program; go on from "
+            f"the run in {path} trains {kept.network.module}, a module of a Python program; resume it "
             f"there: cotswold.train(module, dataset, {str(path)!r}, resume=True, ...)"
         )
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
@@ -197,7 +220,7 @@ def _resumed(
     _check_cluster(wanted)
     data, began = wanted.data, kept.data
     if isinstance(data, SourcedData) and isinstance(began, SourcedData) and data.splits == "auto":
-        # what the run began with was one answer to it
+        # the run began with one resolved value of "auto"
         splits = {"splits": began.splits}
         wanted = wanted.model_copy(update={"data": data.model_copy(update=splits)})
     wanted = with_features_of(wanted, kept)
@@ -212,7 +235,7 @@ def _resumed(
 
 
 def _check_cluster(wanted: Recipe) -> None:
-    """Raise UserError if the environment does not let a run reach its cluster or parameter servers."""
+    """Raise UserError if the environment does not allow access to the cluster or the parameter servers."""
     if wanted.cluster.address is not None:
         from cotswold.processes.ray.settings import check_joinable
 
@@ -224,7 +247,7 @@ def _check_cluster(wanted: Recipe) -> None:
 
 
 def _check_pool(wanted: Recipe, store: Store | None = None) -> None:
-    """Check the data servers of a recipe, as `check_pool` does."""
+    """Check the data servers of a recipe, if it uses them."""
     if wanted.is_served:
         from cotswold.training.data.service import check_pool
 
@@ -234,7 +257,7 @@ def _check_pool(wanted: Recipe, store: Store | None = None) -> None:
 def _store_of(
     run: RunDirectory, wanted: Recipe, stores: Path | None, progress: Progress | None, is_place_given: bool
 ) -> Store:
-    """As `store_of`; if the samples are not where the recipe says, the error says how to name their place."""
+    """Return the store of a run; if the samples are missing, the error says how to give their location."""
     try:
         return store_of(run, wanted, stores, progress, is_place_given=is_place_given)
     except (SourceError, StoreError) as error:
@@ -243,8 +266,9 @@ def _store_of(
         if place is None or expanded(recipes.expand(place)).exists():
             raise
         raise SourceError(
-            f"{place}, from which the run in {run.path} learnt, does not exist; name the place of the same "
-            "samples now (--set data.source=PATH), or of the folder of their store (--stores FOLDER)"
+            f"{place}, the training samples of the run in {run.path}, does not exist; give the present place "
+            "of the same "
+            "samples (--set data.source=PATH), or the folder of their store (--stores FOLDER)"
         ) from error
 
 
@@ -256,17 +280,17 @@ def _begun(
     progress: Progress | None,
     team: Team,
 ) -> StoreJob:
-    assert recipe is not None, "a run begins with a recipe"
+    assert recipe is not None, "a new run needs a recipe"
     wanted = with_features(recipes.load(recipe, overrides))
     check_training_device(wanted.training)
     _check_cluster(wanted)
-    if wanted.data.store is None:  # before hours of preparation
+    if wanted.data.store is None:  # preparation may take hours
         check_start(wanted)
         check_memory(wanted, 0 if wanted.network.stacks else class_count(wanted), team)
         _check_pool(wanted)
     store = open_store(wanted, stores or STORES, progress)
     wanted = with_store_shape(wanted, store)
-    # before there is a directory that holds a run
+    # before the directory of the run exists
     check_start(wanted)
     check_fit(wanted, store, path, team)
     _check_pool(wanted, store)
@@ -275,14 +299,14 @@ def _begun(
 
 
 def _joined(found: Mapping[str, Any], team: Team) -> StoreJob:
-    """The job of a rank that is not the main one: what that has found, and the same data."""
+    """Return the job of a rank other than the main one, with the main rank's run and the same data."""
     recipe = recipes.parse(found["recipe"], "the recipe of rank 0")
     check_training_device(recipe.training)
     run, store = RunDirectory.open(Path(found["run"])), Store(found["store"])
     if store.identity != found["identity"]:
         raise StoreError(
-            f"the store {store.path} is another one than rank 0 sees there; ranks need the same files, "
-            "on a file system that their hosts share or copied whole"
+            f"the store {store.path} differs from the one that rank 0 sees there; ranks need the same files, "
+            "on a shared file system or as complete copies"
         )
     check_memory(recipe, store.outputs, team, reading=shuffle_bytes(store, "train"))
     totals = tuple(map(tuple, found["totals"]))
@@ -290,8 +314,7 @@ def _joined(found: Mapping[str, Any], team: Team) -> StoreJob:
 
 
 def check_start(recipe: Recipe) -> None:
-    """Raise RunError where the run that `network.start` names learnt from pictures that were prepared
-    otherwise, or one of its stacks has not begun to learn."""
+    """Raise RunError if the stacks of `network.start` need other preparation or have untrained stacks."""
     start = start_of(recipe)
     if start is None:
         return
@@ -304,7 +327,7 @@ def check_start(recipe: Recipe) -> None:
 
 
 def same_recipe(wanted: Recipe, kept: Recipe, path: Path) -> None:
-    """Raise RunError where a resumed run was trained by another recipe, but for what may change."""
+    """Raise RunError if the run was trained with another recipe, apart from fields that may change."""
     differing = differences(kept, wanted)
     if differing is not None:
         raise RunError(

@@ -1,13 +1,13 @@
-"""Runs that are trained further than their recipe says.
+"""Extended runs: training beyond the epochs of the recipe.
 
-Knows: what "more epochs" means for each strategy, where a run notes it, the epochs that it adds. Does not
+Knows: the meaning of "more epochs" for each strategy, the file that records them, the epochs to add. Does not
 know: how a phase is trained, files of checkpoints, the terminal.
 
-A run keeps its recipe. Each time that more epochs are asked for, the totals are noted in `prolonged.json`,
-and the run gets phases of its own for what is missing: one a stack for `greedy`, one otherwise. The schedule
-of a phase spans that phase alone, so its rate rises and falls anew; λ, which rises for random filters, is at
-its value from the start; momentum begins at rest, but for `supervised`. Up to where the new phases begin, the
-run has the same bits as if it had never been asked for more.
+A run keeps its recipe. Each extension records the new totals in `prolonged.json` and adds phases for the
+missing epochs: one per stack for `greedy`, one otherwise. A phase's schedule spans only that phase, so its
+rate rises and falls again. λ has its final value from the start, because its ramp is for random filters.
+Momentum starts at zero, except for `supervised`. Up to the start of the new phases, the run has the same bits
+as without the extension.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ NAME = "prolonged.json"
 _FORMAT = 1
 _UNPHASED = (BatchTraining, DownpourTraining)
 EPOCHS_MAX = 1e6
-"""As in a recipe."""
+"""The limit that recipes have."""
 
 
 def epochs_of(recipe: Recipe) -> Epochs:
-    """The epochs that a recipe asks for: of each stack for `greedy`, one number otherwise; none for
-    `batch`, which counts iterations, and `downpour`, which has no schedule."""
+    """Return the recipe's epochs: one per stack for `greedy`, one number otherwise.
+
+    The result is empty for `batch`, which counts iterations, and `downpour`, which has no schedule.
+    """
     if isinstance(recipe.training, _UNPHASED):
         return ()
     general = recipe.training.epochs
@@ -43,19 +45,20 @@ def epochs_of(recipe: Recipe) -> Epochs:
 
 
 def asked_for(wanted: Recipe, kept: Recipe, run: RunDirectory) -> tuple[Recipe, tuple[Epochs, ...]]:
-    """The recipe with the epochs that the run began with, and the totals to which it was or is prolonged.
+    """Return the recipe with the run's original epochs, and the totals of all extensions, the new one
+    included.
 
-    Whoever asks for nothing, or again for the last total, prolongs nothing. Raises RunError where fewer
-    epochs are asked for, MachineError where the run's note is damaged.
+    If no epochs, or the same total, are requested, the run is unchanged. Raises RunError if fewer epochs are
+    requested, MachineError if the record of extensions is damaged.
     """
     if isinstance(wanted.training, _UNPHASED) or isinstance(kept.training, _UNPHASED):
-        return wanted, ()  # more of them are no new phase: there is no schedule
+        return wanted, ()  # without a schedule, more epochs need no new phase
     noted, began, asks = read(run), epochs_of(kept), epochs_of(wanted)
     if any(len(total) != len(began) for total in noted):
         raise _damaged(run, "is of a run with more or fewer stacks")
     last = noted[-1] if noted else began
     wanted = _with_epochs(wanted, kept)
-    if asks in (began, last) or len(asks) != len(began):  # of other stacks, which others complain of
+    if asks in (began, last) or len(asks) != len(began):  # other stacks raise an error elsewhere
         return wanted, noted
     if any(new < old for new, old in zip(asks, last, strict=True)):
         goes_on = (
@@ -64,15 +67,17 @@ def asked_for(wanted: Recipe, kept: Recipe, run: RunDirectory) -> tuple[Recipe, 
             else "resume=True without epochs"
         )
         raise RunError(
-            f"the run in {run.path} is trained for {_listed(last)} epochs, and {_listed(asks)} are fewer; "
-            "a run can only be prolonged: give more, or choose another directory; it goes on as it was "
-            f"begun by: {goes_on}"
+            f"the run in {run.path} is trained for {_listed(last)} epochs, but {_listed(asks)} were "
+            "requested; "
+            "a run can only be extended: request more, or choose another directory; to resume it without "
+            "changes "
+            f"use: {goes_on}"
         )
     return wanted, (*noted, asks)
 
 
 def read(run: RunDirectory) -> tuple[Epochs, ...]:
-    """The totals to which a run was prolonged, in order; raises MachineError where the note is damaged."""
+    """Return the total epochs of each extension, in order; raises MachineError if the record is damaged."""
     path = run.path / NAME
     try:
         content = read_object(path)
@@ -92,13 +97,13 @@ def read(run: RunDirectory) -> tuple[Epochs, ...]:
 
 def _damaged(run: RunDirectory, said: str) -> MachineError:
     return MachineError(
-        f"{run.path / NAME} {said}; copy it again, or remove it and ask for the same epochs again "
+        f"{run.path / NAME} {said}; copy it again, or remove it and request the same epochs again "
         "(training.epochs)"
     )
 
 
 def note(run: RunDirectory, totals: Sequence[Epochs]) -> bool:
-    """Keep the totals, for whoever has the run's lock; whether there is a new one."""
+    """Record the totals and return True if they are new; the caller must hold the run's lock."""
     if list(totals) == list(read(run)):
         return False
     path = run.path / NAME
@@ -108,7 +113,7 @@ def note(run: RunDirectory, totals: Sequence[Epochs]) -> bool:
 
 
 def stages(recipe: Recipe, totals: Sequence[Epochs]) -> list[Epochs]:
-    """The epochs that the recipe asks for, and for each total those that are missing then."""
+    """Return the epochs of the recipe, followed by the epochs that each extension adds."""
     before, found = epochs_of(recipe), [epochs_of(recipe)]
     for total in totals:
         found.append(tuple(new - old for new, old in zip(total, before, strict=True)))
@@ -117,7 +122,7 @@ def stages(recipe: Recipe, totals: Sequence[Epochs]) -> list[Epochs]:
 
 
 def _with_epochs(wanted: Recipe, kept: Recipe) -> Recipe:
-    """A recipe that asks for the epochs of another one, if they have as many stacks."""
+    """Return a recipe with the epochs of another one, if both have the same number of stacks."""
     ours, theirs = wanted.network.stacks, kept.network.stacks
     if len(ours) == len(theirs):
         stacks = [
@@ -125,7 +130,7 @@ def _with_epochs(wanted: Recipe, kept: Recipe) -> Recipe:
             for stack, other in zip(ours, theirs, strict=True)
         ]
         wanted = wanted.model_copy(update={"network": wanted.network.model_copy(update={"stacks": stacks})})
-    assert isinstance(kept.training, SteppedTraining), "asked_for left others out"
+    assert isinstance(kept.training, SteppedTraining), "the caller excluded the other strategies"
     training = wanted.training.model_copy(update={"epochs": kept.training.epochs})
     return wanted.model_copy(update={"training": training})
 

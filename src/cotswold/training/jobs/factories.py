@@ -1,6 +1,7 @@
-"""Functions that make a module and its data set, named so that other processes can call them as well.
+"""Factories: functions that make a module and its data set, named so that other processes can call them.
 
-Knows: how they are imported, what they give. Does not know: who names them, how anything is trained.
+Knows: how factories are imported, what they return. Does not know: which program names them, how anything is
+trained.
 """
 
 from __future__ import annotations
@@ -21,25 +22,27 @@ from cotswold.training.losses import OwnLoss, named_loss
 
 
 def imported(name: str) -> Callable[..., Any]:
-    """The function that `package.module:function` names; raises UserError where there is none."""
+    """Return the function named by `package.module:function`; raises UserError if there is none."""
     module, _, function = name.partition(":")
     if not module or not function:
-        raise UserError(f"{name!r} names no function; say package.module:function")
+        raise UserError(f"{name!r} names no function; use the form package.module:function")
     try:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise UserError(
             f"{name} cannot be imported ({error}); name a function of a module that Python finds: installed, "
-            "or beside the program"
+            "or next to the program"
         ) from error
     if not callable(found):
-        raise UserError(f"{name} is no function; name one that makes a module and a data set")
-    return found  # type: ignore[no-any-return]  # whatever it is, it can be called
+        raise UserError(f"{name} is not a function; name one that returns a module and a data set")
+    return found  # type: ignore[no-any-return]  # any callable is accepted
 
 
 def make(factory: str) -> tuple[Any, Any, Any]:
-    """Module, data set and validation set (None where it makes none) of a factory; raises UserError where it
-    returns something else."""
+    """Return module, data set and validation set (or None) of a factory.
+
+    Raises UserError if the factory returns something else.
+    """
     made = imported(factory)()
     if not isinstance(made, tuple) or not 2 <= len(made) <= 3:
         raise UserError(f"{factory} must return (module, dataset) or (module, dataset, validation)")
@@ -50,8 +53,10 @@ def make(factory: str) -> tuple[Any, Any, Any]:
 def in_worker(
     factory: str, loss: str, validation: float | None, portion: int, seed: int, paths: Sequence[str]
 ) -> ModuleWork:
-    """The work of a program whose factory is called here as well; ``paths``: where that program looks for
-    modules."""
+    """Return the objective of a program whose factory this worker calls too.
+
+    ``paths`` is the program's search path for modules.
+    """
     sys.path += [each for each in paths if each not in sys.path]
     torch.set_num_threads(1)
     module, dataset, own = make(factory)

@@ -1,7 +1,7 @@
-"""A training job: a run directory, its recipe, and what trains it.
+"""A training job: a run directory, its recipe, and the trainer.
 
-Knows: how the parts of a run are put together, begun and resumed. Does not know: the arithmetic of any
-strategy, which runner drives it, the terminal.
+Knows: how the parts of a run are created, assembled and resumed. Does not know: the arithmetic of any
+strategy, which trainer runs, the terminal.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ def _rate(training: SharedTraining) -> str:
 
 
 OnEvent = Callable[[Mapping[str, object]], None]
-"""Receives every event of the run as it is written; if it raises it receives no more, and the run goes on."""
+"""Receives every event of the run as it is written; after raising it receives no more, and the run
+continues.
+"""
 
 
 class _Callback:
-    """An observer of the event log that hands events on to a function."""
+    """An observer of the event log that passes events to a function."""
 
     name = "the callback"
 
@@ -62,43 +64,72 @@ class _Callback:
         self._on_event(event)
 
     def close(self) -> None:
-        """A function holds nothing that would have to be closed."""
+        """Do nothing: a function holds no resources."""
 
 
 @dataclass(frozen=True)
 class Job(ABC):
-    """One run, ready to be trained."""
+    """One run, ready to train.
+
+    Args:
+        run: The directory of the run.
+        recipe: The recipe with the epochs that the run began with.
+        resumed: True if the run existed before.
+        team: The ranks that train together.
+        totals: The total epochs of each extension of the run, in order.
+        began: The time (`time.monotonic`) from which the run's seconds count.
+    """
 
     run: RunDirectory
     recipe: Recipe
     resumed: bool
     team: Team = SOLO
     totals: tuple[Epochs, ...] = ()
-    """To which the run is prolonged, one after the other."""
+    """The total epochs of each extension of the run, in order."""
     began: float = field(default_factory=time.monotonic)
-    """When the command began, by the clock that only goes on: the run's time is counted from there."""
+    """The start of the command by the monotonic clock; the run's time counts from it."""
 
     @abstractmethod
     def check(self) -> None:
-        """Raise MemoryLimitError or DiskFullError where this process's part would not fit."""
+        """Raise MemoryLimitError or DiskFullError if this process's part does not fit."""
 
     @abstractmethod
     def metadata(self) -> Mapping[str, object]:
-        """What every checkpoint's state says besides, beyond the recipe."""
+        """Return the metadata of every checkpoint's state, in addition to the recipe."""
 
     @abstractmethod
     def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
-        """What drives the training; ``fresh``: there is no checkpoint to go on from."""
+        """Return the trainer.
+
+        Args:
+            recorder: Receives metrics and events, and writes checkpoints.
+            open_things: Closes the resources of the trainer when training ends.
+            fresh: True if the run has no checkpoint to resume from.
+        """
 
     @abstractmethod
     def announce(self, recorder: Recorder, start: Mapping[str, object]) -> None:
-        """Write the first events of a run: ``start`` with what is known of the data."""
+        """Write the first events of a run.
+
+        Args:
+            recorder: Receives the events.
+            start: The fields of the event ``start`` that all jobs share; the job adds those of its data.
+        """
 
     def train(self, watch: OnEvent, stop: Stop) -> bool:
-        """Train to the end (True) or until a stop is asked for (False).
+        """Train to the end or until a stop request.
 
-        Raises BusyError if another process trains here, MemoryLimitError before anything is allocated that
-        would not fit, DivergedError where the objective is no number any more.
+        Args:
+            watch: Receives every event of the run.
+            stop: The request to stop, which another thread or a signal may set.
+
+        Returns:
+            True at the end of the training, False after a stop.
+
+        Raises:
+            BusyError: If another process trains in this directory.
+            MemoryLimitError: Before the allocation, if the training does not fit.
+            DivergedError: If the objective is no longer finite.
         """
         recipe, team = self.team.placed(self.recipe), self.team
         if recipe is not self.recipe:
@@ -147,18 +178,17 @@ class Job(ABC):
 
     @property
     def _about(self) -> Mapping[str, str]:
-        """What metrics say of the run itself."""
         recipe = self.recipe
         return {"run": self.run.path.name, "recipe": recipe.name, "strategy": recipe.training.strategy}
 
     def _built(self, recorder: Recorder, open_things: ExitStack) -> Runner:
-        """The runner; a start that fails is among the events, for its time counts."""
+        """Return the trainer; a start that fails is recorded as an event, because its time counts."""
         fresh = not (self.resumed and recorder.checkpoints.paths())
         try:
             return self.build(recorder, open_things, fresh=fresh)
         except BaseException as error:
             self._say_how_to_go_on(error)
-            with suppress(CotswoldError):  # a full disk is not to hide why
+            with suppress(CotswoldError):  # a full disk must not hide the cause
                 recorder.event("start_failed", why=_words(error))
             raise
 
@@ -167,7 +197,7 @@ class Job(ABC):
         remedy = f"try a smaller learning rate (training.{_rate(training)})"
         if isinstance(training, BatchTraining):
             remedy = (
-                "try another training.method or training.search, or look at the data for what is no number"
+                "try another training.method or training.search, or look for non-finite values in the data"
             )
         if isinstance(training, DownpourTraining):
             less = "a smaller training.momentum, " if training.rule == "momentum" else ""
@@ -205,8 +235,7 @@ class Job(ABC):
             recorder.end(status, self.recipe.price, why)
 
     def _say_how_to_go_on(self, error: BaseException) -> None:
-        """Have an error that tells to resume the run give the command, and say where there is nothing yet to
-        go on from."""
+        """Add the resume command to an error that asks to resume, or say that no checkpoint exists yet."""
         said = str(error)
         if not isinstance(error, MachineError) or self._resume_words in said or NOTHING_SAVED in said:
             return
@@ -220,7 +249,7 @@ class Job(ABC):
 
     @property
     def _resume_words(self) -> str:
-        """How the run is resumed."""
+        """The command, or the Python argument, that resumes the run."""
         if self.recipe.network.module is not None:
             return "resume=True"
         return f"cotswold train --run {self.run.path} --resume"
@@ -238,18 +267,20 @@ class Job(ABC):
 
     @property
     def _grid(self) -> str:
-        """Over which ranks the network is cut: these, or those of each worker."""
+        """The grid of ranks over which the network is partitioned, in this process or in each worker."""
         return (self.recipe.gang or "1x1") if self.team.mesh is None else str(self.team.mesh.grid)
 
     def _resume(self, recorder: Recorder, runner: Runner) -> None:
-        """Go on from the newest checkpoint that is good for it; without any, the run begins anew."""
+        """Resume from the newest valid checkpoint; without one, restart the run from the beginning."""
 
         def use(checkpoint: Checkpoint) -> None:
             check_recipe(checkpoint, self.recipe)
             try:
                 runner.resume(checkpoint)
             except (LookupError, TypeError, ValueError) as error:
-                raise CheckpointError(f"{checkpoint.path} is of another version ({told(error)})") from error
+                raise CheckpointError(
+                    f"{checkpoint.path} was written by another version ({told(error)})"
+                ) from error
 
         checkpoint, skipped = recorder.resume(use)
         if checkpoint is None:
@@ -268,26 +299,30 @@ class Job(ABC):
 
 
 def _words(error: BaseException) -> str:
-    """An error in words: its sentence, or what else is known of what nobody foresaw."""
+    """Return the message of an error, or its type and location if it is unexpected."""
     return str(error) if isinstance(error, CotswoldError) else told(error)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreJob(Job):
-    """A run that learns from a store, by the strategy that its recipe names."""
+    """A run on a prepared store, with the strategy that its recipe names.
+
+    Args:
+        store: The store of the samples.
+    """
 
     store: Store
 
     def check(self) -> None:
-        """Raise MemoryLimitError or DiskFullError where this rank's part of the network would not fit."""
+        """Raise MemoryLimitError or DiskFullError if this rank's part of the network does not fit."""
         check_fit(self.recipe, self.store, self.run.path, self.team)
 
     def metadata(self) -> Mapping[str, object]:
-        """How samples must be prepared for the network."""
+        """Return the preparation that samples need for the network."""
         return {KEY: SampleSpec.of(self.store).state()}
 
     def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
-        """That of the strategy's entry in the table."""
+        """Build the trainer of the recipe's strategy."""
         setting = Setting(
             recipe=self.recipe,
             run=self.run,
@@ -298,11 +333,11 @@ class StoreJob(Job):
             fresh=fresh,
             open_things=open_things,
         )
-        torch.manual_seed(self.recipe.training.seed)  # for what strategies draw without seeding it
+        torch.manual_seed(self.recipe.training.seed)  # for unseeded draws of strategies
         return table.entry(self.recipe.training.strategy).build(setting)
 
     def announce(self, recorder: Recorder, start: Mapping[str, object]) -> None:
-        """The start of the run, and how white its pictures are where it learns from pictures."""
+        """Write the start of the run and, for images, their whiteness."""
         recorder.event(
             "start",
             **start,

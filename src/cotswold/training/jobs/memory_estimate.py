@@ -1,6 +1,6 @@
-"""What a recipe needs before anything is allocated: maps, weights, bytes and FLOPs.
+"""Estimates of a recipe's maps, weights, bytes and FLOPs before anything is allocated.
 
-Knows: counts from geometry and the batch. Does not know: tensors, what is free on the machine, seconds.
+Knows: counts from geometry and the batch. Does not know: tensors, free memory of the machine, seconds.
 """
 
 from __future__ import annotations
@@ -18,36 +18,41 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class StackBudget:
-    """One stack of a recipe at the recipe's batch. Bytes are of float32; an update is one mini-batch."""
+    """One stack of a recipe at the recipe's batch size, with bytes of float32; an update is one
+    mini-batch.
+    """
 
     input: MapShape
     responses: MapShape
     output: MapShape
     grid: tuple[int, int]
     neurons: int
-    """Neurons in a block."""
+    """Neurons per block."""
     fan_in: int
-    """Weights of a neuron."""
+    """Weights per neuron."""
     parameters: int
     filter_bytes: int
     momentum_bytes: int
     activation_bytes: int
-    """Maps that are alive at once in an update: the batch, responses, residual, their gradients, pooling."""
+    """Bytes of maps alive at once in an update: the batch, responses, residual, their gradients, pooling."""
     gradient_bytes: int
-    """The gradient of one row of blocks; more of it never exists."""
+    """The gradient of one row of blocks, the most that exists at once."""
     update_flops: int
     update_bytes: int
-    """Bytes moved by an update at the least: filters read for each product and written once, momentum read
-    and written, maps read and written once a product."""
+    """The minimum of bytes moved by an update.
+
+    Filters are read for each product and written once, momentum is read and written, maps are read and
+    written once per product.
+    """
 
     @property
     def training_bytes(self) -> int:
-        """Everything that an update of the stack holds."""
+        """All bytes that an update of the stack holds."""
         return self.filter_bytes + self.momentum_bytes + self.activation_bytes + self.gradient_bytes
 
 
 def stack_budget(geometry: StackGeometry, batch: int) -> StackBudget:
-    """The budget of one stack for a mini-batch of ``batch`` pictures."""
+    """Return the estimate of one stack for a mini-batch of ``batch`` samples."""
     filters = geometry.filters
     parameters = filters.parameters
     input_bytes = batch * geometry.input.size * FLOAT_BYTES
@@ -71,17 +76,17 @@ def stack_budget(geometry: StackGeometry, batch: int) -> StackBudget:
 
 
 def stack_budgets(recipe: Recipe, batch: int) -> list[StackBudget]:
-    """The budgets of a recipe's stacks, from the input upwards."""
+    """Return the estimates of a recipe's stacks, from the lowest."""
     return [stack_budget(geometry, batch) for geometry in recipe.stack_geometries()]
 
 
 def filter_bytes(recipe: Recipe) -> int:
-    """Bytes of the filters of all stacks."""
+    """Return the bytes of the filters of all stacks."""
     return sum(budget.filter_bytes for budget in stack_budgets(recipe, 1))
 
 
 def training_bytes(recipe: Recipe, batch: int) -> int:
-    """Bytes that training the recipe's stacks takes at its worst moment; 0 for recipes without stacks."""
+    """Return the peak bytes of training the recipe's stacks; 0 for recipes without stacks."""
     budgets = stack_budgets(recipe, batch)
     if not budgets:
         return 0
@@ -97,7 +102,7 @@ def training_bytes(recipe: Recipe, batch: int) -> int:
 
 
 def maps_bytes(recipe: Recipe, batch: int) -> int:
-    """Bytes of maps, and of the gradient of a row of blocks, at the worst moment of an update."""
+    """Return the peak bytes of an update's maps and of the gradient of a row of blocks."""
     budgets = stack_budgets(recipe, batch)
     kept = sum(batch * budget.input.size * FLOAT_BYTES for budget in budgets)
     return max(_working(budget) for budget in budgets) + (
@@ -106,11 +111,11 @@ def maps_bytes(recipe: Recipe, batch: int) -> int:
 
 
 def rank_bytes(recipe: Recipe, batch: int, grid: Grid) -> int:
-    """Bytes that training the recipe's stacks takes at most on a rank of a grid."""
+    """Return the peak bytes of training the recipe's stacks on one rank of a grid."""
     parts = [StackPartition(geometry, grid) for geometry in recipe.stack_geometries()]
     filters = [max(box.size for box in part.blocks.boxes) * _block(part) for part in parts]
     windows = [max(box.size for box in part.windows) * part.geometry.input.channels for part in parts]
-    # responses of an image, with those of others that pooling units read
+    # responses of an image, including those that pooling units read from other ranks
     responses = [
         max(box.size for box in part.pooling.reads) * part.geometry.responses.channels for part in parts
     ]
@@ -122,12 +127,11 @@ def rank_bytes(recipe: Recipe, batch: int, grid: Grid) -> int:
 
 
 def _block(part: StackPartition) -> int:
-    """Weights of a block."""
     return prod(part.geometry.filters.filters_shape[2:])
 
 
 def largest_batch(needed: Callable[[int], int], most: int, available_bytes: int) -> int:
-    """The largest mini-batch up to ``most`` for which ``needed`` bytes are there; 0 where none fits."""
+    """Return the largest mini-batch up to ``most`` whose ``needed`` bytes are available; 0 if none fits."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

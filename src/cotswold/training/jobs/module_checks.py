@@ -1,6 +1,6 @@
-"""A program's module and data set, looked at before there is a run.
+"""Checks of a program's module and data set before a run exists.
 
-Knows: what can be trained, where a module is. Does not know: how anything is trained, files.
+Knows: what can be trained, the device of a module. Does not know: how anything is trained, files.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _Training = TypeVar("_Training", bound=LayerTraining)
 
 
 def check_module_learns(module: nn.Module) -> None:
-    """Raise UserError for a module that has nothing to train, or a state that is no tensor."""
+    """Raise UserError for a module without trainable parameters, or with state that is not a tensor."""
     name = type(module).__name__
     if not any(parameter.requires_grad for parameter in module.parameters()):
-        raise UserError(f"{name} has no parameter that requires a gradient; nothing can learn")
+        raise UserError(f"{name} has no parameter that requires a gradient, so nothing can be trained")
     shapeless = [each for each, value in module.named_parameters() if is_lazy(value)]
     if shapeless:
         raise UserError(
@@ -33,28 +33,26 @@ def check_module_learns(module: nn.Module) -> None:
     empty = [each for each, value in _tensors(module) if value.is_meta]
     if empty:
         raise UserError(
-            f"{', '.join(empty[:3])} of {name} are on the device meta, where tensors have no values; give "
-            'them some by module.to_empty(device="cpu") and the initialisation that the module has'
+            f"{', '.join(empty[:3])} of {name} are on the device meta, where tensors have no values; "
+            "allocate "
+            'them with module.to_empty(device="cpu"), then initialise the module'
         )
     fixed = [each for each, value in module.named_parameters() if value.is_inference()]
     if fixed:
         raise UserError(
             f"{', '.join(fixed[:3])} of {name} were made under torch.inference_mode(), and such tensors "
-            "cannot learn; make the module outside of it"
+            "cannot be trained; create the module outside of it"
         )
     odd = [each for each, value in module.state_dict().items() if not isinstance(value, Tensor)]
     if odd:
         raise UserError(
-            f"the state of {name} has {', '.join(odd[:3])}, no tensors, which a checkpoint cannot keep; make "
-            "tensors of them"
+            f"the state of {name} has {', '.join(odd[:3])}, which a checkpoint cannot store; convert them to "
+            "tensors"
         )
 
 
 def on_its_device(module: nn.Module, training: _Training) -> _Training:
-    """The settings with the device of the module, if it is not on the CPU and no device is asked for.
-
-    Raises UserError for a module on several devices.
-    """
+    """Return the settings with the module's device, unless a device was set or the module is on the CPU."""
     if "device" in training.model_fields_set or not isinstance(training, SupervisedTraining):
         return training
     devices = sorted({str(value.device) for _, value in _tensors(module)})
@@ -69,16 +67,19 @@ def on_its_device(module: nn.Module, training: _Training) -> _Training:
 
 
 def with_batch_size(training: SupervisedTraining, dataset: Given) -> SupervisedTraining:
-    """The settings with the batch size of what makes batches itself; raises UserError where another one was
-    asked for."""
+    """Return the settings with the batch size of a data set that makes batches itself.
+
+    Raises UserError if another batch size was set.
+    """
     if not makes_batches(dataset):
         return training
     own: int | None = dataset.batch_size  # type: ignore[union-attr]  # what makes batches has it
     if "batch_size" in training.model_fields_set and training.batch_size != own:
         raise UserError(
-            f"batch_size={training.batch_size} was asked for, and the {type(dataset).__name__} makes its own "
-            f"batches{'' if own is None else f' of {own}'}; leave batch_size out, or give a data set that "
-            "makes none"
+            f"batch_size={training.batch_size} conflicts with the {type(dataset).__name__}, which makes its "
+            "own "
+            f"batches{'' if own is None else f' of {own}'}; omit batch_size, or give a data set that "
+            "makes no batches"
         )
     return training if own is None else training.model_copy(update={"batch_size": own})
 

@@ -1,7 +1,7 @@
-"""Runs that train a module and a data set that a program gives.
+"""Runs that train a module and a data set of a Python program.
 
-Knows: how a module and a data set take the places of a recipe's layers and a store. Does not know: how they
-are trained (`Supervised`), the terminal.
+Knows: how a module and a data set replace a recipe's layers and store. Does not know: how they are trained,
+the terminal.
 """
 
 from __future__ import annotations
@@ -77,42 +77,53 @@ def open_module_job(
     resume: Resume = Resume.NEVER,
     team: Team = SOLO,
 ) -> ModuleJob:
-    """A job that trains any module by the strategy `supervised`, `batch` or `downpour`, in a new directory or
-    an old one.
+    """Return a job that trains any module with strategy `supervised`, `batch` or `downpour`.
 
-    ``dataset`` gives pairs (input, target) of tensors: a map-style or iterable data set, of which mini-
-    batches of ``settings.batch_size`` are made (the last of an epoch may be smaller), a DataLoader, which
-    makes its own, or (inputs, targets). ``loss`` takes (output,
-    target) and gives a number, mean over samples; or it is a name: `cross_entropy`, `squared`, `logistic`.
-    Where targets are classes the accuracy is measured as well. ``validation``: a data set of its own, or the
-    fraction of a map-style one that is drawn by the seed and kept for it. The run is called after the
-    module's class, and is in `runs/` under that name where no directory is given.
+    The module is trained in place, on ``settings.device``, or on its own device if that is not set. Layers in
+    evaluation mode stay in that mode, unless the whole module is in evaluation mode. The directory may be new
+    or hold a run to resume.
 
-    The module is trained in place, on ``settings.device``, or on its own device if that is not set. It stays
-    as training leaves it. Layers that are in evaluation mode, while the module is not, stay in that mode.
-    Parameters and buffers, momentum, random states and the place in the data set are in the checkpoints, so
-    that a run that is resumed, with a module of the same names and shapes and the same data set, has the bits
-    of one that was not stopped. (`loaders.resume_note` says of which DataLoaders that is not promised.) More
-    ``settings.epochs`` than before prolong a run.
+    Checkpoints hold parameters, buffers, momentum, random states and the position in the data set. A run
+    resumed with a module of the same names and shapes and the same data set has the same bits as an
+    uninterrupted one. (`loaders.resume_note` names the DataLoaders without that guarantee.) More
+    ``settings.epochs`` than before extend the run.
 
-    With `batch` settings every sample is wanted by its number, so the data set is map-style, and gives the
-    same each time; ``cluster`` says on how many processes, ``mesh`` over which grid of ranks each worker is.
-    Workers of other machines need ``factory``, which says how they make the same module and data set.
+    With `batch` settings samples are read by index, so the data set must be map-style and give the same
+    sample each time. FLOPs are those that torch counts in the first step, forward and gradient; operations
+    unknown to torch count as zero. On a mesh the module is partitioned (`mesh.partition`), and rank 0's FLOPs
+    count for every rank.
 
-    FLOPs are those that torch counts in the first step, forward and gradient; operations that it does not
-    know count none. With a ``team`` on a mesh every rank calls this with the same module and data set; the
-    module is partitioned (`mesh.partition`), and rank 0's FLOPs count for every rank.
+    Args:
+        module: The module to train.
+        dataset: Pairs (input, target) of tensors: a map-style or iterable data set, a DataLoader, which makes
+            its own batches, or a tuple (inputs, targets). Otherwise batches have ``settings.batch_size``
+            samples; the last of an epoch may be smaller.
+        loss: A function of (output, target) that returns the mean over samples, or a name: `cross_entropy`,
+            `squared`, `logistic`. For class targets the accuracy is measured too.
+        directory: The directory of the run; None means `runs/` and the module's class name.
+        settings: The `[training]` settings; None means those of `supervised`.
+        cluster: The processes of strategies `batch` and `downpour`.
+        factory: Makes the same module and data set on other machines, for workers there.
+        mesh: The grid of ranks of each worker.
+        validation: A data set, or the fraction of a map-style ``dataset`` to hold out, drawn by the seed.
+        resume: What to do if the directory holds a run, or none.
+        team: The ranks that train together; each calls this with the same module and data set.
 
-    Raises UserError for a module or data set that cannot be trained, RunError for a directory that is taken
-    or holds another run, RecipeError for a device or a loss that is none, MachineError for one that is not
-    there.
+    Returns:
+        The job, ready to train.
+
+    Raises:
+        UserError: If the module or data set cannot be trained.
+        RunError: If the directory is taken, or holds another run.
+        RecipeError: If the device or the loss is unknown.
+        MachineError: If the device is missing on this machine.
     """
     began = time.monotonic()
     training: LayerTraining = settings or SupervisedTraining(strategy="supervised")
     data = data_set(dataset)
     judged_on = validation if isinstance(validation, float | int | None) else data_set(validation)
     if not callable(loss) and not isinstance(loss, str):
-        raise UserError(f"{loss!r:.80} is no loss; give a name, or a function of (output, target)")
+        raise UserError(f"loss must be a name or a function of (output, target), got {loss!r:.80}")
     function = named_loss(loss) if isinstance(loss, str) else OwnLoss(loss)
     check_module_learns(module)
     training = on_its_device(module, training)
@@ -126,8 +137,9 @@ def open_module_job(
     samples, held = split_samples(data, judged_on, training.batch_size, training.seed)
     if training.patience is not None and judged_on is None:
         raise UserError(
-            f"patience={training.patience} stops a run whose validation gets no better, and there is none; "
-            "give validation, a data set or a fraction, or leave patience out"
+            f"patience={training.patience} stops a run when validation stops improving, but there is no "
+            "validation; "
+            "give validation, a data set or a fraction, or omit patience"
         )
     wanted = _recipe(module, samples, loss, judged_on, training)
     if cluster is not None:
@@ -154,7 +166,7 @@ def open_module_job(
         if wanted.cluster.address is not None:
             if isinstance(training, DownpourTraining):
                 raise UserError(
-                    "replicas of a program's module are forked from it, on this machine; leave address out, "
+                    "replicas of a program's module are forked from it, on this machine; omit address, "
                     "or train a recipe"
                 )
             module_batch.check_elsewhere(factory, wanted)
@@ -186,7 +198,7 @@ def open_module_job(
 
 
 def _warning(recorder: Recorder) -> Callable[[str], None]:
-    """Warns at once, and again at the end of the run."""
+    """Return a function that warns at once, and again at the end of the run."""
 
     def warn(said: str) -> None:
         warnings.warn(said, stacklevel=outside_level("cotswold", "torch"))
@@ -197,7 +209,15 @@ def _warning(recorder: Recorder) -> Callable[[str], None]:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleJob(Job):
-    """A run that trains a program's own module on its own data set."""
+    """A run that trains a user's module on the user's data set.
+
+    Args:
+        module: The module, trained in place.
+        samples: The training samples.
+        validation: The validation samples, or None.
+        loss: The loss.
+        factory: Makes the same module and data set in workers on other machines.
+    """
 
     module: nn.Module
     samples: Given | Samples
@@ -206,16 +226,18 @@ class ModuleJob(Job):
     factory: Factory | None = None
 
     def check(self) -> None:
-        """What a module needs is not known before it runs."""
+        """Do nothing: the memory of a module is unknown before it runs."""
 
     def metadata(self) -> Mapping[str, object]:
-        """Nothing beyond the recipe."""
+        """Return no metadata beyond the recipe's."""
         return {}
 
     def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
-        """Steps in common, of one process or the ranks of a mesh; or evaluations of the whole set."""
+        """Build a trainer of synchronous steps, in one process or on a mesh, of full-batch evaluations, or
+        of replicas.
+        """
         recorder.begin_with(network_tensors(self.module))
-        if self.team.mesh is None and self.recipe.gang is None:  # no module with hooks can be split
+        if self.team.mesh is None and self.recipe.gang is None:  # a module with hooks cannot be partitioned
             hook = self.module.register_forward_pre_hook(call_with_parts, with_kwargs=True)
             open_things.callback(hook.remove)
         if isinstance(self.recipe.training, BatchTraining):
@@ -238,7 +260,7 @@ class ModuleJob(Job):
                 module, training, self.loss, epochs, batches.epoch_steps, validation, warn=_warning(recorder)
             )
         else:
-            torch.manual_seed(training.seed)  # a partition asks that ranks draw alike
+            torch.manual_seed(training.seed)  # all ranks of a partition must draw alike
             strategy = ModuleOnMesh(
                 partition(module, mesh),
                 training,
@@ -246,14 +268,14 @@ class ModuleJob(Job):
                 epochs,
                 batches.epoch_steps,
                 validation,
-                spread=one_tensor,  # a partitioned module takes whole batches
+                spread=one_tensor,  # a partitioned module takes one tensor per batch
                 warn=_warning(recorder),
             )
             strategy.ranks = mesh.size
         return ModuleSteps(strategy, batches, recorder, self.team)
 
     def announce(self, recorder: Recorder, start: Mapping[str, object]) -> None:
-        """The start of the run."""
+        """Write the start of the run."""
         recorder.event(
             "start",
             **start,
@@ -264,15 +286,19 @@ class ModuleJob(Job):
 
     @property
     def resume_note(self) -> str | None:
-        """As `loaders.resume_note`, of the samples that the program gave."""
+        """The caveat about resuming with the program's samples, from `loaders.resume_note`; None if there
+        is none.
+        """
         if not isinstance(self.recipe.training, SupervisedTraining) or isinstance(self.samples, Samples):
             return None
         return resume_note(loader_of(self.samples, self.recipe.training.batch_size))
 
 
 def _as_named(wanted: Recipe, kept: Recipe) -> Recipe:
-    """A recipe as the run has it in what does not decide whether a module is the same: names and shapes of
-    its tensors do, not what its class is called and where that is."""
+    """Return the recipe with the run's name, network and data fields.
+
+    A module is identified by the names and shapes of its tensors, not by the name or location of its class.
+    """
     if not isinstance(kept.data, GivenData) or not isinstance(wanted.data, GivenData):
         return wanted
     given = wanted.data
@@ -284,7 +310,7 @@ def _as_named(wanted: Recipe, kept: Recipe) -> Recipe:
 def _check_validation(validation: object, kept: Recipe, path: Path) -> None:
     if isinstance(kept.data, GivenData) and kept.data.validation == "dataset" and validation is None:
         raise UserError(
-            f"the run in {path} is validated on a data set of its own; give that again: validation=..."
+            f"the run in {path} uses a separate validation data set; give it again: validation=..."
         )
 
 
@@ -295,7 +321,7 @@ def _recipe(
     validation: Given | float | None,
     training: LayerTraining,
 ) -> Recipe:
-    """What the run's directory keeps of what was given."""
+    """Return the recipe that the run's directory keeps."""
     name = type(module).__name__
     whole = samples.dataset if isinstance(samples, DataLoader | Samples) else samples
     classes = getattr(whole, "classes", None)

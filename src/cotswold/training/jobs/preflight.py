@@ -1,6 +1,6 @@
-"""Whether a recipe fits the memory and the disk of this machine, found before anything is allocated.
+"""Preflight checks: whether a recipe fits the memory and the disk of this machine, before any allocation.
 
-Knows: what is needed and what is free. Does not know: how either is counted.
+Knows: the bytes needed and available. Does not know: how either is counted.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from cotswold.training.jobs.restore import needed_bytes
 
 
 def check_memory(recipe: Recipe, classes: int, team: Team = SOLO, *, reading: int = 0) -> None:
-    """Raise MemoryLimitError, with the figures and what would fit, where the recipe's training does not fit.
+    """Raise MemoryLimitError, with the figures and a remedy, if the recipe's training does not fit in memory.
 
-    Of ranks that share a host all must fit; ``reading`` is what pictures take while they are mixed, in all of
-    them together. Raises GeometryError, RecipeError or RunError where its network
-    cannot be built at all.
+    The ranks that share a host must fit together; ``reading`` is the bytes of their shuffle buffers in total.
+    Raises GeometryError, RecipeError or RunError if the network cannot be built at all.
     """
     available, batch = available_bytes(), recipe.training.batch_size
     needed: Callable[[int], int] = partial(needed_bytes, recipe, classes)
@@ -49,7 +48,7 @@ def check_memory(recipe: Recipe, classes: int, team: Team = SOLO, *, reading: in
 
 
 def _fits_from_disk(recipe: Recipe, available: int) -> bool:
-    """Whether stacks that are to be in memory would fit from the disk."""
+    """Return True if in-memory stacks would fit with offloaded parameters."""
     if not recipe.network.stacks or recipe.offloaded:
         return False
     training = recipe.training.model_copy(update={"offload": "disk"})
@@ -57,15 +56,16 @@ def _fits_from_disk(recipe: Recipe, available: int) -> bool:
 
 
 def _on_host(recipe: Recipe, classes: int, grid: Grid, ranks: int, batch: int) -> int:
-    """Bytes of all ranks of a host; each of them makes the whole of a supervised network before it is cut."""
+    """Return the bytes of all ranks of a host; each rank builds a whole supervised network before
+    partitioning.
+    """
     if not recipe.network.stacks:
         return ranks * needed_bytes(recipe, classes, batch)
     return ranks * rank_bytes(recipe, batch, grid)
 
 
 def check_fit(recipe: Recipe, store: Store, directory: Path, team: Team = SOLO) -> None:
-    """As `check_memory`, with the pictures of this store; DiskFullError where the files of a run in this
-    directory would have no room."""
+    """Check the memory with the samples of this store; raise DiskFullError if the run's files do not fit."""
     check_memory(recipe, store.outputs, team, reading=shuffle_bytes(store, "train"))
     if recipe.training.strategy == "batch" and recipe.is_served and recipe.cluster.address is None:
         ranks = 1 if recipe.gang is None else Grid.parse(recipe.gang).size

@@ -1,7 +1,7 @@
-"""From a run's directory to its network.
+"""Restored networks: from a run's directory to its trained network.
 
-Knows: which checkpoint counts, how a network is rebuilt and filled, what must agree for that. Does not
-know: training.
+Knows: which checkpoint counts, how a network is rebuilt and filled, what must agree for that. Does not know:
+training.
 """
 
 from __future__ import annotations
@@ -45,44 +45,63 @@ _Network = TypeVar("_Network", StackNetwork, LayerNetwork)
 
 @dataclass(frozen=True)
 class Trained(Generic[_Network]):
-    """A network as a checkpoint of a run has it, and the checkpoint's step."""
+    """A network restored from a checkpoint of a run, and the checkpoint's step.
+
+    Args:
+        network: The network, in evaluation mode and without gradients.
+        step: The step of the checkpoint.
+        identity: The identity of the checkpoint's run.
+        run: The directory of the run.
+        state: The state of the checkpoint.
+    """
 
     network: _Network
     step: int
     identity: str
-    """Whose the checkpoint is."""
+    """The identity of the checkpoint's run."""
     run: RunDirectory
     state: Mapping[str, object]
 
     @cached_property
     def prepared(self) -> SampleSpec:
-        """How samples must be prepared for it, as the checkpoint says; raises CheckpointError if the
-        checkpoint is damaged."""
+        """The preparation that samples need, from the checkpoint; raises CheckpointError if it is damaged."""
         return SampleSpec.from_state(self.state)
 
 
 def not_begun(recipe: Recipe, state: Mapping[str, object]) -> int:
-    """Phases (stacks, of a greedy run) that had not begun to learn when a checkpoint had this state."""
+    """Return the number of phases (stacks of a greedy run) without a training step in a checkpoint's state.
+
+    Args:
+        recipe: The recipe of the run.
+        state: The state of the checkpoint.
+    """
     position = position_from(state)
     phases = len(recipe.network.stacks) if isinstance(recipe.training, GreedyTraining) else 1
     return max(phases - position.phase - (position.step > 0), 0)
 
 
 def trained_stacks(run: RunDirectory) -> Trained[StackNetwork]:
-    """The stacks of a run, and how to prepare pictures for them, from its newest good checkpoint alone.
+    """Return the stacks of a run, and the preparation of their images, from the newest valid checkpoint.
 
-    Raises RunError where there is none, MemoryLimitError before anything is built where the filters do not
-    fit.
+    Args:
+        run: The directory of the run.
+
+    Returns:
+        The network in evaluation mode and the checkpoint's step.
+
+    Raises:
+        RunError: If the run has no checkpoint, or no stacks.
+        MemoryLimitError: Before the allocation, if the filters do not fit in memory.
     """
     recipe = recipes.load(run.recipe)
     if not recipe.network.stacks:
-        raise RunError(f"{run.path} is a run of layers; a run of stacks (greedy or joint) is needed here")
+        raise RunError(f"{run.path} is a run of layers; use a run of stacks (greedy or joint)")
     check_device(recipe.training.device)
     if torch.device(recipe.training.device).type == "cpu":
         require_memory(
             filter_bytes(recipe),
-            f"looking at {run.path}, whose filters must all be in memory,",
-            "do that on a machine with more; training.offload is for training alone",
+            f"loading {run.path}, whose filters must all be in memory,",
+            "use a machine with more memory; training.offload is for training only",
         )
     network = build_stacks(recipe)
     checkpoint = newest(run, recipe, network)
@@ -90,14 +109,32 @@ def trained_stacks(run: RunDirectory) -> Trained[StackNetwork]:
 
 
 def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
-    """The stacks of a run as its newest good checkpoint has them, and its step; raises as
-    `trained_stacks`."""
+    """Return the stacks of a run from its newest valid checkpoint, and the step.
+
+    Args:
+        run: The directory of the run.
+
+    Returns:
+        The network in evaluation mode, and the step of the checkpoint.
+
+    Raises:
+        RunError: If the run has no checkpoint, or no stacks.
+        MemoryLimitError: Before the allocation, if the filters do not fit in memory.
+    """
     trained = trained_stacks(run)
     return trained.network, trained.step
 
 
 def random_stacks(recipe: Recipe, pictures: Tensor) -> StackNetwork:
-    """The network before it learnt: random filters, gains and α from some prepared pictures."""
+    """Return the untrained network: random filters, with gains and α from some prepared images.
+
+    Args:
+        recipe: The recipe of the stacks.
+        pictures: Prepared images ``(channel, y, x, image)``.
+
+    Returns:
+        The network in evaluation mode, on the recipe's device.
+    """
     pictures = pictures.to(recipe.training.device)
     network = build_stacks(recipe).eval().requires_grad_(False)
     for stack in network.stacks:
@@ -107,15 +144,26 @@ def random_stacks(recipe: Recipe, pictures: Tensor) -> StackNetwork:
 
 
 def trained_layers(run: RunDirectory) -> Trained[LayerNetwork]:
-    """A supervised run's network, its classes and how to prepare pictures for it, from its best checkpoint
-    alone; else as `trained_stacks`."""
+    """Return a supervised run's network, with its classes and preparation, from the best checkpoint.
+
+    If the run has no best checkpoint, the newest valid one counts.
+
+    Args:
+        run: The directory of the run.
+
+    Returns:
+        The network in evaluation mode and the checkpoint's step.
+
+    Raises:
+        RunError: If the run has no checkpoint, or is not a supervised run of a recipe.
+    """
     recipe = recipes.load(run.recipe)
     if recipe.network.stacks:
-        raise RunError(f"{run.path} is a run of stacks; a supervised run is needed here")
+        raise RunError(f"{run.path} is a run of stacks; use a supervised run")
     if recipe.network.module is not None:
         raise RunError(
-            f"{run.path} has trained {recipe.network.module}, a module of a Python program; fill it there by "
-            "cotswold.Run(directory).load(module), and call it"
+            f"{run.path} trained {recipe.network.module}, a module of a Python program; load it there with "
+            "cotswold.Run(directory).load(module), then call it"
         )
     check_device(recipe.training.device)
     filled: dict[Path, LayerNetwork] = {}
@@ -132,32 +180,31 @@ def trained_layers(run: RunDirectory) -> Trained[LayerNetwork]:
 
 
 def _at_rest(network: _Network) -> _Network:
-    """A network that is looked at and not trained."""
+    """Return the network in evaluation mode, without gradients."""
     network.eval().requires_grad_(False)
     return network
 
 
 def supervised_network(recipe: Recipe, outputs: int) -> LayerNetwork:
-    """The layers of a recipe, on the trained stacks of the run that `network.start` names, or on the random
-    ones of the recipe that it names."""
+    """Return the layers of a recipe, on the stacks of the run or recipe in `network.start`, if any."""
     start = start_of(recipe)
     return build_layers(recipe, outputs, None if start is None else start.stacks(recipe))
 
 
 @dataclass(frozen=True)
 class Start:
-    """What `network.start` names: the stacks of a recipe, as a run has trained them, or none has."""
+    """The stacks that `network.start` names: trained by a run, or the untrained ones of a recipe."""
 
     made: Recipe
     run: RunDirectory | None = None
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """The name of the stacks' run or recipe in errors."""
         return f"the recipe {self.made.name}" if self.run is None else str(self.run.path)
 
     def stacks(self, recipe: Recipe) -> StackNetwork:
-        """The stacks for ``recipe``, whose seed random filters have."""
+        """Return the stacks for ``recipe``, whose seed initialises untrained filters."""
         if self.run is not None:
             return load_stacks(self.run)[0]
         training = self.made.training.model_copy(
@@ -167,7 +214,7 @@ class Start:
 
 
 def start_of(recipe: Recipe) -> Start | None:
-    """What `network.start` names; raises RunError where its stacks do not fit."""
+    """Return the stacks that `network.start` names; raises RunError if they do not fit the recipe."""
     if recipe.network.start is None:
         return None
     named = recipes.expand(recipe.network.start)
@@ -182,16 +229,17 @@ def start_of(recipe: Recipe) -> Start | None:
         raise RunError(f"network.start names {start.name}, a {kind} of layers; name a {kind} of stacks")
     if made.input != wanted:
         raise RunError(
-            f"the stacks of {start.name} read maps of {made.input}, this recipe's pictures are {wanted}; "
+            f"the stacks of {start.name} read maps of {made.input}, but this recipe's images are {wanted}; "
             "give data.size and data.colour the same values"
         )
     return start
 
 
 def check_preparation(recipe: Recipe, start: Start) -> None:
-    """Raise RunError where the pictures of ``start`` were prepared otherwise than this recipe's.
+    """Raise RunError if the images of ``start`` were prepared differently from this recipe's.
 
-    Where the store of ``start`` was prepared apart and is gone, nobody knows how.
+    If the separately prepared store of ``start`` is missing, its preparation is unknown, and the check
+    passes.
     """
     try:
         there, here = made_by(start.made.data), made_by(recipe.data)
@@ -200,55 +248,57 @@ def check_preparation(recipe: Recipe, start: Start) -> None:
     found = differing(there, here)
     if found:
         shown = [f"data.{name} ({one} there, {other} here)" for name, one, other in found]
-        kind = "are for" if start.run is None else "learnt from"
+        kind = "need" if start.run is None else "used"
         raise RunError(
-            f"the stacks of {start.name} {kind} pictures that were prepared otherwise: "
+            f"the stacks of {start.name} {kind} images that were prepared differently: "
             f"{', '.join(shown)}; give this recipe the same values"
         )
 
 
 def check_device(name: str) -> None:
-    """Raise RecipeError for a device that torch does not know, MachineError for one that is not here."""
+    """Raise RecipeError for a device unknown to torch, MachineError for one missing on this machine."""
     try:
         known = torch.device(name).type not in ("meta", "fake")
     except RuntimeError:
         known = False
     if not known:
-        raise RecipeError(f'training.device = "{name}" is no device; use one such as "cpu" or "cuda:0"')
+        raise RecipeError(f'training.device = "{name}" is not a device; use one such as "cpu" or "cuda:0"')
     try:
         torch.empty(0, device=name)
-    except (RuntimeError, AssertionError, ImportError) as error:  # what torch raises, by kind of device
+    except (RuntimeError, AssertionError, ImportError) as error:  # torch's error depends on the device
         raise _not_here(name) from error
 
 
 def check_training_device(training: SharedTraining) -> None:
-    """As `check_device`, for the device of a run that is to begin or go on.
+    """Check the device of a run that is about to train.
 
-    That of replicas is used by other processes alone. CUDA devices are only counted for them: a fork of a
-    process that has used CUDA cannot.
+    Only other processes use the device of replicas. Their CUDA devices are merely counted here: a fork of a
+    process that has used CUDA cannot use it.
     """
     if not isinstance(training, DownpourTraining):
         check_device(training.device)
         return
-    device = torch.device(training.device)  # the recipe's schema has looked at it
+    device = torch.device(training.device)  # the recipe's schema has validated it
     if device.type == "cuda" and (device.index or 0) >= cuda_device_count():
         raise _not_here(training.device)
 
 
 def _not_here(name: str) -> MachineError:
     return MachineError(
-        f'training.device = "{name}" is not to be had on this machine; use another, such as "cpu"'
+        f'training.device = "{name}" is not available on this machine; use another, such as "cpu"'
     )
 
 
 def geometries_below(recipe: Recipe) -> list[StackGeometry]:
-    """The geometries of the stacks that the layers of a recipe stand on; none without `network.start`."""
+    """Return the geometries of the stacks below the layers of a recipe; empty without `network.start`."""
     start = start_of(recipe)
     return [] if start is None else start.made.stack_geometries()
 
 
 def needed_bytes(recipe: Recipe, classes: int, batch: int) -> int:
-    """Bytes that training the recipe takes with mini-batches of this size; raises what building it would."""
+    """Return the bytes for training the recipe with this batch size; raises the errors of building the
+    network.
+    """
     if recipe.network.stacks:
         return training_bytes(recipe, batch)
     return layers_bytes(recipe, classes, batch, geometries_below(recipe))
@@ -257,9 +307,9 @@ def needed_bytes(recipe: Recipe, classes: int, batch: int) -> int:
 def newest(
     run: RunDirectory, recipe: Recipe, network: StackNetwork | LayerNetwork | None = None
 ) -> Checkpoint:
-    """The newest good checkpoint of a run, with which ``network`` is filled where one is given.
+    """Return the newest valid checkpoint of a run, and fill ``network`` from it if given.
 
-    Raises RunError where there is none yet, or where it is of another run or recipe.
+    Raises RunError if there is no checkpoint, or only one of another run or recipe.
     """
     return _newest(run, partial(_take, recipe, network))
 
@@ -268,7 +318,8 @@ def _newest(run: RunDirectory, take: Callable[[Checkpoint], None]) -> Checkpoint
     checkpoint = Checkpoints(run.checkpoints, identity=run.identity).latest(take).checkpoint
     if checkpoint is None:
         raise RunError(
-            f"{run.path} has no checkpoint yet; train it first, or go on with --resume (Python: resume=True)"
+            f"{run.path} has no checkpoint yet; train it first, or continue it with --resume (Python: "
+            "resume=True)"
         )
     return checkpoint
 

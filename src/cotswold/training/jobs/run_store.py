@@ -1,7 +1,7 @@
-"""The store that a run learnt from, found again.
+"""The store of a run's training samples, found again.
 
-Knows: what a run notes of its store and of the source, where stores are kept, in which cases other samples
-are refused. Does not know: how samples are prepared, networks.
+Knows: the run's record of its store and source, the folders of stores, the cases in which other samples are
+rejected. Does not know: how samples are prepared, networks.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from cotswold.training.data.stores import STORES, Progress, open_store, source_o
 from cotswold.training.jobs.config_diff import PLACES
 
 _QUICK_BYTES = 256 << 20
-"""Files of so many bytes are read within seconds."""
+"""The size limit of files that can be read within seconds."""
 
 
 @dataclass(frozen=True)
 class Noted:
-    """The store that a run noted when it began; None if the run has lost `environment.json`."""
+    """The store as recorded at the run's beginning; None if the run has lost `environment.json`."""
 
     place: str | None
     identity: str | None
@@ -44,14 +44,28 @@ def store_of(
     *,
     is_place_given: bool = False,
 ) -> Store:
-    """The store that a run learnt from: in ``stores`` if given, or where it was at the run's beginning.
+    """Return the store of the samples on which a run was trained.
 
-    ``recipe``: the run's own [with the place of the samples that the run remembers]. If the recipe names
-    another place of the samples than the run's own does, the store of that place is opened. If no store is
-    found, the samples are prepared: under ``stores``, in the folder of the run's store, or under `STORES`.
-    ``is_place_given``: the user has just named the place of the samples, so what is there must be what the
-    run learnt from, although the run's store is kept. Raises as `open_store`, and StoreError if the source or
-    the store has other samples than the run's, or another transform.
+    The store is looked for in ``stores`` if given, otherwise in its original place. If the recipe names
+    another location of the samples than the run's recipe, the store of that location is opened. If no store
+    is found, the samples are prepared: under ``stores``, in the folder of the run's store, or under `STORES`.
+
+    Args:
+        run: The directory of the run.
+        recipe: The run's recipe; None means the recipe in the directory, with the remembered location of the
+            samples.
+        stores: The folder of stores.
+        progress: Receives the progress of a preparation.
+        is_place_given: True if the user has just named the location; its samples must then be the run's, even
+            if the run's store still exists.
+
+    Returns:
+        The store, whose identity is that of the run's.
+
+    Raises:
+        StoreError: If the source or the store has other samples or another transform than the run's.
+        RunError: If the run does not record its samples, and another location is named.
+        SourceError: If the samples cannot be read.
     """
     noted = _noted(run)
     began = recipes.load(run.recipe)
@@ -60,12 +74,12 @@ def store_of(
 
     def check(source: str) -> None:
         if noted.source not in (None, source):
-            kept = f"resume without data.source to go on with its store {noted.place}"
+            kept = f"resume without data.source to use its store {noted.place}"
             if not is_place_given or kept_store(run) is None:
                 kept = "give the folder of its own store (--stores, Python: stores=)"
             raise StoreError(
                 f"the samples in {getattr(recipe.data, 'source', None)} are not those that {run.path} "
-                f"learnt from: their files differ; {kept}, or train a new run on these samples"
+                f"was trained on: their files differ; {kept}, or train a new run on these samples"
             )
 
     store, folder = None, STORES if noted.place is None else Path(noted.place).parent
@@ -74,10 +88,10 @@ def store_of(
     if is_moved:
         if noted.identity is None:
             raise RunError(
-                f"{run.path} does not say which samples it learnt from, so that none but those in its own "
-                "recipe will do; leave data.source and data.store as they are there"
+                f"{run.path} does not record its training samples, so only the location in its own "
+                "recipe is allowed; keep data.source and data.store as they are there"
             )
-        with suppress(SourceError):  # samples that are gone may have left their store
+        with suppress(SourceError):  # the store may outlive the samples
             store = open_store(recipe, target, progress, check)
     else:
         if is_place_given and recipe.data.store is None:
@@ -92,18 +106,25 @@ def store_of(
         store = open_store(recipe, STORES if is_taken else target, progress, check)
     if noted.identity is not None and store.identity != noted.identity:
         raise StoreError(
-            f"the store {store.path} is not the one that {run.path} learnt from: its samples, and so their "
-            "transform, are others; give the run's own (--stores, Python: stores=), or train a new run on "
+            f"the store {store.path} is not the one that {run.path} was trained on: its samples or their "
+            "transform differ; give the run's own store (--stores, Python: stores=), or train a new run on "
             "this one"
         )
     return store
 
 
 def source_note(run: RunDirectory, recipe: Recipe, store: Store) -> str | None:
-    """A sentence where the files of a run's source differ from those that its store was made of.
+    """Return a sentence if the files of a run's source differ from the files that its store was made from.
 
-    Files whose size, times and inode are those of the last time are not read. None where the files are the
-    same or are not there, and where the comparison would take long.
+    Files with unchanged size, times and inode are not read.
+
+    Args:
+        run: The directory of the run.
+        recipe: The recipe of the run.
+        store: The store of the run.
+
+    Returns:
+        The sentence; None if the files are the same or missing, or if the comparison would take long.
     """
     data, noted = recipe.data, _noted(run)
     if noted.source is None or data.store is not None or not isinstance(data, SourcedData):
@@ -120,13 +141,13 @@ def source_note(run: RunDirectory, recipe: Recipe, store: Store) -> str | None:
     except (SourceError, RecipeError):
         return None
     return (
-        f"files of {data.source} {what}; {run.path} goes on with the samples of its store {store.path}; to "
-        "learn from the files as they are, train a new run"
+        f"files of {data.source} {what}; {run.path} continues with the samples of its store {store.path}; to "
+        "use the present files, train a new run"
     )
 
 
 def _places(recipe: Recipe) -> tuple[object, ...]:
-    """Where a recipe's samples are."""
+    """Return the locations of a recipe's samples."""
     return getattr(recipe.data, "source", None), recipe.data.store
 
 
@@ -135,7 +156,7 @@ def _name(override: str) -> str:
 
 
 def _found_in(stores: Path, name: str, identity: str | None) -> Store | None:
-    """The store of an identity among those that recipes of a name have; it needs no source."""
+    """Return the store with an identity among the stores of a recipe name, which needs no source."""
     for path in sorted(stores.glob(f"{glob.escape(name)}-*")):
         with suppress(StoreError, FormatError):
             store = Store(path)
@@ -145,7 +166,11 @@ def _found_in(stores: Path, name: str, identity: str | None) -> Store | None:
 
 
 def kept_store(run: RunDirectory) -> Store | None:
-    """The store that a run learnt from, if it is still where it was at the beginning of the run."""
+    """Return the store of a run's training samples if it is still in its original place, otherwise None.
+
+    Args:
+        run: The directory of the run.
+    """
     noted = _noted(run)
     store = _opened(noted.place)
     return store if store is not None and store.identity == noted.identity else None
@@ -159,7 +184,9 @@ def _opened(place: str | None) -> Store | None:
 
 
 def _noted(run: RunDirectory) -> Noted:
-    """What a run noted of its store; the source's identity may be that in the store, if it is kept."""
+    """Return a run's record of its store; a missing source identity is read from the store, if that is
+    kept.
+    """
     kept = run.environment()
     place, identity, source = kept.get("store"), kept.get("store_identity"), kept.get("source_identity")
     if identity is None and run.events.is_file():
@@ -171,7 +198,7 @@ def _noted(run: RunDirectory) -> Noted:
 
 
 def place_of(store: Store) -> dict[str, object]:
-    """What a run notes of its store so that `store_of` finds it."""
+    """Return the record of a run's store with which `store_of` finds it."""
     return {
         "store": str(store.path.absolute()),
         "store_identity": store.identity,

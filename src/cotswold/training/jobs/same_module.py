@@ -1,6 +1,6 @@
-"""Whether a checkpoint is of the module that somebody has made.
+"""The check that a checkpoint matches a module.
 
-Knows: the names under which checkpoints keep a module's tensors. Does not know: files, training.
+Knows: the names of a module's tensors in checkpoints. Does not know: files, training.
 """
 
 from __future__ import annotations
@@ -13,24 +13,23 @@ from cotswold.training.models import network_tensors
 
 
 def check_module(module: nn.Module, checkpoint: Checkpoint) -> None:
-    """Raise MismatchError for the first tensor that the two do not have alike; nothing is filled before."""
+    """Raise MismatchError for the first tensor that differs, before any tensor is filled."""
     own = network_tensors(module)
     for name, tensor in own.items():
         if name not in checkpoint.names:
-            raise _mismatch(checkpoint, name, f"{_said(tensor.dtype, tensor.shape)} here and not there")
+            raise _mismatch(checkpoint, name, f"{_said(tensor.dtype, tensor.shape)} here, but missing there")
         there, here = (checkpoint.dtype(name), checkpoint.shape(name)), (tensor.dtype, tuple(tensor.shape))
         if there != here:
-            raise _mismatch(checkpoint, name, f"{_said(*there)} there, not {_said(*here)} as here")
+            raise _mismatch(checkpoint, name, f"{_said(*there)} there, but {_said(*here)} here")
     for name in checkpoint.names:
         if name.startswith("network.") and name not in own:
             there = checkpoint.dtype(name), checkpoint.shape(name)
-            raise _mismatch(checkpoint, name, f"{_said(*there)} there and not here")
+            raise _mismatch(checkpoint, name, f"{_said(*there)} there, but missing here")
 
 
 def _mismatch(checkpoint: Checkpoint, name: str, differs: str) -> MismatchError:
     return MismatchError(
-        f"the module is another one than that of {checkpoint.path}: "
-        f"{name.removeprefix('network.')} is {differs}"
+        f"the module differs from that of {checkpoint.path}: {name.removeprefix('network.')} is {differs}"
     )
 
 

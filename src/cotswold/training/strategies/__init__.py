@@ -1,1 +1,1 @@
-"""Strategies: the computation of a step. `registry` names them, `build_*` put them together."""
+"""Strategies: the computation of a step. `registry` lists them, `build_*` modules assemble them."""

@@ -1,6 +1,6 @@
-"""The parts that every builder of a strategy puts together: network, batches, runner.
+"""The parts that every strategy builder assembles: network, batches, trainer.
 
-Knows: a run's setting. Does not know: what a step computes.
+Knows: the train context of a run. Does not know: what a step computes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from cotswold.training.trainers.sync import Synchronous
 
 
 def driven(strategy: Strategy, batches: Batches, setting: Setting) -> Synchronous:
-    """Return the runner of a strategy whose ranks step together."""
+    """Return the trainer of a strategy with synchronous steps."""
     return Synchronous(strategy, batches, setting.recorder, setting.team, is_served=setting.recipe.is_served)
 
 
 def layers_of(setting: Setting) -> LayerNetwork:
-    """Return the layers of the recipe, with one output for each class (or number) of its data."""
+    """Return the layers of the recipe, with one output for each class (or regression target) of the data."""
     return supervised_network(setting.recipe, setting.store.outputs)
 
 

@@ -1,6 +1,6 @@
-"""What a strategy is to the runner that drives it.
+"""The interface between a strategy and its trainer.
 
-Knows: the verbs that a runner calls. Does not know: files, clocks, the terminal, any one strategy.
+Knows: the methods that a trainer calls. Does not know: files, clocks, the terminal, any one strategy.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from cotswold.training.strategies.phases import Phase
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs, such as pictures ``(image, channel, y, x)``, images last, and their targets where there are
-    any: labels ``(image,)``, or what a data set gives; ``weights`` ``(image,)`` of a data set that has
-    them. Where a program's data set gives inputs of several parts, `batches.Inputs` stand in the place of the
-    tensor."""
+    """Inputs, such as images ``(image, channel, y, x)``, and their targets.
+
+    ``targets`` are labels ``(image,)`` or the values of a data set, None for unlabelled data. ``weights``
+    ``(image,)`` are None if the data set has none. If a user's data set has inputs of several parts,
+    ``inputs`` is a `batches.Inputs` instead of a tensor.
+    """
 
     inputs: Tensor
     targets: Tensor | None
     numbers: Sequence[int] | None = None
-    """The numbers of the samples in the data set, if they are known."""
+    """The indices of the samples in the data set, if known."""
     weights: Tensor | None = None
 
     def on(self, device: torch.device) -> Batch:
-        """The same on a device."""
+        """Return a copy of the batch on a device."""
         targets, weights = (
             None if each is None else each.to(device) for each in (self.targets, self.weights)
         )
@@ -39,85 +41,89 @@ class Batch:
 
 
 class Batches(Protocol):
-    """An endless row of batches that knows its place and can go back to it."""
+    """An endless iterator over batches that can save and restore its position."""
 
     @property
     def epoch_steps(self) -> float:
-        """Batches in one epoch; samples that make no whole batch are a part of one."""
+        """Batches per epoch; an incomplete batch counts as a fraction."""
         ...
 
     @property
     def waited_seconds(self) -> float:
-        """Seconds in which training waited for a batch."""
+        """Seconds that training waited for batches."""
         ...
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches from the present place on."""
+        """Iterate from the present position."""
         ...
 
     def state_dict(self) -> dict[str, object]:
-        """The place of the next batch, as JSON holds it."""
+        """Return the position of the next batch as JSON-compatible values."""
         ...
 
     def load_state_dict(self, state: dict[str, object]) -> None:
-        """Go to a place that `state_dict` named."""
+        """Move to a position returned by `state_dict`."""
         ...
 
 
 class Strategy(Protocol):
-    """A way of training by mini-batches, as a row of phases."""
+    """A method of training by mini-batches, in consecutive phases."""
 
     @property
     def phases(self) -> Sequence[Phase]:
-        """What is trained, one after the other."""
+        """The phases of the training, in order."""
         ...
 
     @property
     def parameters(self) -> int:
-        """How many weights the network has."""
+        """The number of weights of the network."""
         ...
 
     @property
     def flops(self) -> int:
-        """FLOPs of a step for one sample in the phase at hand, by the network's plan: forward and gradient
-        only, as the papers count."""
+        """FLOPs per sample of a step in the current phase, from the network's plan.
+
+        Counts the forward pass and the gradients only, as the papers do.
+        """
         ...
 
     def describe(self) -> Mapping[str, object]:
-        """What the phase at hand trains, for the run's events; ``stack`` is its number or its name."""
+        """Describe the current phase for the run's events; ``stack`` is its number or name."""
         ...
 
     def enter(self, phase: int, step: int) -> None:
-        """Stand before a step of a phase, counted from 0; the phase after the last is the end of all."""
+        """Move to a step of a phase, both counted from 0; the phase after the last means the end."""
         ...
 
     def begin(self, batches: Iterator[Batch]) -> None:
-        """Prepare a phase before its first step; a batch that is drawn for that is the first step's, too."""
+        """Prepare a phase before its first step, which uses any batch drawn here."""
         ...
 
     def train_step(self, batches: Iterator[Batch]) -> Metrics:
-        """Draw data, take one step; the objective is that of the state before the step."""
+        """Draw data and take one step; the objective returned is that before the step."""
         ...
 
     def validate(self) -> Metrics | None:
-        """The objective on validation data; None where there are none."""
+        """Return the objective on validation data; None without such data."""
         ...
 
     @property
     def is_best(self) -> bool:
-        """Whether the last validation was the best so far, and so worth a checkpoint of its own."""
+        """True if the last validation was the best so far, so that the state deserves a checkpoint."""
         ...
 
     @property
     def should_stop(self) -> bool:
-        """Whether the phase may end before its last step."""
+        """True if the phase may end before its last step."""
         ...
 
     def state_dict(self) -> StateDict:
-        """Everything that a later process needs to go on from here with the same bits: live tensors, this
-        rank's parts of tensors, tensors in files, plain values."""
+        """Return all state that a later process needs to continue bit by bit.
+
+        Values are live tensors, this rank's parts of tensors, tensors in files, or plain values.
+        """
         ...
 
     def load_state_dict(self, state: Mapping[str, StateValue]) -> None:
-        """Take over what is not live, from a `state_dict` whose tensors have been filled in place."""
+        """Restore the plain values of a `state_dict`, whose live tensors have been filled in place."""
         ...

@@ -1,6 +1,6 @@
-"""Builders of the strategies that train stacks: greedy and joint, in memory, from disk, over ranks.
+"""Builders of the strategies that train stacks, greedy and joint: in memory, offloaded, sharded.
 
-Knows: the holder and the batches that each place takes. Does not know: what a strategy computes.
+Knows: the parameter store and the batches of each placement. Does not know: what a strategy computes.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ StackKind = type[StackStrategy]
 
 
 def stack_entry(kind: StackKind) -> Entry:
-    """Return the entry of a strategy that trains stacks, wherever their filters are."""
+    """Return the spec of a strategy that trains stacks, with a builder for each placement."""
     return Entry(partial(in_memory, kind), partial(on_disk, kind), partial(on_mesh, kind))
 
 
 def in_memory(kind: StackKind, setting: Setting) -> Synchronous:
-    """Build the runner with all filters in memory."""
+    """Build the trainer with all filters in memory."""
     return _of_stacks(kind, setting, HeldInMemory(build_stacks(setting.recipe)))
 
 
 def on_disk(kind: StackKind, setting: Setting) -> Synchronous:
-    """Build the runner with filters in files of the run's directory."""
+    """Build the trainer with filters in files of the run's directory."""
     from cotswold.training.parameters.offload.parameters import HeldOnDisk
 
     holder = HeldOnDisk(
@@ -47,7 +47,7 @@ def on_disk(kind: StackKind, setting: Setting) -> Synchronous:
 
 
 def on_mesh(kind: StackKind, setting: Setting) -> Synchronous:
-    """Build the runner of one rank of a mesh, with its part of the filters."""
+    """Build the trainer of one rank of a mesh, with its shard of the filters."""
     from cotswold.training.parameters.sharded import HeldOnMesh
 
     holder = HeldOnMesh(setting.recipe, setting.mesh)

@@ -1,6 +1,6 @@
-"""Builders of strategy `supervised`: in memory, and over ranks.
+"""Builders of strategy `supervised`: in memory, and sharded over ranks.
 
-Knows: the network, the loss and the batches that it takes. Does not know: what a step computes.
+Knows: the network, the loss and the batches. Does not know: what a step computes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cotswold.training.trainers.sync import Synchronous
 
 
 def in_memory(setting: Setting) -> Synchronous:
-    """Build the runner with all weights in memory."""
+    """Build the trainer with all weights in memory."""
     batches = batches_of(setting)
     strategy = Supervised(
         layers_of(setting),
@@ -30,7 +30,7 @@ def in_memory(setting: Setting) -> Synchronous:
 
 
 def on_mesh(setting: Setting) -> Synchronous:
-    """Build the runner of one rank of a mesh, with its part of the network."""
+    """Build the trainer of one rank of a mesh, with its shard of the network."""
     from cotswold.geometry import Partition
     from cotswold.mesh import local_map, partition
     from cotswold.training.strategies.supervised_on_mesh import SupervisedOnMesh
@@ -39,7 +39,7 @@ def on_mesh(setting: Setting) -> Synchronous:
     windows = Partition.even((shape.height, shape.width), mesh.grid)
     box = windows.box(mesh.rank)
     batches, network = batches_of(setting, box), layers_of(setting)
-    torch.manual_seed(setting.recipe.training.seed)  # a partition asks that ranks draw alike
+    torch.manual_seed(setting.recipe.training.seed)  # all ranks of a partition must draw alike
     strategy = SupervisedOnMesh(
         partition(network, mesh),
         supervised_training(setting.recipe),

@@ -1,6 +1,6 @@
-"""Greedy training: stack after stack, the earlier ones frozen and computed on the fly.
+"""Greedy training: one stack after another, with the earlier ones frozen and computed on the fly.
 
-Knows: the order of stacks and the one call that trains a stack. Does not know: files, clocks, the terminal.
+Knows: the order of stacks and the call that trains a stack. Does not know: files, clocks, the terminal.
 Source: Coates et al. 2013, section 3; Hinton et al. 2006.
 """
 
@@ -22,11 +22,11 @@ class Greedy(StackStrategy):
 
     @property
     def flops(self) -> int:
-        """The update of the stack and the forward passes of those below, one picture."""
+        """FLOPs per image: the update of the stack and the forward passes of the stacks below."""
         return greedy_flops([stack.geometry for stack in self.network.stacks], self.phase.part)
 
     def describe(self) -> Mapping[str, object]:
-        """The stack's place, maps and weights."""
+        """Return the stack's index, maps and weights."""
         geometry = self.network.stacks[self.phase.part].geometry
         return {
             "stack": self.phase.part,
@@ -36,25 +36,25 @@ class Greedy(StackStrategy):
         }
 
     def moving(self) -> Sequence[int]:
-        """The stack of the phase."""
+        """Return the stack of the phase."""
         return [self.phase.part]
 
     @staticmethod
     def momentum_name(stack: int) -> str:
-        """The same for every stack: one is trained at a time."""
+        """Return one name for all stacks, because only one is trained at a time."""
         return "momentum"
 
     def momenta(self) -> Momenta:
-        """That of the phase's stack, once it has taken a step."""
+        """Return the momentum of the phase's stack, after its first step."""
         return {self.momentum_name(self.phase.part): self.phase.part} if self.step > 0 else {}
 
     def calibrate(self, pictures: Tensor) -> None:
-        """Set the stack's input gain and α; its momentum at rest."""
+        """Set the stack's input gain and α, and its momentum to zero."""
         self.network.stacks[self.phase.part].calibrate(self._below(pictures))
         self.holder.rest(self.moving())
 
     def update(self, pictures: Tensor) -> Metrics:
-        """One step on the stack's filters and α."""
+        """Take one step on the stack's filters and α."""
         stack, rule = self.phase.part, self.rule(self.phase.part)
         report = self.holder.step(stack, self._below(pictures), self.objective(stack), rule)
         return metrics_of([report], rule.rate, pictures.shape[0])
@@ -63,6 +63,6 @@ class Greedy(StackStrategy):
         with torch.no_grad():
             for stack in self.network.stacks[: self.phase.part]:
                 if stack.training:
-                    stack.eval()  # so that the norms of frozen filters are computed once
+                    stack.eval()  # the norms of frozen filters are then computed once
                 pictures = stack(pictures)
         return pictures

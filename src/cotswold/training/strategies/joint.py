@@ -1,7 +1,7 @@
-"""Joint training: every stack at once, the sum of their objectives, back-propagated from the top.
+"""Joint training: all stacks at once, the sum of their objectives, back-propagated from the top.
 
-Knows: how gradients of the losses above reach a stack. Does not know: files, clocks, the terminal.
-Source: Coates et al. 2013, section 5.1 (the scaling runs) and footnote 5.
+Knows: how gradients of the losses above reach a stack. Does not know: files, clocks, the terminal. Source:
+Coates et al. 2013, section 5.1 (the scaling runs) and footnote 5.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from cotswold.training.strategies.stacks import StackStrategy, metrics_of
 
 
 class Joint(StackStrategy):
-    """The strategy `joint`: all stacks move."""
+    """The strategy `joint`: every step trains all stacks."""
 
     @property
     def flops(self) -> int:
-        """Every stack's update, its forward pass for the stacks above, and their gradient through it."""
+        """FLOPs per image: each stack's update, its forward pass, and the gradient through it."""
         return joint_flops([stack.geometry for stack in self.network.stacks])
 
     def describe(self) -> Mapping[str, object]:
-        """The network's maps and weights."""
+        """Return the network's maps and weights."""
         stacks = [stack.geometry for stack in self.network.stacks]
         return {
             "stack": "all",
@@ -36,20 +36,20 @@ class Joint(StackStrategy):
         }
 
     def moving(self) -> Sequence[int]:
-        """Every stack, from the lowest."""
+        """Return all stacks, from the lowest."""
         return range(len(self.network.stacks))
 
     @staticmethod
     def momentum_name(stack: int) -> str:
-        """A name of its own for each stack."""
+        """Return a separate name for each stack."""
         return f"momentum.{stack}"
 
     def momenta(self) -> Momenta:
-        """Those of all stacks."""
+        """Return the momenta of all stacks."""
         return {self.momentum_name(index): index for index in self.moving()}
 
     def calibrate(self, pictures: Tensor) -> None:
-        """Set each stack's input gain and α, from the bottom upwards; momenta at rest."""
+        """Set each stack's input gain and α, from the bottom up, and all momenta to zero."""
         self.holder.rest(self.moving())
         with torch.no_grad():
             for stack in self.network.stacks:
@@ -57,7 +57,7 @@ class Joint(StackStrategy):
                 pictures = stack(pictures)
 
     def update(self, pictures: Tensor) -> Metrics:
-        """One step on all stacks, from the top down; all gradients are those before the step."""
+        """Take one step on all stacks, from the top down; all gradients are those before the step."""
         inputs, reports = [pictures], []
         with torch.no_grad():
             for stack in self.network.stacks[:-1]:

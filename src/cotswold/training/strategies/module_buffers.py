@@ -1,6 +1,6 @@
-"""Buffers that a module changes while it computes, such as running means written by hand.
+"""Buffers that a module changes while it computes, such as hand-written running means.
 
-Knows: state dicts. Does not know: who computes, what becomes of the buffers.
+Knows: state dicts. Does not know: which process computes, what happens to the buffers.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 
 class Buffers:
-    """The buffers of a module that its checkpoints keep, as they were when this was made."""
+    """A snapshot of a module's persistent buffers."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self._before = {name: value.clone() for name, value in self._now().items()}
 
     def changed(self) -> list[str]:
-        """The names of buffers that are different now."""
+        """Return the names of buffers that differ from the snapshot."""
         return [name for name, value in self._now().items() if not _same(value, self._before.get(name))]
 
     def _now(self) -> dict[str, Tensor]:
@@ -28,14 +28,15 @@ class Buffers:
 def _same(one: Tensor, other: Tensor | None) -> bool:
     if other is None or one.shape != other.shape:
         return False
-    return bool(((one == other) | ((one != one) & (other != other))).all())  # NaN is as NaN
+    return bool(((one == other) | ((one != one) & (other != other))).all())  # NaN equals NaN
 
 
 def refusal(module: nn.Module, names: list[str], strategy: str) -> str:
-    """Why a module that changes these buffers cannot be trained by a strategy of many processes."""
+    """Return why a module that changes these buffers cannot be trained by a multi-process strategy."""
     return (
         f"{', '.join(names[:3])} of {type(module).__name__} {'are' if len(names) > 1 else 'is'} changed "
-        f"while the module computes; by strategy {strategy} each process would change its own, and the run's "
-        "would stay as they are: take these buffers out, put their layers into eval(), or train by strategy "
+        f"while the module computes; with strategy {strategy} each process would change only its copy, and "
+        "the "
+        "run's buffers would never change: remove them, put their layers into eval(), or train with strategy "
         "supervised"
     )

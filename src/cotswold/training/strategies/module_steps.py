@@ -1,7 +1,7 @@
-"""Steps of supervised training of a program's own module.
+"""Supervised training steps for a user's module.
 
-Knows: FLOPs that are counted, layers that stay in evaluation mode, whether a module is that of a checkpoint.
-Does not know: data sets, where runs are.
+Knows: counted FLOPs, frozen layers, whether a module matches a checkpoint. Does not know: data sets,
+directories of runs.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from cotswold.training.strategies.supervised_on_mesh import SupervisedOnMesh
 from cotswold.training.trainers.sync import Synchronous
 
 _FROZEN = "frozen"
-"""The name under which a checkpoint keeps the layers that stay in evaluation mode."""
+"""The key in a checkpoint of the layers that stay in evaluation mode."""
 
 
 class ModuleSteps(Synchronous):
-    """Steps of a module that somebody has made again where the run is resumed."""
+    """A trainer for a module that the program rebuilds when it resumes the run."""
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """As `Synchronous`; raises MismatchError for another module, before anything of it is filled."""
+        """Resume from a checkpoint; raises MismatchError for another module before any tensor is filled."""
         check_module(self._own.network, checkpoint)
         super().resume(checkpoint)
         self._own.modes.restore(checkpoint.state.get(_FROZEN, []))
 
     @property
     def _own(self) -> CountedFlops:
-        assert isinstance(self.strategy, CountedFlops), "built so"
+        assert isinstance(self.strategy, CountedFlops), "the builder passes this type"
         return self.strategy
 
     def _checkpoint(self) -> tuple[int, Iterator[Piece | SealedPiece], dict[str, object], str]:
@@ -47,7 +47,7 @@ class ModuleSteps(Synchronous):
 
 
 class CountedFlops(Supervised):
-    """A network of which nobody has a plan: its FLOPs are counted in the first step, and kept."""
+    """A network without a FLOP plan: the first step counts the FLOPs, which are then reused."""
 
     ranks = 1
     _flops: int | None = None
@@ -55,21 +55,21 @@ class CountedFlops(Supervised):
     def __init__(
         self, network: nn.Module, *given: Any, warn: Callable[[str], None] = lambda said: None, **words: Any
     ) -> None:
-        """``warn`` hears what a person should know of the first step."""
+        """``warn`` receives the user-visible warnings of the first step."""
         self.modes, self.warn = Modes(network), warn
         super().__init__(network, *given, **words)
 
     def learn(self) -> None:
-        """Put the module into training mode, but for layers that the program put into evaluation mode."""
+        """Put the module into training mode, except for layers that the program put into evaluation mode."""
         self.modes.learn()
 
     @property
     def flops(self) -> int:
-        """Of one sample, as counted; 0 before the first step."""
+        """Counted FLOPs per sample; 0 before the first step."""
         return self._flops or 0
 
     def describe(self) -> Mapping[str, object]:
-        """The module's children and weights."""
+        """Return the module's children and weights."""
         children = [f"{name}: {type(child).__name__}" for name, child in self.network.named_children()]
         return {
             "stack": "layers",
@@ -78,9 +78,9 @@ class CountedFlops(Supervised):
         }
 
     def train_step(self, batches: Iterator[Batch]) -> Metrics:
-        """As `Supervised`; the first one is counted.
+        """Take one step; the first step also counts FLOPs.
 
-        Raises UserError where a layer cannot normalise a batch of one sample, such as an epoch's last.
+        Raises UserError if a layer cannot normalise a batch of one sample, such as the last of an epoch.
         """
         try:
             return self._counted(batches)
@@ -88,8 +88,9 @@ class CountedFlops(Supervised):
             if "Expected more than 1 value per channel" not in str(error):
                 raise
             raise UserError(
-                "the module normalises over a batch, and cannot learn from a batch of one sample: give "
-                "another batch_size, or a DataLoader with drop_last=True, which leaves an epoch's last out"
+                "the module normalises over a batch, and cannot train on a batch of one sample: use "
+                "another batch_size, or a DataLoader with drop_last=True, which skips the last batch of an "
+                "epoch"
             ) from error
 
     def _counted(self, batches: Iterator[Batch]) -> Metrics:
@@ -103,15 +104,15 @@ class CountedFlops(Supervised):
         return metrics
 
     def state_dict(self) -> StateDict:
-        """As `Supervised`, and the FLOPs."""
+        """Return the state of the supervised strategy and the FLOPs."""
         return {**super().state_dict(), "flops": self._flops}
 
     def load_state_dict(self, state: Mapping[str, StateValue]) -> None:
-        """As `Supervised`, and the FLOPs."""
+        """Restore the state of the supervised strategy and the FLOPs."""
         super().load_state_dict(state)
         flops = state["flops"]
         if flops is not None and not isinstance(flops, int):
-            raise CheckpointError("the checkpoint does not say how many FLOPs a sample takes")
+            raise CheckpointError("the checkpoint lacks the FLOPs per sample")
         self._flops = flops
 
 

@@ -1,10 +1,10 @@
-"""The phases of a run: stretches of training, each with a schedule of its own.
+"""The phases of a run: stretches of training, each with its schedule.
 
-Knows: which parts of a network have how many steps, one after the other, prolongations included. Does not
-know: how a part is trained.
+Knows: the steps of each part of a network, in order, including extensions. Does not know: how a part is
+trained.
 
-A strategy has parts that are trained one after the other (the stacks of `greedy`) or one that is all of it.
-Each part has a phase; a run that is prolonged has further phases for the epochs that are missing.
+A strategy has parts that are trained one after another (the stacks of `greedy`), or a single part. Each part
+has one phase; extending a run adds phases for the missing epochs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 Epochs = tuple[float, ...]
-"""Epochs of every part."""
+"""Epochs for each part."""
 
 
 @dataclass(frozen=True)
@@ -21,18 +21,18 @@ class Phase:
     """One stretch of training."""
 
     part: int
-    """Which part of the strategy it trains, from 0."""
+    """The index of the strategy's part that the phase trains, from 0."""
     steps: int | None
-    """How many steps it has at most; None for an open end."""
+    """The maximum number of steps; None for no limit."""
     validate_every: int | None
-    """Steps between validations; None for only those before and after."""
+    """Steps between validations; None validates only before and after the phase."""
     prolongation: int = 0
-    """In which prolongation of the run; 0 for the training that its recipe asks for."""
+    """The index of the extension of the run; 0 for the recipe's training."""
     steps_before: int = 0
-    """Steps that earlier phases take of the same part; its curves go on from there."""
+    """Steps of earlier phases on the same part; its curves continue from there."""
 
     def place(self) -> dict[str, int]:
-        """What events say of a phase that belongs to a prolongation."""
+        """Return the event fields of a phase that extends a run; empty for the others."""
         if self.prolongation == 0:
             return {}
         return {"prolongation": self.prolongation, "steps_before": self.steps_before}
@@ -41,9 +41,10 @@ class Phase:
 def planned(
     epochs: Sequence[Epochs], steps: Callable[[float], int], validate_every: Callable[[int], int]
 ) -> list[Phase]:
-    """One phase a part for the first epochs, and for each prolongation one for each part that has some.
+    """Return one phase per part for the first epochs, and for each extension one per part with epochs.
 
-    ``steps``: of so many epochs; ``validate_every``: of a phase of so many steps.
+    ``steps`` converts epochs to steps; ``validate_every`` gives the validation interval for a number of
+    steps.
     """
     phases: list[Phase] = []
     for prolongation, amounts in enumerate(epochs):

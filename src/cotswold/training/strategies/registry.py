@@ -1,9 +1,10 @@
-"""The registry of strategies: the entry of each name of `[training] strategy`.
+"""The registry of strategies, by the names of `[training] strategy`.
 
-Knows: names, entry points of other packages. Does not know: the runners that an entry builds.
+Knows: names, entry points of other packages. Does not know: the trainers that a spec builds.
 
-The entries here name their functions as ``"module:function"``, so that a run imports only the modules of its
-strategy. Another package adds an entry point to the group `cotswold.strategies`: a name, and an `Entry`.
+The specs here name their functions as ``"module:function"``, so that a run imports only the modules of its
+strategy. Another package registers a strategy as an entry point of the group `cotswold.strategies`: a name,
+and an `Entry`.
 """
 
 from __future__ import annotations
@@ -30,31 +31,33 @@ GROUP = "cotswold.strategies"
 
 
 class Runner(Protocol):
-    """What drives a run: one for each kind of time."""
+    """The object that drives a run, one class per measure of progress."""
 
     @property
     def number(self) -> int:
-        """How far the run is, in what its checkpoints are numbered by (steps, evaluations, samples)."""
+        """The progress of the run in the unit that numbers its checkpoints (steps, evaluations, samples)."""
         ...
 
     @property
     def parameters(self) -> int:
-        """How many weights the network has."""
+        """The number of weights of the network."""
         ...
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint; must not wait for other ranks, and be able to begin again. Raises
-        CheckpointError where it is of another network or version."""
+        """Resume from a checkpoint; must not wait for other ranks, and must be repeatable.
+
+        Raises CheckpointError for a checkpoint of another network or version.
+        """
         ...
 
     def run(self) -> bool:
-        """Train to the end (True), or until the recorder hears of a stop (False); saves in both cases."""
+        """Train to the end (True) or until a stop request (False); saves in both cases."""
         ...
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a job has ready when it asks for a runner."""
+    """The objects that a job passes to a strategy builder."""
 
     recipe: Recipe
     run: RunDirectory
@@ -62,16 +65,16 @@ class Setting:
     team: Team
     recorder: Recorder
     epochs: Sequence[Epochs]
-    """Those that the recipe asks for, and those that each prolongation adds."""
+    """The epochs of the recipe, followed by those of each extension."""
     fresh: bool
-    """Whether there is no checkpoint to go on from."""
+    """True if the run has no checkpoint to resume from."""
     open_things: ExitStack
-    """Closed when training ends, however it does."""
+    """The stack of resources that the job closes when training ends or fails."""
 
     @property
     def mesh(self) -> Mesh:
-        """The mesh of the ranks, where there are several."""
-        assert self.team.mesh is not None, "a builder over ranks is taken where there are some"
+        """The mesh of the ranks; only for runs with several ranks."""
+        assert self.team.mesh is not None, "only sharded builders ask for the mesh"
         return self.team.mesh
 
 
@@ -80,9 +83,9 @@ Build = Callable[[Setting], Runner]
 
 @dataclass(frozen=True)
 class Entry:
-    """The functions that build a strategy's runner, one for each place of its parameters.
+    """The functions that build a strategy's trainer, one per placement of its parameters.
 
-    Each is a function, or ``"module:function"``. None: the strategy cannot have its parameters there.
+    Each is a function or ``"module:function"``. None: the strategy does not support that placement.
     """
 
     in_memory: Build | str
@@ -90,12 +93,12 @@ class Entry:
     on_mesh: Build | str | None = None
 
     def build(self, setting: Setting) -> Runner:
-        """The runner of a recipe; raises RecipeError where the strategy cannot be where the recipe wants."""
+        """Return the trainer of a recipe; raises RecipeError if the strategy lacks the recipe's placement."""
         name = setting.recipe.training.strategy
         if setting.team.mesh is not None:
-            chosen, where = self.on_mesh, "over several ranks; train it in one process (grid none)"
+            chosen, where = self.on_mesh, "over several ranks; use one process (grid none)"
         elif setting.recipe.offloaded:
-            chosen, where = self.on_disk, "from the disk; set training.offload=none"
+            chosen, where = self.on_disk, "with offloaded parameters; set training.offload=none"
         else:
             chosen, where = self.in_memory, "in memory"
         if chosen is None:
@@ -119,28 +122,28 @@ ENTRIES = {
     "batch": Entry("cotswold.training.full_batch.strategy:build"),
     "downpour": Entry("cotswold.training.async_sgd.strategy:build"),
 }
-"""The strategies of Cotswold."""
+"""The built-in strategies."""
 
 
 def entry(name: str) -> Entry:
-    """The entry of a strategy; raises RecipeError for a name that nobody has, or two packages."""
+    """Return the spec of a strategy; raises RecipeError unless exactly one package registers the name."""
     if name in ENTRIES:
         return ENTRIES[name]
     found = entry_points(group=GROUP, name=name)
     if not found:
         known = sorted({*ENTRIES, *entry_points(group=GROUP).names})
-        raise RecipeError(f"there is no strategy {name!r}; there are {', '.join(known)}")
+        raise RecipeError(f"unknown strategy {name!r}; use one of {', '.join(known)}")
     points = {point.value: point for point in found}
     if len(points) > 1:
         origins = ", ".join(sorted(points))
-        raise RecipeError(f"several packages bring strategy {name!r}: {origins}; remove all packages but one")
+        raise RecipeError(f"several packages register strategy {name!r}: {origins}; keep only one of them")
     try:
         loaded = next(iter(points.values())).load()
-    except Exception as error:  # whatever it is, it is the package's
+    except Exception as error:  # any error is the package's
         raise RecipeError(
-            f"the entry point {name!r} of {GROUP} cannot be loaded ({type(error).__name__}: {error}); mend "
+            f"the entry point {name!r} of {GROUP} cannot be loaded ({type(error).__name__}: {error}); fix "
             "or remove that package"
         ) from error
     if not isinstance(loaded, Entry):
-        raise RecipeError(f"the entry point {name!r} of {GROUP} gives {loaded!r:.80}, which is no Entry")
+        raise RecipeError(f"the entry point {name!r} of {GROUP} is {loaded!r:.80}, not an Entry")
     return loaded

@@ -1,7 +1,7 @@
-"""What the strategies that train stacks share.
+"""Shared code of the strategies that train stacks.
 
-Knows: a network of stacks, its share of a recipe, the objective on validation pictures. Does not know: the
-order in which stacks are trained, files, clocks, the terminal.
+Knows: a network of stacks, its recipe sections, the objective on validation images. Does not know: the order
+in which stacks are trained, files, clocks, the terminal.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from cotswold.training.strategies.base import Batch
 from cotswold.training.strategies.phases import Epochs, Phase, planned
 
 Validation = Callable[[], Iterable[Tensor]]
-"""Gives the validation pictures anew, in batches, images last."""
+"""Return a new iterator over the validation images in batches, images last."""
 
 
 class StackStrategy(ABC):
-    """A network of stacks, learnt from ``epoch_steps`` mini-batches an epoch, for so many ``epochs`` and then
-    those of each prolongation."""
+    """A network of stacks, trained from ``epoch_steps`` mini-batches per epoch for the given ``epochs``.
+
+    The first item of ``epochs`` is the recipe's; each further item extends the run.
+    """
 
     is_best = False
     should_stop = False
@@ -56,32 +58,33 @@ class StackStrategy(ABC):
 
     @property
     def parameters(self) -> int:
-        """The filter weights of all stacks."""
+        """The number of filter weights of all stacks."""
         return sum(stack.geometry.filters.parameters for stack in self.network.stacks)
 
     @property
     def phase(self) -> Phase:
-        """The phase at hand."""
+        """The current phase."""
         return self.phases[self._phase]
 
     @property
     def step(self) -> int:
-        """The step of the phase that comes next."""
+        """The next step of the phase."""
         return self._step
 
     @property
     def over(self) -> bool:
-        """Whether the last phase is over."""
+        """True if all phases are over."""
         return self._phase == len(self.phases)
 
     def enter(self, phase: int, step: int) -> None:
-        """Stand before a step of a phase."""
+        """Move to a step of a phase."""
         self._phase, self._step = phase, step
 
     def begin(self, batches: Iterator[Batch]) -> None:
-        """Set gains and α from the first pictures, with momenta at rest.
+        """Set gains and α from the first images, and momenta to zero.
 
-        Filters that have learnt keep theirs; norms of what moves are measured anew, as after a restart.
+        In an extension, trained filters keep their gains; norms of the trained stacks are measured again, as
+        after a restart.
         """
         self._first = next(batches)
         if self.phase.prolongation:
@@ -92,7 +95,7 @@ class StackStrategy(ABC):
             self.calibrate(self._first.inputs)
 
     def train_step(self, batches: Iterator[Batch]) -> Metrics:
-        """One step on the stacks that move."""
+        """Take one step on the stacks of the phase."""
         batch, self._first = self._first or next(batches), None
         metrics = self.update(batch.inputs)
         self._step += 1
@@ -100,47 +103,47 @@ class StackStrategy(ABC):
 
     @abstractmethod
     def moving(self) -> Sequence[int]:
-        """The stacks that the phase trains."""
+        """Return the stacks that the phase trains."""
 
     @property
     @abstractmethod
     def flops(self) -> int:
-        """FLOPs of a step for one picture in the phase at hand, by the geometries of the stacks."""
+        """FLOPs per image of a step in the current phase, from the geometries of the stacks."""
 
     @abstractmethod
     def describe(self) -> Mapping[str, object]:
-        """What the phase at hand trains, for the run's events."""
+        """Describe the current phase for the run's events."""
 
     @staticmethod
     @abstractmethod
     def momentum_name(stack: int) -> str:
-        """What a checkpoint calls the momentum of a stack."""
+        """Return the name of a stack's momentum in checkpoints."""
 
     @abstractmethod
     def momenta(self) -> Momenta:
-        """The momenta that a checkpoint has now."""
+        """Return the momenta that a checkpoint has now."""
 
     @abstractmethod
     def calibrate(self, pictures: Tensor) -> None:
-        """Set gain and α of what moves from the first pictures; momenta at rest."""
+        """Set gain and α of the trained stacks from the first images, and their momenta to zero."""
 
     @abstractmethod
     def update(self, pictures: Tensor) -> Metrics:
-        """One step."""
+        """Take one step."""
 
     def validate(self) -> Metrics | None:
-        """The objective of what moves on the validation pictures."""
+        """Return the objective of the trained stacks on the validation images."""
         return validate_stacks(self.network, list(self.moving()), self.validation)
 
     def state_dict(self) -> StateDict:
-        """The network, and the momentum of what has begun to move."""
+        """Return the network, and the momenta of stacks that have been trained."""
         return self.holder.state_dict(self.momenta())
 
     def load_state_dict(self, state: Mapping[str, StateValue]) -> None:  # noqa: B027  # all of it is live
-        """Nothing is left to do: all of it is live."""
+        """Do nothing: all state is in live tensors."""
 
     def rule(self, stack: int) -> ops.StepRule:
-        """Rate and momentum of the next step on a stack."""
+        """Return the rate and momentum of the next step on a stack."""
         training = self.training
         rate = rate_at(
             self.step, self.steps, self.recipe.relative_rate(stack), training.schedule, training.warmup
@@ -148,21 +151,21 @@ class StackStrategy(ABC):
         return ops.StepRule(rate=rate, momentum=training.momentum)
 
     def objective(self, stack: int) -> ops.StackObjective:
-        """The objective of the next step on a stack, whose λ rises over the first part of the run."""
+        """Return the objective of the next step on a stack; λ ramps up during the first part of the run."""
         settings = self.network.stacks[stack].objective_settings
         rising = 0.0 if self.phase.prolongation else self.recipe.stack_objective.ramp * self.steps
         return replace(settings, sparsity=settings.sparsity * min(1.0, (self.step + 1) / max(rising, 1.0)))
 
     @property
     def steps(self) -> int:
-        """Steps of the phase at hand."""
+        """Steps of the current phase."""
         steps = self.phase.steps
         assert steps is not None, "epochs of stacks are counted"
         return steps
 
 
 def metrics_of(reports: Sequence[ops.StackReport], rate: float, samples: int) -> Metrics:
-    """The sum of the stacks' objectives and its parts."""
+    """Return the sum of the stacks' objectives, and its terms."""
     return Metrics(
         loss=sum(float(report.loss) for report in reports),
         samples=samples,
@@ -177,7 +180,7 @@ def metrics_of(reports: Sequence[ops.StackReport], rate: float, samples: int) ->
 
 @torch.no_grad()
 def validate_stacks(network: Network, trained: list[int], validation: Validation) -> Metrics | None:
-    """The mean objective of the given stacks over the validation pictures; None where there are none."""
+    """Return the mean objective of the given stacks over the validation images; None without images."""
     count, totals = 0, {"loss": 0.0, "reconstruction": 0.0, "sparsity": 0.0}
     for pictures in validation():
         images = pictures.shape[0]

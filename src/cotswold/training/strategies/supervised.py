@@ -1,4 +1,4 @@
-"""Supervised training of any network by SGD through autograd.
+"""Supervised training of any network by SGD with autograd.
 
 Knows: targets, a loss, validation, early stopping. Does not know: where the network comes from, files,
 clocks, the terminal.
@@ -29,16 +29,16 @@ from cotswold.training.strategies.base import Batch
 from cotswold.training.strategies.phases import Epochs, Phase, planned
 
 _HOST, _CUDA = "random", "random.cuda"
-"""Names under which a checkpoint has random states: dropout draws where the network is."""
+"""The keys of random states in a checkpoint; dropout draws on the network's device."""
 
 ValidationBatches = Callable[[], Iterable[Batch]]
-"""Gives the validation samples and targets anew, in batches."""
+"""Return a new iterator over the validation batches."""
 
 
 class Supervised:
-    """The strategy `supervised`: SGD with momentum, one phase of epochs and one of each prolongation.
+    """The strategy `supervised`: SGD with momentum, one phase of epochs and one for each extension.
 
-    Validates after every epoch of ``epoch_steps`` steps, which leaves out what makes no whole batch.
+    Validates after every epoch of ``epoch_steps`` steps, rounded down to whole batches.
     """
 
     def __init__(
@@ -72,22 +72,22 @@ class Supervised:
 
     @property
     def parameters(self) -> int:
-        """The weights of the network, also of those that stay as they are."""
+        """The number of weights of the network, frozen ones included."""
         return sum(parameter.numel() for parameter in self.network.parameters())
 
     @property
     def phase(self) -> Phase:
-        """The phase at hand."""
+        """The current phase."""
         return self.phases[self._phase]
 
     @property
     def flops(self) -> int:
-        """Forward and both gradients of every product, one sample, as the network's plan has them."""
+        """FLOPs per sample by the network's plan: the forward pass and both gradients of every product."""
         flops: int = self.network.update_flops  # type: ignore[assignment]  # torch types attributes loosely
         return flops
 
     def describe(self) -> Mapping[str, object]:
-        """The network's layers and weights."""
+        """Return the network's layers and weights."""
         layers = self.network.layers
         assert isinstance(layers, nn.Sequential), "a network of a recipe"
         return {
@@ -97,16 +97,16 @@ class Supervised:
         }
 
     def enter(self, phase: int, step: int) -> None:
-        """Stand before a step of a phase."""
+        """Move to a step of a phase."""
         self._phase, self._step = phase, step
 
     def begin(self, batches: Iterator[Batch]) -> None:
-        """Patience begins anew in a prolongation; momentum, and the best loss so far, stay."""
+        """Reset the patience counter if the phase extends the run; momentum and the best loss stay."""
         if self.phase.prolongation:
             self._epochs_without = 0
 
     def outputs(self, inputs: Tensor) -> Tensor:
-        """The network's outputs."""
+        """Return the network's outputs."""
         found: Tensor = self.network(inputs)
         return found
 
@@ -115,7 +115,7 @@ class Supervised:
         self.network.train()
 
     def train_step(self, batches: Iterator[Batch]) -> Metrics:
-        """One step of SGD."""
+        """Take one step of SGD."""
         batch, training = next(batches), self.training
         targets = needed(batch.targets)
         steps = self.phase.steps
@@ -140,7 +140,7 @@ class Supervised:
 
     @torch.no_grad()
     def validate(self) -> Metrics | None:
-        """Loss, and accuracy where targets are classes, on validation samples; remembers the best."""
+        """Return the loss, and the accuracy of class targets, on validation samples; track the best loss."""
         self.network.eval()
         scores = Scores()
         for batch in self.validation():
@@ -161,12 +161,12 @@ class Supervised:
 
     @property
     def should_stop(self) -> bool:
-        """Whether patience has run out."""
+        """True if patience has run out."""
         patience = self.training.patience
         return patience is not None and self._epochs_without >= patience
 
     def state_dict(self) -> StateDict:
-        """Weights, momenta, random states of dropout, what early stopping remembers."""
+        """Return weights, momenta, random states of dropout and the state of early stopping."""
         state: dict[str, StateValue] = dict(self.tensors())
         if self._device.type == "cuda":
             state[_CUDA] = IfThere(torch.cuda.get_rng_state(self._device))
@@ -175,14 +175,14 @@ class Supervised:
         return state
 
     def tensors(self) -> dict[str, Tensor]:
-        """What of the state is tensors, wherever the network is."""
+        """Return the tensors of the state, on the network's device."""
         momenta = {f"momentum.{index}": momentum for index, momentum in enumerate(self._momenta)}
         return {**network_tensors(self.network), **momenta, _HOST: torch.get_rng_state()}
 
     def load_state_dict(self, state: Mapping[str, StateValue]) -> None:
-        """Take over random states and the memory of early stopping.
+        """Restore random states and the state of early stopping.
 
-        A checkpoint that was written without a device gives a seed for it.
+        A checkpoint written on the CPU gives the seed of a CUDA device.
         """
         drawn, on_device = state[_HOST], state.get(_CUDA)
         assert isinstance(drawn, Tensor), "as in state_dict"
@@ -199,15 +199,14 @@ class Supervised:
 
 
 def supervised_training(recipe: Recipe) -> SupervisedTraining:
-    """The `[training]` of a recipe whose strategy is `supervised`."""
-    assert isinstance(recipe.training, SupervisedTraining), "the table chose by the strategy"
+    """Return the `[training]` section of a recipe with strategy `supervised`."""
+    assert isinstance(recipe.training, SupervisedTraining), "the registry selects by strategy"
     return recipe.training
 
 
 @contextmanager
 def one_type(network: nn.Module, batch: Batch) -> Iterator[None]:
-    """Raises UserError in the place of torch's error where samples or targets are of another type than the
-    parameters."""
+    """Replace torch's error by a UserError if samples or targets do not have the parameters' dtype."""
     try:
         yield
     except RuntimeError as error:
@@ -215,8 +214,7 @@ def one_type(network: nn.Module, batch: Batch) -> Iterator[None]:
         name, said = type(network).__name__, str(error)
         if "'indices'" in said:
             raise UserError(
-                f"an embedding of {name} takes whole numbers, and was given others ({said}); give "
-                "samples.long()"
+                f"an embedding of {name} needs whole numbers as inputs ({said}); give samples.long()"
             ) from error
         for what, given in (("samples", batch.inputs), ("targets", batch.targets)):
             if not own or not isinstance(given, Tensor) or given.dtype in own:
@@ -226,7 +224,7 @@ def one_type(network: nn.Module, batch: Batch) -> Iterator[None]:
                 continue
             theirs, ours = (str(each).removeprefix("torch.") for each in (given.dtype, min(own, key=str)))
             raise UserError(
-                f"the {what} are of {theirs}, and the parameters of {name} of {ours} ({said}); give "
+                f"the {what} are {theirs}, but the parameters of {name} are {ours} ({said}); give "
                 f"{what}.to(torch.{ours}){'' if is_whole else f', or module.to(torch.{theirs})'}"
             ) from error
         raise
@@ -236,10 +234,10 @@ _OF_TYPES = {
     "samples": re.compile("dtype|scalar type|[Ii]nput type|not implemented for|data type"),
     "targets": re.compile("Found dtype|can't be cast"),
 }
-"""What torch says of whole numbers in a place where it wants others."""
+"""Patterns of torch's errors about whole numbers where it needs floats."""
 
 
 def needed(targets: Tensor | None) -> Tensor:
-    """The targets, which the recipe's schema has made sure of."""
+    """Return the targets, which the recipe's schema guarantees."""
     assert targets is not None, "a supervised run reads labelled data"
     return targets

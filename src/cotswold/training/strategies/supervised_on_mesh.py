@@ -1,7 +1,7 @@
 """Supervised training by all ranks of a mesh.
 
-Knows: which part of every picture, weight and momentum is this rank's. Does not know: how layers compute over
-ranks (`mesh.partition`), files, clocks, the terminal.
+Knows: this rank's part of every image, weight and momentum. Does not know: how layers compute over ranks
+(`mesh.partition`), files, clocks, the terminal.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from cotswold.training.strategies.supervised import Supervised, ValidationBatche
 
 
 class SupervisedOnMesh(Supervised):
-    """The strategy `supervised` on a grid of ranks, with a network that `mesh.partition` made.
+    """The strategy `supervised` on a grid of ranks, with a network made by `mesh.partition`.
 
-    ``spread`` makes of a batch's inputs what that network takes.
+    ``spread`` converts the inputs of a batch to the network's inputs.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class SupervisedOnMesh(Supervised):
         self._spread = spread
 
     def outputs(self, inputs: Tensor) -> Any:
-        """The network's outputs, whole on every rank."""
+        """Return the network's outputs, whole on every rank."""
         return self.network(self._spread(inputs))
 
     def state_dict(self) -> StateDict:
-        """This rank's parts of weights and momenta, and what all ranks have alike."""
+        """Return this rank's parts of weights and momenta, and the values common to all ranks."""
         return {
             name: _part(value) if isinstance(value, Tensor) else value
             for name, value in super().state_dict().items()
@@ -54,7 +54,7 @@ class SupervisedOnMesh(Supervised):
 
 
 def _part(values: Tensor) -> StateValue:
-    """What this rank has of a tensor, and where it lies in the whole."""
+    """Return this rank's part of a tensor, and its position in the whole."""
     if not isinstance(values, DTensor):
         return values.detach()
     part, box, shape = values.to_local().detach(), own_box(values), tuple(values.shape)

@@ -1,7 +1,6 @@
-"""What a strategy brings, checked against the verbs of `training.strategies.base`: other packages write
-strategies.
+"""Checks of strategies, which other packages may write, against the interface in `training.strategies.base`.
 
-Knows: names of verbs, kinds of answers. Does not know: what a strategy does, when it is asked.
+Knows: names of methods, types of results. Does not know: what a strategy does, when it is called.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _PLAIN = (type(None), bool, int, float, str)
 
 
 def check_verbs(strategy: Strategy) -> None:
-    """Raise UserError where a strategy lacks one of the verbs."""
+    """Raise UserError if a strategy lacks a method or attribute of the interface."""
     for name, verb in vars(Strategy).items():
         if name.startswith("_"):
             continue
@@ -34,48 +33,49 @@ def check_verbs(strategy: Strategy) -> None:
             hint = f"; it has {close[0]}" if close and close[0] != name else ""
             raise UserError(
                 f"the strategy {_named(strategy)} has no {what} {name}{hint}; "
-                "cotswold.training.strategies.base says what it must do"
+                "cotswold.training.strategies.base documents it"
             )
 
 
 def check_state(strategy: Strategy, state: object) -> None:
-    """Raise UserError where the state of a strategy is not a flat dictionary that a checkpoint can keep."""
+    """Raise UserError unless the state of a strategy is a flat dictionary that a checkpoint can store."""
     if not isinstance(state, Mapping):
-        raise UserError(f"{_named(strategy)}.state_dict gives {_kind(state)}, and must give a dictionary")
+        raise UserError(f"{_named(strategy)}.state_dict returned {_kind(state)}; it must return a dictionary")
     for name, value in state.items():
         kept = isinstance(value, (Tensor, TensorPart, IfThere, *_PLAIN)) or hasattr(value, "pieces")
         if not kept or not isinstance(name, str):
             remedy = (
-                f'; give its values one by one, as "{name}.…"'
+                f'; return its values one by one, as "{name}.…"'
                 if isinstance(value, Mapping | list | tuple)
                 else ""
             )
             raise UserError(
-                f"{_named(strategy)}.state_dict gives {_kind(value)} for {name!r:.80}, and must be flat: "
+                f"{_named(strategy)}.state_dict returned {_kind(value)} for {name!r:.80}; it must be flat: "
                 f"names with tensors and plain values (None, bool, int, float, str){remedy}"
             )
 
 
 def measured(strategy: Strategy, verb: str, found: object) -> Metrics:
-    """The metrics that a verb gave; raises UserError for anything else."""
+    """Return the metrics that a method returned; raises UserError for another type."""
     if not isinstance(found, Metrics):
         raise UserError(
-            f"{_named(strategy)}.{verb} gives {_kind(found)}, and must give Metrics(loss, samples, details)"
+            f"{_named(strategy)}.{verb} returned {_kind(found)}; it must return Metrics(loss, samples, "
+            "details)"
         )
     values: Mapping[str, object] = {"the loss": found.loss, **found.details}
     for name, value in values.items():
         if not isinstance(value, Real):
             raise UserError(
-                f"{_named(strategy)}.{verb} gives {_kind(value)} for {name}, and must give a number; of a "
-                "tensor: float(value.detach())"
+                f"{_named(strategy)}.{verb} returned {_kind(value)} for {name}; it must return a number; for "
+                "a "
+                "tensor use float(value.detach())"
             )
     return found
 
 
 @contextmanager
 def placed(strategy: Strategy) -> Iterator[None]:
-    """Note at every exception that a strategy of another package raises inside where in that package it was
-    raised."""
+    """Add the location in the other package to exceptions that its strategy raises."""
     try:
         yield
     except Exception as error:

@@ -1,1 +1,1 @@
-"""Runners: what drives a strategy, one a kind of time: steps in common, later evaluations and replicas."""
+"""Trainers: they drive a strategy and measure progress in common steps, evaluations or samples."""

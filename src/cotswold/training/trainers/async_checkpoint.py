@@ -1,6 +1,6 @@
-"""Checkpoints that are written in a thread, while whoever trains goes on.
+"""Checkpoints written in a thread while training continues.
 
-Knows: one thread, a network that is filled where it is written. Does not know: what is in a state, when one
+Knows: one thread, a network filled in that thread. Does not know: the content of a state, when a checkpoint
 is due.
 """
 
@@ -20,21 +20,24 @@ from cotswold.training.flat_parameters import FlatModule
 from cotswold.training.models import network_tensors
 
 VECTOR = "vector."
-"""Before the names of vectors that a checkpoint has besides the network's tensors."""
+"""The prefix of names of vectors that a checkpoint stores in addition to the network's tensors."""
 
 
 class Saving:
-    """One after the other; to be left in the end, when all are written. The network is the thread's alone."""
+    """Write checkpoints one after another; on exit wait for all of them.
+
+    Only the writer's thread may use the network.
+    """
 
     def __init__(self, recorder: Recorder, flat: FlatModule) -> None:
         self._recorder, self._flat = recorder, flat
         self._thread = ThreadPoolExecutor(1, "checkpoints")
         self._jobs: list[tuple[int | None, Future[Path]]] = []
-        """With what checkpoints are numbered by; None for the best."""
+        """Jobs with their checkpoint number; None for the best checkpoint."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether one is being written, or was not told of."""
+        """True while a checkpoint is being written or has not been reported by `take`."""
         return bool(self._jobs)
 
     def save(
@@ -49,20 +52,20 @@ class Saving:
         self._begin(number, self._recorder.saving(number, pieces, state, f"sample {number}"))
 
     def save_best(self, number: int, point: Tensor) -> None:
-        """Write the network at ``point`` among the best."""
+        """Write the network at ``point`` as the best checkpoint."""
         state = {"position": {"phase": 0, "step": number, "total": number}}
         self._begin(
             None, self._recorder.saving_best(number, self._pieces(point, {}), state, f"sample {number}")
         )
 
     def take(self) -> list[tuple[int, Path]]:
-        """Checkpoints that are written since it was asked last; raises what writing raised."""
+        """Return the checkpoints written since the last call; raises the errors of the writer thread."""
         done = [each for each in self._jobs if each[1].done()]
         self._jobs = self._jobs[len(done) :]
         return [(number, path) for number, job in done if (path := job.result()) and number is not None]
 
     def wait(self) -> list[tuple[int, Path]]:
-        """The same, once all are written."""
+        """Wait until all checkpoints are written, then return them as `take` does."""
         for _, job in self._jobs:
             job.exception()
         return self.take()

@@ -1,14 +1,15 @@
-"""The runner of replicas: no common step; time is counted in samples.
+"""The trainer of asynchronous replicas: no common step; progress is counted in samples.
 
-Knows: when to validate, to save and to end, what a checkpoint says of replicas. Does not know: which
-processes learn, what is done with events, the terminal.
+Knows: when to validate, save and end, the checkpoint fields of replicas. Does not know: the processes that
+train, the consumers of events, the terminal.
 
-Checkpoints are numbered by the samples that count. When one is due servers keep a state behind markers, which
-is read and written while replicas go on; before a stop nobody is handed samples until all that were are
-settled. In both cases the vectors have exactly what the ledger says, and any number of replicas and servers
-goes on from there: what was in hand is computed again. Beside the servers' copy this process has one of the
-vectors, until it is written. After each epoch an evaluator, a process of its own, judges what it pulls; what
-it judged best is saved, and where nothing better comes for `training.patience` times the run ends.
+Checkpoints are numbered by counted samples. When a checkpoint is due, servers keep a state behind markers,
+and the trainer reads and writes it while replicas continue. Before a stop, the coordinator hands out no more
+samples until every sample in flight is settled. In both cases the vectors match the ledger exactly, so any
+number of replicas and servers can resume; pushes that were pending are computed again. Until the vectors are
+written, this process holds a copy of them in addition to the servers. After each epoch an evaluator process
+evaluates the parameters that it pulls. The best parameters are saved, and after `training.patience`
+evaluations without improvement the run ends.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ POLL_SECONDS = 0.2
 _POINT = "x"
 _WHY = "cluster_disk in events.jsonl"
 _WHY_OF_CLUSTER = "events.jsonl in the folder of the servers' host"
-"""Where it is said why a disk is late."""
+"""The place where events explain a late disk."""
 Open = Callable[[Snapshot | None], AbstractContextManager[Replicas]]
-"""Starts processes; with what to go on from, if anything."""
+"""Start the processes; the argument is the snapshot to resume from, or None."""
 
 
 class ReplicaRuns:
-    """Replicas that learn, until they are told to stop."""
+    """Train asynchronous replicas until the end or a stop request."""
 
     def __init__(
         self,
@@ -63,27 +64,28 @@ class ReplicaRuns:
         recorder: Recorder,
         describe: Mapping[str, object],
     ) -> None:
-        """``flat``: the network, which is filled where it is written; ``samples``: of an epoch; ``describe``:
-        what events say of it."""
+        """``flat`` is the network, filled when a checkpoint is written; ``samples`` is the number per
+        epoch; ``describe`` holds the event fields of the network.
+        """
         self._open, self._flat, self._samples = open_replicas, flat, samples
         self._training, self._recorder, self._describe = training, recorder, describe
         self._ledger: Samples | None = None
         self._snapshot: Snapshot | None = None
         self._is_finished = False
         self._nothing_left: str | None = None
-        """Why there is nothing to train, where a run is resumed."""
+        """The reason why a resumed run has nothing to train."""
         self._is_prolonged = False
-        """Whether it is asked for more epochs than when its checkpoint was written."""
+        """True if the run has more epochs than when its checkpoint was written."""
         self._ended: str | None = None
-        """Why, before its epochs were over."""
+        """The reason for an end before the last epoch."""
         self._validations = Validations(recorder, training.patience)
         self._refusals = Refusals(training.batch_size)
         self._saved = 0
         self._sent = 0
         self._replicas = 0
-        """That had joined when means were told."""
+        """The number of replicas when means were last reported."""
         self._untold = 0
-        """Metrics since means were told."""
+        """The number of metrics since means were last reported."""
         self._windows = Windows()
         self._pushes = Pushes(layer_names(flat.module))
         self._schedule = BySamples(
@@ -92,24 +94,24 @@ class ReplicaRuns:
 
     @property
     def number(self) -> int:
-        """Samples that count so far: what checkpoints are numbered by."""
+        """Counted samples so far: the number of the next checkpoint."""
         return 0 if self._ledger is None else self._ledger.total.counted
 
     @property
     def module(self) -> nn.Module:
-        """The network, with the weights of the last checkpoint."""
+        """The network with the weights of the last checkpoint."""
         return self._flat.module
 
     @property
     def parameters(self) -> int:
-        """How many weights the network has."""
+        """The number of weights of the network."""
         return sum(each.numel() for each in self._flat.module.parameters())
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint; raises CheckpointError where it is of another network or version."""
+        """Resume from a checkpoint; raises CheckpointError for another network or version."""
         position, kept = position_from(checkpoint.state), checkpoint.state.get("strategy")
         if not isinstance(kept, dict) or not isinstance(kept.get("vectors"), list):
-            raise CheckpointError(f"{checkpoint.path} says nothing of replicas; it is of another version")
+            raise CheckpointError(f"{checkpoint.path} has no state of replicas; another version wrote it")
         for name, tensor in network_tensors(self._flat.module).items():
             checkpoint.read_into(name, tensor)
         vectors = {_POINT: self._flat.vector.clone()}
@@ -124,7 +126,7 @@ class ReplicaRuns:
         self._is_finished = kept.get("is_finished") is True
         has_more = self._is_prolonged = self._training.epochs > int(kept["epochs"])
         is_patient = kept["ended"] is not None and self._training.patience != kept["patience"]
-        if self._is_finished and (has_more or is_patient):  # it is asked for more than it had
+        if self._is_finished and (has_more or is_patient):  # more was requested than before
             self._is_finished, self._validations.without = False, 0
         self._nothing_left = self._why_nothing_left(ledger.epoch, kept)
         if ledger.is_stopped and ledger.epoch + 1 < self._training.epochs:
@@ -132,26 +134,29 @@ class ReplicaRuns:
             ledger.next_epoch()
 
     def _why_nothing_left(self, epoch: int, kept: Mapping[str, object]) -> str | None:
-        """In words; ``epoch``: the one that the run is in, from 0; None where something is left."""
+        """Return the reason why nothing is left to train; None if the run can continue.
+
+        ``epoch`` is the run's epoch, from 0.
+        """
         asked = self._training.epochs
         if self._is_finished and kept["ended"] is not None:
             return (
-                f"the run ended before ({kept['ended']}); ask for more epochs, or another training.patience"
+                f"the run has ended ({kept['ended']}); set more training.epochs or another training.patience"
             )
         had = epoch + 1 if self._is_finished else epoch
         if not self._is_finished and had < asked:
             return None
         if had == asked:
-            return f"the run has had its {had} epochs; ask for more, by training.epochs"
+            return f"the run has finished its {had} epochs; set more training.epochs"
         return (
-            f"the run has had {had} epochs, and training.epochs is {asked} now; ask for more than {had}, or "
-            "leave it out"
+            f"the run has finished {had} epochs, but training.epochs is {asked}; set more than {had}, or "
+            "omit it"
         )
 
     def run(self) -> bool:
-        """Learn to the end (True) or until a stop is asked for (False); saves in both cases.
+        """Train to the end (True) or until a stop request (False); saves in both cases.
 
-        Raises EvaluatorError where nothing can be judged, once it has saved.
+        Raises EvaluatorError, after a save, if no process can evaluate.
         """
         recorder, is_new = self._recorder, self._snapshot is None
         unjudged: EvaluatorError | None = None
@@ -166,7 +171,7 @@ class ReplicaRuns:
             Saving(recorder, self._flat) as saving,
             self._open(self._snapshot) as replicas,
         ):
-            self._snapshot = None  # it is on the servers
+            self._snapshot = None  # the servers have it now
             self._ledger = replicas.ledger
             self._saving = saving
             recorder.sent_bytes = lambda: self._take_sent(replicas)
@@ -176,7 +181,7 @@ class ReplicaRuns:
             try:
                 finished = self._learn(replicas, showing)
                 if replicas.evaluator is not None:
-                    with showing.during("judging the last parameters"):
+                    with showing.during("evaluating the final parameters"):
                         self._judge_last(replicas.evaluator, is_over=finished)
             except EvaluatorError as error:
                 unjudged, finished = error, False
@@ -210,19 +215,19 @@ class ReplicaRuns:
                     epoch = replicas.ledger.epoch
                     evaluator.begin(self.number)
             if refused := self._refusals.all_of(replicas.ledger.total):
-                what = f"servers refused all of the last {refused} samples ({kinds(replicas.count())})"
+                what = f"servers rejected all of the last {refused} samples ({kinds(replicas.count())})"
                 raise recorder.diverged(what, f"sample {self.number}")
             if self._validations.is_enough:
                 self._ended = f"no better validation {self._validations.patience} times"
-                with showing.during("ending: validation gets no better"):
+                with showing.during("ending: validation no longer improves"):
                     replicas.pause()
                 break
             if recorder.stop.signal is None and recorder.limit_within(POLL_SECONDS):
                 recorder.stop.limited = True
             if recorder.stop.signal is not None or recorder.stop.limited:
-                with showing.during("stopping: what is in hand is finished first"):
+                with showing.during("stopping: finishing samples in flight first"):
                     replicas.pause()
-                for learnt in replicas.proceed(POLL_SECONDS):  # what was in hand is said now
+                for learnt in replicas.proceed(POLL_SECONDS):  # reports of the samples in flight
                     self._count(learnt, replicas.flops[1])
                 self._tell_means(replicas)
                 return False
@@ -233,8 +238,9 @@ class ReplicaRuns:
         return True
 
     def _judge_last(self, evaluator: Evaluator, *, is_over: bool) -> None:
-        """Where the run is over, hear what is under way and judge what it has come to; a stop waits for
-        none."""
+        """At the end of a run, collect pending evaluations and evaluate the final parameters; a stop does
+        not wait.
+        """
         self._validations.tell(evaluator.wait() if is_over else evaluator.take(), evaluator, self._saving)
         if is_over:
             evaluator.begin(self.number)
@@ -243,7 +249,7 @@ class ReplicaRuns:
     # ---- events
 
     def _count(self, learnt: Learnt, flops: int) -> None:
-        if not isfinite(learnt.value):  # of which servers take nothing, and others something, it may be
+        if not isfinite(learnt.value):  # some servers may reject this push while others accept it
             self._recorder.count(learnt.samples, flops * learnt.samples)
             return
         sums = dict(learnt.details)
@@ -257,13 +263,13 @@ class ReplicaRuns:
         self._untold += 1
 
     def _known(self) -> dict[str, object]:
-        """What became of samples."""
-        assert self._ledger is not None, "it learns"
+        """Return the nonzero sample counts of the ledger."""
+        assert self._ledger is not None, "training has begun"
         return {name: value for name, value in vars(self._ledger.total).items() if value}
 
     def _tell_means(self, replicas: Replicas) -> None:
-        self._recorder.account.samples = self.number  # what was told of counts nothing until servers have it
-        assert self._ledger is not None, "it learns"
+        self._recorder.account.samples = self.number  # reported samples count only after servers applied them
+        assert self._ledger is not None, "training has begun"
         if warning := self._refusals.warning(self._ledger.total, replicas.count):
             self._recorder.event("warning", warning=f"{warning}; {self._recorder.remedy}")
         if not self._untold:
@@ -273,7 +279,7 @@ class ReplicaRuns:
         updates = max(1, sum(each.updates for each in counts))
         staleness = sum(each.staleness * each.updates for each in counts) / updates
         self._recorder.account.staleness = staleness
-        self._replicas = status.replicas or self._replicas  # none is left at the end
+        self._replicas = status.replicas or self._replicas  # 0 at the end
         total = status.account
         at = total.counted + total.torn + total.refused + total.left_out
         self._recorder.event(
@@ -300,8 +306,8 @@ class ReplicaRuns:
         )
 
     def _warn(self, replicas: Replicas) -> None:
-        """The end of the run says what people may not have seen."""
-        assert self._ledger is not None, "it has learnt"
+        """Report, at the end of a run, warnings that users may have missed."""
+        assert self._ledger is not None, "training has begun"
         counts = replicas.count()
         self._windows.said(counts)
         where = _WHY_OF_CLUSTER if replicas.are_outlived else _WHY
@@ -316,7 +322,7 @@ class ReplicaRuns:
     # ---- checkpoints
 
     def _save_if_due(self, replicas: Replicas) -> None:
-        """Have a checkpoint begun, taken, or told of, whatever is next."""
+        """Begin a checkpoint, read it from the servers, or report it, whichever step is next."""
         self._tell_saved(self._saving.take())
         if self._saving.is_busy:
             return
@@ -326,7 +332,7 @@ class ReplicaRuns:
             replicas.begin_checkpoint()
 
     def _save(self, snapshot: Snapshot, *, is_finished: bool) -> None:
-        """Begin to write what a run goes on from."""
+        """Begin to write a checkpoint."""
         number = self._recorder.account.samples = snapshot.ledger.total.counted
         state: dict[str, object] = {
             "strategy": {

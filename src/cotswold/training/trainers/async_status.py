@@ -1,6 +1,6 @@
-"""What replicas and servers do, shown while they do it; and for whom a run waits that is asked to stop.
+"""Live status of replicas and servers, and of the servers that delay a requested stop.
 
-Knows: how often, under which names. Does not know: who looks on, when a run saves or ends.
+Knows: the intervals and the names of fields. Does not know: the readers, when a run saves or ends.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from cotswold.run import Recorder
 
 SHOW_SECONDS = 0.5
 _TELL_SECONDS = 30.0
-"""How often it is said for whom a stop waits."""
+"""Seconds between reports of the servers that delay a stop."""
 _DOING = {
-    "warming": "warm start: one replica learns, the others wait",
+    "warming": "warm start: one replica trains, the others wait",
     "running": "training",
-    "ending": "ending: what is in hand is finished",
+    "ending": "ending: finishing samples in flight",
     "over": "ended",
 }
 
 
 class Showing:
-    """Shows an event ``replicas`` some times a second, which the log does not keep."""
+    """Show the event ``replicas`` several times a second; the log does not keep it."""
 
     def __init__(self, replicas: Replicas, recorder: Recorder, epochs: int) -> None:
         self._replicas, self._recorder, self._epochs = replicas, recorder, epochs
@@ -35,7 +35,7 @@ class Showing:
 
     @contextmanager
     def during(self, doing: str) -> Iterator[None]:
-        """What the run does meanwhile, where it does not simply train."""
+        """Show this activity instead of the replicas' state while the context is open."""
         self._instead = doing
         self._show()
         try:
@@ -49,18 +49,18 @@ class Showing:
             self._tell_stopping()
 
     def _tell_stopping(self) -> None:
-        """Say for whom a run waits that was asked to stop, and cannot save."""
+        """Report the servers that a requested stop waits for and that cannot save."""
         stop, now = self._recorder.stop, time.monotonic()
         is_asked = stop.signal is not None or stop.limited
         if not is_asked or now - self._told < _TELL_SECONDS or not (unheard := self._replicas.unheard()):
             return
         self._told = now
-        # the first signal asks for a stop, also where a limit has
-        more = "once more" if stop.signal is not None else "twice, a moment apart"
+        # The first signal requests a stop, even if a limit already has.
+        more = "again" if stop.signal is not None else "twice, a moment apart"
         sentence = (
-            f"it waits for its servers to save before it stops: {unheard}; it ends unsaved after "
-            f"{self._replicas.servers_patience:g} s of that, and at once by Ctrl-C or SIGTERM {more}: then "
-            "--resume goes on from the last checkpoint"
+            f"the stop waits until the servers have saved: {unheard}; the run ends without saving after "
+            f"{self._replicas.servers_patience:g} s, or at once on Ctrl-C or SIGTERM {more}; then "
+            "--resume continues from the last checkpoint"
         )
         self._recorder.event("cluster_waiting", name="stop", sentence=sentence)
 

@@ -1,6 +1,6 @@
-"""Validations while replicas learn: what an evaluator found, which was the best, when enough is enough.
+"""Early stopping of replicas: evaluation results, the best one, and when to stop.
 
-Knows: losses, patience, events. Does not know: how parameters are judged, when, what a run does at its end.
+Knows: losses, patience, events. Does not know: how or when parameters are evaluated, how a run ends.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from cotswold.wire.lifecycle import Judged
 
 
 class Validations:
-    """Those of a run; ``patience``: so many in a row that are no better end it."""
+    """The evaluations of a run; after ``patience`` evaluations in a row without improvement, the run ends."""
 
     def __init__(self, recorder: Recorder, patience: int | None) -> None:
         self._recorder, self.patience = recorder, patience
         self.best_loss = inf
         self.without = 0
-        """Since the best."""
+        """The number of evaluations since the best one."""
 
     @property
     def is_enough(self) -> bool:
-        """Whether patience has run out."""
+        """True if patience has run out."""
         return self.patience is not None and self.without >= self.patience
 
     def tell(self, judged: Judged | None, evaluator: Evaluator | None, saving: Saving) -> None:
-        """Write an event of a judgement; have what was judged saved, if it is the best."""
+        """Write the event of an evaluation; if the result is the best, save its parameters."""
         if judged is None or evaluator is None:
             return
         number, means = judged.number, dict(judged.means)
@@ -51,11 +51,11 @@ class Validations:
             self.without += 1
 
     def state(self) -> dict[str, object]:
-        """For a checkpoint."""
+        """Return the state for a checkpoint."""
         return {"best_loss": None if self.best_loss == inf else self.best_loss, "without": self.without}
 
     def load(self, state: Mapping[str, object]) -> None:
-        """Go on from `state`."""
+        """Restore a state that `state` returned."""
         best, without = state.get("best_loss"), state.get("without")
         self.best_loss = best if isinstance(best, float) else inf
         self.without = without if type(without) is int else 0

@@ -1,9 +1,8 @@
-"""Batches that data servers make, each fetched before the step that learns from it is decided on.
+"""Batches of data servers, each fetched before the decision to take its step.
 
-Knows: batches, their places. Does not know: who makes them, what is learnt.
+Knows: batches, their positions. Does not know: who makes batches, what is trained.
 
-Where the next batch does not come nothing has been done of its step, on no rank: what was learnt until then
-can be saved.
+If the next batch does not arrive, no rank has begun its step, so the training until then can be saved.
 """
 
 from __future__ import annotations
@@ -15,7 +14,9 @@ from cotswold.training.strategies.base import Batch, Batches
 
 
 class Drawn(Iterator[Batch]):
-    """The batches of a run, and whether one could not be drawn, so that its step has changed nothing."""
+    """The batches of a run; ``failed`` says that a batch could not be drawn, so that its step changed
+    nothing.
+    """
 
     def __init__(self, batches: Iterator[Batch]) -> None:
         self._batches = batches
@@ -30,17 +31,17 @@ class Drawn(Iterator[Batch]):
 
 
 class Fetching(Iterator[Batch]):
-    """The batches of a run in their order."""
+    """The batches of a run in order, with one batch of lookahead."""
 
     def __init__(self, batches: Batches) -> None:
         self._batches, self._iterator = batches, iter(batches)
         self._next: tuple[Batch, dict[str, object]] | None = None
-        """What was fetched, and its place."""
+        """The fetched batch and its position."""
         self.error: MachineError | None = None
-        """Why the next batch does not come."""
+        """The error that prevents the next batch."""
 
     def fetch(self) -> bool:
-        """Have the next batch here; whether it came."""
+        """Fetch the next batch; return True if it is available."""
         if self._next is None:
             place = self._batches.state_dict()
             try:
@@ -51,7 +52,7 @@ class Fetching(Iterator[Batch]):
 
     @property
     def place(self) -> dict[str, object]:
-        """That of the next batch which no step has had."""
+        """The position of the next batch that no step has used."""
         return self._batches.state_dict() if self._next is None else self._next[1]
 
     def __next__(self) -> Batch:

@@ -1,11 +1,11 @@
-"""The runner of evaluations: an optimiser that asks for value and gradient over the whole training set.
+"""The trainer of full-batch optimisers, which need value and gradient over the whole training set.
 
-Knows: iterations, when to validate and to end, what a checkpoint says of an optimisation. Does not know:
-methods, which processes compute, the terminal.
+Knows: iterations, when to validate and to end, the checkpoint fields of an optimisation. Does not know:
+methods, the processes that compute, the terminal.
 
-Checkpoints are numbered by iterations and hold the method between two of them: its values, and the vectors
-that it names. A stop that comes inside an iteration ends it at the next portion; the run goes on from where
-that iteration began.
+Checkpoints are numbered by iterations and hold the method between two iterations: its values, and the vectors
+that it names. A stop inside an iteration takes effect at the next portion; the run resumes from the beginning
+of that iteration.
 """
 
 from __future__ import annotations
@@ -30,71 +30,71 @@ from cotswold.training.models import network_tensors
 from cotswold.training.trainers.sync import position_from
 
 SHOW_SECONDS = 1.0
-"""Progress inside an evaluation is shown so often."""
+"""Seconds between progress reports within an evaluation."""
 _POINT = "x"
 _VECTOR = "vector."
 
 
 class Method(Protocol):
-    """What the runner drives."""
+    """The optimisation method that the trainer drives."""
 
     def step(self) -> Iteration:
-        """One iteration."""
+        """Take one iteration."""
         ...
 
     def settle(self) -> None:
-        """Do what waits for the next evaluation: after it the point is that of the last iteration."""
+        """Apply updates that wait for the next evaluation; the point is then that of the last iteration."""
         ...
 
     def state(self) -> MethodState:
-        """Between two iterations: everything that a later process needs to go on with the same bits."""
+        """Return, between two iterations, all state that a later process needs to continue bit by bit."""
         ...
 
     def load(self, values: Mapping[str, object]) -> None:
-        """Go on from such values, once the vectors are back."""
+        """Restore values that `state` returned, after the vectors have been restored."""
         ...
 
 
 class Place(Protocol):
-    """Where the whole set is computed: this process, or a cluster."""
+    """The backend that evaluates the full batch: this process or a cluster."""
 
     @property
     def flops(self) -> tuple[int, int]:
-        """Of one pattern: the value, and the gradient with it."""
+        """FLOPs per sample of the value alone, and of value and gradient."""
         ...
 
     @property
     def workers(self) -> int:
-        """How many are alive."""
+        """The number of live workers."""
         ...
 
     def listen(self, look: Callable[[Share], None]) -> None:
-        """Have this hear after every portion; what it raises ends the evaluation."""
+        """Call ``look`` after every portion; if it raises, the evaluation ends."""
         ...
 
     def state(self) -> Mapping[str, object]:
-        """What resume needs besides vectors, as JSON keeps it."""
+        """Return the state for resuming, apart from vectors, as JSON-compatible values."""
         ...
 
     def load(self, state: Mapping[str, object]) -> None:
-        """Go on from such a state."""
+        """Restore a state that `state` returned."""
         ...
 
     def read(self, name: str) -> Tensor:
-        """A vector ``(size,)``, as it is now."""
+        """Return the present values of a vector ``(size,)``."""
         ...
 
     def write(self, name: str, value: Tensor) -> None:
-        """Set a vector, a new or an old one."""
+        """Set a vector, which is created if it is missing."""
         ...
 
     def validate(self) -> Mapping[str, float] | None:
-        """Means over the patterns for validation, at the point."""
+        """Return the mean metrics over the validation samples at the point."""
         ...
 
 
 class _StoppedError(Exception):
-    """A stop was asked for inside an iteration."""
+    """Raised inside an iteration when a stop is requested."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ class _Best:
     loss: float = inf
     number: int = 0
     point: Tensor | None = None
-    """The point that was judged, until it is written with the next checkpoint."""
+    """The evaluated point, until the next checkpoint writes it."""
 
 
 class Evaluations:
-    """One method on one place, driven iteration by iteration."""
+    """Drive one method on one backend, iteration by iteration."""
 
     def __init__(
         self,
@@ -119,48 +119,49 @@ class Evaluations:
         recorder: Recorder,
         describe: Mapping[str, object],
     ) -> None:
-        """``flat``: the network, which is filled where it is written or judged; ``describe``: what events
-        say of it."""
+        """``flat`` is the network, filled for a checkpoint or an evaluation; ``describe`` holds the event
+        fields of the network.
+        """
         self._place, self._method, self._flat = place, method, flat
         self._training, self._recorder, self._describe = training, recorder, describe
         self._number = self._evaluations = self._slopes = 0
         self._best = _Best()
         self._without = 0  # validations since the best
-        # values over other patterns are not comparable
+        # values over different samples are not comparable
         stall_iterations = 0 if training.chooses else training.stall_iterations
         self._convergence = Convergence(torch.finfo(flat.vector.dtype).eps, stall_iterations)
         self._ended: str | None = None
         self._gradient_norm, self._failure = inf, ""  # of the last iteration
         self._is_new = True
         self._shown = -inf
-        self._asked = 0  # evaluations and slopes, those of the iteration that goes on, too
-        self._since = recorder.clock()  # when the evaluation began that goes on
-        self._taken: dict[int, float] = {}  # seconds of the newest evaluation, by number of its portions
+        self._asked = 0  # evaluations and slopes, including the current iteration's
+        self._since = recorder.clock()  # start of the current evaluation
+        self._taken: dict[int, float] = {}  # seconds of the latest evaluation, by number of portions
         self._validation_seconds = 0.0
         place.listen(self._look)
 
     @property
     def number(self) -> int:
-        """Iterations so far: what checkpoints are numbered by."""
+        """Iterations so far: the number of the next checkpoint."""
         return self._number
 
     @property
     def parameters(self) -> int:
-        """How many weights the network has."""
+        """The number of weights of the network."""
         return sum(each.numel() for each in self.network.parameters())
 
     @property
     def network(self) -> nn.Module:
-        """The network, filled with the point of the last checkpoint, validation or resumption."""
+        """The network at the point of the last checkpoint, validation or resume."""
         return self._flat.module
 
     # ---- checkpoints
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint; raises CheckpointError where it is of another network or version."""
+        """Resume from a checkpoint; raises CheckpointError for another network or version."""
         position, kept = position_from(checkpoint.state), checkpoint.state.get("strategy")
         if not isinstance(kept, dict) or not isinstance(kept.get("vectors"), list):
-            raise CheckpointError(f"{checkpoint.path} says nothing of a method; it is of another version")
+            raise CheckpointError(f"{checkpoint.path} has no state of a method; another version wrote it")
         for name, tensor in network_tensors(self.network).items():
             checkpoint.read_into(name, tensor)
         self._place.write(_POINT, self._flat.vector)
@@ -184,7 +185,7 @@ class Evaluations:
         self._is_new = False
 
     def _fill(self) -> None:
-        """Bring the network to the point."""
+        """Copy the point into the network."""
         self._flat.vector.copy_(self._place.read(_POINT))
 
     def _checkpoint(self) -> tuple[int, Iterator[Piece], dict[str, object], str]:
@@ -215,7 +216,7 @@ class Evaluations:
                 yield Piece(f"{_VECTOR}{name}", self._place.read(name))
 
     def _save(self) -> None:
-        self._save_best()  # first, or a kill between the two would lose it
+        self._save_best()  # first: a kill between the two saves would lose it
         path = self._recorder.save(*self._checkpoint())
         self._recorder.event("checkpoint", step=self._number, path=path.name)
 
@@ -224,7 +225,7 @@ class Evaluations:
         if best.point is None:
             return
         position = {"phase": 0, "step": best.number, "total": best.number}
-        now = vector.clone()  # in one process the network's vector is the point itself
+        now = vector.clone()  # in a single process, the network's vector is the point
         vector.copy_(best.point)
         try:
             pieces = (Piece(name, each) for name, each in network_tensors(self.network).items())
@@ -237,12 +238,12 @@ class Evaluations:
     # ---- running
 
     def run(self) -> bool:
-        """Optimise to the end (True) or until a stop is asked for (False); saves in both cases."""
+        """Optimise to the end (True) or until a stop request (False); saves in both cases."""
         if self._is_new:
             self._recorder.event("stack", **self._describe)
             self._validate()
         elif self._ended is not None and not self._may_go_on():
-            self._recorder.event("nothing_left", why=f"the run ended before ({self._ended})")
+            self._recorder.event("nothing_left", why=f"the run has ended ({self._ended})")
             return True
         self._ended = None
         while (why := self._over()) is None:
@@ -256,10 +257,10 @@ class Evaluations:
             except _StoppedError:
                 self._save()
                 return False
-            except DivergedError:  # the point itself is of no use; the last checkpoint may be
+            except DivergedError:  # the point is useless; the last checkpoint may be good
                 raise
-            except Exception:  # a worker's error, no workers: what the iteration began from is still there
-                with suppress(CotswoldError):  # but for what a lost server had
+            except Exception:  # worker errors: the start of the iteration is intact
+                with suppress(CotswoldError):  # except for data of a lost server
                     self._save()
                 raise
         self._ended = why
@@ -268,22 +269,22 @@ class Evaluations:
         return True
 
     def _may_go_on(self) -> bool:
-        """Whether a run that has ended is asked for more than it had."""
+        """Return True if more was requested of a run that has ended."""
         assert self._ended is not None, "it has ended"
         return self._over() is None and not self._ended.startswith(_NO_STEP)
 
     @property
     def _is_first(self) -> bool:
-        """Whether an iteration is done and none saved: a parameter server may die long before one is due."""
+        """True after an unsaved first iteration: a parameter server may die before a checkpoint is due."""
         return self._number == 1 and not self._recorder.checkpoints.paths()
 
     def _expected_seconds(self) -> float:
-        """What the next iteration takes at the least, if evaluations take as long as they did."""
+        """Return the minimum seconds of the next iteration, assuming the present speed of evaluations."""
         judged = (self._number + 1) % self._training.validate_every == 0
         return max(self._taken.values(), default=0.0) + (self._validation_seconds if judged else 0.0)
 
     def _wanted(self, ahead_seconds: float) -> bool:
-        """Whether a stop is asked for, or the limit would be passed in so many seconds."""
+        """Return True if a stop is requested, or the time limit would pass within ``ahead_seconds``."""
         recorder = self._recorder
         if recorder.stop.signal is None and recorder.limit_within(ahead_seconds):
             recorder.stop.limited = True
@@ -301,7 +302,7 @@ class Evaluations:
                 counted = {"set": drawn.name, "samples": share.samples, "portions": drawn.portions}
                 recorder.event("draw", draw=drawn.number, **counted)
             return
-        if share.of and now - self._shown >= SHOW_SECONDS:  # on a cluster they are dealt a moment later
+        if share.of and now - self._shown >= SHOW_SECONDS:  # a cluster deals portions a moment later
             self._shown = now
             recorder.show("portions", **{**vars(share), "evaluation": self._asked + 1})
         if self._wanted(max(0.0, self._taken.get(share.of, 0.0) - taken)):
@@ -316,7 +317,7 @@ class Evaluations:
         found = self._method.step()
         if not isfinite(found.value) or not isfinite(found.gradient_norm):
             what = "objective" if not isfinite(found.value) else "gradient"
-            raise recorder.diverged(f"the {what} became no number", f"iteration {self._number + 1}")
+            raise recorder.diverged(f"the {what} is not finite", f"iteration {self._number + 1}")
         self._number += 1
         self._evaluations += found.evaluations
         self._slopes += found.partial_evaluations
@@ -375,7 +376,7 @@ class Evaluations:
         )
 
     def _over(self) -> str | None:
-        """Why the run is at its end; None where it is not."""
+        """Return the reason why the run has ended; None if it has not."""
         training = self._training
         if self._number >= training.iterations:
             return _ITERATIONS
@@ -398,16 +399,16 @@ class Evaluations:
         return {"samples": account.samples, "flops": account.flops, "evaluations": self._evaluations}
 
 
-_ITERATIONS = "as many iterations as training.iterations says"
-_EVALUATIONS = "as many evaluations as training.evaluations says"
-_FLOPS = "as many FLOPs as training.flops says"
-_TOLERANCE = "the gradient's norm is at most training.tolerance"
-_NO_STEP = "no step goes down any more"
-_CONVERGED = "converged: training.stall_iterations in a row made no progress that rounding shows"
+_ITERATIONS = "training.iterations reached"
+_EVALUATIONS = "training.evaluations reached"
+_FLOPS = "training.flops reached"
+_TOLERANCE = "the gradient norm is at most training.tolerance"
+_NO_STEP = "no step decreases the objective"
+_CONVERGED = "converged: training.stall_iterations in a row made no measurable progress"
 
 
 def _table(kept: Mapping[str, object], name: str) -> dict[str, object]:
     found = kept.get(name)
     if not isinstance(found, dict):
-        raise CheckpointError(f"the checkpoint says nothing of the {name}; it is of another version")
+        raise CheckpointError(f"the checkpoint has no {name}; another version wrote it")
     return found

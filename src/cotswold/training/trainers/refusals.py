@@ -1,6 +1,6 @@
-"""Whether servers refuse what replicas push: the end of a run that learns nothing, and a warning before it.
+"""Rejected pushes: the end of a run that learns nothing, and a warning before it.
 
-Knows: how many samples count, are refused or torn. Does not know: why each was, what a run does about it.
+Knows: the numbers of samples counted, rejected and torn. Does not know: the reason of each, what a run does.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from cotswold.shards.core.sample_ledger import Account
 from cotswold.wire.lifecycle import Counts
 
 BATCHES = 20
-"""So many in a row, none of which counts, are all."""
+"""The number of consecutive batches of which none counts that ends a run."""
 
 
 class Refusals:
-    """Hears the ledger's totals, of a run whose mini-batches have ``batch`` samples.
+    """Track the ledger's totals of a run with ``batch`` samples per mini-batch.
 
-    A torn sample is refused by some of the servers, so it is refused here.
+    Some servers rejected a torn sample, so it counts as rejected here.
     """
 
     def __init__(self, batch: int) -> None:
@@ -26,7 +26,9 @@ class Refusals:
         self._has_warned = False
 
     def all_of(self, total: Account) -> int:
-        """How many samples in a row were refused, none of them counted in between; 0 where some count."""
+        """Return the number of consecutive rejected samples; 0 if some sample counted or there are too
+        few.
+        """
         now = total.refused + total.torn
         if total.counted > self._counted or now < self._refused:
             self._counted, self._refused = total.counted, now
@@ -34,9 +36,9 @@ class Refusals:
         return refused if refused >= self._least else 0
 
     def warning(self, total: Account, count: Callable[[], Sequence[Counts]]) -> str:
-        """The warning of a run that goes on and has lost `BATCHES` mini-batches, some of them not finite.
+        """Return a warning once a continuing run has lost `BATCHES` mini-batches, some of them not finite.
 
-        Empty before that, and after the first time. ``count`` asks the servers.
+        Before that, and after the first warning, the result is empty. ``count`` queries the servers.
         """
         if self._has_warned or total.refused + total.torn < self._least:
             return ""
@@ -46,17 +48,19 @@ class Refusals:
 
 
 def said(total: Account, counts: Sequence[Counts]) -> str:
-    """How many samples were refused or torn, and why; empty where none was."""
+    """Return the numbers of rejected and torn samples and the reasons; empty if there are none."""
     why = kinds(counts)
-    parts = [f"servers refused {total.refused:,} samples"] if total.refused else []
+    parts = [f"servers rejected {total.refused:,} samples"] if total.refused else []
     if total.torn:
         parts.append(f"{total.torn:,} samples are torn: some servers applied them, others did not")
     return "; ".join(parts) + (f" ({why})" if parts and why else "")
 
 
 def kinds(counts: Sequence[Counts]) -> str:
-    """Why samples were refused, without numbers, which count each server's part of a push by itself: `not
-    finite, too stale`."""
+    """Return the reasons of rejections, such as `not finite, too stale`.
+
+    Numbers are omitted, because each server counts its part of a push separately.
+    """
     told = {"finite": "not finite", "stale": "too stale"}
     return ", ".join(told[word] for word in _found(counts) if word in told)
 

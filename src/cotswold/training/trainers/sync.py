@@ -1,7 +1,7 @@
-"""The runner of steps in common: mini-batches on one process, or on ranks that take every step together.
+"""The synchronous trainer: mini-batches in one process, or on ranks that take every step together.
 
-Knows: phases and steps, when to validate, what a checkpoint says of its place. Does not know: any one
-strategy, what is done with events, the terminal.
+Knows: phases and steps, when to validate, the position in a checkpoint. Does not know: any one strategy, the
+consumers of events, the terminal.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from cotswold.training.strategies.validate import check_state, check_verbs, meas
 from cotswold.training.trainers.fetching import Drawn, Fetching
 
 EVENTS_LEAST = 60
-"""Events of a phase at least, however short it is: the points of its curves."""
+"""The minimum number of events in a phase, however short: the points of its curves."""
 
 
 RANDOM = "random"
-"""What checkpoints call torch's random state on the CPU, which a strategy brings or the runner adds."""
+"""The key of torch's CPU random state in checkpoints, which the strategy provides or the trainer adds."""
 
 
 @dataclass
 class Position:
-    """Where in the run the next step is."""
+    """The position of the next step in the run."""
 
     phase: int = 0
     step: int = 0
@@ -44,7 +44,7 @@ class Position:
 
 @dataclass
 class Synchronous:
-    """One strategy and its batches, driven step by step."""
+    """Drive one strategy and its batches step by step."""
 
     strategy: Strategy
     batches: Batches
@@ -52,35 +52,35 @@ class Synchronous:
     team: Team = SOLO
     position: Position = field(default_factory=Position)
     is_served: bool = False
-    """Whether data servers make the batches, so that they may come no more."""
+    """True if data servers make the batches, which may therefore stop arriving."""
 
     def __post_init__(self) -> None:
-        """Raises UserError where the strategy lacks a verb."""
+        """Check the strategy; raises UserError if a method is missing."""
         check_verbs(self.strategy)
         self._fetching: Fetching | None = None
         self._ended: list[int] = []
-        """Steps taken before the end of each phase that is over."""
+        """The total steps at the end of each finished phase."""
         self._is_resumed = False
 
     @property
     def number(self) -> int:
-        """Steps taken so far: what checkpoints are numbered by."""
+        """Steps taken so far: the number of the next checkpoint."""
         return self.position.total
 
     @property
     def parameters(self) -> int:
-        """How many weights the network has."""
+        """The number of weights of the network."""
         return self.strategy.parameters
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint; raises CheckpointError where it is of another network or version."""
+        """Resume from a checkpoint; raises CheckpointError for another network or version."""
         with placed(self.strategy):
             self._resume(checkpoint)
 
     def _resume(self, checkpoint: Checkpoint) -> None:
         position = position_from(checkpoint.state)
         if position.phase > len(self.strategy.phases):
-            raise CheckpointError(f"{checkpoint.path} was taken in a phase that this run does not have")
+            raise CheckpointError(f"{checkpoint.path} was written in a phase that this run does not have")
         self.strategy.enter(position.phase, position.step)
         own = self.strategy.state_dict()
         state = states.load(_with_random(own), checkpoint, _table(checkpoint.state, "strategy"))
@@ -91,14 +91,14 @@ class Synchronous:
         self.batches.load_state_dict(_table(checkpoint.state, "pictures"))
         ended = checkpoint.state.get("ended")
         if not isinstance(ended, list) or not all(type(each) is int for each in ended):
-            raise CheckpointError(f"{checkpoint.path} does not say where its phases ended; it is damaged")
+            raise CheckpointError(f"{checkpoint.path} lacks the ends of its phases; it is damaged")
         self._ended = list(ended)
         self.position = self._reopened(position)
         self._is_resumed = True
         self.strategy.enter(self.position.phase, self.position.step)
 
     def _reopened(self, position: Position) -> Position:
-        """The place in the last phase, if that ended early and may go on: the run has more patience now."""
+        """Return a position within the last phase if patience ended that phase and has since been raised."""
         phases = self.strategy.phases
         if position.phase != len(phases) or self.strategy.should_stop:
             return position
@@ -112,9 +112,11 @@ class Synchronous:
         return Position(last, taken, position.total)
 
     def run(self) -> bool:
-        """Train to the end (True) or to the step in which a stop was asked for (False); saves in both
-        cases. Raises UserError where the strategy answers what it must not, MachineError where data servers
-        make no more batches, once it has saved."""
+        """Train to the end (True) or until a stop request (False); saves in both cases.
+
+        Raises UserError if the strategy returns a wrong type, and MachineError, after a save, if data servers
+        stop making batches.
+        """
         with placed(self.strategy):
             return self._run()
 
@@ -126,7 +128,7 @@ class Synchronous:
             self.recorder.event("nothing_left", why=self._why_nothing_left)
         while position.phase < len(phases):
             self.strategy.enter(position.phase, position.step)
-            check_state(self.strategy, self.strategy.state_dict())  # before there is anything to lose
+            check_state(self.strategy, self.strategy.state_dict())  # before any training could be lost
             if position.step == 0:
                 described = {**self.strategy.describe(), **phases[position.phase].place()}
                 self.recorder.event("stack", **described)
@@ -141,16 +143,16 @@ class Synchronous:
 
     @property
     def _why_nothing_left(self) -> str:
-        """Why a run that was resumed takes no step, and what would have it take some."""
+        """The reason why a resumed run takes no step, and the remedy."""
         if self.strategy.should_stop:
             return (
-                f"the run ended after {self.position.total} steps, for its validation got no better; more "
-                "training.patience, or more training.epochs, let it go on"
+                f"the run ended after {self.position.total} steps, because validation stopped improving; a "
+                "larger training.patience or more training.epochs continue it"
             )
-        return "all epochs are trained; more training.epochs prolong the run"
+        return "all epochs are trained; more training.epochs extend the run"
 
     def _run_phase(self, phase: Phase, batches: Drawn) -> bool:
-        """Take the phase's remaining steps; False where a stop was asked for."""
+        """Take the phase's remaining steps; return False on a stop request."""
         strategy, recorder, position = self.strategy, self.recorder, self.position
         account, stack = recorder.account, strategy.describe()["stack"]
         seconds_before, samples_before, flops_before = recorder.clock(), account.samples, account.flops
@@ -211,19 +213,23 @@ class Synchronous:
         return True
 
     def _save_before_failure(self, batches: Drawn) -> None:
-        """Save what was learnt before a batch that cannot be drawn. A team does not, as perhaps not all of
-        its ranks fail."""
+        """Save the training before a batch that cannot be drawn.
+
+        Several ranks do not save here, because not all of them may fail.
+        """
         if batches.failed and self.position.total and self.team.mesh is None:
-            with suppress(CotswoldError):  # another error is on its way
+            with suppress(CotswoldError):  # the caller raises the original error
                 self._save()
 
     def _is_without(self) -> bool:
-        """Whether the next batch does not come. Before a phase has begun there is nothing new to save."""
+        """Return True if the next batch does not arrive; before the first step of a phase, nothing new
+        needs a save.
+        """
         return self._fetching is not None and self.position.step > 0 and not self._fetching.fetch()
 
     def _give_up(self) -> None:
-        """Save, and raise on all ranks why batches come no more."""
-        assert self._fetching is not None, "it has waited for one"
+        """Save, then raise on all ranks the reason why no batch arrives."""
+        assert self._fetching is not None, "only batches of data servers can be missing"
         self._save()
         with raise_on_all(self.team.ranks, MachineError):
             if self._fetching.error is not None:
@@ -278,29 +284,27 @@ class Synchronous:
 
 
 def _with_random(state: StateDict) -> StateDict:
-    """The state of a strategy, and torch's random state, where it does not bring that itself: dropout draws.
+    """Add torch's random state, which dropout uses, unless the state of the strategy has it.
 
-    Checkpoints of before may lack it.
+    Older checkpoints may lack it.
     """
     return state if RANDOM in state else {**state, RANDOM: IfThere(torch.get_rng_state())}
 
 
 def position_from(state: Mapping[str, object]) -> Position:
-    """The position that a checkpoint holds; raises CheckpointError where it does not."""
+    """Return the position in a checkpoint; raises CheckpointError if there is none."""
     found = state.get("position")
     if (
         not isinstance(found, dict)
         or set(found) != {"phase", "step", "total"}
         or not all(type(value) is int and value >= 0 for value in found.values())
     ):
-        raise CheckpointError(
-            "the checkpoint does not say where in the run it was taken; it is of another version"
-        )
+        raise CheckpointError("the checkpoint lacks its position in the run; another version wrote it")
     return Position(**found)
 
 
 def _table(state: Mapping[str, object], name: str) -> dict[str, Any]:
     table = state.get(name)
     if not isinstance(table, dict):
-        raise CheckpointError(f"the checkpoint says nothing of {name}; it is of another version")
+        raise CheckpointError(f"the checkpoint has no {name}; another version wrote it")
     return table

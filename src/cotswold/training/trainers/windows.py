@@ -1,6 +1,6 @@
-"""How much a run could have lost if all of its servers had died: the longest window, and a warning.
+"""Unsaved windows: how much a run could lose if all of its servers died, and a warning.
 
-Knows: what servers say of their disks. Does not know: why a disk is late (events say it), what was lost.
+Knows: the servers' reports of their disks. Does not know: why a disk is late (events say it), what was lost.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ from collections.abc import Sequence
 from cotswold.wire.lifecycle import Counts
 
 _LATE = 2.0
-"""With so many times what is promised a window is too long."""
+"""The factor over the promised seconds at which a window is too long."""
 
 
 class Windows:
-    """Those of one run."""
+    """The unsaved windows of one run."""
 
     def __init__(self) -> None:
         self._longest = self._promised = 0.0
 
     def said(self, counts: Sequence[Counts]) -> dict[str, float]:
-        """What an event says: bytes that are on no disk, how old the oldest change among them is, and the
-        oldest that ever was; nothing where there are no disks."""
+        """Return event fields; empty without disks.
+
+        They are the bytes not yet on disk, the age of the oldest change among them, and the maximum age so
+        far.
+        """
         saved = [each.unsaved for each in counts if each.unsaved is not None]
         if not saved:
             return {}
@@ -34,10 +37,10 @@ class Windows:
         }
 
     def warning(self, where: str) -> str | None:
-        """Where the disks were slower than what is promised; ``where``: what says why."""
+        """Return a warning if disks were slower than promised; ``where`` names the source of the reasons."""
         if self._longest <= _LATE * self._promised:
             return None
         return (
-            f"changes of servers were on no disk for up to {self._longest:.1f} s, and flush_seconds is "
-            f"{self._promised:g}; {where} says why"
+            f"changes on servers were on no disk for up to {self._longest:.1f} s, but flush_seconds is "
+            f"{self._promised:g}; see {where} for the reason"
         )
