@@ -139,10 +139,8 @@ def test_an_evaluation_is_a_table_and_is_kept(desk: Desk, tmp_path: Path) -> Non
 def test_a_supervised_run_is_evaluated_on_its_own_pictures(desk: Desk) -> None:
     found = cotswold.evaluate(desk.layers)
     assert isinstance(found, analysis.Classification) and found.accuracy > 0.9
-    said = (
-        f"Classification of step {found.step}: {found.accuracy:.2%} of 12 samples of validation are correct"
-    )
-    assert repr(found).startswith(said) and len(repr(found)) < 300
+    said = f"Classification of step {found.step}: {found.accuracy:.2%} of 12 samples of validation are "
+    assert repr(found).startswith(f"{said}correct") and len(repr(found)) < 300
     assert "<td>upright</td>" in found._repr_html_()
     with pytest.raises(UserError, match="omit positives"):
         cotswold.evaluate(desk.layers, positives=desk.pictures, negatives=desk.pictures)

@@ -35,7 +35,7 @@ def test_a_part_of_the_kernels_is_measured_and_left_as_table_and_file(
     words = ("kernels", "--quick", "--threads", "1", "--only", "curve", "--match", "64 x 64")
     assert _run(*words, "--out", str(tmp_path)) == 0
     printed = capsys.readouterr()
-    assert "64 x 64" in printed.out and "0 of 0 bars met" in printed.out
+    assert "64 x 64" in printed.out and "0 of 0 targets met" in printed.out
     assert "1 of 1, on 1 thread: curve, 64 x 64" in printed.err
     assert {file.name for file in tmp_path.iterdir()} == {"kernels.json", "kernels-curve.svg"}
     assert json.loads((tmp_path / "kernels.json").read_text())["complete"] is True

@@ -111,7 +111,7 @@ def test_a_recipe_with_data_servers_is_an_ordinary_run_of_one_replica(
         (["--case", "imagenet"], "--case imagenet is none of mnist, "),
         (["demo"], 'name a recipe with strategy "supervised"'),
         (["cifar10", "--case", "mnist"], "stands in the place of the cases"),
-        (["--seeds", "0"], "measures nothing"),
+        (["--seeds", "0"], "must be at least 1, got 0"),
     ],
     ids=["case", "strategy", "both", "seeds"],
 )

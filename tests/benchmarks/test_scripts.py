@@ -95,8 +95,8 @@ def test_what_measures_nothing_is_refused_in_a_sentence(
 
 
 MISUSED = [
-    (evaluate, ("demo", "--pictures", "0"), "--pictures 0 measures nothing; give 1 or more"),
-    (prepare, (".", "--size", "0"), "--size 0 measures nothing"),
+    (evaluate, ("demo", "--pictures", "0"), "--pictures must be at least 1, got 0"),
+    (prepare, (".", "--size", "0"), "--size must be at least 1, got 0"),
     *(
         (script, ("cifar10",), "trains no stacks; name a recipe with")
         for script in (training, evaluate, offload)

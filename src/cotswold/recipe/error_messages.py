@@ -99,7 +99,7 @@ def _sentence(error: ErrorDetails, place: FieldPlace, also: Collection[str]) -> 
     if error["type"] == _WRONG_TAG:
         tag = error["ctx"]["tag"]
         close = get_close_matches(str(tag), choices, n=1)
-        other = ", or belongs to a package that is not installed" if path[-1] == "strategy" else ""
+        other = ", or the strategy of a package that is not installed" if path[-1] == "strategy" else ""
         which = f"did you mean {close[0]}?" if close else f"it takes {either(choices)}{other}"
         return f"{here} is {shown(tag)}; {which}"
     if error["type"] == "model_attributes_type":

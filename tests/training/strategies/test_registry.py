@@ -152,7 +152,7 @@ def test_a_package_that_is_broken_takes_away_its_own_strategy_only(pictures: Pat
     trained, sideways, odd, misspelt = told.stdout.splitlines()
     assert trained == "greedy"
     assert "'sideways' of cotswold.training, broken:Sideways, cannot be loaded" in sideways
-    assert "No module named 'nowhere_at_all'" in sideways and "gives 3.14" in odd
+    assert "No module named 'nowhere_at_all'" in sideways and "provides 3.14" in odd
     assert "did you mean greedy?" in misspelt
 
 

@@ -37,7 +37,7 @@ def test_the_command_makes_the_set_and_says_what_people_should_know(
         [*words, "--frequencies", "equal", "--held-family", "IPA Gothic"], result_action="return_value"
     )
     printed = capsys.readouterr().out
-    assert "3,203 originals of 3,203 characters, 3,203 of them once or twice; 5,000 patterns" in printed
+    assert "3,203 originals of 3,203 characters, 3,203 of them once or twice; 5,000 samples" in printed
     assert "held out from training: IPA Gothic" in printed
     assert "fewer than 8 families; get more with apt install fonts-lost" in printed
     made = JapaneseSet(out)
