@@ -104,7 +104,7 @@ def test_guessing_gives_what_the_weights_of_the_classes_say(desk: Desk, copy: Pa
     assert guess("--weights", "0.1") == 0.9
     for wrong in ("1.5", "nan", "many"):
         said = cotswold("evaluate", copy, *tests, "--weights", wrong)
-        assert said.status == 2 and f"weights: {wrong} is neither" in said.error
+        assert said.status == 2 and f"number between 0 and 1, got {wrong}" in said.error
 
 
 def test_evaluate_of_a_control_run_adds_its_column(desk: Desk, copy: Path) -> None:
@@ -144,7 +144,7 @@ def test_evaluate_of_a_supervised_run_gives_its_accuracy(desk: Desk) -> None:
 def test_evaluate_of_a_supervised_run_takes_no_tests_of_neurons(desk: Desk) -> None:
     said = evaluate(desk.layers, desk)
     assert said.status == 2
-    assert "leave out positives and negatives" in said.error
+    assert "omit positives and negatives" in said.error
 
 
 @pytest.mark.parametrize("splits", [0, -1])
@@ -167,7 +167,7 @@ def test_an_evaluation_that_cannot_be_read_blocks_neither_the_report_nor_a_new_o
     assert (copy / "report.html").is_file()
     said = evaluate(copy, desk, "--layers", "1.pooled", "--name", "level")
     assert said.status == 0
-    assert "set aside as evaluation.json.damaged" in said.err
+    assert "renamed to evaluation.json.damaged" in said.err
     assert (copy / "evaluation.json.damaged").is_file()
     assert "guessing is 0.647" in said.out
     assert json.loads((copy / "evaluation.json").read_text())["objects"][0]["name"] == "level"
@@ -341,7 +341,7 @@ def test_info_needs_no_pictures_and_says_what_is_not_known_without(monkeypatch: 
     monkeypatch.delenv("COTSWOLD_DATA", raising=False)
     said = cotswold("info", "cifar10")
     assert said.status == 0
-    assert "not known: the number of classes, and so the layer of outputs" in said.out
+    assert "not known: the number of classes, and with it the output layer" in said.out
     found = json.loads(cotswold("info", "cifar10", "--json").out)
     assert [layer["type"] for layer in found["layers"]][-2:] == ["linear", "relu"]
     assert found["parameters"] == sum(layer["parameters"] for layer in found["layers"]) == 833_408

@@ -48,14 +48,14 @@ def test_frames_have_a_context_of_five_unless_another_is_given(folder: Path) -> 
 @pytest.mark.parametrize(
     ("source", "words", "says"),
     [
-        ("table.npz", ["--size", 16], "holds vectors, to which size does not apply"),
+        ("table.npz", ["--size", 16], "contains vectors, to which size does not apply"),
         ("table.npz", ["--no-whiten", "--colour", "grey"], "to which colour, whiten does not apply"),
-        ("table.npz", ["--context", 2], "holds vectors, to which context does not apply"),
-        ("speech", ["--unit"], "holds frames, to which unit does not apply"),
-        ("pictures", ["--context", 2], "holds pictures, to which context does not apply"),
-        ("pictures", ["--no-standardise"], "holds pictures, to which standardise does not apply"),
-        ("table.npz", ["--dtype", "uint8"], "dtype is float32 or float16"),
-        ("pictures", ["--dtype", "float32"], "dtype is float16 or uint8"),
+        ("table.npz", ["--context", 2], "contains vectors, to which context does not apply"),
+        ("speech", ["--unit"], "contains frames, to which unit does not apply"),
+        ("pictures", ["--context", 2], "contains pictures, to which context does not apply"),
+        ("pictures", ["--no-standardise"], "contains pictures, to which standardise does not apply"),
+        ("table.npz", ["--dtype", "uint8"], "dtype must be float32 or float16"),
+        ("pictures", ["--dtype", "float32"], "dtype must be float16 or uint8"),
     ],
 )
 def test_options_that_mean_nothing_are_refused_by_name(

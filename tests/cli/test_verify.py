@@ -168,4 +168,4 @@ def test_what_is_neither_run_nor_store_is_refused(desk: Desk, tmp_path: Path) ->
     for path in (tmp_path, tmp_path / "nothing", desk.stacks_recipe, newest(desk.stacks)):
         said = cotswold("verify", path)
         assert said.status == 2
-        assert said.error.startswith(str(path)) and "cotswold train or cotswold prepare" in said.error
+        assert said.error.startswith(str(path)) and "cotswold train, cotswold prepare" in said.error

@@ -273,7 +273,7 @@ PARTS = f"{Path(__file__).stem}:parts"
     ("factory", "loss", "said"),
     [
         (PARTS, nn.functional.cross_entropy, "a loss for other machines is a name"),
-        ("__main__:parts", "cross_entropy", "is in the main program"),
+        ("__main__:parts", "cross_entropy", "is in the program itself"),
     ],
 )
 def test_what_other_machines_cannot_make_is_refused(

@@ -200,7 +200,7 @@ def _layers(recipe: Recipe) -> tuple[list[Row], Callable[[int], int], str | None
     except CotswoldError as error:
         classes, unknown = (
             1,
-            f"the number of classes is unknown, so the output layer is missing here: {error}",
+            f"the number of classes, and with it the output layer, which is missing here: {error}",
         )
     plans = planned_layers(recipe, classes, below[-1].output if below else None)
     rows: list[Row] = [

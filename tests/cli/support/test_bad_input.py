@@ -41,14 +41,14 @@ def train(text: str, tmp_path: Path, *words: object) -> Said:
         (
             "batch_size = 8",
             'batch_size = "eight"',
-            r"training\.batch_size must be an integer > 0, not 'eight'",
+            r"training\.batch_size must be a whole number > 0, not 'eight'",
         ),
         (
             "batch_size = 8",
             "batch = 8",
             r"training\.batch is not a key; did you mean batch_size\?",
         ),
-        ("batch_size = 8", "batch_size = 0", r"training\.batch_size must be an integer > 0, not 0"),
+        ("batch_size = 8", "batch_size = 0", r"training\.batch_size must be a whole number > 0, not 0"),
         ("batch_size = 8", "batch_size =", r"mine\.toml is not TOML: .*line 2\d"),
         (
             '"greedy"',
@@ -229,7 +229,7 @@ def test_an_array_of_the_wrong_shape_or_range_is_named(tmp_path: Path) -> None:
     np.save(tmp_path / "signed.npy", np.full((20, 16, 16), -3.0, np.float32))
     (tmp_path / "torn.npy").write_bytes(b"\x93NUMPY\x01")
     reasons = {
-        "flat": "holds vectors, to which size does not apply",
+        "flat": "contains vectors, to which size does not apply",
         "signed": "values from -3 to -3",
         "torn": "cannot be read as .npy",
     }

@@ -211,17 +211,17 @@ def test_workers_of_a_loader_need_to_know_the_epoch(pool: tuple[DataPool, Token]
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"world_size": 2, "stream": "mine"}, "give no stream"),
+        ({"world_size": 2, "stream": "mine"}, "have no ranks"),
         ({"rank": 2, "world_size": 2}, "rank 2 of 2"),
-        ({"batch_size": 0}, "batch of 0"),
-        ({"stream": ""}, "without a name"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"stream": ""}, "stream must not be empty"),
         ({"stream": 3}, "stream must be a str, not 3"),
-        ({"batch_size": "a"}, "batch_size must be a whole number, not 'a'"),
-        ({"seed": 1.5}, "seed must be a whole number, not 1.5"),
-        ({"world_size": None}, "world_size must be a whole number, not None"),
+        ({"batch_size": "a"}, "batch_size must be an integer, not 'a'"),
+        ({"seed": 1.5}, "seed must be an integer, not 1.5"),
+        ({"world_size": None}, "world_size must be an integer, not None"),
         ({"wait_seconds": "a"}, "wait_seconds must be a number"),
         ({"shuffle": "yes"}, "shuffle must be True or False"),
-        ({"wait_seconds": 0.0}, "a wait of 0.0 s"),
+        ({"wait_seconds": 0.0}, "wait_seconds must be above 0"),
         ({"at_least_once": True}, "at_least_once"),
     ],
 )
@@ -233,12 +233,12 @@ def test_what_cannot_be_is_refused(wrong: dict[str, object], why: str, pool: tup
 def test_a_split_that_is_not_there_and_an_address_of_nobody_are_said(pool: tuple[DataPool, Token]) -> None:
     with (
         connected(pool, split="test") as batches,
-        pytest.raises(UserError, match="no split 'test' is served"),
+        pytest.raises(UserError, match="the split 'test' is not served"),
     ):
         next(iter(batches))
     with connected(pool) as batches:
         assert "of the data servers at 127.0.0.1:" in repr(batches)
-    with connected(pool) as batches, pytest.raises(UserError, match="epoch must be a whole number, not 'a'"):
+    with connected(pool) as batches, pytest.raises(UserError, match="epoch must be an integer, not 'a'"):
         batches.set_epoch("a")  # type: ignore[arg-type]  # it is wrong
     with pytest.raises(UserError, match="HOST:PORT"):
         cotswold.data.connect("nowhere", pool[1])
@@ -360,7 +360,7 @@ def test_an_epoch_of_which_nothing_is_left_is_told_once(
             batches.set_epoch(epoch)
             assert list(batches) == []
         (told,) = caplog.records
-        assert "epoch 0 of the stream 'over' has nothing left" in told.getMessage()
+        assert "epoch 0 of the stream 'over' has no samples left" in told.getMessage()
         batches.set_epoch(2)
         assert sum(len(x) for x, _ in batches) == SAMPLES
 

@@ -244,7 +244,7 @@ def test_a_bucket_and_a_run_that_are_not_are_refused(cluster: Cluster) -> None:
     host, _, operator = cluster
     with pytest.raises(UserError, match="the cluster has no run"):
         explained(operator, "17")
-    with pytest.raises(UserError, match="names no run"):
+    with pytest.raises(UserError, match="does not select one run"):
         run_meant(operator, "c83a")
     os.kill(host.processes[sorted(host.processes)[-1]], signal.SIGSTOP)
     until(lambda: any(each.state == "gone" for each in overview(operator).looked.servers))
