@@ -125,7 +125,7 @@ def test_a_run_is_looked_at_stopped_and_goes_on_and_leaves_nothing_when_killed(
     run = RunDirectory.open(first.run)
     counted = events(run, "checkpoint")[-1]["step"]
     assert isinstance(counted, int) and counted > 0
-    assert "was stopped and saved; --resume goes on with it" in cotswold("why", first.run).out
+    assert "was stopped and saved; --resume continues it" in cotswold("why", first.run).out
     # goes on, and is killed
     second = command("--resume")
     second.until(lambda now: learning(now) and now["samples"]["counted"] > counted)
