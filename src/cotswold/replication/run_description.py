@@ -87,7 +87,7 @@ class Description:
         self._check_updates(rows)
 
     def _rows(self) -> list[Slot]:
-        found = [Slot(*one) for one in self.layout]  # JSON types
+        found = [Slot(*one) for one in self.layout]  # type: ignore[arg-type]  # JSON types
         if not all(_are_counts(each.rows, each.columns) and _is_text(each.name) for each in found):
             raise ValueError("each tensor needs a name and a size")
         if len({each.name for each in found}) < len(found):
