@@ -120,7 +120,7 @@ def _checked(
         if isinstance(strategy, str) and unknown and strategy in refused:
             raise kind(f"{origin} names strategy {strategy}; {refused[strategy]}") from error
         overridden = {each.partition("=")[0].strip() for each in overrides}
-        raise kind(f"{origin}{complaint(error, text, overridden, also=also)}") from error
+        raise kind(f"{origin}{complaint(error, text, overridden, Recipe, also)}") from error
     if recipe.input_known:
         try:
             recipe.stack_geometries()

@@ -12,10 +12,9 @@ from tests.support.replication.block_states import BLOCKS, BUCKETS, changes_at, 
 
 from cotswold.errors import StoreError, UserError
 from cotswold.replication.disk import BlockKey, BlockStore, Damage, DamagedError, Head, Snapshot
-from cotswold.replication.disk.corruption import RecordError
 from cotswold.replication.disk.index import Database
 from cotswold.replication.disk.manifest import check_manifest
-from cotswold.replication.disk.records import Block, head_key, head_record
+from cotswold.replication.disk.records import Block, RecordError, head_key, head_record
 
 INDEX = 3
 

@@ -14,7 +14,7 @@ from cotswold.errors import MachineError
 from cotswold.replication.disk import BlockKey, BlockStore, Snapshot
 from cotswold.replication.disk import segments as module
 from cotswold.replication.disk.compression import packed, unpacked
-from cotswold.replication.disk.corruption import RecordError
+from cotswold.replication.disk.records import RecordError
 from cotswold.replication.disk.segments import Segments
 
 KIB = 1 << 10

@@ -18,7 +18,7 @@ from pathlib import Path
 import google_crc32c
 
 from cotswold.files.checksum import crc32
-from cotswold.replication.disk.corruption import RecordError
+from cotswold.replication.disk.records import RecordError
 
 _BLOCK_BYTES = 32 << 10
 _HEADER = struct.Struct("<IHB")

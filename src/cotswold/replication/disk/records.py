@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 import msgpack
 
 from cotswold.files.checksum import crc32
-from cotswold.replication.disk.corruption import RecordError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -30,6 +29,10 @@ _HEAD, _END = b"h", b"\0"
 NAME_BYTES_MAX = 512
 HEADS = _HEAD, bytes([_HEAD[0] + 1])
 """Range of the keys of heads: first key, and end (exclusive)."""
+
+
+class RecordError(ValueError):
+    """Error: a record is not the one that was written under its key; the message says why."""
 
 
 @dataclass(frozen=True, order=True)

@@ -18,8 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cotswold.files.durable import sync_folder
-from cotswold.replication.disk.corruption import RecordError
-from cotswold.replication.disk.records import Buffer
+from cotswold.replication.disk.records import Buffer, RecordError
 
 SEGMENT_BYTES = 64 << 20
 _SPARE_MOST = 2
