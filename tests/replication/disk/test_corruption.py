@@ -240,7 +240,7 @@ def test_a_store_without_its_format_is_damaged_and_no_folder_of_something_else(
     other = tmp_path / "other"
     other.mkdir()
     (other / "letter").write_text("dear")
-    with pytest.raises(UserError, match="no block store"):
+    with pytest.raises(UserError, match="not a block store"):
         BlockStore(other)
 
 
