@@ -36,7 +36,7 @@ def check_manifest(database: Path) -> None:
     content = place.read_bytes()
     sound = _sound_bytes(content)
     if sound < _sealed_bytes(database, place.name):
-        raise RecordError(f"{place.name} has lost its end")
+        raise RecordError(f"{place.name} is truncated")
 
 
 def seal_manifest(database: Path) -> None:

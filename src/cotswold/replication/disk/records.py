@@ -118,7 +118,7 @@ def bucket_of(key: bytes) -> str:
 def block_key(bucket: str, block: BlockKey) -> bytes:
     """Return the key of a block; raises ValueError for malformed names or numbers."""
     if not 0 <= block.shard < 1 << 32:
-        raise ValueError(f"a shard's number is from 0 to 2^32 - 1, not {block.shard}")
+        raise ValueError(f"shard must be 0 to 2^32 - 1, got {block.shard}")
     return b"".join((_name(bucket), _END, _name(block.vector), _END, _SHARD.pack(block.shard)))
 
 

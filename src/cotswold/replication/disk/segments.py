@@ -96,7 +96,7 @@ class Segments:
         except OSError as error:
             raise RecordError(f"its file {number} cannot be read: {error.strerror}") from error
         if len(found) < count:
-            raise RecordError(f"its file {number} ends before it does")
+            raise RecordError(f"its file {number} is too short")
         return found
 
     def keep(self, wanted: Collection[int]) -> None:
