@@ -124,8 +124,7 @@ class Ledger:
         self._hands.setdefault(session, {})[grant] = claim
 
     def compute(self, session: int, grant: int, number: int) -> bool:
-        """Record that the portion of a grant is in the session's sum; False if already recorded or if the claim is
-        lost."""
+        """Record that the portion of a grant is in the session's sum; False if known, or without a claim."""
         claim = self.claim_of(session, grant)
         if claim is None or claim.number == number:
             return False
