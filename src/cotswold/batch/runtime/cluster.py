@@ -43,6 +43,7 @@ class ClusterStatus:
     """Progress of a cluster."""
 
     evaluation: int
+    """Number of the newest evaluation."""
     portions: int
     """Portions of the current or newest evaluation."""
     done: int
