@@ -74,7 +74,7 @@ def parse(text: str, origin: str = "recipe", overrides: Sequence[str] = (), tell
     except TOMLDecodeError as error:
         raise RecipeError(f"{origin} is not TOML: {shortened(str(error), 300)}") from error
     except ValueError as error:
-        raise RecipeError(f"{origin} is no recipe: {shortened(str(error), 300)}") from error
+        raise RecipeError(f"{origin} is not a recipe: {shortened(str(error), 300)}") from error
     values = migrated(values, origin)
     sentences = override_all(values, overrides)
     recipe = _checked(values, origin, text, overrides)
