@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from cotswold.optim.schedule import BySamples
-from cotswold.paramserver.core.admission import Pass
 from cotswold.paramserver.core.update_server import Updates
 from cotswold.paramserver.runtime.update_loop import asynchronous_of
 from cotswold.replication.replica.bucket_state import Contents
+from cotswold.shards.core.admission import Pass
 from cotswold.shards.core.shard_server import Server
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 from cotswold.shards.runtime.layout import shards_of

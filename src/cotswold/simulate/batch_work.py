@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from cotswold.batch.core.permutation import Dealing
 from cotswold.errors import ClusterError
 from cotswold.geometry import Grid
 from cotswold.recipe import Recipe, schema
+from cotswold.shards.core.permutation import Dealing
 from cotswold.simulate.actions import Compute
 from cotswold.simulate.device import RateShape, Speed
 from cotswold.simulate.layers import LayerWork

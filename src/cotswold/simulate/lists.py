@@ -13,7 +13,7 @@ from math import fsum, isfinite, sqrt
 from typing import cast
 
 from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.paramserver.core.admission import Factors, Pass
+from cotswold.shards.core.admission import Factors, Pass
 from cotswold.wire import Shard
 
 
@@ -112,7 +112,7 @@ class Lists:
 
 
 class ListUpdates:
-    """Updates of a shard (`cotswold.paramserver.core.admission.UpdateArithmetic`)."""
+    """Updates of a shard (`cotswold.shards.core.admission.UpdateArithmetic`)."""
 
     def apply(self, rule: Rule, passes: Sequence[Pass[list[float]]]) -> None:
         """Apply the pushes in order, value by value; then normalise each row if required."""

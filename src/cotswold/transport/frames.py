@@ -25,6 +25,8 @@ Buffer: TypeAlias = "bytes | bytearray | memoryview"
 DATA, HELLO, WELCOME, GONE, MEMORY, REFUSAL = b"D", b"H", b"W", b"G", b"M", b"R"
 """Kinds of messages: a user's message; a caller's hello; its answer; a peer is dropped; shared memory is
 given back; the protocol version is not supported."""
+REDUCTION_KEY = "reduction"
+"""Header key of a reduction message; its value is the reduction's number."""
 FRAME_BYTES = 16 << 20
 """Length of a frame, at most; ZeroMQ disconnects a peer that announces a longer one."""
 GATHERED_BYTES = 1 << 18

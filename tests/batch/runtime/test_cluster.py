@@ -17,13 +17,13 @@ import torch
 from tests.support.replicas.works import LeastSquares
 
 from cotswold import wire as m
-from cotswold.batch.core.permutation import words
 from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer
 from cotswold.optim import Combine, Dot, LBFGSMethod
 from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.shards.core.permutation import words
 from cotswold.testing import stopped
 from cotswold.wire.messenger import AnyMessage, Letter
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.batch.core.permutation import Dealing
 from cotswold.batch.runtime.pattern_sets import ALL, Sets
 from cotswold.batch.runtime.reduction_planner import Planner, reduction_of
 from cotswold.errors import UserError
 from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.shards.core.permutation import Dealing
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.work import Slot
 

@@ -10,11 +10,11 @@ from random import Random
 from tests.support.batch.checker import Truth, check
 
 from cotswold.batch.core.coordinator import Coordinator
-from cotswold.batch.core.permutation import Dealing
 from cotswold.batch.core.requests import Counted, Request
 from cotswold.batch.core.rounds import RoundDone
 from cotswold.batch.core.settings import Rules
 from cotswold.optim.vectors.base import Combine, Command, Dot
+from cotswold.shards.core.permutation import Dealing
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lists
 from cotswold.simulate.loop import Loop

@@ -25,8 +25,8 @@ import cotswold
 from cotswold.api.plan.base import plan
 from cotswold.cli.support.plan_output import lines
 from cotswold.errors import MachineError, RecipeError, UserError
-from cotswold.host import cuda_devices
-from cotswold.host.cuda_devices import cuda_device_count
+from cotswold.kernels.machine import cuda_devices
+from cotswold.kernels.machine.cuda_devices import cuda_device_count
 from cotswold.recipe import load
 from cotswold.run import describe_environment
 from cotswold.run.environment import _devices

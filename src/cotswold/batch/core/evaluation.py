@@ -31,9 +31,10 @@ from cotswold.batch.core.chunk_queues import Homes, Queues
 from cotswold.batch.core.deadline import left_at_deadline
 from cotswold.batch.core.point_distribution import Beginning
 from cotswold.batch.core.reductions import Reductions
-from cotswold.batch.core.requests import Counted, Event, Planner, Request, Trouble
+from cotswold.batch.core.requests import Counted, Planner, Request, Trouble
 from cotswold.batch.core.scheduling import Choice, Granting
 from cotswold.batch.core.settings import Rules
+from cotswold.shards.core.events import Event
 from cotswold.shards.core.membership import Member, Members
 from cotswold.wire import (
     Aborted,

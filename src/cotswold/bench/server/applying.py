@@ -29,7 +29,7 @@ from cotswold.bench.kernels.ceilings import ADDED
 from cotswold.bench.measure import interleaved
 from cotswold.bench.row import OURS, Ceiling, Row, RowKey, timed
 from cotswold.optim.server_rules import Rule
-from cotswold.paramserver.core.admission import Factors, Pass
+from cotswold.shards.core.admission import Factors, Pass
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 
 BAR = 0.8

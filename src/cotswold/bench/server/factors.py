@@ -19,7 +19,7 @@ from cotswold.bench.kernels.ceilings import ADDED, added, beside_fastest_dense
 from cotswold.bench.measure import rates, ratios, rounded
 from cotswold.bench.row import OURS, Comparison, Row, RowKey, giga
 from cotswold.optim.server_rules import Rule
-from cotswold.paramserver.core import admission
+from cotswold.shards.core import admission
 from cotswold.shards.runtime.arithmetic import NumpyArithmetic
 
 BAR = 0.8

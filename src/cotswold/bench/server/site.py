@@ -19,7 +19,7 @@ from cotswold.host.processes import function_of
 from cotswold.host.token import VARIABLE
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.programs import PROGRAMS
-from cotswold.replication.runtime.client_names import scoped
+from cotswold.replication.client.client_names import scoped
 from cotswold.replication.runtime.networks import REPLICATION, UPDATES
 from cotswold.testing.hosts import Hosts
 from cotswold.testing.namespaces import entered

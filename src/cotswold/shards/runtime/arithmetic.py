@@ -20,7 +20,7 @@ from cotswold.files.checksum import crc32
 from cotswold.ops.updates import FactorPush, Kind, Queue, Update, apply_each, apply_factors
 from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.optim.vectors import blocks
-from cotswold.paramserver.core.admission import Factors, Pass
+from cotswold.shards.core.admission import Factors, Pass
 
 _LINE_BYTES = 64
 """Cache line size: shards that are part of an array must begin at a multiple of it."""

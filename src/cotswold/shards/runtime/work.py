@@ -15,10 +15,10 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from cotswold.batch.core.permutation import samples_at
 from cotswold.host import Process
 from cotswold.paramserver.core.replica import StepTask
 from cotswold.paramserver.core.update_sequence import Part
+from cotswold.shards.core.permutation import samples_at
 from cotswold.wire import Shard
 
 LEFT_OUT = "left_out"

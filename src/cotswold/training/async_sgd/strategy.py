@@ -16,7 +16,6 @@ from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.traffic_log import FOLDER
-from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range
@@ -25,6 +24,7 @@ from cotswold.replicas.evaluator import EvaluatorTask
 from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.replicas.snapshot import Snapshot
 from cotswold.replicas.startup import ReplicaSettings
+from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.replication.runtime.run_cluster import DISKS
 from cotswold.run import Recorder
 from cotswold.training.async_sgd.hogwild_replica import round_of
@@ -101,7 +101,7 @@ def settings_of(
     training, cluster = recipe.training, recipe.cluster
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
     return ReplicaSettings(
-        ClusterSettings(
+        ReplicatedClusterSettings(
             workers=cluster.workers,
             servers=cluster.servers,
             server_copies=cluster.server_copies,

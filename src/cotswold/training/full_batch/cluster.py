@@ -15,7 +15,6 @@ from pathlib import Path
 
 from torch import Tensor
 
-from cotswold.batch.core.permutation import words
 from cotswold.batch.runtime.cluster import PRELOADED, Cluster, ClusterStatus, open_cluster
 from cotswold.batch.runtime.pattern_sets import ALL
 from cotswold.errors import RunError
@@ -29,6 +28,7 @@ from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import BatchTraining
 from cotswold.recipe.schema.cluster import port_range
 from cotswold.run import Recorder, RunDirectory, read_events
+from cotswold.shards.core.permutation import words
 from cotswold.training.full_batch.local import Drawn, Look, Share
 
 ROWS = "rows"

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from cotswold.batch.core.accounting import total_of
-from cotswold.batch.core.permutation import Dealing, words
 from cotswold.batch.runtime.pattern_sets import Sets
 from cotswold.optim import Command, Evaluation, TensorVectors
 from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.shards.core.permutation import Dealing, words
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.work import PortionSum, Work
 

@@ -21,7 +21,7 @@ from cotswold.data import differing
 from cotswold.errors import MachineError, RecipeError, RunError, StoreError
 from cotswold.geometry import StackGeometry
 from cotswold.host import require_memory
-from cotswold.host.cuda_devices import cuda_device_count
+from cotswold.kernels.machine.cuda_devices import cuda_device_count
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining, GreedyTraining

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.batch.core.permutation import Dealing, Permutation, portions_of, samples_at, words
+from cotswold.shards.core.permutation import Dealing, Permutation, portions_of, samples_at, words
 
 
 @given(seed=st.integers(-(2**70), 2**70), count=st.integers(0, 700))

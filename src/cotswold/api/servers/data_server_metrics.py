@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from cotswold.api.servers.data_server import Made, ServedDataStatus
+from cotswold.api.servers.data_server_status import Made, ServedDataStatus
 from cotswold.dataservice.core.shared_epochs import StreamTotals
 from cotswold.dataservice.runtime.pool import ServerLine
 from cotswold.run.prometheus.exposition import Family, Values, counter, gauge

@@ -18,11 +18,12 @@ from tests.run.prometheus.test_exposition import parsed
 
 import cotswold
 import cotswold.data
-from cotswold.api.servers.data_server import Made, ServedData, ServedDataStatus
+from cotswold.api.servers.data_server import ServedData
+from cotswold.api.servers.data_server_metrics import families
+from cotswold.api.servers.data_server_status import Made, ServedDataStatus
 from cotswold.data import Preparation, open_source, prepare
 from cotswold.dataservice.runtime.pool import ServerLine
 from cotswold.errors import UserError
-from cotswold.run.prometheus.data_server import families
 from cotswold.run.prometheus.exposition import exposition
 
 SAMPLES, BATCH = 60, 12
