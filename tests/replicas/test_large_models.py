@@ -39,5 +39,5 @@ def test_parameters_of_which_a_server_would_have_too_many_for_a_message_are_refu
     defaults = Endpoint.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "message_bytes", 4 * 32)
-    with pytest.raises(UserError, match=r"192 bytes.* 128 at most .*cluster\.servers"):
+    with pytest.raises(UserError, match=r"192 bytes.* at most 128 .*cluster\.servers"):
         opened(servers=1)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.arguments import check_path, check_whole
+from cotswold.api.report import write_report
 from cotswold.errors import RunError, UserError
 from cotswold.run import RunDirectory, read_events
 from cotswold.ui.progress import describe, phase_name
@@ -215,9 +216,7 @@ class Run:
             threads: Number of threads. [as in the recipe, else all cores]
             progress: Show progress. [if on a terminal or in a notebook]
         """
-        from cotswold.api.report import report
-
-        return report(self, threads=threads, progress=progress)
+        return write_report(self.directory, str(self.path), threads, progress)
 
     def __repr__(self) -> str:
         return f"<cotswold.Run {str(self.path)!r}: {self.status}>"
@@ -261,3 +260,25 @@ def _curve(losses: list[tuple[object, float]]) -> str:
         title = f"<title>{escape(phase_name(phase))}: loss {values[0]:.4g} to {values[-1]:.4g}</title>"
         drawn.append(f'<polyline points="{points}" fill="none" stroke="currentColor">{title}</polyline>')
     return f'<svg width="{_WIDTH}" height="{_HEIGHT}">{"".join(drawn)}</svg>' if drawn else ""
+
+
+def report(
+    run: Run | str | Path,
+    *,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> Path:
+    """Write a run's report, one HTML page without external resources, and return its path.
+
+    The run may be in progress. Damaged parts are left out and named on the page.
+
+    Args:
+        run: The run, or its directory.
+        threads: Number of threads. [as in the recipe, else all cores]
+        progress: Show progress. [if on a terminal or in a notebook]
+
+    Raises:
+        RunError: if the directory contains no run.
+    """
+    name = str(run.path if isinstance(run, Run) else run)
+    return write_report(Run(run).directory, name, threads, progress)

@@ -112,7 +112,7 @@ def test_what_is_not_text_is_told(one: Members, prefix: str) -> None:
     assert posted(one, "/v3/kv/put", {"key": key, "value": value}) == 200
     with (
         EtcdState(Etcd(one.endpoints, prefix=prefix)) as state,
-        pytest.raises(StoreError, match="holds what is not text; check whether another program writes below"),
+        pytest.raises(StoreError, match="has invalid text; check whether another program writes below"),
     ):
         state.read("")
 

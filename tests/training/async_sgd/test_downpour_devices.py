@@ -22,7 +22,7 @@ from tests.training.async_sgd.test_strategy import job_of, recipe_of
 from torch import Tensor, nn
 
 import cotswold
-from cotswold.api.plan.base import plan
+from cotswold.api.plan.dry_run import plan
 from cotswold.cli.support.plan_output import lines
 from cotswold.errors import MachineError, RecipeError, UserError
 from cotswold.kernels.machine import cuda_devices

@@ -12,11 +12,11 @@ time), the addition of vectors.
     any of these but OPENING: all portions count                      CLOSING
     CLOSING     the servers have closed it                            OVER
 
-A grant names one portion. If another worker has the portion too, or its worker is slow for the remaining
-time, the portion becomes a separate sum (*apart*), so that no other portion depends on it. When no portion is
-free, the portions that will finish last are granted a second time, as backup tasks. The first sum that all
-servers hold counts; a sum that names a counted portion is refused whole. If sums stay with the workers, the
-coordinator chooses disjoint sums at the end.
+A grant names one portion. The portion becomes a separate sum (*apart*) if another worker has it too, or if
+its worker is slow for the remaining time; so no other portion depends on it. When no portion is free, the
+portions that will finish last are granted a second time, as backup tasks. The first sum that all servers hold
+counts; a sum that names a counted portion is refused whole. If sums stay with the workers, the coordinator
+chooses disjoint sums at the end.
 """
 
 from __future__ import annotations

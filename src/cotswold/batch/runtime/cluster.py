@@ -43,6 +43,7 @@ class ClusterStatus:
     """Progress of a cluster."""
 
     evaluation: int
+    """Number of the newest evaluation."""
     portions: int
     """Portions of the current or newest evaluation."""
     done: int
@@ -313,8 +314,8 @@ class Cluster:
     ) -> Evaluation:
         """Evaluate the objective at a vector; see `optim.Objective.evaluate`.
 
-        If a request is repeated after a TroubleError, before any other command, the evaluation continues with
-        the portions already computed and tries failed portions again, for example after `hire`.
+        After a TroubleError the same request, before any other command, continues the evaluation: computed
+        portions are kept, failed ones are tried again, for example after `hire`.
 
         Args:
             at: Name of the vector with the parameters.

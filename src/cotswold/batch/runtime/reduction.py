@@ -180,8 +180,8 @@ class Reduction:
 
     def _misfit(self, message: Message) -> ClusterError:
         return ClusterError(
-            f"{message.sender} sent a message outside of the plan of reduction {self.number}; all ranks must "
-            "follow the same plan"
+            f"{message.sender} sent a message that is not in the plan of reduction {self.number}; all ranks "
+            "must follow the same plan"
         )
 
 

@@ -27,8 +27,8 @@ class Planner:
         """Pairs of workers, or of machines, that cannot reach each other."""
 
     def complain(self, member: str, lost: str) -> None:
-        """Record that a worker could not reach another. Their machines count as separated after the second
-        report, because the first may be due to a death, and dead workers are in no later plan."""
+        """Record that a worker could not reach another. Their machines count as separated after the
+        second report: the first may be due to a death, and dead workers are in no later plan."""
         if (member, lost) in self._complaints:
             machines = frozenset((self._machine_of(member), self._machine_of(lost)))
             self._apart.add(machines if len(machines) == 2 else frozenset((member, lost)))

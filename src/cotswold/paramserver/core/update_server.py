@@ -478,9 +478,7 @@ class Updates(Generic[Values]):
         if order.number < self.books.order.number or not self._can_take(order):
             return []
         self.books.void_all(number for number, _ in order.sessions)
-        self.books.checkpoint = max(
-            self.books.checkpoint, order.taken
-        )  # possibly one of an earlier incarnation
+        self.books.checkpoint = max(self.books.checkpoint, order.taken)  # of an earlier incarnation
         if order.number > self.books.order.number:
             self.books.obey(order)
             sends = [*self._live(dict(order.sessions)), *self._freeze()]

@@ -164,7 +164,7 @@ class Recipe(Section):
         except ValidationError as error:
             from cotswold.recipe.error_messages import complaint
 
-            raise RecipeError(f"Recipe(){complaint(error, '', ())}") from error
+            raise RecipeError(f"Recipe(){complaint(error, '', (), Recipe)}") from error
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # files are validated without it
 

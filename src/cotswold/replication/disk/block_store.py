@@ -35,7 +35,6 @@ from cotswold.replication.disk.corruption import (
     BEGIN_WITHOUT_FORMAT,
     Damage,
     DamagedError,
-    RecordError,
     Renewed,
 )
 from cotswold.replication.disk.index import CorruptError, Database
@@ -45,6 +44,7 @@ from cotswold.replication.disk.records import (
     BlockKey,
     Bucket,
     Head,
+    RecordError,
     Snapshot,
     block_key,
     bucket_of,

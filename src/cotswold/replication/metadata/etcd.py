@@ -90,10 +90,10 @@ class EtcdState:
                 is_more = "more" in answer and take(answer, "more", bool)
                 items = [_item(each) for each in strings(answer, "kvs")]
                 if is_more and not items:
-                    raise MalformedError("has no keys, and more")
+                    raise MalformedError("has no keys and announces more")
                 for key, value in items:
                     if key < start or not key.startswith(first):
-                        raise MalformedError(f"has the key {key!r:.80}, which was not asked for")
+                        raise MalformedError(f"has the key {key!r:.80}, which was not requested")
                     start = key + b"\0"
                     yield key.decode()[len(self._prefix) :], value.decode()
             except (MalformedError, UnicodeDecodeError) as error:
@@ -137,4 +137,4 @@ def _text(raw: bytes) -> str:
 
 
 def _said(error: ValueError) -> str:
-    return str(error) if isinstance(error, MalformedError) else "holds what is not text"
+    return str(error) if isinstance(error, MalformedError) else "has invalid text"

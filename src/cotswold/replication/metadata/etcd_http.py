@@ -79,7 +79,7 @@ class RefusedError(MachineError):
     """Error: etcd refused a request and did nothing."""
 
     def __init__(self, endpoint: str, code: int, said: str) -> None:
-        remedy = "look at its users and roles" if code in (_DENIED, _UNAUTHENTICATED) else "look at its log"
+        remedy = "check its users and roles" if code in (_DENIED, _UNAUTHENTICATED) else "check its log"
         super().__init__(f"etcd at {endpoint} refused a request: {said:.200}; {remedy}")
         self.is_compacted = code == _OUT_OF_RANGE
         """True if the requested revision was compacted."""
@@ -167,7 +167,7 @@ class Gateway:
         try:
             cluster = take(take(answer, "header", dict), "cluster_id", str)
         except MalformedError as error:
-            raise _UnansweredError(f"answers as no etcd would ({error})") from error
+            raise _UnansweredError(f"does not answer like etcd ({error})") from error
         if self._cluster not in (None, cluster):
             raise MachineError(
                 f"etcd at {endpoint} is of another cluster than {self._etcd.endpoints[0]} and the others; "

@@ -278,7 +278,7 @@ class SqliteState:
                     f"{self.path} cannot be {verb} ({error}); let this user write to it and its folder"
                 ) from error
             name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
-            raise MachineError(f"{self.path} cannot be {verb} ({error}, {name}); look at its disk") from error
+            raise MachineError(f"{self.path} cannot be {verb} ({error}, {name}); check its disk") from error
 
 
 def _make(path: Path) -> None:

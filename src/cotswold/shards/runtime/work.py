@@ -34,6 +34,7 @@ class PortionSum:
     value: float
     """Sum of the losses."""
     samples: int
+    """Number of patterns."""
     details: Mapping[str, float]
     """Further sums by name, such as the number of correct answers."""
 
@@ -48,6 +49,7 @@ class Slot:
     """A tensor in the vector of parameters, as rows of numbers."""
 
     name: str
+    """Name of the tensor."""
     rows: int
     """Rows of a matrix, or blocks of filters; shards contain whole rows."""
     columns: int
