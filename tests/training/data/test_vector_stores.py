@@ -133,7 +133,7 @@ def test_numbers_to_predict_are_outputs_and_want_the_squared_loss(tmp_path: Path
     assert class_count(recipe) == 2
     store = open_store(recipe, tmp_path / "stores")
     assert with_store_shape(recipe, store).input.channels == 3
-    with pytest.raises(RecipeError, match='loss = "cross_entropy" wants classes: set it to "squared"'):
+    with pytest.raises(RecipeError, match='loss = "cross_entropy" needs classes: set it to "squared"'):
         with_store_shape(recipes.parse(text(data), "it"), store)
 
 
@@ -213,4 +213,4 @@ def test_whole_numbers_that_are_hardly_classes_are_said_to_be_taken_for_them(
     )
     recipe = recipes.load(tmp_path / "recipe.toml")
     said = " ".join(warnings(recipe, open_store(recipe, tmp_path / "stores")))
-    assert ("to predict the numbers themselves save them as floats" in said) == is_said
+    assert ("for regression save them as floats" in said) == is_said

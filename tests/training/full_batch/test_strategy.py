@@ -353,7 +353,7 @@ def test_a_run_says_that_nothing_is_left_for_validation(
     np.savez(tmp_path / "few.npz", x=np.ones((3, 5), np.float32), labels=np.arange(3))
     (tmp_path / "few.toml").write_text(RECIPE.format(source=tmp_path / "few.npz"))
     run = cotswold.train(tmp_path / "few.toml", tmp_path / "run", stores=tmp_path / "stores")
-    said = "no samples for validation: data.validation = 0.2 of 3 samples is none"
+    said = "no validation split: data.validation = 0.2 of 3 samples is less than one"
     assert said in str(run.events[0]["notes"])
 
 

@@ -267,7 +267,7 @@ def test_pictures_without_labels_or_of_one_class_are_refused_for_supervised(
     name = next(event for event in events(unlabelled, "start"))["store"]
     store = next(path for path in stores.iterdir() if Store(path).identity == name)
     text = supervised(tmp_path).replace(f'source = "{tmp_path}"\nlabels = "folders"', f'store = "{store}"')
-    with pytest.raises(RecipeError, match=r"no labels, which strategy supervised learns from"):
+    with pytest.raises(RecipeError, match=r"no labels, which strategy supervised needs"):
         started(text, tmp_path / "run", stores)
 
 

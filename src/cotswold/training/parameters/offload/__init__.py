@@ -1,1 +1,3 @@
-"""Stacks larger than memory: filters and momentum in files, read row by row ahead of the computation."""
+"""Offloading of stacks larger than memory: filters and momentum in files, read row by row ahead of
+computation.
+"""
