@@ -62,8 +62,8 @@ def test_a_directory_that_holds_a_run_is_refused_without_resume(desk: Desk) -> N
     said = cotswold("train", desk.stacks_recipe, "--run", desk.stacks, "--stores", desk.stores)
     assert said.status == 2
     assert said.error == (
-        f"{desk.stacks} already holds a run; resume it with --resume (Python: resume=True), or choose another "
-        "directory"
+        f"{desk.stacks} already holds a run; resume it with --resume (Python: resume=True), or choose "
+        "another directory"
     )
 
 

@@ -147,7 +147,7 @@ def test_a_strategy_that_asks_by_number_reads_samples_in_its_own_process() -> No
     ("loader", "said"),
     [
         (Doubled(numbered()), r"a DataLoader \(Doubled\)"),
-        (DataLoader(numbered(), sampler=RandomSampler(numbered(), num_samples=3)), "order of its own"),
+        (DataLoader(numbered(), sampler=RandomSampler(numbered(), num_samples=3)), "with a private order"),
         (DataLoader(numbered(), num_workers=1, worker_init_fn=print), "would never call the worker_init_fn"),
     ],
 )

@@ -3,7 +3,7 @@
 Knows: the location of a pool, indices of samples and their epochs. Does not know: how samples are dealt, what
 is trained, the protocol of servers.
 
-Only the ledger knows which process has a sample, and which samples count. A sample that is requested twice is made
+Only the ledger knows which process has a sample, and which samples count. A sample requested twice is made
 twice, with the same bits.
 """
 

@@ -1,3 +1,1 @@
-"""Offloading of stacks larger than memory: filters and momentum in files, read row by row ahead of
-computation.
-"""
+"""Offloading of stacks larger than memory: filters and momentum in files, prefetched row by row."""
