@@ -46,13 +46,13 @@ def test_arrays_and_tensors_mix_and_numbers_to_predict_stay_floats() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ((np.ones((3, 2)), np.ones(4)), "these are 3, 4 long"),
+        ((np.ones((3, 2)), np.ones(4)), "of equal length, got 3, 4"),
         ((np.ones(3), np.ones(3), np.ones(3)), "got 3, 3, 3; give inputs of several parts as a tuple"),
         ((np.array(["a", "b"]), np.ones(2)), "type <U1"),
         ((np.ones(2), np.array([None, 1])), "type object"),
         ((np.array(1.0), np.ones(1)), r"shape \(\)"),
         ((np.ones(2), (np.ones(2), np.ones(2))), "targets have several parts"),
-        (((np.ones(2), np.ones(3)), np.ones(2)), "these are 2, 3, 2 long"),
+        (((np.ones(2), np.ones(3)), np.ones(2)), "of equal length, got 2, 3, 2"),
         (("a", "b"), "inputs may be a tuple or a dict"),
     ],
 )

@@ -260,7 +260,7 @@ def test_pictures_without_labels_or_of_one_class_are_refused_for_supervised(
     stores: Path, tmp_path: Path
 ) -> None:
     draw(tmp_path / "set" / "level", 12, level=True)
-    with pytest.raises(RecipeError, match=r"of one class, 'level'; strategy supervised tells"):
+    with pytest.raises(RecipeError, match=r"of one class, 'level'; strategy supervised needs"):
         started(supervised(tmp_path / "set"), tmp_path / "run", stores)
     assert not (tmp_path / "run").exists()
     unlabelled = finish(started(greedy(tmp_path / "set"), tmp_path / "stacks", stores))

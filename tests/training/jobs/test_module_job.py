@@ -137,7 +137,7 @@ def test_the_directory_says_what_was_trained(tmp_path: Path) -> None:
     run = train(opened(tmp_path / "run", loss=functional.cross_entropy))
     recipe = load(run.recipe)
     assert (recipe.data.type, recipe.name, recipe.loss) == ("dataset", "Net", "custom")
-    assert recipe.network.module is not None and recipe.network.module.endswith("test_modules.Net")
+    assert recipe.network.module is not None and recipe.network.module.endswith("test_module_job.Net")
 
 
 def test_the_same_numbers_come_from_a_loss_by_name_and_by_function(tmp_path: Path) -> None:
