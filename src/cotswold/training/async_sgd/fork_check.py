@@ -42,7 +42,7 @@ def try_in_fork(module: nn.Module, loss: Loss, samples: Patterns) -> None:
         tempfile.TemporaryFile() as raised,
         closing(live_processes({_TRIAL: (module, loss, samples, raised)})) as forks,
     ):
-        process = forks.start(Call("the trial of the module", f"{__name__}:inherited_trial"))
+        process = forks.start(Call("the fork check of the module", f"{__name__}:inherited_trial"))
         _await(process)
         if process.code() != 0:
             raise MachineError(

@@ -56,6 +56,9 @@ class SampleSpec:
 
         Args:
             store: The store of the samples.
+
+        Returns:
+            The spec of the store's samples.
         """
         return cls(store.transform, store.classes, store.identity, store.targets, store.target_scale)
 
@@ -64,6 +67,9 @@ class SampleSpec:
 
         Args:
             outputs: Outputs ``(sample, output)``.
+
+        Returns:
+            Predictions ``(sample, output)`` in the unit of the labels.
         """
         return outputs if self.target_scale is None else self.target_scale.restored(outputs)
 
@@ -83,6 +89,9 @@ class SampleSpec:
 
         Args:
             state: The state of the checkpoint.
+
+        Returns:
+            The spec, or None.
 
         Raises:
             CheckpointError: If the state is not what `state` returned.

@@ -74,8 +74,7 @@ def _prepared_as(data: VectorData | FrameData, source: VectorSource) -> VectorPr
     if data.features not in (None, source.features):
         raise RecipeError(
             f"data.features is {data.features}, but {data.source} has {source.features} per "
-            f"{data.type[:-1]}; leave "
-            "it out"
+            f"{data.type[:-1]}; omit it"
         )
     context = data.context if isinstance(data, FrameData) else 0
     return VectorPreparation(source.features, data.type, context, data.standardise, data.dtype)
@@ -256,7 +255,7 @@ def _of_cache(recipe: Recipe, store: Store) -> list[str]:
     from cotswold.data.service.store import needed_cache_bytes, shards_of
 
     if isinstance(recipe.training, SteppedTraining):
-        needed, what = needed_cache_bytes(store), "fewer shards than the shuffle buffer has samples of"
+        needed, what = needed_cache_bytes(store), "fewer shards than the shuffle buffer draws from"
     elif isinstance(recipe.training, DownpourTraining):
         shards = shards_of(store, "train", None)
         needed = shards.count * shards.slot_bytes
@@ -267,8 +266,8 @@ def _of_cache(recipe: Recipe, store: Store) -> list[str]:
         return []
     enough = f"{-(-needed // 10**6)} MB"
     return [
-        f'data.cache = "{data.cache}" holds {what}: servers read shards again and again; "{enough}" reads '
-        "few of them twice in an epoch"
+        f'data.cache = "{data.cache}" holds {what}, so servers read shards repeatedly; with "{enough}" few '
+        "shards are read twice in an epoch"
     ]
 
 
@@ -299,7 +298,7 @@ def _check_outputs(store: Store, loss: str, strategy: str, output: str) -> None:
         return
     if not store.classes:
         remedy = (
-            'data.labels = "folders", one folder a class'
+            'data.labels = "folders", one folder per class'
             if store.kind != "vectors"
             else 'data.labels = "file", labels in the .npz, or in name.labels.npy next to it'
         )
@@ -312,7 +311,7 @@ def _check_outputs(store: Store, loss: str, strategy: str, output: str) -> None:
     if len(present) < 2:
         found = f"of one class, {store.classes[int(present[0])]!r}" if len(present) else "without a class"
         raise RecipeError(
-            f"all {len(labels):,} {store.kind} for training in {store.path} are {found}; strategy {strategy} "
+            f"all {len(labels):,} training {store.kind} in {store.path} are {found}; strategy {strategy} "
             "needs two or more classes (regression targets are "
             "floating-point labels)"
         )

@@ -47,7 +47,7 @@ class There:
         self._sent = 0
         recorder.sent_bytes = self._take_sent
 
-    # ---- for the runner
+    # ---- for the trainer
 
     @property
     def flops(self) -> tuple[int, int]:
