@@ -88,7 +88,7 @@ class LayerNetwork(nn.Module):
         """Compute the scores of a batch.
 
         Args:
-            pictures: Images ``(image, channel, y, x)``, or vectors as images of one row.
+            pictures: Images ``(image, channel, y, x)``, or vectors ``(sample, feature, 1, 1)``.
 
         Returns:
             Scores ``(image, class)``, or regression outputs ``(image, target)``.
