@@ -43,7 +43,7 @@ class GivenModule:
 
 @dataclass(frozen=True)
 class Factory:
-    """The recipe with which other machines make the program's module and data set."""
+    """The factory with which other machines make the program's module and data set."""
 
     name: str
     """``"module:function"``, which returns (module, dataset) or (module, dataset, validation)."""

@@ -118,7 +118,7 @@ class ModuleWork:
         return is_sum(self._loss)
 
     def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
-        """Return the sum of losses over these samples, and add their gradient."""
+        """Return the sum of losses over these samples, and add its gradient to ``gradient``."""
         if not len(patterns):
             return PortionSum(0.0, 0, {})
         batch = self.read(patterns)
@@ -210,7 +210,7 @@ class DenseWork(LayerWork):
         self._dense = dense
 
     def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
-        """Return the sum of losses over these samples, and add their gradient."""
+        """Return the sum of losses over these samples, and add its gradient to ``gradient``."""
         if not len(patterns):
             return PortionSum(0.0, 0, {})
         batch = self._samples.batch(patterns)

@@ -188,7 +188,7 @@ class GangWork:
         return self._flops
 
     def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
-        """Return the sum of losses over these samples, and add their gradient."""
+        """Return the sum of losses over these samples, and add its gradient to ``gradient``."""
         if not len(patterns):
             return PortionSum(0.0, 0, {})
         with self._together():
