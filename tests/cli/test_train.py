@@ -106,7 +106,7 @@ def test_a_finished_run_is_prolonged_by_its_epochs_and_says_so(desk: Desk, tmp_p
     assert "prolonged" not in resume(run, desk, "--set", "training.epochs=3").err
     said = resume(run, desk, "--set", "training.epochs=1")
     assert said.status == 2
-    assert "is trained for 3 epochs, and 1 are fewer" in said.error
+    assert "is trained for 3 epochs, but 1 were requested" in said.error
     (run / "prolonged.json").write_text("{")
     said = cotswold("verify", run)
     assert said.status == 1 and "prolonged.json" in said.out

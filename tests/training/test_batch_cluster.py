@@ -236,7 +236,7 @@ def test_a_sample_that_cannot_be_read_is_named_and_the_run_goes_on_from_there(
 
 
 def test_a_module_cannot_be_sent_to_other_machines(data: Data, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be sent to other machines; name a function that makes it"):
+    with pytest.raises(UserError, match="cannot be sent to other machines; name a function that returns it"):
         trained(data, tmp_path / "run", address="localhost:1")
     assert not (tmp_path / "run").exists()
 
@@ -272,7 +272,7 @@ PARTS = f"{Path(__file__).stem}:parts"
 @pytest.mark.parametrize(
     ("factory", "loss", "said"),
     [
-        (PARTS, nn.functional.cross_entropy, "a loss for other machines is a name"),
+        (PARTS, nn.functional.cross_entropy, "a loss for other machines must be a name"),
         ("__main__:parts", "cross_entropy", "is in the program itself"),
     ],
 )

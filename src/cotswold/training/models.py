@@ -85,7 +85,14 @@ class LayerNetwork(nn.Module):
             below.requires_grad_(tune)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Return the scores ``(image, class)`` of images ``(image, channel, y, x)``."""
+        """Compute the scores of a batch.
+
+        Args:
+            pictures: Images ``(image, channel, y, x)``, or vectors ``(sample, feature, 1, 1)``.
+
+        Returns:
+            Scores ``(image, class)``, or regression outputs ``(image, target)``.
+        """
         if self.below is not None:
             with torch.set_grad_enabled(self.tune and torch.is_grad_enabled()):
                 pictures = self.below(pictures)

@@ -179,7 +179,7 @@ def test_a_run_warns_of_a_cache_that_is_too_small(pictures: Path, stores: Path, 
     assert not any("data.cache" in each for each in warnings(job.recipe, job.store))
     data = job.recipe.data.model_copy(update={"cache": "1 B"})
     (found,) = warnings(job.recipe.model_copy(update={"data": data}), job.store)[-1:]
-    assert "again and again" in found and 'data.cache = "1 B"' in found
+    assert "read shards repeatedly" in found and 'data.cache = "1 B"' in found
 
 
 @pytest.mark.parametrize("strategy", ["batch", "downpour"])

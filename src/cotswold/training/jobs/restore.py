@@ -69,11 +69,14 @@ class Trained(Generic[_Network]):
 
 
 def not_begun(recipe: Recipe, state: Mapping[str, object]) -> int:
-    """Return the number of phases (stacks of a greedy run) without a training step in a checkpoint's state.
+    """Return the number of phases without a training step in a checkpoint's state.
 
     Args:
         recipe: The recipe of the run.
         state: The state of the checkpoint.
+
+    Returns:
+        The number of stacks of a greedy run; for other runs 1 before the first step, then 0.
     """
     position = position_from(state)
     phases = len(recipe.network.stacks) if isinstance(recipe.training, GreedyTraining) else 1

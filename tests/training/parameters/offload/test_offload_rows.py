@@ -244,7 +244,9 @@ def test_a_flipped_bit_anywhere_in_a_row_is_found_when_it_is_read(rows: RowFiles
         damaged = bytearray(whole)
         damaged[place] ^= 0x40
         path.write_bytes(damaged)
-        with pytest.raises(MachineError, match=rf"{path.name} is damaged: .* go on from the last checkpoint"):
+        with pytest.raises(
+            MachineError, match=rf"{path.name} is damaged: .* resume from the last checkpoint"
+        ):
             rows.read(0)
     path.write_bytes(whole)
     rows.read(0)
