@@ -91,7 +91,7 @@ def test_servers_that_keep_copies_say_which_parts_they_have() -> None:
 
 def test_a_replica_that_is_not_heard_is_called_silent_with_what_it_did_last() -> None:
     lines = drawn(replicas(replica(1, silent_seconds=9.0)))
-    assert any("is silent; when it was heard last it computed" in line and "9.0 s" in line for line in lines)
+    assert any("is silent; in its last report it computed" in line and "9.0 s" in line for line in lines)
 
 
 def test_on_a_low_terminal_the_slowest_and_the_silent_are_shown_and_the_rest_counted() -> None:
@@ -101,8 +101,8 @@ def test_on_a_low_terminal_the_slowest_and_the_silent_are_shown_and_the_rest_cou
     assert len(lines) <= 24
     shown = [line.split()[0] for line in lines if line.lstrip().startswith("replica-")]
     assert "replica-151" in shown and "replica-1" in shown and "replica-200" not in shown
-    assert any("replicas more, which are faster" in line for line in lines)
-    assert any("servers more" in line for line in lines)
+    assert any("more replicas, which are faster" in line for line in lines)
+    assert any("more servers" in line for line in lines)
 
 
 def test_a_terminal_shows_the_table_above_the_line_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,5 +147,5 @@ def test_a_terminal_of_eighty_columns_shows_bar_place_and_figures(monkeypatch: p
         display(replicas(replica(1)) | {"evaluators": [{"name": "evaluator-1", "doing": "idle"}]})
     last = stream.getvalue()[stream.getvalue().rindex("training") :]
     place = last.index("480/4800")
-    assert last.index("evaluator-1 waits for parameters to judge") < place < last.index("loss 0.5")
+    assert last.index("evaluator-1 waits for parameters to evaluate") < place < last.index("loss 0.5")
     assert "epoch 2 2 replicas" in last and "samples/s" in last

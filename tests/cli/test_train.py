@@ -99,7 +99,7 @@ def test_a_finished_run_is_prolonged_by_its_epochs_and_says_so(desk: Desk, tmp_p
     run = copied(desk.stacks, tmp_path / "run")
     said = resume(run, desk, "--set", "training.epochs=3")
     assert said.status == 0, said.err
-    assert "prolonged to 3 epochs, by phases with a schedule of their own" in said.err
+    assert "prolonged to 3 epochs, in phases with separate schedules" in said.err
     assert "stack 1: 46,656 weights, 3 x 16 x 16 -> 3 x 12 x 12, trained further" in said.err
     assert cotswold("verify", run).status == 0
     assert cotswold("report", run, "--stores", desk.stores).status == 0
@@ -143,7 +143,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(desk: Desk, tmp_path: Pat
     assert said.status == 0
     line = next(line for line in said.err.splitlines() if line.startswith("resumed after step"))
     file = newest / "00000.safetensors"
-    assert f"(passed over: {file} is damaged: 0 bytes long instead of 186736)" in line
+    assert f"(skipped: {file} is damaged: 0 bytes long instead of 186736)" in line
 
 
 def test_a_run_with_nothing_but_damaged_checkpoints_is_the_machines_fault(desk: Desk, tmp_path: Path) -> None:

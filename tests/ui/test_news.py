@@ -44,9 +44,7 @@ def test_each_that_happens_has_a_line() -> None:
     found = News(clock := Clock())
     assert heard(clock, found, told("joined", "replica-1", "session 1")) == ["replica-1 has joined"]
     lost = told("lost", "replica-1", "it is silent")
-    assert heard(clock, found, lost) == [
-        "replica-1 is given up (it is silent); others get what was in hand there"
-    ]
+    assert heard(clock, found, lost) == ["replica-1 is given up (it is silent); others take over its work"]
     again = told("joined", "replica-1", "session 2")
     assert heard(clock, found, again) == ["replica-1 has joined again"]
     left = told("left", "replica-1", "it was asked to end")
@@ -58,13 +56,13 @@ def test_what_is_lost_with_servers_and_what_disks_cannot_take_is_told_as_it_is()
     found = News(clock := Clock())
     revived = [told("revived", f"run/{number}", "goes on from a disk") for number in range(3)]
     assert heard(clock, found, *revived) == [
-        "every server that had 3 parts of the parameters is gone; disks have what was so before"
+        "every server that had 3 parts of the parameters is lost; disks have an earlier state"
     ]
     lost = told("recalled", "", "5 samples that counted were lost by some server: epoch 1: 3 to 7")
     assert heard(clock, found, lost) == [lost["sentence"]]
     restored = told("restored", "server-1.1", "1 bucket (3): 2 shards had 7 updates")
     assert heard(clock, found, restored) == [
-        "server-1.1 goes on from its disk with 1 bucket (3): 2 shards had 7 updates"
+        "server-1.1 resumes from its disk with 1 bucket (3): 2 shards had 7 updates"
     ]
     full = told("disk", "server-1", "no room left to write it")
     assert heard(clock, found, full) == ["server-1: no room left to write it"]

@@ -58,14 +58,14 @@ def concluded(*rows: Event) -> list[str]:
 
 def test_where_all_compute_nobody_is_blamed() -> None:
     found = concluded(replica(1), replica(2, "pushing", "server-0", seconds=0.5), server(0))
-    assert found == ["nobody has waited long for anybody"]
+    assert found == ["no process has waited long for another"]
 
 
 def test_all_waiting_ends_at_the_replica_for_which_a_server_keeps_updates_back() -> None:
     slow = replica(3, seconds=40.0)
     rows = [replica(each, "pushing", "server-0", seconds=30.0) for each in (1, 2)]
     (said,) = concluded(*rows, slow, server(0, "replica-3", queued=2))
-    assert said == "replica-1 and replica-2 wait for replica-3 in the end, which computes"
+    assert said == "replica-1 and replica-2 wait for replica-3, which computes"
 
 
 def test_a_server_that_does_not_answer_is_named_with_all_who_wait_for_it() -> None:
@@ -85,7 +85,7 @@ def test_a_server_with_a_disk_says_what_could_be_lost() -> None:
 
 def test_who_has_no_samples_is_not_stuck() -> None:
     assert concluded(replica(1, "idle", "coordinator", seconds=50.0)) == [
-        "nobody has waited long for anybody"
+        "no process has waited long for another"
     ]
 
 
@@ -103,7 +103,7 @@ def test_at_the_end_of_an_epoch_whoever_has_samples_left_is_waited_for(silent: f
     idle = [replica(each, "idle", "coordinator", seconds=9.0, in_hand=0) for each in (1, 3)]
     found = concluded(*idle, replica(2, seconds=9.0, silent=silent, in_hand=32), server(0))
     said = "replica-1 and replica-3 wait for replica-2"
-    assert found[-1] == (said if silent else f"{said} in the end, which computes")
+    assert found[-1] == (said if silent else f"{said}, which computes")
 
 
 def test_where_all_samples_are_pushed_the_silent_server_is_waited_for() -> None:
@@ -121,13 +121,13 @@ def test_a_stopped_process_that_a_replica_has_started_is_named() -> None:
         now = {"each": [replica(1, seconds=9.0, pid=os.getpid())]}
         found = waiting.conclusions(now, is_here=True)
         process.kill()
-    how = f"kill -CONT {process.pid} lets it go on"
+    how = f"kill -CONT {process.pid} resumes it"
     assert found == [f"replica-1 has started process {process.pid}, which is stopped; {how}"]
 
 
 def test_a_ring_of_waiting_is_named_and_not_walked_for_ever() -> None:
     found = concluded(replica(1, "pushing", "server-0", seconds=9.0), server(0, "replica-1", queued=1))
-    assert found == ["replica-1 waits for server-0 in the end, which has not answered yet"]
+    assert found == ["replica-1 waits for server-0, which has not answered yet"]
 
 
 def test_every_process_has_a_line() -> None:
@@ -145,13 +145,13 @@ def test_every_process_has_a_line() -> None:
     ("row", "said"),
     [
         (replica(1, "joining", "coordinator"), "waits for the coordinator to admit it"),
-        (replica(1, "idle", "coordinator"), "waits for the coordinator to hand out samples"),
+        (replica(1, "idle", "coordinator"), "waits for the coordinator to assign samples"),
         (replica(1, "starting", silent=9.0), "starts"),
         (
             replica(1, "pushing", "server-0", silent=9.0),
-            "is silent; when it was heard last it waited for server-0 to apply its push",
+            "is silent; in its last report it waited for server-0 to apply its push",
         ),
-        (replica(1, silent=9.0), "is silent; when it was heard last it computed"),
+        (replica(1, silent=9.0), "is silent; in its last report it computed"),
     ],
 )
 def test_what_a_replica_does_is_said_in_words(row: Event, said: str) -> None:
@@ -160,7 +160,7 @@ def test_what_a_replica_does_is_said_in_words(row: Event, said: str) -> None:
 
 def test_of_one_that_is_silent_it_is_said_how_long_ago_it_was_heard() -> None:
     (said,) = waiting.table({"each": [replica(1, seconds=70.0, silent=9.0)]}, is_here=False)
-    assert "is silent; when it was heard last it computed, 9.0 s ago;" in said
+    assert "is silent; in its last report it computed, 9.0 s ago;" in said
 
 
 JUDGING: Event = {
@@ -176,12 +176,12 @@ JUDGING: Event = {
 
 def test_an_evaluator_has_a_line_and_one_that_is_silent_is_named() -> None:
     (said,) = waiting.table({"evaluators": [JUDGING]}, is_here=True)
-    assert said == "evaluator-1 (process 7) judges the parameters of sample 12,000, for 1.5 s"
+    assert said == "evaluator-1 (process 7) evaluates the parameters of sample 12,000, for 1.5 s"
     silent = JUDGING | {"silent_seconds": 8.0, "pid": 0}
     (said,) = waiting.conclusions({"evaluators": [silent]}, is_here=False)
     assert said.startswith("evaluator-1 has said nothing for 8.0 s")
-    assert doing.evaluator_does(silent).startswith("is silent; when it was heard last it judged")
-    assert doing.evaluator_does({"doing": "idle"}) == "waits for parameters to judge"
+    assert doing.evaluator_does(silent).startswith("is silent; in its last report it evaluated")
+    assert doing.evaluator_does({"doing": "idle"}) == "waits for parameters to evaluate"
 
 
 def test_where_buckets_have_too_few_copies_a_server_says_so() -> None:

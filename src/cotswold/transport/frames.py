@@ -151,7 +151,8 @@ def flat(buffer: Buffer) -> memoryview:
 def runs(sizes: Sequence[int]) -> list[tuple[int, int]]:
     """Ranges of buffers that share a frame, as (start, stop).
 
-    >>> runs([1 << 10, 1 << 17, 1 << 20, 1 << 10]) [(0, 2), (2, 3), (3, 4)]
+    >>> runs([1 << 10, 1 << 17, 1 << 20, 1 << 10])
+    [(0, 2), (2, 3), (3, 4)]
     """
     found, start, held = [], 0, 0
     for place, size in enumerate(sizes):
@@ -221,7 +222,8 @@ def joined(sizes: Sequence[int], frames: Sequence[memoryview]) -> list[memoryvie
 def places(sizes: Sequence[int]) -> tuple[list[int], int]:
     """Aligned offsets of buffers in one block, and the total length in bytes.
 
-    >>> places([10, 0, 100]) ([0, 64, 64], 164)
+    >>> places([10, 0, 100])
+    ([0, 64, 64], 164)
     """
     starts, end = [], 0
     for size in sizes:

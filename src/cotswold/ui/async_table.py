@@ -1,6 +1,6 @@
-"""A live table of replicas and parameter servers for a terminal.
+"""A live terminal table of replicas and parameter servers.
 
-Knows: rich, how high a terminal is. Does not know: how often it is drawn, where figures come from.
+Knows: rich, the height of a terminal. Does not know: the refresh rate, the source of the figures.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _OTHER_LINES = 14
-"""Of the terminal: bars, headings, what was printed last."""
+"""Terminal lines for bars, headings and recent output."""
 _LEAST = 4
 
 
 def tables(event: Mapping[str, object], height: int) -> list[Table]:
-    """A row a replica and a row a server, as many as a terminal of so many lines has room for.
+    """Tables with a row per replica and a row per server, cut to a terminal of ``height`` lines.
 
-    Where there are more, those that wait, and the slowest, are shown.
+    If not all fit, the waiting and the slowest are shown.
     """
     servers = doing.rows(event, "servers")
     replicas = doing.rows(event, "each")
@@ -32,7 +32,7 @@ def tables(event: Mapping[str, object], height: int) -> list[Table]:
 
 
 def evaluator_lines(event: Mapping[str, object]) -> list[Text]:
-    """A line an evaluator, of which there is one or none."""
+    """A line for each evaluator (there is at most one)."""
     from rich.text import Text
 
     return [
@@ -45,7 +45,7 @@ def evaluator_lines(event: Mapping[str, object]) -> list[Text]:
 
 
 def _replicas(rows: list[doing.Row], room: int) -> Table:
-    table = _table("replica", "samples/s", "staleness", "in hand", "does", "for")
+    table = _table("replica", "samples/s", "staleness", "assigned", "does", "for")
     for row in _chosen(rows, room, "samples_per_second"):
         since = doing.since_seconds(row)
         table.add_row(
@@ -95,7 +95,7 @@ def _table(*names: str) -> Table:
 
 
 def _chosen(rows: list[doing.Row], room: int, rate: str) -> list[doing.Row]:
-    """All where there is room; otherwise the silent ones and the slowest, in the order that they have."""
+    """All rows if they fit; otherwise the silent and the slowest ones, in their order."""
     if len(rows) <= room:
         return rows
     worst = sorted(rows, key=lambda row: (not doing.is_silent(row), doing.figure(row, rate)))[:room]
@@ -105,7 +105,7 @@ def _chosen(rows: list[doing.Row], room: int, rate: str) -> list[doing.Row]:
 def _say_more(table: Table, more: int, what: str) -> None:
     if more > 0:
         cells = [
-            f"{more:,} {what} more, which are faster" if name == "does" else "" for name in _names(table)
+            f"{more:,} more {what}, which are faster" if name == "does" else "" for name in _names(table)
         ]
         table.add_row("...", *cells[1:])
 

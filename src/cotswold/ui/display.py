@@ -1,6 +1,6 @@
-"""Where a call shows how far it is: on the terminal, in a notebook, or nowhere.
+"""Displays of progress: on the terminal, in a notebook, or nowhere.
 
-Knows: which of them a process has, what each can show. Does not know: what is being done.
+Knows: the displays that a process has, the abilities of each. Does not know: what is computed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cotswold.ui.progress import Progress, Stages, TrainingDisplay
 Watch = Callable[[Mapping[str, object]], None]
 """Receives every event of a run."""
 LOG = logging.getLogger("cotswold")
-"""Sentences for the user that no display shows."""
+"""Logger for sentences that no display shows."""
 _UPDATE_SECONDS = 0.25
 _LINES_SHOWN = 40
 
@@ -29,25 +29,25 @@ class Display(Protocol):
     """Shows sentences, counts and the events of a run."""
 
     def say(self, sentence: str) -> None:
-        """A sentence for the user."""
+        """Show a sentence to the user."""
         ...
 
     def counting(self, what: str, unit: str) -> AbstractContextManager[Progress]:
-        """Shows how far a job of known size is, for a `with` block."""
+        """Show the progress of a job of known size, for a `with` block."""
         ...
 
     def stages(self) -> AbstractContextManager[Stages]:
-        """Shows a row of stages of unknown size, for a `with` block."""
+        """Show a sequence of stages of unknown size, for a `with` block."""
         ...
 
     def training(self) -> AbstractContextManager[Watch]:
-        """Shows the events of a run, for a `with` block."""
+        """Show the events of a run, for a `with` block."""
         ...
 
 
 def display_for(wanted: bool | None) -> Display:
-    """The display that ``progress=`` asks for; None means one where somebody looks: a terminal, a
-    notebook."""
+    """Return the display for the argument ``progress=``; None chooses by the environment: a notebook or a
+    terminal, if there is one."""
     if wanted is False:
         return Quiet()
     if in_notebook():
@@ -56,7 +56,7 @@ def display_for(wanted: bool | None) -> Display:
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """True if this process is the kernel of a notebook."""
     if "IPython" not in sys.modules:
         return False
     from rich.console import Console
@@ -65,22 +65,22 @@ def in_notebook() -> bool:
 
 
 class Terminal:
-    """Bars where standard error is a terminal, a line every few seconds where it is not."""
+    """Bars if standard error is a terminal, otherwise a line every few seconds."""
 
     def say(self, sentence: str) -> None:
-        """A line on standard error, and in the log of a rank."""
+        """Write a line to standard error, and to the log of a rank."""
         progress.say(sentence)
 
     def counting(self, what: str, unit: str) -> AbstractContextManager[Progress]:
-        """A bar."""
+        """Show a bar."""
         return progress.counting(what, unit)
 
     def stages(self) -> AbstractContextManager[Stages]:
-        """A line that changes."""
+        """Show a line that changes."""
         return progress.stages()
 
     def training(self) -> AbstractContextManager[Watch]:
-        """A line for each event, a bar for each phase."""
+        """Show a line for each event, a bar for each phase."""
         return TrainingDisplay()
 
 
@@ -88,35 +88,35 @@ class Quiet:
     """No progress; sentences go to the logger ``cotswold``."""
 
     def say(self, sentence: str) -> None:
-        """A warning of the logger."""
+        """Log a warning."""
         LOG.warning("%s", sentence)
 
     @contextmanager
     def counting(self, what: str, unit: str) -> Iterator[Progress]:
-        """Hears counts, shows none."""
+        """Accept counts, and show none."""
         yield lambda done, total: None
 
     @contextmanager
     def stages(self) -> Iterator[Stages]:
-        """Hears stages, shows none."""
+        """Accept stages, and show none."""
         yield lambda doing, done: None
 
     @contextmanager
     def training(self) -> Iterator[Watch]:
-        """Hears events, shows none."""
+        """Accept events, and show none."""
         yield lambda event: None
 
 
 class Notebook:
-    """An output of a cell that changes in place; it needs no widgets."""
+    """A cell's output that changes in place; needs no widgets."""
 
     def say(self, sentence: str) -> None:
-        """A line of the cell's output."""
+        """Show a line in the cell's output."""
         _Output().show([f"<div>{escape(sentence)}</div>"], at_once=True)
 
     @contextmanager
     def counting(self, what: str, unit: str) -> Iterator[Progress]:
-        """A bar, once something has been counted."""
+        """Show a bar, once something has been counted."""
         output = _Output()
         last: list[str] = []
 
@@ -130,13 +130,13 @@ class Notebook:
 
     @contextmanager
     def stages(self) -> Iterator[Stages]:
-        """A line that changes."""
+        """Show a line that changes."""
         output = _Output()
         yield lambda doing, done: output.show([f"<div>{escape(doing)} {done or ''}</div>"])
 
     @contextmanager
     def training(self) -> Iterator[Watch]:
-        """A line for each event, a bar for each phase."""
+        """Show a line for each event, a bar for each phase."""
         output, lines = _Output(), list[str]()
         bars: dict[object, str] = {}
         left, news = progress.Estimate(), News()
@@ -154,14 +154,14 @@ class Notebook:
 
 
 class _Output:
-    """One output of a cell, written again and again, some times a second at most."""
+    """One output of a cell, rewritten several times a second at most."""
 
     def __init__(self) -> None:
         self._handle: Any = None
         self._shown_at = -_UPDATE_SECONDS
 
     def show(self, blocks: list[str], *, at_once: bool = False) -> None:
-        """Have the output show these blocks of HTML."""
+        """Show these blocks of HTML."""
         now = time.monotonic()
         if not at_once and now - self._shown_at < _UPDATE_SECONDS:
             return

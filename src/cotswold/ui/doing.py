@@ -1,6 +1,6 @@
-"""What a replica or a parameter server does, in words.
+"""Descriptions of the activity of replicas, servers and evaluators.
 
-Knows: the fields of an event ``replicas``. Does not know: where the words are shown.
+Knows: the fields of an event ``replicas``. Does not know: where the descriptions are shown.
 """
 
 from __future__ import annotations
@@ -11,34 +11,34 @@ from cotswold.replication.replica.settings import short_in_words
 from cotswold.words import counted
 
 SILENT_SECONDS = 2.0
-"""Who has said nothing for so long is called silent."""
+"""Seconds without a message after which a process is called silent."""
 _WAITS = {
     "pushing": "to apply its push",
     "pulling": "to send parameters",
-    "idle": "to hand out samples",
+    "idle": "to assign samples",
     "joining": "to admit it",
 }
 _ALONE = {"computing": "computes", "starting": "starts", "gone": "ends"}
 _ALONE_THEN = {"computing": "computed", "starting": "started", "gone": "ended"}
-"""The same of one that is silent."""
+"""The same for a silent process."""
 
 Row = Mapping[str, object]
 
 
 def rows(event: Row, name: str) -> list[Row]:
-    """A list of mappings among the fields of an event; what is none is left out."""
+    """The mappings in a list-valued field of an event."""
     found = event.get(name)
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, Sequence) else []
 
 
 def figure(row: Row, name: str) -> float:
-    """A number among fields; 0 where there is none."""
+    """A numeric field; 0 if it is missing."""
     value = row.get(name)
     return float(value) if isinstance(value, int | float) else 0.0
 
 
 def figures(row: Row, name: str) -> tuple[float, float, float]:
-    """Three numbers among fields; zeros where there are none."""
+    """A field with three numbers; zeros if they are missing."""
     found = row.get(name)
     some = found if isinstance(found, Sequence) else ()
     first, second, third = (*(each for each in some if isinstance(each, int | float)), 0, 0, 0)[:3]
@@ -46,13 +46,13 @@ def figures(row: Row, name: str) -> tuple[float, float, float]:
 
 
 def names(row: Row, name: str) -> list[str]:
-    """Names among fields."""
+    """A field with names."""
     found = row.get(name)
     return [str(each) for each in found] if isinstance(found, Sequence) and not isinstance(found, str) else []
 
 
 def replica_does(row: Row) -> str:
-    """What a replica does, and for whom it waits.
+    """The activity of a replica, and the processes that it waits for.
 
     >>> replica_does({"doing": "pushing", "waits_for": ["server-0", "server-1"]})
     'waits for server-0 and server-1 to apply its push'
@@ -61,7 +61,7 @@ def replica_does(row: Row) -> str:
     silent = figure(row, "silent_seconds")
     if silent > SILENT_SECONDS and doing != "starting":
         then = _said(doing, row, _ALONE_THEN, "waited")
-        return f"is silent; when it was heard last it {then}"
+        return f"is silent; in its last report it {then}"
     return _said(doing, row)
 
 
@@ -73,7 +73,7 @@ def _said(doing: str, row: Row, alone: Mapping[str, str] = _ALONE, waits: str = 
 
 
 def named(name: str) -> str:
-    """For whom it waits, as one says it: a part of the parameters that has copies is called RUN/NUMBER.
+    """Readable name of a process or bucket; buckets are called RUN/NUMBER internally.
 
     >>> named("coordinator"), named("16e5810f153a94ed/0010"), named("server-1")
     ('the coordinator', 'bucket 10', 'server-1')
@@ -85,26 +85,26 @@ def named(name: str) -> str:
 
 
 def evaluator_does(row: Row) -> str:
-    """What an evaluator does.
+    """The activity of an evaluator.
 
     >>> evaluator_does({"doing": "judging", "judges": 12000})
-    'judges the parameters of sample 12,000'
+    'evaluates the parameters of sample 12,000'
     """
     silent = is_silent(row)
-    waits, judges = ("waited", "judged") if silent else ("waits", "judges")
-    what = {"starting": "starts", "idle": f"{waits} for parameters to judge"}.get(
+    waits, judges = ("waited", "evaluated") if silent else ("waits", "evaluates")
+    what = {"starting": "starts", "idle": f"{waits} for parameters to evaluate"}.get(
         str(row.get("doing")), f"{judges} the parameters of sample {figure(row, 'judges'):,.0f}"
     )
-    return f"is silent; when it was heard last it {what}" if silent else what
+    return f"is silent; in its last report it {what}" if silent else what
 
 
 def since_seconds(row: Row) -> float:
-    """For how long a replica has done that."""
+    """Seconds since a replica's activity began."""
     return max(figure(row, "for_seconds"), figure(row, "silent_seconds"))
 
 
 def since(row: Row) -> str:
-    """For how long a process does what is said of it; of one that is silent how long ago it was heard.
+    """Duration of a process's activity; for a silent process, the time of its last message.
 
     >>> since({"doing": "idle", "for_seconds": 0.3}), since({"doing": "idle", "silent_seconds": 7.8})
     ('for 0.3 s', '7.8 s ago')
@@ -115,22 +115,22 @@ def since(row: Row) -> str:
 
 
 def is_silent(row: Row) -> bool:
-    """Whether nothing is heard of a process that was heard before."""
+    """True if a process has become silent after its first message."""
     return figure(row, "silent_seconds") > SILENT_SECONDS and row.get("doing") != "starting"
 
 
 def has_disk(row: Row) -> bool:
-    """Whether a parameter server saves what it has to a disk."""
+    """True if a parameter server saves its state to a disk."""
     return isinstance(row.get("window_seconds"), int | float)
 
 
 def is_copied(row: Row) -> bool:
-    """Whether what a parameter server has is on others too, or may be."""
+    """True if a parameter server's buckets are, or may be, replicated."""
     return isinstance(row.get("leads"), int)
 
 
 def unsaved(row: Row) -> str:
-    """What a parameter server has that is not on its disk.
+    """State of a parameter server that is not on its disk.
 
     >>> unsaved({"dirty_bytes": 3000000, "window_seconds": 0.72})
     '3.0 MB not on disk, since 0.7 s'
@@ -143,7 +143,7 @@ def unsaved(row: Row) -> str:
 
 
 def server_does(row: Row) -> str:
-    """What a parameter server does, and for whom it waits."""
+    """The activity of a parameter server, and the processes that it waits for."""
     if is_silent(row):
         return "does not answer"
     short = short_in_words(*(int(each) for each in figures(row, "short")))
@@ -151,14 +151,14 @@ def server_does(row: Row) -> str:
         return short
     queued, waited = int(figure(row, "queued")), names(row, "waits_for")
     if waited and queued:
-        return f"keeps {counted(queued, 'update')} back for {listed(waited)}"
+        return f"holds {counted(queued, 'update')} back for {listed(waited)}"
     if waited:
         return f"waits for {listed(waited)}"
     return f"applies {counted(queued, 'update')}" if queued else "waits for updates"
 
 
 def listed(words: Sequence[str], most: int = 3) -> str:
-    """Names one after the other.
+    """Join names into a phrase.
 
     >>> listed(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'
@@ -169,7 +169,7 @@ def listed(words: Sequence[str], most: int = 3) -> str:
 
 
 def seconds_in_words(seconds: float) -> str:
-    """A short span of time.
+    """A duration in words.
 
     >>> seconds_in_words(0.31), seconds_in_words(75.2), seconds_in_words(7300)
     ('0.3 s', '1 min 15 s', '2 h 1 min')
@@ -181,7 +181,7 @@ def seconds_in_words(seconds: float) -> str:
 
 
 def kinds_of(kind: object) -> str:
-    """Updates of a kind.
+    """The plural of a kind of update.
 
     >>> kinds_of("gradient"), kinds_of("factors")
     ('gradients', 'factors')
@@ -190,7 +190,7 @@ def kinds_of(kind: object) -> str:
 
 
 def bytes_in_words(count: float) -> str:
-    """A number of bytes.
+    """A number of bytes with its unit.
 
     >>> bytes_in_words(800), bytes_in_words(2_500_000)
     ('800 B', '2.5 MB')

@@ -1,10 +1,9 @@
-"""What happens to the processes of a run while it goes on, in lines: who joined, left, was given up, ended.
+"""Lines about changes of a run's processes: joined, left, lost, exited.
 
-Knows: events of a cluster, how many lines in how many seconds are no flood. Does not know: where lines go,
-what processes do.
+Knows: events of a cluster, a bound on lines per second. Does not know: where lines go, what processes do.
 
-What happens within a moment of each other is one line a kind, so that a thousand replicas that join, or die,
-take a few lines.
+Events of the same kind within a second become one line, so a thousand replicas that join or exit take a few
+lines.
 """
 
 from __future__ import annotations
@@ -16,35 +15,35 @@ from cotswold.ui.doing import listed
 from cotswold.words import counted
 
 ENDED_WELL = "ended with exit code 0"
-"""Why a process has ended that was let go: nobody needs a line for it."""
+"""Exit reason of a dismissed process; it needs no line."""
 GATHER_SECONDS = 1.0
-"""What happens within so long is told together."""
+"""Seconds over which events are collected into one line."""
 PAUSE_SECONDS = 5.0
-"""Between two times that something is told."""
+"""Seconds between two outputs, at least."""
 LINES_MOST = 4
-"""At a time; the rest is counted."""
+"""Lines per output, at most; the rest is counted."""
 _KINDS = ("cluster_joined", "cluster_left", "cluster_lost", "cluster_refused", "cluster_ended")
 _ELECTED = "cluster_copies"
 _SENTENCES = ("cluster_recalled", "cluster_restored", "cluster_disk")
-"""Kinds whose sentences are told as they are."""
+"""Kinds whose sentences are shown unchanged."""
 
 
 class News:
-    """Hears events, gives lines; ``clock``: seconds that only go on."""
+    """Turns events into lines; ``clock`` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or time.monotonic
         self._names: dict[tuple[str, str], list[str]] = {}
-        """By kind and reason, those of whom nothing was told yet."""
+        """Names that were not shown yet, by kind and reason."""
         self._since = self._told = float("-inf")
         self._ended: dict[str, str] = {}
-        """Why processes ended that had not been given up by then."""
+        """Reasons of exits that were not followed by a loss yet."""
         self._lost: set[str] = set()
 
     def take(self, event: Mapping[str, object]) -> list[str]:
-        """Note what an event says of processes; the lines that are due now, whatever it says."""
+        """Record an event about processes, and return the lines that are due; call it for every event."""
         kind, name = str(event["kind"]), str(event.get("name"))
-        if kind in _KINDS and not event.get("portions"):  # which are refused to one worker for another
+        if kind in _KINDS and not event.get("portions"):  # refused portions of one worker are not news
             self._note(kind, name, str(event.get("why") or event.get("sentence") or ""))
         if kind == "cluster_revived":
             self._note(kind, name, "")
@@ -71,7 +70,7 @@ class News:
         elif kind == "cluster_lost":
             self._lost.add(name)
             if self._ended.pop(name, None) == why:
-                return  # that it ended was told
+                return  # the exit was shown already
         elif kind == "cluster_joined":
             why = " again" if name in self._lost else ""
         if not self._names:
@@ -87,7 +86,7 @@ class News:
 
 
 def _line(kind: str, why: str, names: list[str]) -> str:
-    """One line about those of whom the same is to be said."""
+    """One line about processes with the same event."""
     who, is_one = listed(names), len(names) == 1
     said = f" ({why})" if why else ""
     match kind:
@@ -96,11 +95,11 @@ def _line(kind: str, why: str, names: list[str]) -> str:
             return f"{listed(sorted(set(names)))} took over {count} of the parameters, from copies"
         case "cluster_revived":
             count = "one part" if is_one else f"{len(names)} parts"
-            return f"every server that had {count} of the parameters is gone; disks have what was so before"
+            return f"every server that had {count} of the parameters is lost; disks have an earlier state"
         case "cluster_recalled":
             return why
         case "cluster_restored":
-            return f"{who} goes on from its disk with {why}"
+            return f"{who} resumes from its disk with {why}"
         case "cluster_disk":
             return f"{who}: {why}"
         case "cluster_joined":
@@ -109,7 +108,7 @@ def _line(kind: str, why: str, names: list[str]) -> str:
             return f"{who} {'leaves' if is_one else 'leave'}{said}"
         case "cluster_lost":
             given_up = "is given up" if is_one else "are given up"
-            return f"{who} {given_up}{said}; others get what was in hand there"
+            return f"{who} {given_up}{said}; others take over {'its' if is_one else 'their'} work"
         case "cluster_refused":
             return f"{who} {'is' if is_one else 'are'} refused{said}"
         case _:

@@ -1,6 +1,6 @@
-"""Progress on the terminal: bars where there is one, lines where there is not.
+"""Progress in the terminal: bars on a terminal, lines elsewhere.
 
-Knows: the words and columns of progress. Does not know: what is being done, files, tensors.
+Knows: the words and columns of progress. Does not know: what is computed, files, tensors.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from cotswold.words import counted as counted_of
 
 LINE_SECONDS = 5.0
 _REFRESHES = 4
-"""A second: a table of replicas takes a core some milliseconds, which they compute with."""
+"""Refreshes per second: drawing a table takes some milliseconds of a core that replicas compute on."""
 _BAR_WIDTH = 24
 ENOUGH_STEPS = 3
 ENOUGH_SECONDS = 30.0
-"""Of steps that take long, fewer are enough."""
+"""Seconds after which an estimate is shown, even after fewer steps."""
 
 
 def say(sentence: str) -> None:
-    """A sentence for the person at the terminal, beside the command's output; kept in the log of a rank."""
+    """Show a sentence to the user, apart from the command's output; also kept in the log of a rank."""
     line = f"cotswold: {printable(sentence)}"
     own_log.keep(line)
     put(line, sys.stderr)
 
 
 def printable(text: str) -> str:
-    """A text in one line, in which nothing steers the terminal: it may hold names that others gave."""
+    """A text as one line without control characters; names in it may come from others."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split()))
 
 
 def put(line: str, stream: TextIO) -> None:
-    """A line for whoever reads; where nobody does any more (`| head`, a terminal that was closed) it and all
-    that follow go nowhere: what is being done does not depend on who looks on."""
+    """Write a line. If the reader has closed the stream (`| head`, a closed terminal), discard this and
+    all further lines: the computation does not depend on readers."""
     try:
         print(line, file=stream, flush=True)
     except OSError:
@@ -51,7 +51,7 @@ def put(line: str, stream: TextIO) -> None:
 
 
 def mute(stream: TextIO) -> None:
-    """Send what is still in a stream, and all that follows, nowhere."""
+    """Discard the buffered and all further output of a stream."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, stream.fileno())
@@ -60,16 +60,16 @@ def mute(stream: TextIO) -> None:
 
 
 class Progress(Protocol):
-    """Hears how far a job is."""
+    """Receives the progress of a job."""
 
     def __call__(self, done: int, total: int) -> None:
-        """Say that ``done`` of ``total`` pieces are finished."""
+        """Report that ``done`` of ``total`` pieces are finished."""
         ...
 
 
 @contextmanager
 def counting(what: str, unit: str, stream: TextIO | None = None) -> Iterator[Progress]:
-    """Shows how far a job of known size is: a bar, or a line every few seconds and at the end."""
+    """Show the progress of a job of known size: a bar, or a line every few seconds and at the end."""
     stream = stream or sys.stderr
     if not stream.isatty():
         yield _in_lines(what, unit, stream)
@@ -97,17 +97,17 @@ def counting(what: str, unit: str, stream: TextIO | None = None) -> Iterator[Pro
 
 
 class Stages(Protocol):
-    """Names what is being done, and how many pictures of it are done."""
+    """Receives the present stage, and its number of samples done."""
 
     def __call__(self, doing: str, done: int) -> None:
-        """Say what is being done."""
+        """Report the present stage."""
         ...
 
 
 @contextmanager
 def stages(stream: TextIO | None = None) -> Iterator[Stages]:
-    """Shows a row of stages of unknown size: a changing line, or a line every few seconds, if it is a new
-    one."""
+    """Show a sequence of stages of unknown size: a changing line, or every few seconds a line if it is
+    new."""
     stream = stream or sys.stderr
     if stream.isatty():
         from rich.console import Console
@@ -142,14 +142,14 @@ def _in_lines(what: str, unit: str, stream: TextIO) -> Progress:
 
 
 class TrainingDisplay:
-    """Shows the events of a run as they come; raises OSError where they can be shown to nobody."""
+    """Shows the events of a run as they arrive; raises OSError if the stream is closed."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self._rich = _Bars(self.stream) if self.stream.isatty() else None
         self._last_line, self._last_validation = 0.0, -inf
         self._withheld: str | None = None
-        """The last validation, where it got no line."""
+        """The last validation, if it got no line."""
         self._left = Estimate()
         self._within = _Within()
         self._news = News()
@@ -194,7 +194,7 @@ class TrainingDisplay:
                 return
         if line is None:
             return
-        if event["kind"] == "end" and self._withheld is not None:  # what the run has come to
+        if event["kind"] == "end" and self._withheld is not None:  # show the final result
             print(self._withheld, file=self.stream, flush=True)
             self._withheld = None
         self._print(line)
@@ -206,7 +206,7 @@ class TrainingDisplay:
             print(line, file=self.stream, flush=True)
 
     def _is_due(self) -> bool:
-        """Whether a validation gets a line: each one on a terminal, elsewhere one every few seconds."""
+        """True if a validation gets a line: always on a terminal, elsewhere every few seconds."""
         now = time.monotonic()
         if self._rich is None and now - self._last_validation < LINE_SECONDS:
             return False
@@ -214,7 +214,7 @@ class TrainingDisplay:
         return True
 
     def _portions(self, event: Mapping[str, object]) -> None:
-        """How far an evaluation over the whole set is."""
+        """Show the progress of an evaluation over the whole set."""
         self._within.take(event)
         text = self._within.text(event)
         if self._rich:
@@ -225,14 +225,14 @@ class TrainingDisplay:
 
 
 class _Within:
-    """The time that an evaluation has left, from the portions that are done."""
+    """Estimates the remaining time of an evaluation from its finished portions."""
 
     def __init__(self) -> None:
         self._evaluation: object = None
         self._began, self._first = 0.0, 0.0
 
     def take(self, event: Mapping[str, object]) -> None:
-        """Note where an evaluation was first seen."""
+        """Note when an evaluation was first seen."""
         if event["evaluation"] != self._evaluation:
             self._evaluation = event["evaluation"]
             self._began, self._first = time.monotonic(), _number(event["portions"])
@@ -246,7 +246,7 @@ class _Within:
         words = [
             f"evaluation {event['evaluation']}: {done:.0f} of {of:.0f} portions",
             *([f"{workers} workers"] if workers > 1 else []),
-            *([f"{backups} backup copies"] if backups else []),
+            *([f"{backups} backup tasks"] if backups else []),
             *([] if event["value"] is None else [f"loss {_number(event['value']):.5g}"]),
             *([time_left(left)] if left is not None else []),
         ]
@@ -266,7 +266,7 @@ class _Bars:
         from rich.text import Text
 
         class Shown(Progress):
-            """Bars, and what is above and below them."""
+            """Bars, with lines above and below."""
 
             above: Sequence[RenderableType] = ()
             below = ""
@@ -306,13 +306,13 @@ class _Bars:
         )
 
     def replicas(self, event: Mapping[str, object]) -> None:
-        """Show a row a replica and a row a server, above the bars."""
+        """Show a row per replica and a row per server, above the bars."""
         shown = tables(event, self.progress.console.height)
         self.progress.above = [str(event["doing"]), *shown, *evaluator_lines(event)]
         self.progress.refresh()
 
     def evaluation(self, event: Mapping[str, object], text: str) -> None:
-        """Show how far an evaluation is, in a line below that of the iterations."""
+        """Show the progress of an evaluation, in a line below that of the iterations."""
         if "evaluation" not in self.tasks:
             self.tasks["evaluation"] = self.progress.add_task("evaluation", total=None, figures="", left="")
         self.progress.update(
@@ -324,9 +324,9 @@ class _Bars:
 
 
 class Estimate:
-    """The seconds that a phase has left, from the steps that were taken so far.
+    """Estimates the remaining seconds of a phase from its steps so far.
 
-    The first interval of a phase is left out: in it kernels are compiled and caches filled.
+    The first interval of a phase is not used: it includes compiling kernels and filling caches.
     """
 
     def __init__(self) -> None:
@@ -334,13 +334,13 @@ class Estimate:
         self._steps = self._seconds = self._at = 0.0
 
     def __call__(self, event: Mapping[str, object]) -> float | None:
-        """The seconds left after a step event; None as long as too little is known."""
+        """The remaining seconds after a step event; None before enough steps are known."""
         if event["stack"] != self._stack:
             self._stack, self._steps, self._seconds = event["stack"], 0.0, 0.0
             self._at = _number(event.get("at"))
             return None
         at, self._at = self._at, _number(event.get("at"))
-        # replicas count samples that are settled, everything else steps
+        # replicas count settled samples, everything else counts steps
         self._steps += self._at - at if "replicas" in event else _number(event.get("interval_steps", 1))
         self._seconds += _number(event["interval_seconds"])
         if "of" not in event or (self._steps < ENOUGH_STEPS and self._seconds < ENOUGH_SECONDS):
@@ -350,16 +350,17 @@ class Estimate:
 
 
 def time_left(seconds: float | None) -> str:
-    """How long it still takes; nothing where that is not known."""
+    """The remaining time in words; empty if unknown."""
     return "" if seconds is None else f"{_clock(seconds)} left"
 
 
 def describe(event: Mapping[str, object], left: float | None = None) -> str | None:
-    """One line about an event, with the seconds ``left`` after a step; None for those that need no line."""
+    """One line about an event; ``left`` are the remaining seconds after a step. None for events without a
+    line."""
     match event["kind"]:
         case "start":
             grid = "" if event.get("grid", "1x1") == "1x1" else f", {event['grid']} ranks"
-            samples = event.get("pictures")  # of a data set without a length nobody knows how many
+            samples = event.get("pictures")  # unknown for a data set without a length
             count = "" if samples is None else f"{samples} samples, "
             return f"{event['name']}: {event['strategy']}, {count}{event['parameters']:,} weights{grid}"
         case "stack":
@@ -367,7 +368,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             again = ", trained further" if "prolongation" in event else ""
             return f"{phase_name(event['stack'])}: {event['parameters']:,} weights{maps}{again}"
         case "step":
-            of = f"/{event['of']}" if "of" in event else ""  # phases may have an open end
+            of = f"/{event['of']}" if "of" in event else ""  # phases may have no fixed end
             place = f"{phase_name(event['stack'])} {event['at']}{of}"
             return ", ".join([f"{place} {figures(event)}", *([] if left is None else [time_left(left)])])
         case "stack_end" if "why" in event:
@@ -379,7 +380,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             return f"metrics for Prometheus: {event['url']}"
         case "prolonged":
             # replicas have no phases
-            how = ", by phases with a schedule of their own" if "prolongation" in event else ""
+            how = ", in phases with separate schedules" if "prolongation" in event else ""
             return f"prolonged to {_epochs(event['epochs'])} epochs{how}"
         case "validation":
             accuracy = f" accuracy {_number(event['accuracy']):.2%}" if "accuracy" in event else ""
@@ -387,7 +388,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
         case "resumed":
             skipped = event.get("skipped")
             named = "; ".join(map(str, skipped)) if isinstance(skipped, list) else ""
-            note = f" (passed over: {named})" if named else ""
+            note = f" (skipped: {named})" if named else ""
             grid = "" if event.get("grid", "1x1") == "1x1" else f" on {event['grid']} ranks"
             kept = event.get("remembered")
             words = ", ".join(map(str, kept)) if isinstance(kept, list) else ""
@@ -402,7 +403,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
         case "begun_anew":
             return NOTHING_SAVED
         case "observer_lost":
-            return f"{event['observer']} is left out from here on ({event['error']}); training goes on"
+            return f"{event['observer']} is disabled from here on ({event['error']}); training continues"
         case "end":
             rate = _number(event["flops_per_second"])
             why = f" ({event['why']})" if event["status"] == "limited" and "why" in event else ""
@@ -413,7 +414,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
 
 
 def _epochs(totals: object) -> str:
-    """Epochs of every stack, or one number where they are the same."""
+    """Epochs of every stack, or one number if they are equal."""
     numbers = totals if isinstance(totals, list | tuple) else [totals]
     return ", ".join(f"{_number(each):g}" for each in (numbers if len(set(numbers)) > 1 else numbers[:1]))
 
@@ -421,8 +422,9 @@ def _epochs(totals: object) -> str:
 def figures(event: Mapping[str, object]) -> str:
     """Loss and rates of a step event."""
     slopes = int(_number(event.get("slopes")))
-    part = f" ({slopes} of them slopes on part of the samples)" if slopes else ""
-    asked = int(_number(event.get("evaluations"))) + slopes  # as evaluations are numbered while they go on
+    part = f" ({slopes} of them slopes on a fraction of the samples)" if slopes else ""
+    # the numbering of evaluations in progress counts both
+    asked = int(_number(event.get("evaluations"))) + slopes
     counted = f" {asked} evaluations{part}" if "evaluations" in event else ""
     workers = f" {event['workers']} workers" if _number(event.get("workers")) > 1 else ""
     noted = "".join(f", {name}: {event[name]}" for name in ("restart", "skipped", "failure") if name in event)
@@ -434,7 +436,7 @@ def figures(event: Mapping[str, object]) -> str:
 
 
 def _of_replicas(event: Mapping[str, object]) -> str:
-    """What a step event says of replicas, where it is of any."""
+    """Figures of replicas in a step event; empty without replicas."""
     if "replicas" not in event:
         return ""
     accuracy = f" accuracy {_number(event['accuracy']):.2%}" if "accuracy" in event else ""
@@ -452,7 +454,7 @@ def _of_replicas(event: Mapping[str, object]) -> str:
 
 
 def _pushed(event: Mapping[str, object]) -> str:
-    """What replicas pushed, layer by layer."""
+    """Bytes that replicas pushed, by layer."""
     layers = event["pushed"] if isinstance(event["pushed"], Mapping) else {}
     parts = []
     for layer, kinds in layers.items():
@@ -462,7 +464,7 @@ def _pushed(event: Mapping[str, object]) -> str:
 
 
 def _without(event: Mapping[str, object]) -> str:
-    """Samples that did not count as they should, if there are any."""
+    """Counts of refused, torn and left-out samples; empty if there are none."""
     found = [
         f"{_number(event[name]):,.0f} {word}"
         for name, word in (("refused", "refused"), ("torn", "torn"), ("left_out", "left out"))
@@ -473,12 +475,12 @@ def _without(event: Mapping[str, object]) -> str:
 
 
 def _rate(flops: float) -> str:
-    """FLOPs a second in words; those of small networks in MFLOP/s."""
+    """FLOP/s in words; in MFLOP/s for small networks."""
     return f"{flops / 1e9:.1f} GFLOP/s" if flops >= 1e8 else f"{flops / 1e6:.1f} MFLOP/s"
 
 
 def phase_name(stack: object) -> str:
-    """What a phase is called: stacks are counted from 1."""
+    """Name of a phase; stacks are numbered from 1."""
     return (
         f"stack {stack + 1}" if isinstance(stack, int) else {"all": "all stacks"}.get(str(stack), str(stack))
     )

@@ -1,6 +1,6 @@
-"""Lines that are shown anew again and again, on a screen that has room for so many.
+"""Lines that are redrawn repeatedly, cut to the size of a screen.
 
-Knows: how large a terminal is, that a long line takes several of its rows. Does not know: what is shown.
+Knows: the size of a terminal, the rows that a long line takes. Does not know: what is shown.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ _WATCH_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Screen:
-    """Room for lines."""
+    """Space for lines."""
 
     rows: int | None = None
-    """As many as there are, where nobody says how many there is room for."""
+    """Number of rows; None for no limit."""
     columns: int | None = None
-    """Beyond which a line goes on in the next row."""
+    """Columns after which a line wraps; None for no limit."""
 
     @classmethod
     def of_terminal(cls) -> Screen:
-        """That of standard output: but for the row of the cursor, and without limits that it does not say."""
+        """The screen of standard output, without the cursor's row; unlimited if standard output is no
+        terminal."""
         if not sys.stdout.isatty():
             return cls()
         size = os.get_terminal_size()
         return cls(max(0, size.lines - 1) or None, size.columns or None)
 
     def taken(self, lines: Sequence[str]) -> int:
-        """How many rows these are."""
+        """Number of rows that lines take."""
         return sum(map(self._rows_of, lines))
 
     def fitting(self, lines: Sequence[str], taken: int = 0) -> int:
-        """For how many of these, from the first on, there is room where so many rows are taken.
+        """Number of lines, from the first on, that fit if ``taken`` rows are used.
 
         >>> lines = ["a" * 10, "", "a" * 11, ""]
         >>> Screen(4, 10).fitting(lines), Screen(4, 10).fitting(lines, 1), Screen().fitting(lines)
@@ -56,8 +57,8 @@ class Screen:
 
 
 def watching(lines: Callable[[Screen], Sequence[str]]) -> None:
-    """Show lines anew every second, until Ctrl-C; where no controller answers, that. ``lines`` hears for how
-    many there is room."""
+    """Redraw lines every second, until Ctrl-C; show an error if no controller answers. ``lines`` gets the
+    screen."""
     clear = "\x1b[2J\x1b[H" if sys.stdout.isatty() else ""
     with suppress(KeyboardInterrupt):
         while True:

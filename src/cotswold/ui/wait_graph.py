@@ -1,6 +1,6 @@
-"""Who waits for whom among replicas, servers and the coordinator, in sentences.
+"""Dependencies between waiting replicas, servers and the coordinator, in sentences.
 
-Knows: what an event ``replicas`` says. Does not know: where it is from, runs.
+Knows: the fields of an event ``replicas``. Does not know: its source, runs.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from cotswold.words import counted
 
 COORDINATOR = "coordinator"
 _PROCESSES = ("each", "servers", "evaluators")
-"""Fields with a row a process."""
+"""Fields with a row per process."""
 _LONG_SECONDS = 5.0
-"""Nobody is called stuck who has waited for less."""
+"""Seconds of waiting before a process is called stuck."""
 _REFUSED = {"finite": "not finite", "stale": "too stale"}
-"""Reasons for which servers refuse updates, in words; others are words."""
+"""Words for some reasons of refused updates; other reasons are words already."""
 
 
 def table(now: Mapping[str, object], is_here: bool) -> list[str]:
-    """A line a process: what it does, since when, with its figures. ``is_here``: whether the system may be
-    asked about its process."""
+    """A line per process: its activity, its duration, its figures. ``is_here``: True if the process is on
+    this machine and can be inspected."""
     found = []
     for row in doing.rows(now, "each"):
         most = f"{doing.figure(row, 'staleness_most'):.0f}"
         figures = (
-            f"{doing.figure(row, 'in_hand'):,.0f} samples in hand, "
+            f"{doing.figure(row, 'in_hand'):,.0f} samples assigned, "
             f"{doing.figure(row, 'samples_per_second'):,.0f} samples/s, "
             f"staleness {doing.figure(row, 'staleness'):.1f} (at most {most})"
         )
@@ -48,7 +48,7 @@ def table(now: Mapping[str, object], is_here: bool) -> list[str]:
 
 
 def conclusions(now: Mapping[str, object], is_here: bool) -> list[str]:
-    """At whom all waiting ends, where anybody has waited long; or that nothing hangs."""
+    """The processes at the root of every long wait, or a statement that no process hangs."""
     rows = {str(row.get("name")): row for kind in _PROCESSES for row in doing.rows(now, kind)}
     waits = _waits(rows)
     long = [name for name, row in rows.items() if waits[name] and doing.since_seconds(row) >= _LONG_SECONDS]
@@ -59,20 +59,23 @@ def conclusions(now: Mapping[str, object], is_here: bool) -> list[str]:
     for root in sorted({each for name in long for each in _ends(name, waits)} - set(silent)):
         behind = [name for name in long if root in _ends(name, waits)]
         said = doing.replica_does(rows[root]) if "doing" in rows.get(root, {}) else "has not answered yet"
-        found.append(f"{doing.listed(behind)} {_wait(behind)} for {root} in the end, which {said}")
+        found.append(f"{doing.listed(behind)} {_wait(behind)} for {root}, which {said}")
     for root in silent:
         behind = [
             name for name, whom in waits.items() if name != root and root in _ends(name, waits) and whom
         ]
         if behind:
             found.append(f"{doing.listed(behind)} {_wait(behind)} for {root}")
-    return found or ["nobody has waited long for anybody"]
+    return found or ["no process has waited long for another"]
 
 
 def _waits(rows: Mapping[str, Row]) -> dict[str, list[str]]:
-    """For whom each waits. Who is silent waits for nobody: what it said last is of the past. Who has no
-    samples waits, at the end of an epoch, for those that have some in hand, or for silent servers that have
-    not said what they have applied."""
+    """The processes that each process waits for.
+
+    A silent process waits for none, as its last report is outdated. At the end of an epoch, a replica
+    without samples waits for those that have some, or for silent servers that have not reported what they
+    have applied.
+    """
     silent = [name for name, row in rows.items() if doing.is_silent(row)]
     replicas = {name: row for name, row in rows.items() if "in_hand" in row}
     idle = [name for name, row in replicas.items() if row.get("doing") == "idle" and name not in silent]
@@ -89,7 +92,7 @@ def _wait(names: list[str]) -> str:
 
 
 def _ends(name: str, waits: Mapping[str, list[str]]) -> set[str]:
-    """For whom a process waits in the end: who itself waits for nobody, or all of a ring."""
+    """The roots of a process's waits: processes that wait for none, or all of a cycle."""
     seen: set[str] = set()
     ahead = [name]
     ends = set()
@@ -105,7 +108,7 @@ def _ends(name: str, waits: Mapping[str, list[str]]) -> set[str]:
 
 
 def _why_silent(row: Row, is_here: bool) -> str:
-    """Why a process says nothing, as far as the system knows."""
+    """The reason why a process is silent, as far as the operating system knows."""
     since = doing.seconds_in_words(doing.figure(row, "silent_seconds"))
     process = int(doing.figure(row, "pid"))
     if is_here and process:
@@ -113,14 +116,14 @@ def _why_silent(row: Row, is_here: bool) -> str:
 
         state = state_of(process)
         if state == "is stopped":
-            return f"is stopped, and has said nothing for {since}; kill -CONT {process} lets it go on"
+            return f"is stopped, and has said nothing for {since}; kill -CONT {process} resumes it"
         if state:
             return f"{state}, and has said nothing for {since}"
     return f"has said nothing for {since}; --stacks shows where it is, if it is on this machine"
 
 
 def _stopped_in(row: Row) -> list[str]:
-    """Of each stopped process that one has started which has done the same for long."""
+    """A line for each stopped child process of a process that has made no progress for long."""
     process = int(doing.figure(row, "pid"))
     if not process or "doing" not in row or doing.since_seconds(row) < _LONG_SECONDS:
         return []
@@ -128,7 +131,7 @@ def _stopped_in(row: Row) -> list[str]:
     from cotswold.host.stack_dump import state_of
 
     return [
-        f"{row.get('name')} has started process {each}, which is stopped; kill -CONT {each} lets it go on"
+        f"{row.get('name')} has started process {each}, which is stopped; kill -CONT {each} resumes it"
         for each in family(process)[1:]
         if state_of(each) == "is stopped"
     ]

@@ -26,7 +26,7 @@ def scaled(value: float, unit: str) -> str:
 
 
 def plain(value: float) -> str:
-    """Three significant figures, no exponent where that is readable.
+    """Three significant figures, without an exponent if that is readable.
 
     >>> plain(0.0123), plain(8.17e35), plain(float("inf"))
     ('0.0123', '8.2e+35', 'inf')
@@ -41,7 +41,7 @@ def plain(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds, minutes and seconds, or hours and minutes."""
+    """A duration: seconds, minutes and seconds, or hours and minutes."""
     if seconds < 60:
         return f"{plain(seconds)}\u202fs"
     minutes, left = divmod(round(seconds), 60)

@@ -263,7 +263,9 @@ def test_a_server_that_hangs_before_it_serves_is_killed_and_trainers_hear_why_no
     with (
         served(store, fork_server, servers=1, start_seconds=1.0) as (pool, token),
         DataClient(token, pool.address) as client,
-        pytest.raises(MachineError, match=r"every data server has exited.* said nothing for 1 s, and was ended"),
+        pytest.raises(
+            MachineError, match=r"every data server has exited.* said nothing for 1 s, and was ended"
+        ),
     ):
         client.terms()
 
