@@ -218,9 +218,7 @@ class ReplicaOpening(Opening):
         for name, first in reversed(firsts.items()):
             value = vectors[name].numpy() if name in vectors else first
             if value.shape != first.shape or value.dtype != first.dtype:
-                raise UserError(
-                    f"the vector {name} is {value.shape} of {value.dtype}, not as the work has it"
-                )
+                raise UserError(f"the vector {name} is {value.shape} of {value.dtype}, unlike the work's")
             write(conversation, begun.shards, begun.servers, name, value, self._settings.silent_seconds)
         return tuple(firsts)
 

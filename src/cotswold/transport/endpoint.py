@@ -237,7 +237,7 @@ class Endpoint:
             # messages that give blocks back may not have been read yet
             self._take_in()
             if self.has(peer) and found.waiting_bytes > self.most_waiting_bytes:
-                self._peers.lose(peer, f"it takes nothing: {found.waiting_bytes} bytes wait for it")
+                self._peers.lose(peer, f"it reads nothing: {found.waiting_bytes} bytes are queued for it")
                 return False
         self._readiness.doubt(found.connection.descriptor)
         return True
@@ -419,7 +419,7 @@ class Endpoint:
         if peer is None:  # lost, but has not noticed
             return
         if kind not in (DATA, MEMORY):
-            raise MalformedError("no kind of message")
+            raise MalformedError("unknown kind of message")
         if not self._peers.versions.speaks(version):
             self._peers.refuse_version(listener, came.number)
             self._peers.lose_by_version(peer, Versions(version, version))

@@ -155,7 +155,7 @@ def draw_trace(server: Document, file: Path) -> bool:
         counts = sorted({row["facts"]["servers"] for row in rows})
         axis.set_xticks(counts, [str(one) for one in counts])
         axis.set_xlabel("server processes, a core each; traffic as fast as can be")
-        axis.set_ylabel("10⁹ updates of weights a second")
+        axis.set_ylabel("10⁹ weight updates per second")
         axis.set_title(
             f"Recorded traffic of {rows[0]['shape']}, {rows[0]['facts']['sessions']} replicas", fontsize=10
         )
@@ -199,7 +199,7 @@ def draw_copies(server: Document, file: Path) -> bool:
         costs.set_xticks(sorted({row["facts"]["copies"] for row in rows}))
         costs.set_ylim(0)
         costs.set_xlabel("copies")
-        costs.set_ylabel("processor time of all servers a push, ratio")
+        costs.set_ylabel("processor time of all servers per push, ratio")
         if seconds is not None:
             seconds.patch.set_alpha(0)
             for place, row in enumerate(waits):
