@@ -94,7 +94,7 @@ class ReplicaSettings:
     device: str = "cpu"
     """Device of replicas and the evaluator, as for `own_device`."""
     may_move: bool = True
-    """Whether replicas may take local steps while a bucket moves to another server."""
+    """Allow replicas to take local steps while a bucket moves to another server."""
     name: str = ""
     """Name of the run for people."""
     traffic: Path | None = None

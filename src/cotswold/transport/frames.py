@@ -53,6 +53,7 @@ class Message:
     memory."""
 
     sender: str
+    """Name of the peer."""
     header: Header
     buffers: Sequence[memoryview] = field(default=(), repr=False)
 
@@ -61,7 +62,7 @@ class End(Enum):
     """Reason why a connection to a peer ended."""
 
     OTHERWISE = "otherwise"
-    """It was connected, or gave another answer; `Lost.why` says more."""
+    """Any other reason; see `Lost.why`."""
     ABSENT = "absent"
     """No process listens at its address."""
     SILENT = "silent"
@@ -78,6 +79,7 @@ class Lost:
 
     peer: str
     why: str
+    """The reason, in words with "it" for the peer."""
     end: End = End.OTHERWISE
 
 

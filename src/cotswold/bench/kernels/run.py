@@ -56,6 +56,9 @@ def measure_kernels(
         say: Called with each measurement's name.
         leave: Called with the results so far.
 
+    Returns:
+        The results, as JSON values.
+
     Raises:
         UserError: If no measurement is left.
         MachineError: If a measuring process crashes.

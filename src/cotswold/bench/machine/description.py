@@ -48,6 +48,9 @@ def describe_machine(
         name: Name of the cluster.
         rounds: Number of rounds, at least 1.
 
+    Returns:
+        The text of the cluster file.
+
     Raises:
         RecipeError: If the recipe is invalid.
         UserError: If ``rounds`` is less than 1.

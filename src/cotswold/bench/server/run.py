@@ -49,6 +49,9 @@ def measure_server(
         say: Called with each measurement's name.
         leave: Called with the results so far.
 
+    Returns:
+        The results, as JSON values.
+
     Raises:
         UserError: If no measurement is left, or there is no recorded traffic.
         MachineError: If a measuring process crashes.

@@ -99,7 +99,7 @@ class _Server:
     moved: float = 0.0
     """Time of its last answer, or of a request while none was outstanding."""
     full_until: float = float("-inf")
-    """It is overloaded, and gets no requests until then."""
+    """Time until which an overloaded server gets no requests."""
 
     def forget(self, samples: int, now: float) -> None:
         """Forget its pace if it has been idle for too long."""
