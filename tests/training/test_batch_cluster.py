@@ -250,10 +250,10 @@ def test_an_address_without_the_secret_of_its_machines_is_refused_before_there_i
     recipe, stores = labelled_vectors(tmp_path, ""), tmp_path / "stores"
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
-        with pytest.raises(UserError, match="set COTSWOLD_TOKEN to that with which 'cotswold worker'"):
+        with pytest.raises(UserError, match="set COTSWOLD_TOKEN to the token with which 'cotswold worker'"):
             open_job(recipe, tmp_path / "run", overrides=[f"cluster.address={address}"], stores=stores)
         words = {"loss": "cross_entropy", "strategy": "batch", "address": address}
-        with pytest.raises(UserError, match="set COTSWOLD_TOKEN to that with which 'cotswold worker'"):
+        with pytest.raises(UserError, match="set COTSWOLD_TOKEN to the token with which 'cotswold worker'"):
             cotswold.train(PARTS, directory=tmp_path / "run", **words)  # type: ignore[arg-type]  # as above
     assert not (tmp_path / "run").exists() and not stores.exists()
 

@@ -94,7 +94,7 @@ class ReplicaSettings:
     device: str = "cpu"
     """Device of replicas and the evaluator, as for `own_device`."""
     may_move: bool = True
-    """Whether replicas may take local steps while a bucket moves to another server."""
+    """Allow replicas to take local steps while a bucket moves to another server."""
     name: str = ""
     """Name of the run for people."""
     traffic: Path | None = None
@@ -219,9 +219,7 @@ class ReplicaOpening(Opening):
         for name, first in reversed(firsts.items()):
             value = vectors[name].numpy() if name in vectors else first
             if value.shape != first.shape or value.dtype != first.dtype:
-                raise UserError(
-                    f"the vector {name} is {value.shape} of {value.dtype}, not as the work has it"
-                )
+                raise UserError(f"the vector {name} is {value.shape} of {value.dtype}, unlike the work's")
             write(conversation, begun.shards, begun.servers, name, value, self._settings.silent_seconds)
         return tuple(firsts)
 

@@ -118,7 +118,7 @@ def test_where_the_head_is_silent_whoever_shares_hears_of_it_in_time() -> None:
     del trial.network.players["pool"]
     assert trial.loop.run(lambda: all(each.trouble for each in trial.trainers), ASKING.lonely_seconds + 2.0)
     assert {each.trouble for each in trial.trainers} == {
-        "the head of the pool of data servers answered nothing for 30 s"
+        "the head of the pool of data servers has not answered for 30 s"
     }
 
 
