@@ -23,7 +23,7 @@ from typing import Any
 
 from cotswold.bench.measure import document, rounded
 from cotswold.cli.support.tables import table
-from cotswold.geometry import Card, Host, Network
+from cotswold.geometry import Host, Network, NetworkCard
 from cotswold.simulate import predict_evaluation
 from cotswold.simulate.batch import Chosen, chosen_reduction
 from cotswold.simulate.bunyip import (
@@ -205,7 +205,7 @@ def reductions(rounds: int) -> Document:
 
     hosts = 4
     ranks = [tuple(range(host, PER_HOST * hosts, hosts)) for host in range(hosts)]
-    over = Network(tuple(Host(each, (Card(0, 100_000_000),)) for each in ranks))
+    over = Network(tuple(Host(each, (NetworkCard(0, 100_000_000),)) for each in ranks))
     with tempfile.TemporaryDirectory() as folder, Hosts(hosts, "100mbit") as made:
         rows = measure(made, over, rounds, Path(folder))
     tree = next(row for name, row in rows.items() if "LAM" in name)

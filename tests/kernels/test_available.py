@@ -29,9 +29,9 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def _asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("COTSWOLD_KERNELS", raising=False)
-    available.obstacle.cache_clear()
+    available.compile_error.cache_clear()
     yield
-    available.obstacle.cache_clear()
+    available.compile_error.cache_clear()
 
 
 @pytest.fixture

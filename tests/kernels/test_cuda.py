@@ -321,10 +321,10 @@ def test_batches_fall_into_few_classes_that_hold_them(images: int) -> None:
 @given(layers())
 def test_cells_of_a_map_lie_edge_to_edge_from_the_corner_of_the_padding(layer: BlockLocal) -> None:
     cell = tiles.best_cell(layer)
-    assert cell.rows * cell.wide <= cell.places <= tiles.MOST_PLACES
+    assert cell.rows * cell.wide <= cell.positions <= tiles.MAX_POSITIONS
     channels = layer.input.channels
-    down = {(y + layer.y.low) // cell.rows for y in range(layer.input.height)}
-    across = {(x + layer.x.low * channels) // cell.wide for x in range(layer.input.width * channels)}
+    down = {(y + layer.y.pad_before) // cell.rows for y in range(layer.input.height)}
+    across = {(x + layer.x.pad_before * channels) // cell.wide for x in range(layer.input.width * channels)}
     assert cell.count(layer) == len(down) * len(across)
 
 

@@ -2,8 +2,8 @@
 
 Knows: orders of ranks, groups within groups. Does not know: rates, the fastest algorithm (`reduction_time`).
 
-An algorithm (`Way`) is a function of an order of ranks and a range. It returns the steps after which the
-first rank of the order has the sum of the range. Any order works; neighbours in the order should be close in
+An `Algorithm` is a function of an order of ranks and a range. It returns the steps after which the first rank
+of the order has the sum of the range. Any order works; neighbours in the order should be close in
 the network.
 """
 
@@ -16,7 +16,7 @@ from typing import TypeAlias
 from cotswold.errors import GeometryError
 from cotswold.geometry.reduction import ReductionPlan, Step
 
-Way: TypeAlias = Callable[[Sequence[int], int, int], list[Step]]
+Algorithm: TypeAlias = Callable[[Sequence[int], int, int], list[Step]]
 Tree: TypeAlias = "int | Sequence[Tree]"
 """A rank, or nested groups; the first rank of a group is its leader."""
 
@@ -115,7 +115,7 @@ def recursive_halving(order: Sequence[int], begin: int, end: int) -> list[Step]:
     return steps
 
 
-WAYS: dict[str, Way] = {
+ALGORITHMS: dict[str, Algorithm] = {
     "binomial tree": binomial_tree,
     "chain": chain,
     "recursive halving": recursive_halving,
@@ -124,7 +124,7 @@ WAYS: dict[str, Way] = {
 }
 
 
-def hierarchy(tree: Tree, ways: Sequence[Way]) -> Way:
+def hierarchy(tree: Tree, ways: Sequence[Algorithm]) -> Algorithm:
     """Return the algorithm that sums within the innermost groups, then between groups, level by level.
 
     ``ways`` holds one algorithm for each level, the outermost first. The result ignores the order of ranks:
@@ -158,7 +158,7 @@ def leaves(tree: Tree) -> list[int]:
     return [tree] if isinstance(tree, int) else [rank for part in tree for rank in leaves(part)]
 
 
-def over_lanes(way: Way, shares: Sequence[int]) -> Way:
+def over_lanes(way: Algorithm, shares: Sequence[int]) -> Algorithm:
     """Split the range over several networks: lane ``i`` gets a fraction proportional to ``shares[i]``."""
 
     def steps_of(order: Sequence[int], begin: int, end: int) -> list[Step]:
@@ -178,7 +178,7 @@ def four_stages(
     groups: Sequence[Sequence[Sequence[int]]],
     server: Sequence[int],
     lanes: Callable[[int, int], int],
-) -> Way:
+) -> Algorithm:
     """Return Bunyip's reduction (Aberdeen et al. 2000, 5.2, figure 5), to the first rank of its server.
 
     ``groups`` are its four, A to D, of hosts of ranks; ``lanes(a, b)`` is the switch between two groups.
@@ -210,7 +210,7 @@ def four_stages(
     return steps_of
 
 
-def reduction(count: int, way: Way, order: Sequence[int]) -> ReductionPlan:
+def reduction(count: int, way: Algorithm, order: Sequence[int]) -> ReductionPlan:
     """Return the plan of an algorithm for an order of ranks 0 to n - 1; the first one gets the sum."""
     if sorted(order) != list(range(len(order))):
         raise GeometryError(f"order must hold each rank from 0 once, got {list(order)[:20]}")

@@ -21,9 +21,9 @@ from typing import NamedTuple
 from cotswold.errors import GeometryError
 from cotswold.geometry.reduction import Item, ReductionPlan
 from cotswold.geometry.reduction_plans import (
-    WAYS,
+    ALGORITHMS,
+    Algorithm,
     Tree,
-    Way,
     all_reduction,
     binomial_tree,
     chain,
@@ -43,7 +43,7 @@ _Resource = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
-class Card:
+class NetworkCard:
     """A network card.
 
     Args:
@@ -65,7 +65,7 @@ class Host:
     """
 
     ranks: tuple[int, ...]
-    cards: tuple[Card, ...]
+    cards: tuple[NetworkCard, ...]
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Network:
                 way.append(((what, switch, 0), self.uplink_bits_per_second[switch] // 8))
         return [*way, (("receives", target, into.switch), into.bits_per_second // 8)]
 
-    def _cards(self, source: int, target: int, lane: int) -> tuple[Card, Card]:
+    def _cards(self, source: int, target: int, lane: int) -> tuple[NetworkCard, NetworkCard]:
         """Return the cards that connect two hosts: at the switch of the lane, if both have one there."""
         ours, theirs = self.hosts[source].cards, self.hosts[target].cards
         pairs = [(one, other) for one in ours for other in theirs if one.switch == other.switch]
@@ -274,7 +274,7 @@ def candidates(network: Network, count: int, root: int) -> dict[str, ReductionPl
     }
     lanes = network.lanes()
     by_host, by_switch = _tree_of_hosts(network, root), _tree_of_switches(network, root)
-    for name, way in WAYS.items():
+    for name, way in ALGORITHMS.items():
         plans[f"{name} over hosts"] = reduction(count, hierarchy(by_host, [way, star]), leaves(by_host))
         if len(lanes) > 1:
             plans[f"{name} over hosts, all cards"] = _over_cards(network, count, by_host, way, lanes)
@@ -286,7 +286,7 @@ def candidates(network: Network, count: int, root: int) -> dict[str, ReductionPl
     return plans
 
 
-def chosen_plan(network: Network, count: int, element_bytes: int, root: int) -> tuple[str, ReductionPlan]:
+def best_plan(network: Network, count: int, element_bytes: int, root: int) -> tuple[str, ReductionPlan]:
     """Return the plan of least predicted time with its name; on a tie, the one with fewer messages.
 
     Args:
@@ -301,7 +301,7 @@ def chosen_plan(network: Network, count: int, element_bytes: int, root: int) -> 
     return _fastest(candidates(network, count, root), network, element_bytes)
 
 
-def chosen_all_reduction(network: Network, count: int, element_bytes: int) -> tuple[str, ReductionPlan]:
+def best_all_reduce(network: Network, count: int, element_bytes: int) -> tuple[str, ReductionPlan]:
     """Return the all-reduce plan of least predicted time with its name.
 
     Args:
@@ -362,7 +362,7 @@ def _tree_of_switches(network: Network, root: int) -> list[list[list[int]]]:
 
 
 def _over_cards(
-    network: Network, count: int, tree: Sequence[Sequence[int]], way: Way, lanes: Sequence[int]
+    network: Network, count: int, tree: Sequence[Sequence[int]], way: Algorithm, lanes: Sequence[int]
 ) -> ReductionPlan:
     """Return a hierarchy whose upper level uses several switches at once."""
     shares = [0] * (max(lanes) + 1)

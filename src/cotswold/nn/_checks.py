@@ -88,7 +88,7 @@ def refuse_onnx(layer: nn.Module) -> None:
         )
 
 
-def whole(value: object) -> int | None:
+def as_int(value: object) -> int | None:
     """Return an integer of any library as an int, or None for any other value, including a bool."""
     if isinstance(value, bool):
         return None

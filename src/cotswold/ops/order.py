@@ -13,8 +13,8 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import MapShape
-from cotswold.kernels.available import or_torch, usable
-from cotswold.kernels.operands import pitches_of
+from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
+from cotswold.kernels.operands import map_strides
 from cotswold.ops.layout import empty_map
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
@@ -34,7 +34,7 @@ def images_last(x: Tensor) -> Tensor:
         GeometryError: Another number of dimensions.
     """
     _check(x)
-    return x if pitches_of(x) is not None else apply("images_last", _Ordered, x, "images_last")
+    return x if map_strides(x) is not None else apply("images_last", _Ordered, x, "images_last")
 
 
 def images_first(x: Tensor) -> Tensor:
@@ -58,10 +58,10 @@ def _check(x: Tensor) -> None:
         raise GeometryError(f"a map must have shape (image, channel, y, x), got {tuple(x.shape)}")
 
 
-@or_torch
-def arranged(x: Tensor) -> Tensor:
+@fallback_to_torch
+def images_last_no_grad(x: Tensor) -> Tensor:
     """`images_last` for use inside an operation: not differentiable."""
-    if pitches_of(x) is not None:
+    if map_strides(x) is not None:
         return x
     out = _empty_as(x)
     if _turns(x) and x[0, 0].is_contiguous():
@@ -76,7 +76,7 @@ def _empty_as(x: Tensor) -> Tensor:
 
 
 def _turns(x: Tensor) -> bool:
-    return x.shape[0] >= FEWEST and x.numel() > 0 and usable(x)
+    return x.shape[0] >= FEWEST and x.numel() > 0 and has_cpu_kernel(x)
 
 
 def _turn(first: Tensor, last: Tensor, to_last: bool) -> None:
@@ -91,7 +91,7 @@ def _turn(first: Tensor, last: Tensor, to_last: bool) -> None:
 @torch.library.custom_op("cotswold::images_last", mutates_args=())
 def _last_op(x: Tensor) -> Tensor:
     refuse_forward_mode("images_last", x)
-    out = arranged(x)
+    out = images_last_no_grad(x)
     return out.clone() if out is x else out
 
 
@@ -106,9 +106,9 @@ def _first_op(x: Tensor) -> Tensor:
     return _images_first(x)
 
 
-@or_torch
+@fallback_to_torch
 def _images_first(x: Tensor) -> Tensor:
-    if not _turns(x) or pitches_of(x) is None:
+    if not _turns(x) or map_strides(x) is None:
         return x.clone(memory_format=torch.contiguous_format)
     out = x.new_empty(x.shape)
     _turn(out, x, to_last=False)

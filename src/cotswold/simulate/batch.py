@@ -23,7 +23,7 @@ from functools import lru_cache
 from heapq import heapreplace
 
 from cotswold.errors import ClusterError
-from cotswold.geometry import Network, ReductionPlan, Step, chosen_plan
+from cotswold.geometry import Network, ReductionPlan, Step, best_plan
 from cotswold.geometry.reduction_time import predicted_seconds
 from cotswold.simulate.batch_network import BatchNetwork, batch_network
 from cotswold.simulate.batch_work import BatchWork, Travel
@@ -219,7 +219,7 @@ class _Same:
 
 @lru_cache(maxsize=64)
 def _chosen(network: _Same, count: int, element_bytes: int) -> tuple[str, ReductionPlan]:
-    return chosen_plan(network.network, count, element_bytes, 0)
+    return best_plan(network.network, count, element_bytes, 0)
 
 
 def _shares(counted: tuple[int, ...], workers: int) -> tuple[int, float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from cotswold.errors import ClusterError
-from cotswold.geometry import Card, Host, Network
+from cotswold.geometry import Host, Network, NetworkCard
 from cotswold.simulate.cluster import Cluster, Groups, Server
 from cotswold.simulate.topology import Topology
 
@@ -82,25 +82,25 @@ def batch_network(cluster: Cluster, workers: int, servers: int) -> BatchNetwork:
     return BatchNetwork(workers, network(hosts), network(with_servers))
 
 
-def _cards(cluster: Cluster, host: int) -> tuple[Card, ...]:
+def _cards(cluster: Cluster, host: int) -> tuple[NetworkCard, ...]:
     """Network cards of a host; those of `server` if ``host`` is -1."""
     groups = cluster.groups
     if cluster.network is None:
         return ()
     bits = int(cluster.network.gbits * 1e9)
     if groups is None:
-        return (Card(0 if cluster.switch is None else host // cluster.switch.hosts, bits),)
+        return (NetworkCard(0 if cluster.switch is None else host // cluster.switch.hosts, bits),)
     if host < 0:
         assert cluster.server is not None, "only a server has the number -1"
         return _server_cards(cluster, groups, cluster.server)
     own = host // groups.hosts
     others = (other for other in range(cluster.hosts // groups.hosts) if other != own)
-    return tuple(Card(switch_between(cluster, own, other), bits) for other in others)
+    return tuple(NetworkCard(switch_between(cluster, own, other), bits) for other in others)
 
 
-def _server_cards(cluster: Cluster, groups: Groups, server: Server) -> tuple[Card, ...]:
+def _server_cards(cluster: Cluster, groups: Groups, server: Server) -> tuple[NetworkCard, ...]:
     bits = int(server.gbits * 1e9)
-    return tuple(Card(switch_between(cluster, *pair), bits) for pair in server.switches)
+    return tuple(NetworkCard(switch_between(cluster, *pair), bits) for pair in server.switches)
 
 
 def switch_between(cluster: Cluster, one: int, other: int) -> int:

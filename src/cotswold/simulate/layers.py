@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Literal
 
 from cotswold.geometry import BlockLocal, Box, ExchangePlan, Grid, MapShape, Partition, Window
-from cotswold.geometry.partition import even_cuts
+from cotswold.geometry.partition import chunk_bounds
 from cotswold.simulate.actions import Program, Script
 from cotswold.simulate.cluster import Product
 from cotswold.simulate.device import RateShape, Speed
@@ -137,7 +137,7 @@ class LayerWork:
                 boxes = Partition.even(layer.plane.grid, grid).boxes
                 cut.append([_in_space(layer, box) for box in boxes])
             else:
-                ends = even_cuts(layer.maps, grid.size)
+                ends = chunk_bounds(layer.maps, grid.size)
                 cut.append([_by_outputs(layer, first, stop) for first, stop in pairwise(ends)])
         return cut
 

@@ -130,7 +130,7 @@ def test_torch_serves_and_one_warning_says_so_where_a_kernel_computes_wrongly(
     usual = library._ready
 
     def ready(
-        name: library.Name, processor: Processor, write: partial[ir.Module], trial: library.Trial
+        name: library.Name, processor: Processor, write: partial[ir.Module], trial: library.SelfTest
     ) -> int:
         if name[0] == wrong:
             raise available.WrongKernelError(f"the kernel {wrong} computes wrongly")

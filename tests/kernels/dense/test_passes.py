@@ -28,7 +28,7 @@ def test_any_vector_and_number_of_threads_give_the_same_bits(
     expected, found = operands(of, 3), operands(of, 3)
     run(what, of, expected, Overrides(threads=1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passes, "ALONE", 1)
+        patch.setattr(passes, "SERIAL_BELOW", 1)
         run(what, of, found, Overrides(processor, threads=threads))
     assert same_bits(found[DenseJob.SUMS], expected[DenseJob.SUMS])
     assert same_bits(found[DenseJob.BIAS_GRADIENT], expected[DenseJob.BIAS_GRADIENT])

@@ -32,7 +32,7 @@ from cotswold.kernels.microkernels.driver import KINDS
 from cotswold.kernels.microkernels.pair_driver import KINDS as PAIR_KINDS
 from cotswold.kernels.microkernels.pair_driver import write_pair_kernel
 from cotswold.kernels.microkernels.pairs import Units
-from cotswold.kernels.microkernels.tile import Tile, heights
+from cotswold.kernels.microkernels.tile import Tile, row_block_sizes
 from cotswold.kernels.products import choice
 from cotswold.kernels.products.problem import Overrides
 from cotswold.ops import batched
@@ -332,9 +332,9 @@ def test_the_inner_loops_of_candidates_keep_all_vectors_in_registers(
     assert units.paired == (processor is PAIRED)
     module = write_pair_kernel(KINDS[kind], units, tile, processor.triple)
     found = turns(engine.assembly(module, processor))
-    shapes = [(rows, vectors) for rows in heights(tile) for vectors in range(1, tile.vectors + 1)]
+    shapes = [(rows, vectors) for rows in row_block_sizes(tile) for vectors in range(1, tile.vectors + 1)]
     names = {f"tile_{Tile(*shape)}_masked": shape for shape in shapes}
-    names |= {f"tile_{Tile(rows, tile.vectors)}": (rows, tile.vectors) for rows in heights(tile)}
+    names |= {f"tile_{Tile(rows, tile.vectors)}": (rows, tile.vectors) for rows in row_block_sizes(tile)}
     if kind == "product_few" and not units.paired:
         names = {}  # all of its tiles pack B
     elif kind != "outer" and not units.paired:

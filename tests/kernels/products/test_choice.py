@@ -16,10 +16,10 @@ from cotswold.kernels.machine.processor import Processor, this_processor
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.products import choice, compiled
 from cotswold.kernels.products import run as kernels
-from cotswold.kernels.products.choice import ShapeClass
+from cotswold.kernels.products.choice import TuningKey
 from cotswold.kernels.products.problem import Overrides
 
-SHAPE = ShapeClass.of("product", "float32", 128, 1200, 60, False)
+SHAPE = TuningKey.of("product", "float32", 128, 1200, 60, False)
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     usual = choice._measured
 
-    def noted(shape: ShapeClass, *rest: object) -> choice.Choice:
+    def noted(shape: TuningKey, *rest: object) -> choice.Choice:
         found.append(shape.name)
         return usual(shape, *rest)  # type: ignore[arg-type]  # handed on
 
@@ -209,7 +209,7 @@ def test_measuring_leaves_the_right_result(operation: str, few: bool | None, mea
     layer = BlockLocal(MapShape(16, 12, 12), Window(5, 1), Window(5, 1), rows=1, columns=1, depth=24)
     assert layer.product_flops * 40 > choice.WORTH_FLOPS
     pair = operands(operation, layer, 40, torch.float32)
-    found = run(operation, layer, pair, Overrides(few=few))
+    found = run(operation, layer, pair, Overrides(small_batch=few))
     assert len(measured) == 1
     assert same_bits(found, run(operation, layer, pair, forced(8, 3, few=False)))
 
@@ -279,6 +279,6 @@ def test_candidates_fit_the_registers(isa: str, narrow: bool) -> None:
 
 
 def test_near_shapes_share_a_class() -> None:
-    near = ShapeClass.of("product", "float32", 128, 1100, 62, False)
-    assert ShapeClass.of("product", "float32", 128, 1200, 60, False) == near
-    assert ShapeClass.of("product", "float32", 128, 1200, 60, True) != near
+    near = TuningKey.of("product", "float32", 128, 1100, 62, False)
+    assert TuningKey.of("product", "float32", 128, 1200, 60, False) == near
+    assert TuningKey.of("product", "float32", 128, 1200, 60, True) != near

@@ -9,7 +9,7 @@ from tests.support.kernels.operations import DTYPES, bits, forced, operands, pro
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels.driver import PRODUCT
-from cotswold.kernels.operands import Pitches
+from cotswold.kernels.operands import MapStrides
 from cotswold.kernels.products import choice, problem
 from cotswold.kernels.products import run as kernels
 
@@ -60,7 +60,7 @@ def test_fields_of_one_row_that_reach_into_padding_are_copied_too(
 
 def test_wide_layers_are_copied_and_narrow_ones_read_in_place() -> None:
     def copied(outputs: int, images: int) -> bool:
-        pitches = Pitches(images, images, images)
+        pitches = MapStrides(images, images, images)
         return problem.Problem(PRODUCT, dense(8, outputs), images, "float32", pitches, pitches).panels
 
     assert copied(1024, 320) and not copied(1023, 320) and not copied(1024, 64)

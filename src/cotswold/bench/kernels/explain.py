@@ -51,9 +51,9 @@ def backend() -> Backend:
     """Whether kernels of our own run here and why; for which processor; where they are remembered."""
     from cotswold.kernels.compile import code_cache
 
-    name, variable = available.chosen(), os.environ.get(available.VARIABLE, "")
+    name, variable = available.backend(), os.environ.get(available.VARIABLE, "")
     if name == "torch":
-        why = f"{available.VARIABLE} says so" if variable == "torch" else str(available.reason())
+        why = f"{available.VARIABLE} says so" if variable == "torch" else str(available.unavailable_reason())
         return Backend(name, why, "unknown to us", "whatever torch takes", "none")
     from cotswold.kernels.machine.processor import WIDTHS, this_processor
 
@@ -71,7 +71,7 @@ def backend() -> Backend:
 
 def explained(shape: Shape) -> list[Explanation]:
     """The three products of a shape, as many threads as torch has; measures where no choice is known."""
-    if available.chosen() == "torch":
+    if available.backend() == "torch":
         kind, why = "torch.bmm", "kernels of our own are off"
         return [_explanation(shape, product, "torch", kind, "", why, {}) for product in PRODUCTS]
     from cotswold.kernels.microkernels.driver import ADJOINT, OUTER, PRODUCT

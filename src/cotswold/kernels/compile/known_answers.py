@@ -30,7 +30,7 @@ CURVES: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def numbers(*shape: int, seed: int = 0) -> Array:
+def sample_values(*shape: int, seed: int = 0) -> Array:
     """Pseudo-random -1, 0 and 1: sums of a few hundred of their products are exact in every dtype."""
     count = int(np.prod(shape))
     places = np.arange(1 + seed, 1 + seed + count, dtype=np.uint64)
@@ -111,7 +111,7 @@ class Products:
 def moved(
     filters: Array, momentum: Array, gradient: Array, constants: tuple[float, float, float]
 ) -> tuple[Array, Array, Array]:
-    """Return filters, momentum and norms after a step, by the rule of `ops.sgd_rule.move`."""
+    """Return filters, momentum and norms after a step, by the rule of `ops.sgd_rule.filter_step`."""
     kept, rate, longest = constants
 
     def norm(values: Array) -> Array:
@@ -157,7 +157,7 @@ class Normalised:
     def _margin(self) -> tuple[int, int]:
         """Positions that a window removes before and after."""
         window = Window.same(len(self.first[0]))
-        return window.low, window.high
+        return window.pad_before, window.pad_after
 
     def _crop(self, x: Array) -> Array:
         low, high = self._margin

@@ -41,7 +41,7 @@ def available() -> bool:
 
 
 @dataclass(frozen=True)
-class Program:
+class TunedKernel:
     """A kernel of ``programs``: its tiles, the tuning key, and the extent that each side covers."""
 
     name: str
@@ -132,7 +132,7 @@ def _triton() -> Any:
 
 
 @cache
-def _kernel(program: Program) -> Any:
+def _kernel(program: TunedKernel) -> Any:
     """Return the kernel, compiled on first launch; unless interpreted, tuned once per ``key`` and dtype."""
     triton = _triton()
     from cotswold.kernels.cuda import programs

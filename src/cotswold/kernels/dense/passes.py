@@ -32,7 +32,7 @@ OPERANDS = (
     DenseJob.CLASSES,
     DenseJob.PARTIALS,
 )
-ALONE = 1 << 14
+SERIAL_BELOW = 1 << 14
 """Elements below which other threads are not worth waking."""
 
 
@@ -70,7 +70,7 @@ def run(
     int32 padded to whole vectors, ``PARTIALS`` the buffer of `partials_of`.
     """
     processor, threads = processor_of(overrides), overrides.threads or torch.get_num_threads()
-    threads = threads if layer.rows * layer.lanes >= ALONE else 1
+    threads = threads if layer.rows * layer.lanes >= SERIAL_BELOW else 1
     ready(
         ("dense", what, layer, processor, threads),
         lambda: _prepared(kernel(what, processor), layer, threads),
@@ -81,7 +81,7 @@ def kernel(what: Pass, processor: Processor) -> int:
     """Return the address of the kernel of a pass."""
     lanes = Lanes("float32", processor.lanes("float32"))
     write = partial(write_pass, what, lanes, processor.triple)
-    return library.address(("dense", what.name), processor, write, partial(_is_right, what))
+    return library.address(("dense", what.name), processor, write, partial(_passes_self_test, what))
 
 
 def _prepared(address: int, layer: Layer, threads: int) -> PreparedKernel:
@@ -95,22 +95,25 @@ def _prepared(address: int, layer: Layer, threads: int) -> PreparedKernel:
     return prepared(address, fields, OPERANDS, GROUP * CHAINS, ("float32", threads))
 
 
-def _is_right(what: Pass, address: int) -> bool:
+def _passes_self_test(what: Pass, address: int) -> bool:
     """True if a kernel computes a small layer as NumPy does: two groups, whole vectors, a remainder."""
     layer = Layer(GROUP + 5, 4 * CHAINS + 7, 5 * CHAINS + 3, 5 * CHAINS, -0.5, 0.75)
-    trial = _Trial(what, layer)
+    trial = _SelfTestCase(what, layer)
     _prepared(address, layer, 1).run(*(pointer_of(one) for one in trial.operands))
-    return trial.succeeds()
+    return trial.passes()
 
 
-class _Trial:
+class _SelfTestCase:
     """Operands and expected results of a self-test."""
 
     def __init__(self, what: Pass, layer: Layer) -> None:
         self.what, self.layer = what, layer
         shape = layer.rows, layer.lanes
-        self._sums, self._beside = known_answers.numbers(*shape), known_answers.numbers(*shape, seed=1) / 2
-        self._biases = known_answers.numbers(layer.rows, seed=2) / 4
+        self._sums, self._beside = (
+            known_answers.sample_values(*shape),
+            known_answers.sample_values(*shape, seed=1) / 2,
+        )
+        self._biases = known_answers.sample_values(layer.rows, seed=2) / 4
         self._classes = np.arange(layer.lanes) * 31 % layer.rows
         self.sums = known_answers.in_memory(np.zeros((layer.rows, layer.pitch)), "float32")
         self.sums[:, : layer.lanes] = torch.from_numpy(self._sums)
@@ -129,7 +132,7 @@ class _Trial:
         """Operands in the order of `OPERANDS`."""
         return self.sums, self.beside, self.biases, self.bias_gradient, self.classes, self.partials
 
-    def succeeds(self) -> bool:
+    def passes(self) -> bool:
         """True if all results are as expected."""
         left, losses = self._expected()
         same = partial(known_answers.agrees, error=ROUNDING["float32"])

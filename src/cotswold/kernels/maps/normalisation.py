@@ -29,8 +29,8 @@ from cotswold.kernels.maps.normalisation_rows import (
     ContrastKind,
     scratch_elements,
 )
-from cotswold.kernels.maps.tasks import BYTES, JobHead, Workers, bits, prepared, put_pitches, ready
-from cotswold.kernels.operands import pointer_of, required_pitches
+from cotswold.kernels.maps.tasks import BYTES, JobHead, Workers, bits, prepared, put_strides, ready
+from cotswold.kernels.operands import pointer_of, required_map_strides
 
 TASKS_A_THREAD = 2
 """Tasks per thread, at least, if a map has enough rows."""
@@ -42,7 +42,7 @@ AHEAD_BYTES = 1 << 14
 """Prefetch distance in a map."""
 STREAM_BYTES = 1 << 22
 """Map size from which output bypasses the caches (streaming stores)."""
-ALONE = 1 << 14
+SERIAL_BELOW = 1 << 14
 """Outputs below which other threads are not worth waking."""
 
 
@@ -67,19 +67,19 @@ def kernel(kind: ContrastKind, dtype: str, size: int, processor: Processor) -> i
         else partial(write_forward, kind, lanes, size, processor.triple)
     )
     name = ("normalisation", kind.name, dtype, size)
-    return library.address(name, processor, write, partial(_is_right, kind, dtype, size, processor))
+    return library.address(name, processor, write, partial(_passes_self_test, kind, dtype, size, processor))
 
 
-def _is_right(kind: ContrastKind, dtype: str, size: int, processor: Processor, address: int) -> bool:
+def _passes_self_test(kind: ContrastKind, dtype: str, size: int, processor: Processor, address: int) -> bool:
     """True if a kernel normalises, measures or differentiates small maps with known results correctly.
 
     Weights differ along the axes and between the means; some powers are below the floor.
     """
     images, shape = VECTORS * processor.lanes(dtype) + 3, MapShape(3, 2 * size + 2, 2 * size + 3)
     means = [known_answers.weights(size, i) for i in range(4)]
-    h = known_answers.numbers(shape.height, shape.width, shape.channels, images)
+    h = known_answers.sample_values(shape.height, shape.width, shape.channels, images)
     right = known_answers.Normalised(h, (means[0], means[1]), (means[2], means[3]), 0.7)
-    grad = known_answers.numbers(*right.output().shape, seed=1)
+    grad = known_answers.sample_values(*right.output().shape, seed=1)
     given, expected = _known_maps(kind, right, grad)
     workers = Workers(images, dtype, processor, 1)
     work = Normalisation(shape, Smoothing(size), right.floor, _uniform(shape, means, dtype), workers)
@@ -176,10 +176,10 @@ class Normalisation:
         size, images, channels = self.smoothing.size, workers.images, shape.channels
         outputs = images * channels * shape.height * shape.width
         rows = shape.height if kind is GRADIENT else power.height
-        low, bands = self.smoothing.window.low, self.bands.forward
+        low, bands = self.smoothing.window.pad_before, self.bands.forward
         if kind is GRADIENT:
             low, bands = size - 1 - low, self.bands.transposed
-        count = 1 if outputs < ALONE else workers.threads
+        count = 1 if outputs < SERIAL_BELOW else workers.threads
         width = workers.processor.lanes(workers.dtype)
         place = 2 * size * shape.width * channels * BYTES[workers.dtype]
         strip = VECTORS * width
@@ -194,7 +194,7 @@ class Normalisation:
         fields[ContrastJob.IMAGES : ContrastJob.MAP] = (
             *(images, channels, blocks, block, -(-rows // part_rows), part_rows),
             *(shape.height, shape.width, mean.height, mean.width, power.height, power.width),
-            *(low, 0 if self.smoothing.keep else Window.same(size).low),
+            *(low, 0 if self.smoothing.keep else Window.same(size).pad_before),
             max(1, AHEAD_BYTES // (channels * block * BYTES[workers.dtype])),
             *(self._streams(kind, maps[-1], block), bits(self.floor**2)),
             *(pointer_of(band) for band in bands),
@@ -212,7 +212,7 @@ class Normalisation:
             strict=True,
         ):
             if one is not None:
-                put_pitches(fields, place, required_pitches(one))
+                put_strides(fields, place, required_map_strides(one))
                 places.append(place)
         slot = scratch_elements(block, size, shape.width)
         return prepared(address, fields, tuple(places), slot, (workers.dtype, count), bands)
@@ -221,7 +221,7 @@ class Normalisation:
         """True if the output bypasses the caches: it is large and consists of whole cache lines."""
         if kind is MEASURE or out is None:
             return False
-        pitches = required_pitches(out)
+        pitches = required_map_strides(out)
         each = BYTES[self.workers.dtype]
         shape = self.shape if kind is GRADIENT else self._power
         outputs = self.workers.images * shape.channels * shape.height * shape.width

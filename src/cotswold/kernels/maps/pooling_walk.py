@@ -23,17 +23,17 @@ from functools import partial
 
 from llvmlite import ir
 
-from cotswold.kernels.compile.emit import INT, SHORT, Lanes, Writer, integer, loop
+from cotswold.kernels.compile.emit import I32, I64, FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.machine.prepared import LINE
 from cotswold.kernels.maps.pooling_window import PoolJob, PoolKind, part_of
-from cotswold.kernels.maps.tasks import JobMap, Strip, between, number_field, tasks, up_to_power
+from cotswold.kernels.maps.tasks import JobMap, Strip, number_field, range_length, tasks, up_to_power
 
 Values = list[ir.Value]
 """Vectors of a strip."""
 
 
 @dataclass(frozen=True)
-class WalkForm:
+class SmallWindowConfig:
     """Configuration of a kernel: size of the window, rows of outputs computed together, vectors of a strip.
 
     With ``stream``, outputs bypass the caches and must be aligned to whole vectors.
@@ -50,21 +50,21 @@ def ring_rows(size: int) -> int:
     return up_to_power(max(1, size - 1))
 
 
-def scratch_elements(kind: PoolKind, form: WalkForm, lanes: int, block: int, columns: int) -> int:
+def scratch_elements(kind: PoolKind, config: SmallWindowConfig, lanes: int, block: int, columns: int) -> int:
     """Elements of scratch per thread: zeros, discarded outputs, a ring of rows of quotients."""
-    strip = form.vectors * lanes
-    ring = ring_rows(form.size) * (columns + form.size) * block if kind.quotient else 0
+    strip = config.vectors * lanes
+    ring = ring_rows(config.size) * (columns + config.size) * block if kind.quotient else 0
     return 2 * strip + ring
 
 
-def write_walk(kind: PoolKind, form: WalkForm, lanes: Lanes, triple: str) -> ir.Module:
+def write_small_window(kind: PoolKind, config: SmallWindowConfig, lanes: Lanes, triple: str) -> ir.Module:
     """Return a module with ``work(job)``; a task is some rows of a block of lanes."""
-    module = ir.Module(f"{kind.name}_{form.size}_{lanes.dtype}_{lanes.count}")
+    module = ir.Module(f"{kind.name}_{config.size}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
         (group, lane, beside), first, stop = part_of(w, job, number)
-        _WalkBlock(w, kind, form, job, scratch, group, lane, beside).write(first, stop)
-        if form.stream:
+        _WalkBlock(w, kind, config, job, scratch, group, lane, beside).write(first, stop)
+        if config.stream:
             w.b.fence("seq_cst")
     return module
 
@@ -99,16 +99,16 @@ class _WalkBlock:
 
     def __init__(
         self,
-        w: Writer,
+        w: FunctionBuilder,
         kind: PoolKind,
-        form: WalkForm,
+        config: SmallWindowConfig,
         job: ir.Value,
         scratch: ir.Value,
         group: ir.Value,
         lane: ir.Value,
         beside: ir.Value,
     ) -> None:
-        self.w, self.kind, self.form = w, kind, form
+        self.w, self.kind, self.config = w, kind, config
         b = w.b
 
         def field(index: int) -> ir.Value:
@@ -118,28 +118,28 @@ class _WalkBlock:
         self.in_height, self.in_width = field(PoolJob.IN_HEIGHT), field(PoolJob.IN_WIDTH)
         columns = field(PoolJob.PART_COLUMNS)
         self.left = b.mul(beside, columns)
-        self.right = w.least(b.add(self.left, columns), field(PoolJob.OUT_WIDTH))
+        self.right = w.min_int(b.add(self.left, columns), field(PoolJob.OUT_WIDTH))
         self.source_left = b.sub(self.left, self.low)
         self.scalar = number_field(w, job, PoolJob.SCALAR)
-        self.lanes = w.least(field(PoolJob.BLOCK), b.sub(field(PoolJob.LANES), lane))
+        self.lanes = w.min_int(field(PoolJob.BLOCK), b.sub(field(PoolJob.LANES), lane))
         self.input = JobMap(w, job, PoolJob.INPUT, lane, group)
         self.output = JobMap(w, job, PoolJob.OUTPUT, lane, group)
-        self.strip_size = form.vectors * w.lanes.count
+        self.strip_size = config.vectors * w.lanes.count
         self.zeros = scratch
-        self.waste = w.at(scratch, self.strip_size)
+        self.discard = w.at(scratch, self.strip_size)
         plain = _Sum(lambda new: new, self._joined, self._joined)
         self.across = plain
         if kind.quotient:
             self.down = plain
             self.second = JobMap(w, job, PoolJob.SECOND, lane, group)
             self.factor = JobMap(w, job, PoolJob.FACTOR, lane, group)
-            self.ring = w.at(self.waste, self.strip_size)
+            self.ring = w.at(self.discard, self.strip_size)
             self.ring_pitch = field(PoolJob.BLOCK)
-            self.ring_row = b.mul(self.ring_pitch, b.add(columns, integer(form.size)))
+            self.ring_row = b.mul(self.ring_pitch, b.add(columns, integer(config.size)))
         else:
             self.down = _Sum(self._squares, self._squares_added, self._joined)
-        for v in range(form.vectors):
-            w.write(w.at(self.zeros, v * w.lanes.count), w.lanes.zero)
+        for v in range(config.vectors):
+            w.store(w.at(self.zeros, v * w.lanes.count), w.lanes.zero)
 
     def _joined(self, new: Values, total: Values) -> Values:
         return [self.w.b.fadd(one, other) for one, other in zip(new, total, strict=True)]
@@ -148,11 +148,11 @@ class _WalkBlock:
         return [self.w.b.fmul(one, one) for one in new]
 
     def _squares_added(self, new: Values, total: Values) -> Values:
-        return [self.w.multiply_add(one, one, other) for one, other in zip(new, total, strict=True)]
+        return [self.w.fma(one, one, other) for one, other in zip(new, total, strict=True)]
 
     def write(self, first: ir.Value, stop: ir.Value) -> None:
         """Compute rows from ``first``, which is even, to ``stop``."""
-        w, b, rows, size = self.w, self.w.b, self.form.rows, self.form.size
+        w, b, rows, size = self.w, self.w.b, self.config.rows, self.config.size
         if self.kind.quotient:
             self._write_first_quotients(b.sub(first, self.low))
         groups = b.sdiv(b.add(b.sub(stop, first), integer(rows - 1)), integer(rows))
@@ -171,11 +171,11 @@ class _WalkBlock:
             with b.if_else(inside) as (then, otherwise):
                 with then, loop(w, whole, integer(0), integer(0)) as strips:
                     lane = b.mul(strips.index, integer(self.strip_size))
-                    walk = _Walk(self, Strip(w, self.form.vectors, None), lane, y, top, None, ahead)
+                    walk = _Walk(self, Strip(w, self.config.vectors, None), lane, y, top, None, ahead)
                     strips.next = walk.write(strips.values)
                 with otherwise, loop(w, whole, integer(0), integer(0)) as strips:
                     lane = b.mul(strips.index, integer(self.strip_size))
-                    walk = _Walk(self, Strip(w, self.form.vectors, None), lane, y, top, stop, ahead)
+                    walk = _Walk(self, Strip(w, self.config.vectors, None), lane, y, top, stop, ahead)
                     strips.next = walk.write(strips.values)
             done = b.mul(whole, integer(self.strip_size))
             rest = b.sub(self.lanes, done)
@@ -187,24 +187,24 @@ class _WalkBlock:
     def _write_first_quotients(self, top: ir.Value) -> None:
         """Compute the quotients of the rows that the first windows share with the windows above."""
         w, b = self.w, self.w.b
-        width = b.add(b.sub(self.right, self.left), integer(self.form.size))
-        with loop(w, integer(self.form.size - 1)) as down, loop(w, width) as along:
+        width = b.add(b.sub(self.right, self.left), integer(self.config.size))
+        with loop(w, integer(self.config.size - 1)) as down, loop(w, width) as along:
             y, x = b.add(top, down.index), b.add(self.source_left, along.index)
             there = b.and_(self.within(y, self.in_height), self.within(x, self.in_width))
             with loop(w, self.lanes, step=w.lanes.count) as turn:
                 strip = Strip(w, 1, b.sub(self.lanes, turn.index))
                 values = self.quotients(strip, self.second.at(y, x), self.input.at(y, x), turn.index, there)
-                strip.keep(w.at(self.ring_place(y, along.index), turn.index), values)
+                strip.store_scratch(w.at(self.ring_place(y, along.index), turn.index), values)
 
     def quotients(
         self, strip: Strip, below: ir.Value, above: ir.Value, lane: ir.Value, there: ir.Value | None
     ) -> Values:
         """``(grad + weight) / pooled``, or zeros."""
         w, b = self.w, self.w.b
-        divisors = strip.read(self.chosen(there, w.at(below, lane), self.zeros))
+        divisors = strip.load(self.chosen(there, w.at(below, lane), self.zeros))
         values = [self.scalar] * strip.vectors
         if self.kind.grad:
-            grads = strip.read(self.chosen(there, w.at(above, lane), self.zeros))
+            grads = strip.load(self.chosen(there, w.at(above, lane), self.zeros))
             values = [b.fadd(one, self.scalar) for one in grads]
         found = [b.fdiv(one, other) for one, other in zip(values, divisors, strict=True)]
         return found if there is None else [b.select(there, one, w.lanes.zero) for one in found]
@@ -212,7 +212,7 @@ class _WalkBlock:
     def ring_place(self, y: ir.Value, along: ir.Value) -> ir.Value:
         """Address of a row's quotients in the ring, ``along`` columns from the left."""
         b = self.w.b
-        row = b.mul(b.and_(y, integer(ring_rows(self.form.size) - 1)), self.ring_row)
+        row = b.mul(b.and_(y, integer(ring_rows(self.config.size) - 1)), self.ring_row)
         return self.w.at(self.ring, b.add(row, b.mul(along, self.ring_pitch)))
 
     def chosen(self, there: ir.Value | None, place: ir.Value, other: ir.Value) -> ir.Value:
@@ -234,7 +234,7 @@ class _Prefetch:
     def __init__(self, block: _WalkBlock, y: ir.Value, top: ir.Value) -> None:
         self.w, self.block = block.w, block
         self.step = max(1, LINE // (block.w.lanes.count * block.w.lanes.scalar_bytes)) * block.w.lanes.count
-        b, rows, size = self.w.b, block.form.rows, block.form.size
+        b, rows, size = self.w.b, block.config.rows, block.config.size
         maps = [block.input] if block.kind.grad or not block.kind.quotient else []
         maps += [block.second] if block.kind.quotient else []
         new = [b.add(top, integer(i + rows)) for i in range(size - 1, size - 1 + rows)]
@@ -249,10 +249,10 @@ class _Prefetch:
         lane, column = position
         for _ in range(columns * self.block.strip_size // self.step):
             for one, start in self.places:
-                w.fetch_far(w.at(start, b.add(b.mul(column, one.column), lane)))
+                w.prefetch_l2(w.at(start, b.add(b.mul(column, one.column), lane)))
             lane = b.add(lane, integer(self.step))
             over = b.icmp_signed(">=", lane, self.block.lanes)
-            lane, column = b.select(over, integer(0), lane), b.add(column, b.zext(over, INT))
+            lane, column = b.select(over, integer(0), lane), b.add(column, b.zext(over, I64))
         return [lane, column]
 
 
@@ -271,7 +271,7 @@ class _Walk:
     ) -> None:
         self.ahead = ahead
         self.block, self.strip, self.lane, self.w = block, strip, lane, block.w
-        self.size, self.rows = block.form.size, block.form.rows
+        self.size, self.rows = block.config.size, block.config.rows
         b, w = self.w.b, self.w
         count = self.rows + self.size - 1
         self.sources = [b.add(top, integer(i)) for i in range(count)]
@@ -305,7 +305,7 @@ class _Walk:
         done: ir.Value = integer(0)
         if self.inside:
             covered = b.sub(b.sub(block.in_width, block.source_left), integer(size - 1))
-            sure = b.sdiv(between(w, integer(0), w.least(width, covered)), integer(2))
+            sure = b.sdiv(range_length(w, integer(0), w.min_int(width, covered)), integer(2))
             state = self._write_turns(integer(0), sure, state, sure=True)
             done = sure
         return self._write_turns(done, turns, state, sure=False)[:2]
@@ -396,9 +396,9 @@ class _Walk:
         both = self._both(self.sources_there[i], there)
         if not block.kind.quotient:
             place = w.at(self.input[i], b.mul(x, block.input.column))
-            return self.strip.read(block.chosen(both, place, block.zeros))
+            return self.strip.load(block.chosen(both, place, block.zeros))
         if i < self.size - 1:
-            return self.strip.recall(self._ring(i, x))
+            return self.strip.load_scratch(self._ring(i, x))
         below = w.at(self.second[i], b.mul(x, block.second.column))
         above = w.at(self.input[i], b.mul(x, block.input.column))
         return block.quotients(self.strip, below, above, integer(0), both)
@@ -410,7 +410,7 @@ class _Walk:
     def _keep_quotients(self, values: list[Values], x: ir.Value) -> None:
         """Keep the last rows, which are the first of the next windows."""
         for i in range(max(self.size - 1, self.rows), len(values)):
-            self.strip.keep(self._ring(i, x), values[i])
+            self.strip.store_scratch(self._ring(i, x), values[i])
 
     def _both(self, one: ir.Value | None, other: ir.Value | None) -> ir.Value | None:
         if one is None or other is None:
@@ -424,19 +424,19 @@ class _Walk:
         both = self._both(self.targets_there[row], there)
         if block.kind.quotient:
             place = w.at(self.factor[row], b.mul(x, block.factor.column))
-            factors = self.strip.read(block.chosen(both, place, block.zeros))
+            factors = self.strip.load(block.chosen(both, place, block.zeros))
             found = [b.fmul(one, other) for one, other in zip(factors, total, strict=True)]
         else:
-            found = [w.root(b.fadd(one, block.scalar)) for one in total]
+            found = [w.sqrt(b.fadd(one, block.scalar)) for one in total]
         output = w.at(self.output[row], b.mul(x, block.output.column))
-        self._store(block.chosen(both, output, block.waste), found)
+        self._store(block.chosen(both, output, block.discard), found)
 
     def _store(self, place: ir.Value, values: Values) -> None:
-        if not self.block.form.stream or self.strip.mask is not None:
-            self.strip.write(place, values)
+        if not self.block.config.stream or self.strip.mask is not None:
+            self.strip.store(place, values)
             return
         w = self.w
-        past = w.function.module.add_metadata([ir.Constant(SHORT, 1)])
+        past = w.function.module.add_metadata([ir.Constant(I32, 1)])
         size = w.lanes.count * w.lanes.scalar_bytes
         for v, value in enumerate(values):
             w.b.store(value, self.strip.place(place, v), align=size).set_metadata("nontemporal", past)

@@ -22,14 +22,14 @@ from enum import IntEnum
 
 from llvmlite import ir
 
-from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
+from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.maps.tasks import (
     JobHead,
     JobMap,
     Strip,
-    between,
-    most,
+    max_int,
     number_field,
+    range_length,
     strips,
     tasks,
     upto,
@@ -38,7 +38,7 @@ from cotswold.kernels.maps.tasks import (
 VECTORS = 2
 """Vectors processed at a time."""
 
-PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))
+SQUARE_OFFSETS = ((0, 0), (0, 1), (1, 0), (1, 1))
 """Rows and columns of a square."""
 
 
@@ -90,7 +90,7 @@ def scratch_elements(kind: PoolKind, block: int, ring: int, width: int) -> int:
     return block * (2 + 1 + 2 * ring + (ring * width if kind.quotient else 0))
 
 
-def write_window(kind: PoolKind, lanes: Lanes, triple: str) -> ir.Module:
+def write_any_window(kind: PoolKind, lanes: Lanes, triple: str) -> ir.Module:
     """Return a module with ``work(job)``; a task is some rows of a block of lanes."""
     module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
@@ -101,7 +101,7 @@ def write_window(kind: PoolKind, lanes: Lanes, triple: str) -> ir.Module:
 
 
 def part_of(
-    w: Writer, job: ir.Value, number: ir.Value
+    w: FunctionBuilder, job: ir.Value, number: ir.Value
 ) -> tuple[tuple[ir.Value, ir.Value, ir.Value], ir.Value, ir.Value]:
     """Group of lanes, first lane, part of the columns, first row and end row of a task."""
     b = w.b
@@ -112,7 +112,7 @@ def part_of(
     lane = b.mul(b.urem(rest, blocks), w.field(job, PoolJob.BLOCK))
     rows = w.field(job, PoolJob.PART_ROWS)
     first = b.mul(part, rows)
-    stop = w.least(b.add(first, rows), w.field(job, PoolJob.OUT_HEIGHT))
+    stop = w.min_int(b.add(first, rows), w.field(job, PoolJob.OUT_HEIGHT))
     return (b.udiv(rest, blocks), lane, beside), first, stop
 
 
@@ -121,7 +121,7 @@ class _Block:
 
     def __init__(
         self,
-        w: Writer,
+        w: FunctionBuilder,
         kind: PoolKind,
         job: ir.Value,
         scratch: ir.Value,
@@ -135,41 +135,41 @@ class _Block:
         self.out_height, self.out_width = w.field(job, PoolJob.OUT_HEIGHT), w.field(job, PoolJob.OUT_WIDTH)
         columns = w.field(job, PoolJob.PART_COLUMNS)
         self.left = w.b.mul(beside, columns)
-        self.right = w.least(w.b.add(self.left, columns), self.out_width)
-        self.source_left = most(w, w.b.sub(self.left, self.low), integer(0))
+        self.right = w.min_int(w.b.add(self.left, columns), self.out_width)
+        self.source_left = max_int(w, w.b.sub(self.left, self.low), integer(0))
         reach = w.b.sub(w.b.add(self.right, self.size), w.b.add(self.low, integer(1)))
-        self.source_width = between(w, self.source_left, w.least(reach, self.in_width))
+        self.source_width = range_length(w, self.source_left, w.min_int(reach, self.in_width))
         self.scalar = number_field(w, job, PoolJob.SCALAR)
         self.block = w.field(job, PoolJob.BLOCK)
-        self.lanes = w.least(self.block, w.b.sub(w.field(job, PoolJob.LANES), lane))
+        self.lanes = w.min_int(self.block, w.b.sub(w.field(job, PoolJob.LANES), lane))
         self.input = JobMap(w, job, PoolJob.INPUT, lane, group)
         self.output = JobMap(w, job, PoolJob.OUTPUT, lane, group)
         ring = w.field(job, PoolJob.RING)
         self.mask = w.b.sub(ring, integer(1))
         self.pair = w.b.shl(self.block, integer(1))
         self.zeros = scratch
-        self.waste = w.at(scratch, self.pair)
-        self.columns = w.at(self.waste, self.block)
+        self.discard = w.at(scratch, self.pair)
+        self.columns = w.at(self.discard, self.block)
         if kind.quotient:
             self.second = JobMap(w, job, PoolJob.SECOND, lane, group)
             self.factor = JobMap(w, job, PoolJob.FACTOR, lane, group)
             self.rows = w.at(self.columns, w.b.mul(ring, self.pair))
             self.row_size = w.b.mul(self.source_width, self.block)
         with loop(w, self.pair, step=w.lanes.count) as turn:
-            w.write(w.at(self.zeros, turn.index), w.lanes.zero)
+            w.store(w.at(self.zeros, turn.index), w.lanes.zero)
 
     def write(self, first: ir.Value, stop: ir.Value) -> None:
         """Compute rows from ``first``, which is even, to ``stop``."""
         w, b = self.w, self.w.b
         pairs = b.sdiv(b.add(b.sub(stop, first), integer(1)), integer(2))
-        with loop(w, pairs, most(w, b.sub(first, self.low), integer(0))) as turn:
+        with loop(w, pairs, max_int(w, b.sub(first, self.low), integer(0))) as turn:
             y = b.add(first, b.mul(turn.index, integer(2)))
             top = b.sub(y, self.low)
             if self.kind.quotient:
-                below = w.least(b.add(b.add(top, self.size), integer(1)), self.in_height)
+                below = w.min_int(b.add(b.add(top, self.size), integer(1)), self.in_height)
                 with upto(w, turn.values[0], below) as row:
                     self._write_quotients(row)
-                turn.next = [most(w, turn.values[0], below)]
+                turn.next = [max_int(w, turn.values[0], below)]
             self._write_pair(y, top, stop)
 
     def _write_quotients(self, y: ir.Value) -> None:
@@ -185,15 +185,15 @@ class _Block:
                 above, above_ahead = self.input.at(y, x), self.input.at(ahead, x)
 
             def body(strip: Strip, lane: ir.Value) -> None:
-                strip.fetch(w.at(below_ahead, lane))
-                divisors = strip.read(w.at(below, lane))
+                strip.prefetch(w.at(below_ahead, lane))
+                divisors = strip.load(w.at(below, lane))
                 if self.kind.grad:
-                    strip.fetch(w.at(above_ahead, lane))
-                    values = [b.fadd(one, self.scalar) for one in strip.read(w.at(above, lane))]
+                    strip.prefetch(w.at(above_ahead, lane))
+                    values = [b.fadd(one, self.scalar) for one in strip.load(w.at(above, lane))]
                 else:
                     values = [self.scalar] * strip.vectors
                 found = [b.fdiv(one, other) for one, other in zip(values, divisors, strict=True)]
-                strip.keep(w.at(to, lane), found)
+                strip.store_scratch(w.at(to, lane), found)
 
             strips(w, VECTORS, self.lanes, body)
 
@@ -220,11 +220,11 @@ class _Block:
         with loop(w, pairs, self.source_left) as turn:
             x = b.add(self.left, b.mul(turn.index, integer(2)))
             left = b.sub(x, self.low)
-            reach = w.least(b.add(b.add(left, self.size), integer(1)), self.in_width)
-            ready = w.least(reach, b.add(self.source_left, self.source_width))
+            reach = w.min_int(b.add(b.add(left, self.size), integer(1)), self.in_width)
+            ready = w.min_int(reach, b.add(self.source_left, self.source_width))
             with upto(w, turn.values[0], ready) as one:
                 column(one)
-            turn.next = [most(w, turn.values[0], ready)]
+            turn.next = [max_int(w, turn.values[0], ready)]
             self._write_square(y, x, left, two)
 
     def _column_writer(self, top: ir.Value) -> Callable[[ir.Value], None]:
@@ -238,8 +238,8 @@ class _Block:
             return b.select(there, self._row(y), self.zeros), b.select(there, pitch, integer(0))
 
         ends = [row_of(top), row_of(bottom)]
-        first = most(w, b.add(top, integer(1)), integer(0))
-        count = between(w, first, w.least(bottom, self.in_height))
+        first = max_int(w, b.add(top, integer(1)), integer(0))
+        count = range_length(w, first, w.min_int(bottom, self.in_height))
         ahead = [self._row(b.add(bottom, integer(i))) for i in (1, 2)]
 
         def write(x: ir.Value) -> None:
@@ -250,16 +250,16 @@ class _Block:
             target = self._column(x)
 
             def body(strip: Strip, lane: ir.Value) -> None:
-                read = strip.recall if self.kind.quotient else strip.read
+                read = strip.load_scratch if self.kind.quotient else strip.load
                 if not self.kind.quotient:
                     for one in ahead_here:
-                        strip.fetch(w.at(one, lane))
+                        strip.prefetch(w.at(one, lane))
                 with loop(w, count, *strip.zeros()) as down:
                     here = w.at(self._row(b.add(first, down.index)), b.add(offset, lane))
                     down.next = self._added(read(here), down.values)
                 for i, place in enumerate(places):
                     values = self._added(read(w.at(place, lane)), down.values)
-                    strip.keep(w.at(target, b.add(lane, b.mul(self.block, integer(i)))), values)
+                    strip.store_scratch(w.at(target, b.add(lane, b.mul(self.block, integer(i)))), values)
 
             strips(w, VECTORS, self.lanes, body)
 
@@ -270,7 +270,7 @@ class _Block:
         b = self.w.b
         if self.kind.quotient:
             return _sums(b, values, total)
-        return [self.w.multiply_add(one, one, other) for one, other in zip(values, total, strict=True)]
+        return [self.w.fma(one, one, other) for one, other in zip(values, total, strict=True)]
 
     def _write_square(self, y: ir.Value, x: ir.Value, left: ir.Value, two: ir.Value) -> None:
         """Sum across for two rows and two columns, and write the outputs."""
@@ -281,43 +281,43 @@ class _Block:
             return b.select(self._within(column, self.in_width), self._column(column), self.zeros)
 
         ends = [place_of(left), place_of(right)]
-        first = most(w, b.add(left, integer(1)), integer(0))
-        count = between(w, first, w.least(right, self.in_width))
+        first = max_int(w, b.add(left, integer(1)), integer(0))
+        count = range_length(w, first, w.min_int(right, self.in_width))
         outputs = []
-        for i, j in PLACES:
+        for i, j in SQUARE_OFFSETS:
             below, beside = b.add(y, integer(i)), b.add(x, integer(j))
             there = self._within(beside, self.out_width)
             there = b.and_(there, two) if i else there
             factor = self.factor.at(below, beside) if self.kind.quotient else self.zeros
-            output = b.select(there, self.output.at(below, beside), self.waste)
+            output = b.select(there, self.output.at(below, beside), self.discard)
             outputs.append((output, b.select(there, factor, self.zeros)))
         factors_ahead = (
-            [self.factor.at(b.add(y, integer(2 + i)), b.add(x, integer(j))) for i, j in PLACES]
+            [self.factor.at(b.add(y, integer(2 + i)), b.add(x, integer(j))) for i, j in SQUARE_OFFSETS]
             if self.kind.quotient
             else []
         )
 
         def body(strip: Strip, lane: ir.Value) -> None:
             for one in factors_ahead:
-                strip.fetch(w.at(one, lane))
+                strip.prefetch(w.at(one, lane))
             for i in range(2):
                 start = b.add(lane, b.mul(self.block, integer(i)))
                 with loop(w, count, *strip.zeros()) as across:
                     here = self._column(b.add(first, across.index))
-                    across.next = _sums(b, strip.recall(w.at(here, start)), across.values)
+                    across.next = _sums(b, strip.load_scratch(w.at(here, start)), across.values)
                 for j, place in enumerate(ends):
-                    values = strip.recall(w.at(place, start))
+                    values = strip.load_scratch(w.at(place, start))
                     found = _sums(b, values, across.values)
                     output, factor = outputs[2 * i + j]
-                    strip.write(w.at(output, lane), self._finished(strip, found, w.at(factor, lane)))
+                    strip.store(w.at(output, lane), self._finished(strip, found, w.at(factor, lane)))
 
         strips(w, VECTORS, self.lanes, body)
 
     def _finished(self, strip: Strip, sums: list[ir.Value], factor: ir.Value) -> list[ir.Value]:
         b = self.w.b
         if self.kind.quotient:
-            return [b.fmul(one, total) for one, total in zip(strip.read(factor), sums, strict=True)]
-        return [self.w.root(b.fadd(total, self.scalar)) for total in sums]
+            return [b.fmul(one, total) for one, total in zip(strip.load(factor), sums, strict=True)]
+        return [self.w.sqrt(b.fadd(total, self.scalar)) for total in sums]
 
 
 def _sums(b: ir.IRBuilder, values: list[ir.Value], totals: list[ir.Value]) -> list[ir.Value]:

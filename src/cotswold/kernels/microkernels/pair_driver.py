@@ -17,7 +17,7 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Writer, integer, loop
+from cotswold.kernels.compile.emit import I64, POINTER, VOID, FunctionBuilder, integer, loop
 from cotswold.kernels.microkernels.driver import (
     LANE_TILE_FIELDS,
     ROW_TILE_FIELDS,
@@ -26,7 +26,7 @@ from cotswold.kernels.microkernels.driver import (
     Task,
     write_work,
 )
-from cotswold.kernels.microkernels.pair_tile import UnitForm, write_pair_tile
+from cotswold.kernels.microkernels.pair_tile import UnitTileConfig, write_pair_tile
 from cotswold.kernels.microkernels.pairs import (
     UNIT_NUMBERS,
     Units,
@@ -34,7 +34,7 @@ from cotswold.kernels.microkernels.pairs import (
     write_packing,
     write_packing_transposed,
 )
-from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, LINE_BYTES, Tile, heights
+from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, LINE_BYTES, Tile, row_block_sizes
 
 KINDS = ("product", "product_few", "adjoint", "outer")
 """Kinds of kernels that support half precision."""
@@ -55,12 +55,12 @@ def chunk(units: Units) -> int:
 
 def packs_a(kind: ProductKind, units: Units) -> bool:
     """True if A is packed: rows are contiguous, except for a few images, which are read in place."""
-    return kind.rows_adjoin and (units.paired or not kind.scatter)
+    return kind.a_rows_adjacent and (units.paired or not kind.unpack_c)
 
 
 def _lane_tiles(kind: ProductKind, units: Units) -> int:
     """Tiles of lanes whose B is packed at a time; one for pairs if A is not packed."""
-    return LANE_TILES if kind.rows_adjoin or not units.paired else 1
+    return LANE_TILES if kind.a_rows_adjacent or not units.paired else 1
 
 
 def _panel_tiles(tile: Tile) -> int:
@@ -96,7 +96,7 @@ def scratch(
     packed_a = rows * _panel_pitch(tile) * UNIT_NUMBERS if packs_a(kind, units) else 0
     sums = at_once * tiles * tile.rows * tile.vectors * lanes * UNIT_NUMBERS if entries > chunk else 0
     end = packed_b + packed_a + sums
-    return end + (transposed if kind.scatter else 0), packed_b, packed_b + packed_a, end
+    return end + (transposed if kind.unpack_c else 0), packed_b, packed_b + packed_a, end
 
 
 def write_pair_kernel(kind: ProductKind, units: Units, tile: Tile, triple: str) -> ir.Module:
@@ -119,29 +119,29 @@ class _Functions:
     def __init__(self, module: ir.Module, kind: ProductKind, units: Units, tile: Tile) -> None:
         self.units = units
         self.packs = packs_a(kind, units)
-        form = UnitForm(kind.rows_adjoin, self.packs)
+        config = UnitTileConfig(kind.a_rows_adjacent, self.packs)
         self.tiles = self.fresh = None
-        if not units.paired and not kind.gather:
-            self.fresh = _tiles(module, units, tile, replace(form, fresh=True))
-        if not kind.scatter or units.paired:
-            self.tiles = _tiles(module, units, tile, form)
+        if not units.paired and not kind.pack_b:
+            self.fresh = _tiles(module, units, tile, replace(config, fresh=True))
+        if not kind.unpack_c or units.paired:
+            self.tiles = _tiles(module, units, tile, config)
         packings = [write_packing(module, units, vectors) for vectors in range(1, tile.vectors + 1)]
         self.packings = _table(module, "packings", packings)
-        self.transposed = write_packing_transposed(module, units) if kind.gather else None
-        numbers = ir.ArrayType(INT, len(heights(tile)))
+        self.transposed = write_packing_transposed(module, units) if kind.pack_b else None
+        numbers = ir.ArrayType(I64, len(row_block_sizes(tile)))
         self.heights = ir.GlobalVariable(module, numbers, "heights")
         self.heights.linkage, self.heights.global_constant = "internal", True
-        self.heights.initializer = ir.Constant(numbers, list(heights(tile)))
+        self.heights.initializer = ir.Constant(numbers, list(row_block_sizes(tile)))
 
 
-def _tiles(module: ir.Module, units: Units, tile: Tile, form: UnitForm) -> ir.GlobalVariable:
-    found, name = [], "fresh" if form.fresh else "tile"
-    for rows in heights(tile):
+def _tiles(module: ir.Module, units: Units, tile: Tile, config: UnitTileConfig) -> ir.GlobalVariable:
+    found, name = [], "fresh" if config.fresh else "tile"
+    for rows in row_block_sizes(tile):
         for vectors in range(1, tile.vectors + 1):
             shape = Tile(rows, vectors)
-            found.append(write_pair_tile(module, f"{name}_{shape}_masked", units, shape, form, True))
+            found.append(write_pair_tile(module, f"{name}_{shape}_masked", units, shape, config, True))
         shape = Tile(rows, tile.vectors)
-        found.append(write_pair_tile(module, f"{name}_{shape}", units, shape, form, False))
+        found.append(write_pair_tile(module, f"{name}_{shape}", units, shape, config, False))
     return _table(module, f"{name}s", found)
 
 
@@ -179,7 +179,7 @@ class _Task:
 
     def __init__(
         self,
-        w: Writer,
+        w: FunctionBuilder,
         functions: _Functions,
         kind: ProductKind,
         tile: Tile,
@@ -196,7 +196,7 @@ class _Task:
             w.at(w.pointer_field(job, operand), w.field(task, place))
             for operand, place in ((ProductJob.A, Task.A), (ProductJob.B, Task.B), (ProductJob.C, Task.C))
         )
-        if kind.scatter:
+        if kind.unpack_c:
             self.map, self.c = self.c, w.at(scratch, w.field(job, ProductJob.GRADIENT))
         self.a_pitch, self.b_pitch = w.field(job, ProductJob.A_PITCH), w.field(job, ProductJob.B_PITCH)
         table = w.pointer_field(job, ProductJob.OFFSETS)
@@ -214,19 +214,19 @@ class _Task:
     def write(self) -> None:
         """Generate the loops over groups of tiles of lanes and over chunks of entries."""
         w, task = self.w, self.task
-        count, chunk = w.field(task, Task.ENTRIES), w.field(self.job, ProductJob.SECTION)
+        count, chunk = w.field(task, Task.ENTRIES), w.field(self.job, ProductJob.K_BLOCK)
         tiles, at_once = w.field(task, Task.LANE_TILES), _lane_tiles(self.kind, self.units)
         chunks = w.b.sdiv(w.b.sub(w.b.add(count, chunk), integer(1)), chunk)
         chunks = w.b.select(w.b.icmp_signed(">", chunks, integer(0)), chunks, integer(1))
         with loop(w, tiles, step=at_once) as group, loop(w, chunks) as part:
             self.group = group.index
-            self.many = w.least(integer(at_once), w.b.sub(tiles, group.index))
+            self.many = w.min_int(integer(at_once), w.b.sub(tiles, group.index))
             first = w.b.mul(part.index, chunk)
-            self.here = w.least(chunk, w.b.sub(count, first))
+            self.here = w.min_int(chunk, w.b.sub(count, first))
             self.now = w.slot(self.entries, w.b.mul(first, integer(ENTRY_FIELDS)))
             self.added = part.index
             last_one = w.b.icmp_signed("==", w.b.add(part.index, integer(1)), chunks)
-            self.final = w.b.zext(last_one, INT)
+            self.final = w.b.zext(last_one, I64)
             if self.functions.fresh is None:
                 with loop(w, self.many) as across:
                     self._write_packing_of_b(self._lane_tile(across.index))
@@ -234,7 +234,7 @@ class _Task:
                 self._write_panels()
             else:
                 self._write_rows()
-        if self.kind.scatter:
+        if self.kind.unpack_c:
             self._write_scatter()
 
     def _write_scatter(self) -> None:
@@ -253,7 +253,7 @@ class _Task:
         w = self.w
         place = w.b.mul(w.b.add(self.group, number), integer(LANE_TILE_FIELDS))
         lane, variant, last = (w.field(w.slot(self.lane_tiles, place), i) for i in range(LANE_TILE_FIELDS))
-        vectors = w.least(w.b.add(variant, integer(1)), integer(self.tile.vectors))
+        vectors = w.min_int(w.b.add(variant, integer(1)), integer(self.tile.vectors))
         # A starts where the packed B of a whole group ends
         size = w.b.sdiv(w.field(self.job, ProductJob.PACKED_A), integer(_lane_tiles(self.kind, self.units)))
         return _LaneTile(number, lane, variant, last, vectors, w.at(self.packed_b, w.b.mul(number, size)))
@@ -280,7 +280,7 @@ class _Task:
         out_pitch: ir.Value,
     ) -> ir.Value:
         arguments = [self.now, self.here, integer(field), source, pitch, last, out, out_pitch]
-        return self._call(self.functions.packings, self.w.b.sub(vectors, integer(1)), INT, arguments)
+        return self._call(self.functions.packings, self.w.b.sub(vectors, integer(1)), I64, arguments)
 
     def _call(
         self, table: ir.GlobalVariable, number: ir.Value, kind: ir.Type, arguments: list[ir.Value]
@@ -303,12 +303,12 @@ class _Task:
         """The same for contiguous rows of A: some tiles of rows at a time, with A packed first."""
         w, count = self.w, self.w.field(self.task, Task.ROW_TILES)
         with loop(w, count, step=_panel_tiles(self.tile)) as panel:
-            here = w.least(integer(_panel_tiles(self.tile)), w.b.sub(count, panel.index))
+            here = w.min_int(integer(_panel_tiles(self.tile)), w.b.sub(count, panel.index))
             first = self._row_tile(panel.index).a
             last = self._row_tile(w.b.add(panel.index, w.b.sub(here, integer(1))))
             table = self.functions.heights
             place = w.b.gep(table, [integer(0), last.height], source_etype=table.value_type)
-            pairs = self._write_packing_of_a(first, w.b.sub(w.b.add(last.a, w.b.load(place, typ=INT)), first))
+            pairs = self._write_packing_of_a(first, w.b.sub(w.b.add(last.a, w.b.load(place, typ=I64)), first))
             with loop(w, self.many) as across:
                 lanes = self._lane_tile(across.index)
                 with loop(w, here) as down:
@@ -322,7 +322,7 @@ class _Task:
         """Pack ``rows`` rows of A from ``first``; return the number of rows of pairs (k)."""
         w, widest = self.w, self.tile.vectors * self.lanes
         with loop(w, rows, integer(0), step=widest) as turn:
-            left = w.least(w.b.sub(rows, turn.index), integer(widest))
+            left = w.min_int(w.b.sub(rows, turn.index), integer(widest))
             vectors = w.b.sdiv(w.b.add(left, integer(self.lanes - 1)), integer(self.lanes))
             last = w.b.sub(left, w.b.mul(w.b.sub(vectors, integer(1)), integer(self.lanes)))
             source = w.at(self.a, w.b.add(first, turn.index))
@@ -369,4 +369,4 @@ class _Task:
         arguments = [*operands, lanes.packed, w.at(self.b, lanes.lane), self.b_pitch]
         arguments += [sums, w.at(self.c, lanes.lane)]
         arguments += [w.slot(self.offsets, rows.row), lanes.last, self.added, self.final]
-        self._call(tiles, which, NOTHING, arguments)
+        self._call(tiles, which, VOID, arguments)

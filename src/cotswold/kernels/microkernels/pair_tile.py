@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Writer, integer, loop
+from cotswold.kernels.compile.emit import I64, POINTER, VOID, FunctionBuilder, integer, loop
 from cotswold.kernels.microkernels.pairs import Units, unit_at
 from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, GROUP, LINE_BYTES, Tile
 
@@ -22,20 +22,20 @@ _NUMBERS_A_LINE = LINE_BYTES // 2
 
 
 @dataclass(frozen=True)
-class UnitForm:
+class UnitTileConfig:
     """Layout of a tile's operands.
 
-    ``rows_adjoin``: as in `tile.TileForm`. ``packed``: A is packed. ``fresh``: B is not packed yet; the tile
-    reads it in place and packs it.
+    ``a_rows_adjacent``: as in `tile.TileConfig`. ``packed``: A is packed. ``fresh``: B is not packed yet; the
+    tile reads it in place and packs it.
     """
 
-    rows_adjoin: bool
+    a_rows_adjacent: bool
     packed: bool = False
     fresh: bool = False
 
 
 def write_pair_tile(
-    module: ir.Module, name: str, units: Units, shape: Tile, form: UnitForm, masked: bool
+    module: ir.Module, name: str, units: Units, shape: Tile, config: UnitTileConfig, masked: bool
 ) -> ir.Function:
     """Generate one micro-kernel; ``masked``: only the first lanes of the last vector exist.
 
@@ -45,16 +45,16 @@ def write_pair_tile(
     complete and go to C (not 0) or to scratch.
     """
     kind = ir.FunctionType(
-        NOTHING,
-        [POINTER, INT, POINTER, INT, POINTER, POINTER, INT, POINTER, POINTER, POINTER, INT, INT, INT],
+        VOID,
+        [POINTER, I64, POINTER, I64, POINTER, POINTER, I64, POINTER, POINTER, POINTER, I64, I64, I64],
     )
     function = ir.Function(module, kind, name)
     function.linkage = "internal"
     function.attributes.add("noinline")
     *operands, scratch, c, offsets, last, keep, final = function.args
-    w = Writer(function, units.numbers)
+    w = FunctionBuilder(function, units.numbers)
     flat = [(row, v) for row in range(shape.rows) for v in range(shape.vectors)]
-    walk = _Walk(w, units, shape, form, last if masked else None)
+    walk = _Walk(w, units, shape, config, last if masked else None)
     sums = walk.write(operands, _begun(w, units, len(flat), scratch, keep))
     with w.b.if_else(w.b.icmp_signed("!=", final, integer(0))) as (finished, unfinished):
         with finished:
@@ -68,7 +68,7 @@ def write_pair_tile(
     return function
 
 
-def _begun(w: Writer, units: Units, count: int, scratch: ir.Value, keep: ir.Value) -> list[ir.Value]:
+def _begun(w: FunctionBuilder, units: Units, count: int, scratch: ir.Value, keep: ir.Value) -> list[ir.Value]:
     """Sums of the previous call, or zeros."""
     before, kind = w.b.block, units.sums.type
     with w.b.if_then(w.b.icmp_signed("!=", keep, integer(0))):
@@ -88,15 +88,15 @@ def _begun(w: Writer, units: Units, count: int, scratch: ir.Value, keep: ir.Valu
 class _Walk:
     """Loops of a tile; ``last``: number of lanes in the last vector, if not all."""
 
-    w: Writer
+    w: FunctionBuilder
     units: Units
     shape: Tile
-    form: UnitForm
+    config: UnitTileConfig
     last: ir.Value | None
 
     def write(self, operands: Sequence[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
         """Return the sums over all k."""
-        packed = self.form.packed and not self.form.fresh
+        packed = self.config.packed and not self.config.fresh
         return (self._over_rows if packed else self._over_entries)(operands, sums)
 
     def _over_rows(self, operands: Sequence[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
@@ -105,31 +105,31 @@ class _Walk:
         ahead, rows, a, a_pitch, b, *_ = operands
         with loop(w, rows, b, a, ahead, *sums) as turn:
             here, row_units, later, *rest = turn.values
-            w.fetch_far(later)
+            w.prefetch_l2(later)
             places = [unit_at(w, row_units, row) for row in range(self.shape.rows)]
-            rest = self._added(rest, self._row(here, here), lambda row: self.units.spread(w, places[row]))
+            rest = self._added(rest, self._row(here, here), lambda row: self.units.broadcast(w, places[row]))
             turn.next = [self._below(here), unit_at(w, row_units, a_pitch)]
             turn.next += [unit_at(w, later, self.shape.rows), *rest]
         return turn.values[3:]
 
     def _over_entries(self, operands: Sequence[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
         """Return the sums over entries and the k of each; two k per iteration if they are adjacent in A."""
-        w, form = self.w, self.form
+        w, config = self.w, self.config
         entries, count, a, a_pitch, b, source, pitch = operands
         steps = [w.b.mul(a_pitch, integer(i)) for i in range(GROUP)]
         with loop(w, count, a, b, *sums) as entry:
             begin, here, *rest = entry.values
             record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
             k = w.field(record, 2)
-            groups = [begin if form.packed else w.at(a, w.field(record, 0))]
-            if not form.rows_adjoin:
+            groups = [begin if config.packed else w.at(a, w.field(record, 0))]
+            if not config.a_rows_adjacent:
                 for _ in range(GROUP, self.shape.rows, GROUP):
                     groups.append(w.at(groups[-1], w.b.mul(a_pitch, integer(GROUP))))
                 ahead = w.field(record, 3)
                 with loop(w, k, step=_NUMBERS_A_LINE) as line:
                     for row in range(self.shape.rows):
-                        w.fetch(w.at(w.at(_place(w, groups, steps, row), ahead), line.index))
-            together = 1 if form.rows_adjoin else 2
+                        w.prefetch_l1(w.at(w.at(_place(w, groups, steps, row), ahead), line.index))
+            together = 1 if config.a_rows_adjacent else 2
             first = w.at(source, w.field(record, 1))
             with loop(w, w.b.sdiv(k, integer(together)), first, here, *groups, *rest) as turn:
                 there, here, *rest = turn.values
@@ -140,8 +140,8 @@ class _Walk:
                     factors = self._factors(now, steps, number)
                     rest = self._added(rest, self._row(here, there), factors)
                     there, here = w.at(there, pitch), self._below(here)
-                further = a_pitch if form.rows_adjoin else together
-                onward = [unit_at(w, p, a_pitch) if form.packed else w.at(p, further) for p in now]
+                further = a_pitch if config.a_rows_adjacent else together
+                onward = [unit_at(w, p, a_pitch) if config.packed else w.at(p, further) for p in now]
                 turn.next = [there, here, *onward, *rest]
             there, here, *rest = turn.values
             now, rest = rest[: len(groups)], rest[len(groups) :]
@@ -149,7 +149,7 @@ class _Walk:
                 here, *rest = self._with_odd(
                     k,
                     (there, here, rest),
-                    lambda row: self.units.spread_first(w, _place(w, now, steps, row)),
+                    lambda row: self.units.broadcast_first(w, _place(w, now, steps, row)),
                 )
             entry.next = [now[0], here, *rest]
         return entry.values[2:]
@@ -161,13 +161,13 @@ class _Walk:
         w, units, first = self.w, self.units, groups[0]
 
         def of_row(row: int) -> ir.Value:
-            if self.form.packed:
-                return units.spread(w, unit_at(w, first, row))
-            if not self.form.rows_adjoin:
-                return units.spread_of_two(w, _place(w, groups, steps, row), number)
+            if self.config.packed:
+                return units.broadcast(w, unit_at(w, first, row))
+            if not self.config.a_rows_adjacent:
+                return units.broadcast_of_two(w, _place(w, groups, steps, row), number)
             if row | 1 < self.shape.rows:
-                return units.spread_of_two(w, w.at(first, row & ~1), row & 1)
-            return units.spread_first(w, w.at(first, row))
+                return units.broadcast_of_two(w, w.at(first, row & ~1), row & 1)
+            return units.broadcast_first(w, w.at(first, row))
 
         return of_row
 
@@ -200,7 +200,7 @@ class _Walk:
         w, units, found = self.w, self.units, []
         for v in range(self.shape.vectors):
             packed = unit_at(w, here, v * units.lanes)
-            if not self.form.fresh:
+            if not self.config.fresh:
                 found.append(units.read(w, packed))
                 continue
             count = self.last if v == self.shape.vectors - 1 else None
@@ -221,5 +221,5 @@ class _Walk:
         return found
 
 
-def _place(w: Writer, groups: list[ir.Value], steps: list[ir.Value], row: int) -> ir.Value:
+def _place(w: FunctionBuilder, groups: list[ir.Value], steps: list[ir.Value], row: int) -> ir.Value:
     return w.at(groups[row // GROUP], steps[row % GROUP])

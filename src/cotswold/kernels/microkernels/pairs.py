@@ -15,7 +15,17 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, SHORT, Lanes, Writer, declare, integer, loop
+from cotswold.kernels.compile.emit import (
+    I32,
+    I64,
+    POINTER,
+    VOID,
+    FunctionBuilder,
+    Lanes,
+    declare,
+    integer,
+    loop,
+)
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels.tile import ENTRY_FIELDS
 from cotswold.kernels.microkernels.transpose import transposed
@@ -76,46 +86,46 @@ class Units:
 
     @property
     def _integers(self) -> ir.VectorType:
-        return ir.VectorType(SHORT, self.lanes)
+        return ir.VectorType(I32, self.lanes)
 
     @property
     def _type(self) -> ir.VectorType:
         return self._integers if self.paired else self.sums.type
 
-    def read(self, w: Writer, pointer: ir.Value) -> ir.Value:
+    def read(self, w: FunctionBuilder, pointer: ir.Value) -> ir.Value:
         """Load a vector of packed units."""
         return w.b.load(pointer, typ=self._type, align=4)
 
-    def load(self, w: Writer, pointer: ir.Value, count: ir.Value | None = None) -> ir.Value:
+    def load(self, w: FunctionBuilder, pointer: ir.Value, count: ir.Value | None = None) -> ir.Value:
         """Load a vector of elements in place; with ``count``, the first ones only, and 0 for the others."""
-        return w.read(pointer) if count is None else _read_first(w, pointer, count, self.lanes)
+        return w.load(pointer) if count is None else _read_first(w, pointer, count, self.lanes)
 
-    def spread(self, w: Writer, pointer: ir.Value) -> ir.Value:
+    def broadcast(self, w: FunctionBuilder, pointer: ir.Value) -> ir.Value:
         """Broadcast one packed unit to every lane."""
         return _spread(w, w.b.load(pointer, typ=self._type.element, align=4), self.lanes)
 
-    def spread_first(self, w: Writer, pointer: ir.Value) -> ir.Value:
+    def broadcast_first(self, w: FunctionBuilder, pointer: ir.Value) -> ir.Value:
         """Broadcast one element in memory as a unit, paired with 0; read nothing else."""
         number = w.b.load(pointer, typ=_HALF, align=2)
         if self.paired:
-            return _spread(w, w.b.zext(number, SHORT), self.lanes)
+            return _spread(w, w.b.zext(number, I32), self.lanes)
         if self.dtype == "float16":
             return self.unit(w, _spread(w, number, self.lanes))
         # with the element in both halves of a lane, one shift gives 32 bits
         return self._shifted(w, w.b.bitcast(_spread(w, number, 2 * self.lanes), self._integers))
 
-    def spread_of_two(self, w: Writer, pointer: ir.Value, number: int) -> ir.Value:
+    def broadcast_of_two(self, w: FunctionBuilder, pointer: ir.Value, number: int) -> ir.Value:
         """Broadcast the first or the second of two elements in memory; for pairs, both."""
         if self.dtype == "float16":
-            return self.spread_first(w, w.at(pointer, number))
-        both = _spread(w, w.b.load(pointer, typ=SHORT, align=2), self.lanes)
+            return self.broadcast_first(w, w.at(pointer, number))
+        both = _spread(w, w.b.load(pointer, typ=I32, align=2), self.lanes)
         if self.paired:
             return both
         if number == 0:
             return self._shifted(w, both)
         return w.b.bitcast(w.b.and_(both, ir.Constant(both.type, [-1 << 16] * self.lanes)), self._type)
 
-    def unit(self, w: Writer, numbers: ir.Value) -> ir.Value:
+    def unit(self, w: FunctionBuilder, numbers: ir.Value) -> ir.Value:
         """Return a vector of units of adjacent elements."""
         if self.paired:
             return w.b.bitcast(numbers, self._type)
@@ -123,10 +133,10 @@ class Units:
             return w.b.fpext(w.b.bitcast(numbers, ir.VectorType(ir.HalfType(), self.lanes)), self._type)
         return self._shifted(w, w.b.zext(numbers, self._integers))
 
-    def _shifted(self, w: Writer, bits: ir.Value) -> ir.Value:
+    def _shifted(self, w: FunctionBuilder, bits: ir.Value) -> ir.Value:
         return w.b.bitcast(w.b.shl(bits, ir.Constant(bits.type, [16] * self.lanes)), self._type)
 
-    def add_products(self, w: Writer, sums: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    def add_products(self, w: FunctionBuilder, sums: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
         """``sums + a b`` for every element of every unit."""
         kind = self.sums.type
         if not self.paired:
@@ -137,7 +147,7 @@ class Units:
         function = declare(w.function.module, name, kind, [kind, operand, operand])
         return w.b.call(function, [sums, w.b.bitcast(a, operand), w.b.bitcast(b, operand)])
 
-    def rounded(self, w: Writer, sums: ir.Value) -> ir.Value:
+    def rounded(self, w: FunctionBuilder, sums: ir.Value) -> ir.Value:
         """Round sums to elements, to nearest, ties to even."""
         kind = ir.VectorType(_HALF, self.lanes)
         if self.dtype == "float16":
@@ -152,7 +162,7 @@ class Units:
         nearest = w.b.add(bits, w.b.and_(w.b.add(odd, most), numbers))
         return w.b.trunc(w.b.lshr(nearest, half), kind)
 
-    def write(self, w: Writer, pointer: ir.Value, sums: ir.Value, count: ir.Value | None) -> None:
+    def write(self, w: FunctionBuilder, pointer: ir.Value, sums: ir.Value, count: ir.Value | None) -> None:
         """Store rounded sums; with ``count``, only the first lanes, at least one."""
         values = self.rounded(w, sums)
         if count is None:
@@ -165,35 +175,35 @@ class Units:
                 _write_first(w, pointer, values, count)
 
 
-def unit_at(w: Writer, pointer: ir.Value, units: ir.Value | int) -> ir.Value:
+def unit_at(w: FunctionBuilder, pointer: ir.Value, units: ir.Value | int) -> ir.Value:
     """Return the address ``units`` units, or float32 sums, after ``pointer``."""
     index = integer(units) if isinstance(units, int) else units
-    return w.b.gep(pointer, [index], source_etype=SHORT)
+    return w.b.gep(pointer, [index], source_etype=I32)
 
 
-def _spread(w: Writer, value: ir.Value, lanes: int) -> ir.Value:
+def _spread(w: FunctionBuilder, value: ir.Value, lanes: int) -> ir.Value:
     one = w.b.insert_element(
-        ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined), value, ir.Constant(SHORT, 0)
+        ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined), value, ir.Constant(I32, 0)
     )
-    return w.pick(one, ir.Constant(one.type, ir.Undefined), [0] * lanes)
+    return w.shuffle(one, ir.Constant(one.type, ir.Undefined), [0] * lanes)
 
 
-def _are_all(w: Writer, count: ir.Value, lanes: int) -> ir.Value:
+def _are_all(w: FunctionBuilder, count: ir.Value, lanes: int) -> ir.Value:
     return w.b.icmp_signed(">=", count, integer(lanes))
 
 
-def _whole_doubles(w: Writer, count: ir.Value, lanes: int) -> ir.Value:
+def _whole_doubles(w: FunctionBuilder, count: ir.Value, lanes: int) -> ir.Value:
     """Mask of the first ``count`` elements in pairs, without an odd last one.
 
     Not all processors have masks for 16 bits.
     """
-    numbers = ir.Constant(ir.VectorType(INT, lanes // 2), list(range(1, lanes, 2)))
+    numbers = ir.Constant(ir.VectorType(I64, lanes // 2), list(range(1, lanes, 2)))
     return w.b.icmp_signed("<", numbers, _spread(w, count, lanes // 2))
 
 
-def _read_first(w: Writer, pointer: ir.Value, count: ir.Value, lanes: int) -> ir.Value:
+def _read_first(w: FunctionBuilder, pointer: ir.Value, count: ir.Value, lanes: int) -> ir.Value:
     """Load the first ``count`` elements of a vector, at least one; the others are 0."""
-    kind, doubles = ir.VectorType(_HALF, lanes), ir.VectorType(SHORT, lanes // 2)
+    kind, doubles = ir.VectorType(_HALF, lanes), ir.VectorType(I32, lanes // 2)
     with w.b.if_else(_are_all(w, count, lanes), likely=True) as (whole, part):
         with whole:
             all_of_them, first = w.b.load(pointer, typ=kind, align=2), w.b.block
@@ -203,7 +213,7 @@ def _read_first(w: Writer, pointer: ir.Value, count: ir.Value, lanes: int) -> ir
             read = w.b.call(function, [pointer, mask, ir.Constant(doubles, [0] * (lanes // 2))])
             last = w.b.sub(count, integer(1))
             number = w.b.load(w.at(pointer, last), typ=_HALF, align=2)
-            numbers = ir.Constant(ir.VectorType(INT, lanes), list(range(lanes)))
+            numbers = ir.Constant(ir.VectorType(I64, lanes), list(range(lanes)))
             is_last = w.b.icmp_signed("==", numbers, _spread(w, last, lanes))
             some = w.b.select(is_last, _spread(w, number, lanes), w.b.bitcast(read, kind))
             second = w.b.block
@@ -213,12 +223,12 @@ def _read_first(w: Writer, pointer: ir.Value, count: ir.Value, lanes: int) -> ir
     return found
 
 
-def _write_first(w: Writer, pointer: ir.Value, values: ir.Value, count: ir.Value) -> None:
+def _write_first(w: FunctionBuilder, pointer: ir.Value, values: ir.Value, count: ir.Value) -> None:
     """Store the first elements of a vector, at least one."""
     lanes = values.type.count
     mask, name = _whole_doubles(w, count, lanes), f"llvm.masked.store.v{lanes // 2}i32.p0"
-    doubles = w.b.bitcast(values, ir.VectorType(SHORT, lanes // 2))
-    function = declare(w.function.module, name, NOTHING, [doubles.type, POINTER, mask.type])
+    doubles = w.b.bitcast(values, ir.VectorType(I32, lanes // 2))
+    function = declare(w.function.module, name, VOID, [doubles.type, POINTER, mask.type])
     w.b.call(function, [doubles, pointer, mask])
     last = w.b.sub(count, integer(1))
     w.b.store(w.b.extract_element(values, last), w.at(pointer, last), align=2)
@@ -230,22 +240,22 @@ def write_packing(module: ir.Module, units: Units, vectors: int) -> ir.Function:
     ``field`` selects the offset of an entry in the source, whose rows are ``pitch`` elements apart. The last
     vector of a row has only ``last`` lanes; the others are 0. Returns the number of rows of units.
     """
-    kind = ir.FunctionType(INT, [POINTER, INT, INT, POINTER, INT, INT, POINTER, INT])
+    kind = ir.FunctionType(I64, [POINTER, I64, I64, POINTER, I64, I64, POINTER, I64])
     function = ir.Function(module, kind, f"pack_{vectors}")
     function.linkage = "internal"
     function.attributes.add("noinline")
     entries, count, field, source, pitch, last, out, out_pitch = function.args
-    w, lanes = Writer(function, units.numbers), units.lanes
+    w, lanes = FunctionBuilder(function, units.numbers), units.lanes
     zero = ir.Constant(units.numbers.type, [0] * lanes)
     order = [n // 2 + (lanes if n % 2 else 0) for n in range(2 * lanes)]
 
     def row(pointer: ir.Value) -> list[ir.Value]:
         places = [w.at(pointer, v * lanes) for v in range(vectors)]
-        return [*map(w.read, places[:-1]), units.load(w, places[-1], last)]
+        return [*map(w.load, places[:-1]), units.load(w, places[-1], last)]
 
     def put(rows: list[list[ir.Value]], to: ir.Value) -> None:
         for v, numbers in enumerate(zip(*rows, strict=True)):
-            value = units.unit(w, w.pick(numbers[0], numbers[1], order) if units.paired else numbers[0])
+            value = units.unit(w, w.shuffle(numbers[0], numbers[1], order) if units.paired else numbers[0])
             w.b.store(value, unit_at(w, to, v * lanes), align=4)
 
     with loop(w, count, integer(0), out) as entry:
@@ -279,12 +289,12 @@ def write_packing_transposed(module: ir.Module, units: Units) -> ir.Function:
     offset in A. ``out`` needs room for one vector of rows minus one beyond the last, and a stride of whole
     vectors.
     """
-    kind = ir.FunctionType(NOTHING, [POINTER, INT, POINTER, POINTER, INT, POINTER, INT])
+    kind = ir.FunctionType(VOID, [POINTER, I64, POINTER, POINTER, I64, POINTER, I64])
     function = ir.Function(module, kind, "pack_transposed")
     function.linkage = "internal"
     function.attributes.add("noinline")
     entries, count, source, places, lanes, out, out_pitch = function.args
-    w, square = Writer(function, units.numbers), units.lanes
+    w, square = FunctionBuilder(function, units.numbers), units.lanes
     last = w.b.sub(lanes, integer(1))
     with loop(w, count, out) as entry:
         record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
@@ -295,7 +305,7 @@ def write_packing_transposed(module: ir.Module, units: Units) -> ir.Function:
             left = w.b.sub(k, at_k)
             columns = []
             for i in range(square):
-                lane = w.least(w.b.add(across.index, integer(i)), last)
+                lane = w.min_int(w.b.add(across.index, integer(i)), last)
                 place = w.at(w.at(first, w.field(places, lane)), at_k)
                 columns.append(units.unit(w, _read_first(w, place, left, units.k * square)))
             for i, value in enumerate(transposed(w, columns)):

@@ -1,4 +1,4 @@
-from .problem import finishes as finishes
+from .problem import supports_epilogue as supports_epilogue
 from .run import activated as activated
 from .run import adjoint as adjoint
 from .run import outer as outer
@@ -8,8 +8,8 @@ from .run import step as step
 __all__ = [
     "activated",
     "adjoint",
-    "finishes",
     "outer",
     "product",
     "step",
+    "supports_epilogue",
 ]

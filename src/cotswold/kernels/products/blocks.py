@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from cotswold.geometry import BlockLocal, Region, Window
 from cotswold.kernels.microkernels.driver import Task
-from cotswold.kernels.operands import Pitches
+from cotswold.kernels.operands import MapStrides
 from cotswold.kernels.products.plan import Table
 
 
 def fields_along(window: Window, extent: int) -> tuple[Table, Table, Table]:
     """For each block along an axis, the start of its field, and the part of the field inside the map."""
     outputs = np.arange(window.outputs(extent), dtype=np.int64)
-    start = outputs * window.stride - window.low
+    start = outputs * window.stride - window.pad_before
     return start, np.maximum(-start, 0), np.minimum(extent - start, window.size)
 
 
@@ -29,7 +29,7 @@ def empty_tasks(count: int) -> Table:
     return np.zeros((count, Task.FIELDS), np.int64)
 
 
-def neuron_offsets(layer: BlockLocal, y: Pitches) -> Table:
+def neuron_offsets(layer: BlockLocal, y: MapStrides) -> Table:
     """Offsets of a block's neurons in the output map, relative to its first."""
     row, column, depth = np.meshgrid(
         np.arange(layer.rows), np.arange(layer.columns), np.arange(layer.depth), indexing="ij"
@@ -62,14 +62,14 @@ class Blocks:
         layer = self.layer
         return (y * layer.grid[1] + x) * (layer.fan_in * layer.neurons)
 
-    def fields(self, y: Table, x: Table, pitches: Pitches) -> Table:
+    def fields(self, y: Table, x: Table, pitches: MapStrides) -> Table:
         """Offsets of the fields of blocks in the input map, also if they start in the padding."""
         layer = self.layer
-        return (y * layer.y.stride - layer.y.low) * pitches.row + (
-            x * layer.x.stride - layer.x.low
+        return (y * layer.y.stride - layer.y.pad_before) * pitches.row + (
+            x * layer.x.stride - layer.x.pad_before
         ) * pitches.column
 
-    def outputs(self, y: Table, x: Table, pitches: Pitches) -> Table:
+    def outputs(self, y: Table, x: Table, pitches: MapStrides) -> Table:
         """Offsets of the outputs of blocks in the output map."""
         return y * self.layer.rows * pitches.row + x * self.layer.columns * pitches.column
 

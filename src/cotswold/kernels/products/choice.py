@@ -29,9 +29,9 @@ SECONDS_MOST = 1.5
 SECONDS_LEAST = 0.1
 """Seconds for which short calls are measured, so that other processes do not decide."""
 ROUNDS, ROUNDS_MOST = 3, 50
-WORTH = 1.03
+MIN_SPEEDUP = 1.03
 """Minimum speedup over the default tile."""
-NOISY = 1.25
+NOISE_LIMIT = 1.25
 """Maximum ratio of a tile's median time to its shortest on an idle machine."""
 MEASURED_MOST = 4
 """Maximum number of measurements of a class while the machine is busy."""
@@ -42,7 +42,7 @@ WORTH_FLOPS = 2e7
 
 
 @dataclass(frozen=True)
-class ShapeClass:
+class TuningKey:
     """Tuning key of a tile; it depends on the batch only by whether the batch fills a vector."""
 
     kind: str
@@ -54,7 +54,7 @@ class ShapeClass:
 
     @classmethod
     @lru_cache(maxsize=1024)
-    def of(cls, kind: str, dtype: str, rows: int, depth: int, entry: int, narrow: bool) -> ShapeClass:
+    def of(cls, kind: str, dtype: str, rows: int, depth: int, entry: int, narrow: bool) -> TuningKey:
         """Round rows of a task, its total k and that of an entry, so that near shapes share a class."""
         return cls(kind, dtype, min(rows, 256), _power(depth), _power(entry), narrow)
 
@@ -83,10 +83,10 @@ class Choice:
     measured: int = 1
     when: float = 0.0
 
-    def doubtful(self, now: float) -> bool:
+    def should_retune(self, now: float) -> bool:
         """Return True if it was measured on a busy machine and is due for another measurement."""
         waited = not 0 <= now - self.when < AGAIN_AFTER_S  # a clock that was set back gives no information
-        return self.noise > NOISY and self.measured < MEASURED_MOST and waited
+        return self.noise > NOISE_LIMIT and self.measured < MEASURED_MOST and waited
 
 
 _TILES = {
@@ -105,7 +105,7 @@ def candidates(processor: Processor, narrow: bool) -> list[Tile]:
 
 _LOCK = threading.RLock()
 engine.hold_in_fork(_LOCK)
-_CHOICES: dict[tuple[ShapeClass, Processor], Choice] = {}
+_CHOICES: dict[tuple[TuningKey, Processor], Choice] = {}
 
 
 @lru_cache(maxsize=8)
@@ -114,7 +114,7 @@ def default(processor: Processor, narrow: bool) -> Choice:
     return Choice(candidates(processor, narrow)[0], "too little work to measure", {})
 
 
-def choose(shape: ShapeClass, processor: Processor, measured: Callable[[Tile], float]) -> Choice:
+def choose(shape: TuningKey, processor: Processor, measured: Callable[[Tile], float]) -> Choice:
     """Return the best tile of a class; ``measured`` runs a tile on the given operands and returns seconds."""
     key = shape, processor
     found = _CHOICES.get(key)
@@ -123,18 +123,18 @@ def choose(shape: ShapeClass, processor: Processor, measured: Callable[[Tile], f
     with _LOCK:
         if key not in _CHOICES:
             known = _recalled(shape, processor)
-            if known is None or known.doubtful(time.time()):
+            if known is None or known.should_retune(time.time()):
                 known = _measured(shape, processor, measured, known)
             _CHOICES[key] = known
         return _CHOICES[key]
 
 
-def _file(shape: ShapeClass, processor: Processor) -> str:
+def _file(shape: TuningKey, processor: Processor) -> str:
     default = candidates(processor, shape.narrow)[0]
     return f"{shape.name}-{compiled.cache_key(shape.kind, shape.dtype, default, processor)}.json"
 
 
-def _recalled(shape: ShapeClass, processor: Processor) -> Choice | None:
+def _recalled(shape: TuningKey, processor: Processor) -> Choice | None:
     content = code_cache.load(_file(shape, processor))
     if content is None:
         return None
@@ -154,7 +154,7 @@ def _recalled(shape: ShapeClass, processor: Processor) -> Choice | None:
 
 
 def _measured(
-    shape: ShapeClass, processor: Processor, measured: Callable[[Tile], float], before: Choice | None
+    shape: TuningKey, processor: Processor, measured: Callable[[Tile], float], before: Choice | None
 ) -> Choice:
     """Measure a class; keep the shortest times of this and all earlier measurements."""
     tiles = candidates(processor, shape.narrow)
@@ -190,4 +190,6 @@ def _best(seconds: Mapping[str, float], processor: Processor, narrow: bool) -> T
     """Return the fastest tile, or the default if it is hardly slower."""
     tiles = candidates(processor, narrow)
     fastest = min(tiles, key=lambda one: seconds.get(str(one), math.inf))
-    return tiles[0] if seconds.get(str(tiles[0]), math.inf) <= seconds[str(fastest)] * WORTH else fastest
+    return (
+        tiles[0] if seconds.get(str(tiles[0]), math.inf) <= seconds[str(fastest)] * MIN_SPEEDUP else fastest
+    )

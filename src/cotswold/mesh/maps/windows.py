@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from cotswold.geometry import Box, ExchangePlan, Partition
 from cotswold.geometry.box import NOTHING
-from cotswold.geometry.partition import even_cuts, following_cuts
+from cotswold.geometry.partition import chunk_bounds, output_bounds
 from cotswold.mesh.maps.exchange import Exchange
 from cotswold.mesh.maps.map import DistributedMap, cut_out
 from cotswold.mesh.ranks.mesh import Mesh
@@ -89,8 +89,8 @@ def windows_of(mesh: Mesh, below: Partition, field: ReceptiveField, cuts: Partit
             cuts = Partition.even((height, width), below.grid)
         else:
             cuts = Partition(
-                _balanced(following_cuts(below.y, height, rows)),
-                _balanced(following_cuts(below.x, width, columns)),
+                _balanced(output_bounds(below.y, height, rows)),
+                _balanced(output_bounds(below.x, width, columns)),
             )
     wanted = tuple(field.input_box(box) if box.size else NOTHING for box in cuts.boxes)
     inside = tuple(box.intersect(Box.whole(below.shape)) for box in wanted)
@@ -105,7 +105,7 @@ def _balanced(cuts: tuple[int, ...]) -> tuple[int, ...]:
     """
     extent, parts = cuts[-1], len(cuts) - 1
     largest = max(stop - start for start, stop in pairwise(cuts))
-    return even_cuts(extent, parts) if extent >= parts > 1 and largest >= 2 * -(-extent // parts) else cuts
+    return chunk_bounds(extent, parts) if extent >= parts > 1 and largest >= 2 * -(-extent // parts) else cuts
 
 
 @lru_cache(maxsize=1024)

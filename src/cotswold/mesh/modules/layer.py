@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, Partition
-from cotswold.geometry.partition import even_cuts
+from cotswold.geometry.partition import chunk_bounds
 from cotswold.mesh.maps.in_parts import shares_memory
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.maps.windows import ReceptiveField, Windows, fetch, padded, windows_of
@@ -188,7 +188,7 @@ class SpatialLayer(nn.Module, ABC):
             )
         times = [extent // count for extent, count in zip(size, self._blocks, strict=True)]
         (rows, columns), grid = self._blocks, mesh.grid
-        blocks = Partition(even_cuts(rows, grid.rows), even_cuts(columns, grid.columns))
+        blocks = Partition(chunk_bounds(rows, grid.rows), chunk_bounds(columns, grid.columns))
         return blocks.times(times[0], times[1])
 
     def _kind(self, x: DistributedMap, own: Tensor | None) -> tuple[int, torch.dtype]:

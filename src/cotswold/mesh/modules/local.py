@@ -152,7 +152,7 @@ class PartitionedSmoothing(SpatialLayer):
     def input_box(self, output: Box) -> Box:
         """Return the box that the windows see; below and right of the map it is padding."""
         window = self.smoothing.window
-        low, reach = self.passes * window.low, self.passes * (window.size - 1)
+        low, reach = self.passes * window.pad_before, self.passes * (window.size - 1)
         return Box(self._first(output), tuple(at - low + reach for at in output.stop))
 
     def _field(self, plane: tuple[int, int]) -> ReceptiveField:
@@ -161,7 +161,7 @@ class PartitionedSmoothing(SpatialLayer):
     def _first(self, output: Box) -> tuple[int, ...]:
         # Pooling sums go over squares of 2 x 2 outputs; at even offsets their order equals that of one
         # process.
-        low = self.passes * self.smoothing.window.low if self.smoothing.keep else 0
+        low = self.passes * self.smoothing.window.pad_before if self.smoothing.keep else 0
         return tuple(max(at - low, 0) // 2 * 2 for at in output.start)
 
     def forward_window(self, window: Tensor, output: Box) -> Tensor:

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
 from cotswold.errors import UserError
 from cotswold.geometry import Box, Grid
-from cotswold.geometry.partition import even_cuts
+from cotswold.geometry.partition import chunk_bounds
 from cotswold.mesh.maps.in_parts import ALIKE, InParts, attribute_of, base_name
 from cotswold.mesh.ranks.mesh import Mesh
 
@@ -29,10 +29,14 @@ def nested_cuts(extent: int, grid: Grid) -> tuple[int, ...]:
     >>> nested_cuts(10, Grid(2, 2))
     (0, 3, 5, 8, 10)
     """
-    rows = even_cuts(extent, grid.rows)
+    rows = chunk_bounds(extent, grid.rows)
     return (
         0,
-        *(first + at for first, stop in pairwise(rows) for at in even_cuts(stop - first, grid.columns)[1:]),
+        *(
+            first + at
+            for first, stop in pairwise(rows)
+            for at in chunk_bounds(stop - first, grid.columns)[1:]
+        ),
     )
 
 
@@ -50,8 +54,8 @@ def own_part(shape: torch.Size, mesh: Mesh, dims: tuple[int, int] | None) -> tup
             slices[down] = slice(cuts[mesh.rank], cuts[mesh.rank + 1])
         else:
             rows, columns = (
-                even_cuts(shape[down], mesh.grid.rows),
-                even_cuts(shape[across], mesh.grid.columns),
+                chunk_bounds(shape[down], mesh.grid.rows),
+                chunk_bounds(shape[across], mesh.grid.columns),
             )
             slices[down] = slice(rows[iy], rows[iy + 1])
             slices[across] = slice(columns[ix], columns[ix + 1])
@@ -97,7 +101,7 @@ def own_box(values: DTensor) -> Box:
         start[down.dim], stop[down.dim] = cuts[at], cuts[at + 1]
     else:
         for dim, parts, at in zip((down.dim, across.dim), mesh.shape, place, strict=True):
-            cuts = even_cuts(shape[dim], parts)
+            cuts = chunk_bounds(shape[dim], parts)
             start[dim], stop[dim] = cuts[at], cuts[at + 1]
     return Box(tuple(start), tuple(stop))
 

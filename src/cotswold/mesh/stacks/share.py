@@ -22,8 +22,8 @@ from cotswold.geometry.box import NOTHING
 from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.maps.exchange import Exchange, Pending
 from cotswold.mesh.ranks.mesh import Mesh
-from cotswold.ops.layout import empty_map, lay_out
-from cotswold.ops.order import arranged
+from cotswold.ops.layout import empty_map, neurons_to_map
+from cotswold.ops.order import images_last_no_grad
 from cotswold.ops.products import adjoint, adjoint_at, in_regions, product, product_of
 from cotswold.ops.sgd_rule import reciprocal
 
@@ -107,13 +107,13 @@ class Share:
         If the rank reads the window itself, the exchange is complete already.
         """
         if self.entry is not None:
-            return self.entry.start(arranged(x))
+            return self.entry.start(images_last_no_grad(x))
         if tuple(x.shape[2:]) != self.window.shape:
             raise GeometryError(
                 f"rank {self.mesh.rank} reads a window {self.window.shape} of the images, got "
                 f"{tuple(x.shape[2:])}"
             )
-        return Pending(arranged(x))
+        return Pending(images_last_no_grad(x))
 
     def room(self, like: Tensor) -> Responses:
         """Allocate own responses, inside the window in which they are pooled if that contains them."""
@@ -142,7 +142,7 @@ class Share:
         inner = Region(self.layer.within(near))
         product_of(window, filters, self.layer, inner, out.own)
         arriving.finish()
-        product_of(window, filters, self.layer, inner.rest, out.own)
+        product_of(window, filters, self.layer, inner.complement, out.own)
         return out, window
 
     def gather(self, responses: Responses) -> Pending:
@@ -169,7 +169,7 @@ class Share:
         own = Region(self.own)
         if in_regions(z):
             window = self.empty(z, self.window, self.layer.input.channels)
-            adjoint_at(z, filters, self.layer, own.rest, window)
+            adjoint_at(z, filters, self.layer, own.complement, window)
         else:
             window = adjoint(z, filters, self.layer)
         summed = self.pixels.adjoint.start(window, into=self.own_of(window))
@@ -196,7 +196,7 @@ class Share:
         geometry = self.partition.geometry.filters
         if self.layer is None:
             return norms.new_empty((geometry.depth, *self.partition.responses.box(self.mesh.rank).shape))
-        return lay_out(reciprocal(norms), self.layer)
+        return neurons_to_map(reciprocal(norms), self.layer)
 
     def pool(self, window: Tensor, epsilon: float) -> Tensor:
         """Compute own pooling units from the window of responses that they read."""

@@ -50,7 +50,7 @@ def to_slope(name: str, gradient: Tensor, outputs: Tensor, total: Total = summed
     return gradient
 
 
-def right(sums: Tensor, classes: Tensor) -> int:
+def count_correct(sums: Tensor, classes: Tensor) -> int:
     """Count samples whose greatest sum is at their own class, without a tie.
 
     Activations are monotonic: outputs have the same order, except where they saturate.
@@ -67,15 +67,15 @@ def finish(
     spec: DenseSpec, sums: Tensor, targets: Tensor, slopes: bool, total: Total = summed
 ) -> tuple[float, int]:
     """Return the sum of losses and the number of correct samples; with ``slopes``, sums become gradients."""
-    wanted = _Wanted(spec, sums, targets)
-    count = 0 if wanted.classes is None else right(sums, wanted.classes)
+    wanted = _Targets(spec, sums, targets)
+    count = 0 if wanted.classes is None else count_correct(sums, wanted.classes)
     losses = (_squared_error if spec.loss == "squared_error" else _cross_entropy)(
         spec, sums, wanted, slopes, total
     )
     return fsum(losses.flatten().tolist()), count
 
 
-class _Wanted:
+class _Targets:
     """Target outputs: values, or class numbers."""
 
     def __init__(self, spec: DenseSpec, sums: Tensor, targets: Tensor) -> None:
@@ -108,7 +108,7 @@ class _Wanted:
         return found.add_(total(outputs), alpha=self.low) if self.low else found
 
 
-def _squared_error(spec: DenseSpec, sums: Tensor, wanted: _Wanted, slopes: bool, total: Total) -> Tensor:
+def _squared_error(spec: DenseSpec, sums: Tensor, wanted: _Targets, slopes: bool, total: Total) -> Tensor:
     outputs = activate(spec.output, sums, total)
     error = wanted.off(outputs.clone() if slopes else outputs)
     losses = total(error.square())
@@ -117,7 +117,7 @@ def _squared_error(spec: DenseSpec, sums: Tensor, wanted: _Wanted, slopes: bool,
     return losses
 
 
-def _cross_entropy(spec: DenseSpec, sums: Tensor, wanted: _Wanted, slopes: bool, total: Total) -> Tensor:
+def _cross_entropy(spec: DenseSpec, sums: Tensor, wanted: _Targets, slopes: bool, total: Total) -> Tensor:
     overlap = wanted.overlap(sums, total)
     if spec.output == "softmax":
         every, most = wanted.total(sums, total), sums.amax(1, keepdim=True)

@@ -38,7 +38,7 @@ def chunks(patterns: int) -> Iterator[slice]:
 def add(
     spec: DenseSpec, parameters: Tensor, inputs: Tensor, targets: Tensor, gradient: Tensor | None
 ) -> tuple[float, int]:
-    """See `ways.dense_add`; the gradient is changed only after all kernels have passed their self-tests."""
+    """See `autotune.dense_add`; the gradient changes only after all kernels have passed their self-tests."""
     losses, right = [], 0
     for chunk in chunks(inputs.shape[1]):
         network = _Chunk(spec, parameters, inputs[:, chunk])
@@ -55,7 +55,7 @@ def add(
 
 
 def outputs(spec: DenseSpec, parameters: Tensor, inputs: Tensor) -> Tensor:
-    """See `ways.dense_outputs`."""
+    """See `autotune.dense_outputs`."""
     found = torch.empty(spec.sizes[-1], inputs.shape[1], dtype=parameters.dtype, device="cpu")
     for chunk in chunks(inputs.shape[1]):
         found[:, chunk] = _Chunk(spec, parameters, inputs[:, chunk]).outputs()

@@ -48,7 +48,7 @@ def window(layer: BlockLocal) -> int:
 def walk(layer: BlockLocal, descending: bool) -> tuple[Visit, ...]:
     """All block rows, from the first to the last or from the last to the first."""
     down, height = layer.grid[0], layer.input.height
-    begin = [row * layer.y.stride - layer.y.low for row in range(down)]
+    begin = [row * layer.y.stride - layer.y.pad_before for row in range(down)]
     end = [first + layer.y.size for first in begin]
 
     def edge(row: int) -> int:
@@ -80,8 +80,8 @@ def _strip(layer: BlockLocal, rows: slice, blocks: slice, begin: list[int], end:
     """Fields reach over the edges of a strip as they would into padding, which is skipped."""
     y = replace(
         layer.y,
-        low=max(rows.start - begin[blocks.start], 0),
-        high=max(end[blocks.stop - 1] - rows.stop, 0),
+        pad_before=max(rows.start - begin[blocks.start], 0),
+        pad_after=max(end[blocks.stop - 1] - rows.stop, 0),
     )
     part = replace(layer, input=replace(layer.input, height=rows.stop - rows.start), y=y)
     assert part.grid[0] == blocks.stop - blocks.start, "a strip must have the block rows that cover it"
