@@ -5,7 +5,7 @@ from tests.support.bench.small_cases import small_layer
 from cotswold.bench.kernels.explain import backend, described, explained
 from cotswold.errors import CotswoldError, UserError
 from cotswold.kernels import available
-from cotswold.kernels.products.choice import MIN_SPEEDUP
+from cotswold.kernels.products.autotune import MIN_SPEEDUP
 
 
 def test_a_shape_in_eight_integers_is_a_layer() -> None:

@@ -272,9 +272,9 @@ def compiled(name: str, element: str, sides: dict[str, int], warps: int, stages:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from cotswold.kernels.cuda import programs
+    from cotswold.kernels.cuda import triton_kernels
 
-    kernel = triton.jit(getattr(programs, name))
+    kernel = triton.jit(getattr(triton_kernels, name))
     dtype = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}[element]
     fixed = {"image_class": 16, **launch.arithmetic(dtype), **sides}
     fixed = {argument: fixed[argument] for argument in kernel.arg_names if argument in fixed}

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.nn._checks import (
+from cotswold.nn.layer_base import (
     Layer,
     as_int,
     autocast,

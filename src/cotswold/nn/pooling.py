@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.geometry import Smoothing
-from cotswold.nn._checks import as_int, batched, check_floating, check_tensor, refuse_onnx, traced_as_leaf
+from cotswold.nn.layer_base import as_int, batched, check_floating, check_tensor, refuse_onnx, traced_as_leaf
 
 Padding = Literal[0, "same"]
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cotswold import ops
 from cotswold.geometry import StackGeometry
-from cotswold.nn._checks import (
+from cotswold.nn.layer_base import (
     Layer,
     autocast,
     batched,

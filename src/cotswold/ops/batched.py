@@ -15,7 +15,7 @@ from torch import Tensor
 from cotswold.geometry import BlockLocal
 from cotswold.kernels.operands import map_strides
 from cotswold.ops.layout import empty_map
-from cotswold.ops.order import images_last_no_grad
+from cotswold.ops.memory_format import images_last_no_grad
 from cotswold.ops.runs import BlockRun, all_runs
 
 WIDE_ENOUGH = 32

@@ -18,7 +18,7 @@ from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import name_of
 from cotswold.ops.batched import accumulator
 from cotswold.ops.layout import empty_map
-from cotswold.ops.order import images_last, images_last_no_grad
+from cotswold.ops.memory_format import images_last, images_last_no_grad
 from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 
 if TYPE_CHECKING:

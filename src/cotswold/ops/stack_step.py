@@ -25,7 +25,7 @@ from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
 from cotswold.ops.layout import neurons_to_map
 from cotswold.ops.local import check_alike, check_map
-from cotswold.ops.order import images_last_no_grad
+from cotswold.ops.memory_format import images_last_no_grad
 from cotswold.ops.pooling import box_sum_adjoint, pooled_values
 from cotswold.ops.products import adjoint, product
 from cotswold.ops.runs import BlockRun, row_runs

@@ -15,12 +15,12 @@ from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps import layout, normalisation, norms, pooling
 from cotswold.kernels.maps.normalisation_rows import GRADIENT, MEASURE, NORMALISE
-from cotswold.kernels.maps.pooling_walk import SmallWindowConfig
-from cotswold.kernels.maps.pooling_window import PENALTY, POOL, SLOPE
+from cotswold.kernels.maps.pooling_any_window import PENALTY, POOL, SLOPE
+from cotswold.kernels.maps.pooling_small_window_block import SmallWindowConfig
 from cotswold.kernels.microkernels.driver import KINDS, write_kernel
 from cotswold.kernels.microkernels.tile import Tile, row_block_sizes
 from cotswold.kernels.microkernels.update import WIDEST
-from cotswold.kernels.products import choice
+from cotswold.kernels.products import autotune
 
 AVX512 = Processor("avx512", "x86-64-v4", "", "x86_64-unknown-linux-gnu")
 AVX2 = Processor("avx2", "x86-64-v3", "", "x86_64-unknown-linux-gnu")
@@ -95,7 +95,7 @@ def turns(text: str) -> dict[str, Turn]:
 
 def tiles(processor: Processor) -> list[Tile]:
     """The tiles that are candidates on a processor."""
-    found = choice.candidates(processor, narrow=True) + choice.candidates(processor, narrow=False)
+    found = autotune.candidates(processor, narrow=True) + autotune.candidates(processor, narrow=False)
     return sorted(set(found), key=str)
 
 
@@ -125,7 +125,7 @@ CASES = [
     for tile in tiles(processor)
     if KINDS[kind].epilogue == "" or dtype == "float32"
 ]
-"""Of the kinds, ``product_few`` has the tiles of ``product``, and ``outer`` those of ``adjoint``."""
+"""Of the kinds, ``product_small_batch`` has the tiles of ``product``, and ``outer`` those of ``adjoint``."""
 
 
 @lru_cache(maxsize=256)

@@ -12,7 +12,7 @@ from tests.support.ops.layers import layers
 from cotswold.geometry import BlockLocal, Box, MapShape, Region, Window
 from cotswold.kernels.microkernels.driver import ADJOINT, PRODUCT
 from cotswold.kernels.operands import required_map_strides
-from cotswold.kernels.products import choice
+from cotswold.kernels.products import autotune
 from cotswold.kernels.products.problem import Problem
 from cotswold.ops.layout import empty_map
 from cotswold.ops.products import adjoint, adjoint_at, in_regions, product, product_of
@@ -83,7 +83,7 @@ def test_the_work_of_a_product_is_that_of_its_region() -> None:
 
 
 def test_nothing_is_measured_on_a_strip_of_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "choose", lambda *_: pytest.fail("it was measured"))
+    monkeypatch.setattr(autotune, "choose", lambda *_: pytest.fail("it was measured"))
     layer = BlockLocal(MapShape(4, 64, 64), Window(5, 1), Window(5, 1), 1, 1, 16)
     x, y = some(layer.input, 16), some(layer.output, 16)
     product_of(x, torch.randn(layer.filters_shape), layer, Region(Box((0, 0), (1, 60))), y)

@@ -12,7 +12,7 @@ from torch import Tensor
 from cotswold.nn import DenseNetwork
 from cotswold.ops.dense import DenseLoss, DenseOutput
 from cotswold.ops.dense import autotune as ways
-from cotswold.ops.dense import native as own
+from cotswold.ops.dense import compiled as own
 from cotswold.ops.dense import torch_backend as library
 
 COMBINED: list[tuple[DenseOutput, DenseLoss]] = [

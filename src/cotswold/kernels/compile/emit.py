@@ -26,7 +26,7 @@ SCALARS = {
     "bfloat16": ir.IntType(16),
     "float16": ir.IntType(16),
 }
-"""LLVM types; half precision is moved as 16-bit integers (`pairs` multiplies them)."""
+"""LLVM types; half precision is moved as 16-bit integers (`half_units` multiplies them)."""
 BYTES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
 
 

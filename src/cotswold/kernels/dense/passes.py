@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
-from cotswold.kernels.compile.known_answers import CURVES, ROUNDING, Array
+from cotswold.kernels.compile.self_test_reference import CURVES, ROUNDING, Array
 from cotswold.kernels.dense.write import CHAINS, GROUP, PARTIALS, DenseJob, Pass, write_pass
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
@@ -110,16 +110,16 @@ class _SelfTestCase:
         self.what, self.layer = what, layer
         shape = layer.rows, layer.lanes
         self._sums, self._beside = (
-            known_answers.sample_values(*shape),
-            known_answers.sample_values(*shape, seed=1) / 2,
+            self_test_reference.sample_values(*shape),
+            self_test_reference.sample_values(*shape, seed=1) / 2,
         )
-        self._biases = known_answers.sample_values(layer.rows, seed=2) / 4
+        self._biases = self_test_reference.sample_values(layer.rows, seed=2) / 4
         self._classes = np.arange(layer.lanes) * 31 % layer.rows
-        self.sums = known_answers.in_memory(np.zeros((layer.rows, layer.pitch)), "float32")
+        self.sums = self_test_reference.in_memory(np.zeros((layer.rows, layer.pitch)), "float32")
         self.sums[:, : layer.lanes] = torch.from_numpy(self._sums)
-        self.beside = known_answers.in_memory(np.zeros((layer.rows, layer.other_pitch)), "float32")
+        self.beside = self_test_reference.in_memory(np.zeros((layer.rows, layer.other_pitch)), "float32")
         self.beside[:, : layer.lanes] = torch.from_numpy(self._beside)
-        self.biases = known_answers.in_memory(self._biases, "float32")
+        self.biases = self_test_reference.in_memory(self._biases, "float32")
         self.bias_gradient = torch.ones(layer.rows, device="cpu")
         self.classes = torch.full((padded(layer.lanes),), -1, dtype=torch.int32, device="cpu")
         self.classes[: layer.lanes] = torch.from_numpy(self._classes)
@@ -135,7 +135,7 @@ class _SelfTestCase:
     def passes(self) -> bool:
         """True if all results are as expected."""
         left, losses = self._expected()
-        same = partial(known_answers.agrees, error=ROUNDING["float32"])
+        same = partial(self_test_reference.agrees, error=ROUNDING["float32"])
         right = same(self.sums[:, : self.layer.lanes], left)
         right &= not bool(self.sums[:, self.layer.lanes :].any())
         if self.what.sums_rows:

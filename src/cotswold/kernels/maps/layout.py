@@ -19,7 +19,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
@@ -138,8 +138,8 @@ def _passes_self_test(dtype: str, processor: Processor, to_last: bool, address: 
     side = processor.lanes(dtype) + 3
     values = np.arange(3.0 * side * BLOCK).reshape(BLOCK // 2, 2, 3, side)  # y, x, channel, image
     first, last = (
-        known_answers.in_memory(values.transpose(3, 2, 0, 1), dtype),
-        known_answers.in_memory(values, dtype),
+        self_test_reference.in_memory(values.transpose(3, 2, 0, 1), dtype),
+        self_test_reference.in_memory(values, dtype),
     )
     found = torch.full_like(last if to_last else first, torch.nan)
     first, last = (first, found) if to_last else (found, last)

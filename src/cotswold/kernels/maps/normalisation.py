@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing, Window
-from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
-from cotswold.kernels.compile.known_answers import Array
+from cotswold.kernels.compile.self_test_reference import Array
 from cotswold.kernels.machine.prepared import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_backward import write_backward
@@ -76,25 +76,25 @@ def _passes_self_test(kind: ContrastKind, dtype: str, size: int, processor: Proc
     Weights differ along the axes and between the means; some powers are below the floor.
     """
     images, shape = VECTORS * processor.lanes(dtype) + 3, MapShape(3, 2 * size + 2, 2 * size + 3)
-    means = [known_answers.weights(size, i) for i in range(4)]
-    h = known_answers.sample_values(shape.height, shape.width, shape.channels, images)
-    right = known_answers.Normalised(h, (means[0], means[1]), (means[2], means[3]), 0.7)
-    grad = known_answers.sample_values(*right.output().shape, seed=1)
+    means = [self_test_reference.weights(size, i) for i in range(4)]
+    h = self_test_reference.sample_values(shape.height, shape.width, shape.channels, images)
+    right = self_test_reference.Normalised(h, (means[0], means[1]), (means[2], means[3]), 0.7)
+    grad = self_test_reference.sample_values(*right.output().shape, seed=1)
     given, expected = _known_maps(kind, right, grad)
     workers = Workers(images, dtype, processor, 1)
     work = Normalisation(shape, Smoothing(size), right.floor, _uniform(shape, means, dtype), workers)
-    maps = [known_answers.as_map(one, dtype) for one in (h, grad, *given)]
+    maps = [self_test_reference.as_map(one, dtype) for one in (h, grad, *given)]
     there = [one if one.numel() else None for one in maps]
     given_maps = (there[0], there[1] if kind is GRADIENT else None, there[2], there[3], there[4])
     work.prepared(kind, given_maps, address).run(*(pointer_of(one) for one in given_maps if one is not None))
     return all(
-        known_answers.map_agrees(found, one, known_answers.ROUNDING[dtype])
+        self_test_reference.map_agrees(found, one, self_test_reference.ROUNDING[dtype])
         for found, one in zip(maps[2:], expected, strict=True)
     )
 
 
 def _known_maps(
-    kind: ContrastKind, right: known_answers.Normalised, grad: Array
+    kind: ContrastKind, right: self_test_reference.Normalised, grad: Array
 ) -> tuple[list[Array], list[Array]]:
     """Means, powers and result: the kernel's arguments, and their expected values afterwards."""
     none = np.zeros((0, 0, 0, 0))
@@ -116,8 +116,8 @@ def _uniform(shape: MapShape, means: list[Array], dtype: str) -> Bands:
     for count, mean in zip(outputs, means, strict=True):
         places = np.arange(count + size - 1)[:, None] - (size - 1) + np.arange(size)
         back = np.where((places >= 0) & (places < count), mean[::-1], 0.0)
-        forward.append(known_answers.in_memory(np.tile(mean, (count, 1)), dtype))
-        transposed.append(known_answers.in_memory(back, dtype))
+        forward.append(self_test_reference.in_memory(np.tile(mean, (count, 1)), dtype))
+        transposed.append(self_test_reference.in_memory(back, dtype))
     return Bands((*forward,), (*transposed,))  # type: ignore[arg-type]  # four of each
 
 

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from llvmlite import ir
 
-from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
-from cotswold.kernels.compile.known_answers import ROUNDING
+from cotswold.kernels.compile.self_test_reference import ROUNDING
 from cotswold.kernels.machine.prepared import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_rows import stream
@@ -164,13 +164,13 @@ def kernel(dtype: str, processor: Processor) -> int:
 
 def _norms_pass_self_test(dtype: str, processor: Processor, address: int) -> bool:
     """True if the kernel finds known norms of whole vectors and a remainder, in three groups of rows."""
-    values = known_answers.sample_values(2, 2 * GROUP + 5, (VECTORS + 1) * processor.lanes(dtype) + 3)
-    filters, expected = known_answers.in_memory(values, dtype), np.sqrt((values**2).sum(1))
+    values = self_test_reference.sample_values(2, 2 * GROUP + 5, (VECTORS + 1) * processor.lanes(dtype) + 3)
+    filters, expected = self_test_reference.in_memory(values, dtype), np.sqrt((values**2).sum(1))
     found = torch.full(expected.shape, torch.nan, dtype=filters.dtype, device="cpu")
     count, rows, neurons = values.shape
     matrices = Matrices(count, rows, neurons, dtype)
     _summing(address, matrices, processor, 1).run(pointer_of(filters), pointer_of(found))
-    return known_answers.agrees(found, expected, ROUNDING[dtype])
+    return self_test_reference.agrees(found, expected, ROUNDING[dtype])
 
 
 def norms(filters: int, out: int, matrices: Matrices, processor: Processor, threads: int) -> None:
@@ -244,14 +244,14 @@ def _scaled_passes_self_test(dtype: str, processor: Processor, address: int) -> 
     """True if the kernel finds known products, with and without streaming stores."""
     neurons = (VECTORS + 1) * processor.lanes(dtype)
     for part, past in ((3, False), (0, True)):
-        values = known_answers.sample_values(2, TASK_ROWS + 3, neurons + part)
-        scales = known_answers.sample_values(2, neurons + part, seed=1)
-        filters, factors = (known_answers.in_memory(one, dtype) for one in (values, scales))
+        values = self_test_reference.sample_values(2, TASK_ROWS + 3, neurons + part)
+        scales = self_test_reference.sample_values(2, neurons + part, seed=1)
+        filters, factors = (self_test_reference.in_memory(one, dtype) for one in (values, scales))
         found = torch.full_like(filters, torch.nan)
         matrices = Matrices(2, TASK_ROWS + 3, neurons + part, dtype)
         addresses = pointer_of(filters), pointer_of(factors), pointer_of(found)
         _scaling(address, matrices, 1, past and pointer_of(found) % LINE == 0).run(*addresses)
-        if not known_answers.agrees(found, values * scales[:, None]):
+        if not self_test_reference.agrees(found, values * scales[:, None]):
             return False
     return True
 

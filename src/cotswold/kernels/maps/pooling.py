@@ -12,14 +12,13 @@ import numpy as np
 from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing
-from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
-from cotswold.kernels.compile.known_answers import Array
+from cotswold.kernels.compile.self_test_reference import Array
 from cotswold.kernels.machine.prepared import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps import pooling_walk
-from cotswold.kernels.maps.pooling_walk import SmallWindowConfig, write_small_window
-from cotswold.kernels.maps.pooling_window import (
+from cotswold.kernels.maps import pooling_small_window
+from cotswold.kernels.maps.pooling_any_window import (
     PENALTY,
     POOL,
     SLOPE,
@@ -29,6 +28,8 @@ from cotswold.kernels.maps.pooling_window import (
     scratch_elements,
     write_any_window,
 )
+from cotswold.kernels.maps.pooling_small_window import write_small_window
+from cotswold.kernels.maps.pooling_small_window_block import SmallWindowConfig
 from cotswold.kernels.maps.tasks import (
     BYTES,
     JobHead,
@@ -83,12 +84,15 @@ def _passes_self_test(
     strip = (config.vectors if config else VECTORS) * processor.lanes(dtype)
     images = strip if config and config.stream else strip + 3  # lines that bypass the caches must be whole
     shape, smoothing = MapShape(2, size + 5, size + WALK_COLUMNS + 2), Smoothing(size)
-    x, ones = known_answers.sample_values(shape.height, shape.width, shape.channels, images), np.ones(size)
-    pooled = np.sqrt(known_answers.smoothed(x**2, ones, ones) + 1)
+    x, ones = (
+        self_test_reference.sample_values(shape.height, shape.width, shape.channels, images),
+        np.ones(size),
+    )
+    pooled = np.sqrt(self_test_reference.smoothed(x**2, ones, ones) + 1)
     workers = Workers(images, dtype, processor, 1)
 
     def placed(values: Array) -> Tensor:
-        return known_answers.as_map(values, dtype)
+        return self_test_reference.as_map(values, dtype)
 
     if kind is POOL:
         expected, given, found = pooled, placed(x), placed(np.full_like(pooled, np.nan))
@@ -96,14 +100,16 @@ def _passes_self_test(
             pointer_of(given), pointer_of(found), bits(1.0)
         )
     else:
-        grad = known_answers.sample_values(*pooled.shape, seed=1) if kind.grad else np.zeros_like(pooled)
-        expected = x * known_answers.spread((grad + 0.5) / pooled, ones, ones)
+        grad = (
+            self_test_reference.sample_values(*pooled.shape, seed=1) if kind.grad else np.zeros_like(pooled)
+        )
+        expected = x * self_test_reference.spread((grad + 0.5) / pooled, ones, ones)
         maps = [placed(one) for one in (grad, pooled, x, np.full_like(x, np.nan))]
         above, below, source, found = maps
         given_maps = above if kind.grad else None, below, source, found
         work = _sloping(*given_maps, smoothing, workers).prepared(address, config)
         work.run(*_addresses(*given_maps, 0.5))
-    return known_answers.map_agrees(found, expected, known_answers.ROUNDING[dtype])
+    return self_test_reference.map_agrees(found, expected, self_test_reference.ROUNDING[dtype])
 
 
 def pool(x: Tensor, out: Tensor, smoothing: Smoothing, epsilon: float, workers: Workers) -> None:
@@ -207,7 +213,7 @@ class _Pass:
             cut = _cut(
                 target, groups, lanes, config.vectors * width, config.rows, WALK_COLUMNS, workers, count
             )
-            slot = pooling_walk.scratch_elements(kind, config, width, cut.block, cut.columns)
+            slot = pooling_small_window.scratch_elements(kind, config, width, cut.block, cut.columns)
         else:
             room = CACHED_BYTES // ((size + 3) * min(BLOCK_BYTES, lanes * BYTES[workers.dtype]))
             columns = max(LEAST_COLUMNS, room - size)

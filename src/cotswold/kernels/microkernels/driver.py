@@ -112,7 +112,7 @@ class ProductKind:
 
 
 PRODUCT = ProductKind("product", a_rows_adjacent=True, panels=True)
-PRODUCT_SMALL_BATCH = ProductKind("product_few", a_rows_adjacent=True, unpack_c=True)
+PRODUCT_SMALL_BATCH = ProductKind("product_small_batch", a_rows_adjacent=True, unpack_c=True)
 ADJOINT = ProductKind("adjoint", a_rows_adjacent=False)
 OUTER = ProductKind("outer", a_rows_adjacent=False, pack_b=True)
 STEP = ProductKind("step", a_rows_adjacent=False, pack_b=True, update=True)

@@ -13,13 +13,13 @@ from llvmlite import ir
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
-from cotswold.kernels.compile.known_answers import ROUNDING, Array
+from cotswold.kernels.compile.self_test_reference import ROUNDING, Array
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels.driver import KINDS, ProductKind, write_kernel
-from cotswold.kernels.microkernels.pair_driver import write_pair_kernel
-from cotswold.kernels.microkernels.pairs import Units
+from cotswold.kernels.microkernels.half_driver import write_half_kernel
+from cotswold.kernels.microkernels.half_units import Units
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import HALVES, pointer_of, required_map_strides
 from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepared, run_step
@@ -43,7 +43,7 @@ def cache_key(kind: str, dtype: str, tile: Tile, processor: Processor) -> str:
 def _writer(kind: str, dtype: str, tile: Tile, processor: Processor) -> partial[ir.Module]:
     if dtype in HALVES:
         units = Units.of(dtype, processor)
-        return partial(write_pair_kernel, KINDS[kind], units, tile, processor.triple)
+        return partial(write_half_kernel, KINDS[kind], units, tile, processor.triple)
     lanes = Lanes(dtype, processor.lanes(dtype))
     return partial(write_kernel, KINDS[kind], lanes, tile, processor.triple)
 
@@ -72,10 +72,10 @@ class _SelfTestCase:
     def __init__(self, layer: BlockLocal, images: int, dtype: str) -> None:
         self.layer, self.images, self.dtype, self.error = layer, images, dtype, ROUNDING[dtype]
         shape, out = layer.input, layer.output
-        self.x = known_answers.sample_values(shape.height, shape.width, shape.channels, images)
-        self.y = known_answers.sample_values(out.height, out.width, out.channels, images, seed=1)
-        self.filters = known_answers.sample_values(*layer.filters_shape, seed=2)
-        self.right = known_answers.Products(layer)
+        self.x = self_test_reference.sample_values(shape.height, shape.width, shape.channels, images)
+        self.y = self_test_reference.sample_values(out.height, out.width, out.channels, images, seed=1)
+        self.filters = self_test_reference.sample_values(*layer.filters_shape, seed=2)
+        self.right = self_test_reference.Products(layer)
 
     def problem(self, kind: ProductKind) -> Problem:
         """Return the problem of a kind of product of these operands."""
@@ -91,35 +91,37 @@ class _SelfTestCase:
             filters.fill_(torch.nan)
         else:
             (x if kind == "adjoint" else y).fill_(torch.nan)
-        biases = known_answers.sample_values(*self.layer.norms_shape, seed=3)
+        biases = self_test_reference.sample_values(*self.layer.norms_shape, seed=3)
         added, curve = self._dense(biases), kind.removeprefix("product_")
-        finished = curve in known_answers.CURVES
+        finished = curve in self_test_reference.CURVES
         addresses = [pointer_of(one) for one in (x, y, filters, *([added] if finished else []))]
         ready.run(*addresses)
         if kind == "adjoint":
-            return known_answers.map_agrees(x, self.right.adjoint(self.y, self.filters))
+            return self_test_reference.map_agrees(x, self.right.adjoint(self.y, self.filters))
         if kind == "outer":
-            return known_answers.agrees(filters, self.right.outer(self.y, self.x))
+            return self_test_reference.agrees(filters, self.right.outer(self.y, self.x))
         sums = self.right.product(self.x, self.filters)
         if not finished:
-            return known_answers.map_agrees(y, sums)
-        return known_answers.map_agrees(y, known_answers.CURVES[curve](sums + biases[..., None]), self.error)
+            return self_test_reference.map_agrees(y, sums)
+        return self_test_reference.map_agrees(
+            y, self_test_reference.CURVES[curve](sums + biases[..., None]), self.error
+        )
 
     def _steps(self, ready: PreparedProduct, x: Tensor, y: Tensor, filters: Tensor) -> bool:
         """Test a step; both pairs of maps are the same, so that the gradient is twice one product."""
-        past = known_answers.sample_values(*self.layer.filters_shape, seed=4)
+        past = self_test_reference.sample_values(*self.layer.filters_shape, seed=4)
         gradient = 2 * self.right.outer(self.y, self.x)
-        expected = known_answers.moved(self.filters, past, gradient, CONSTANTS)
+        expected = self_test_reference.moved(self.filters, past, gradient, CONSTANTS)
         found = filters, self._dense(past), filters.square().sum((2, 3)).sqrt()
         constants = torch.tensor(CONSTANTS, dtype=torch.float64, device="cpu")
         run_step(ready, (y, x), (y, x), found, constants)
-        return all(map(partial(known_answers.agrees, error=self.error), found, expected))
+        return all(map(partial(self_test_reference.agrees, error=self.error), found, expected))
 
     def _dense(self, values: Array) -> Tensor:
-        return known_answers.in_memory(values, self.dtype)
+        return self_test_reference.in_memory(values, self.dtype)
 
     def _map(self, values: Array) -> Tensor:
         """Return a map as part of a larger batch, of different sizes for x and y."""
         beside = 3 if values.shape == self.x.shape else 9
         padded = np.pad(values, [(0, 0)] * 3 + [(0, beside)], constant_values=np.nan)
-        return known_answers.as_map(padded, self.dtype)[: values.shape[3]]
+        return self_test_reference.as_map(padded, self.dtype)[: values.shape[3]]

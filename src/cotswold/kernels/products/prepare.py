@@ -13,9 +13,9 @@ from torch import Tensor
 from cotswold.kernels.compile.emit import BYTES
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.microkernels import pair_driver
+from cotswold.kernels.microkernels import half_driver
 from cotswold.kernels.microkernels.driver import STEP, ProductJob, Task
-from cotswold.kernels.microkernels.pairs import Units
+from cotswold.kernels.microkernels.half_units import Units
 from cotswold.kernels.microkernels.panels import APART
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import HALVES, pointer_of
@@ -77,8 +77,8 @@ def prepared(problem: Problem, how: Execution, code: int) -> PreparedProduct:
     size = plan.scratch_size
     if problem.dtype in HALVES:  # scratch for packed units and sums
         units = Units.of(problem.dtype, how.processor)
-        chunk = max(1, plan.k_block * pair_driver.chunk(units) // K_BLOCK)
-        size, packed_a, sums, c = pair_driver.scratch(
+        chunk = max(1, plan.k_block * half_driver.chunk(units) // K_BLOCK)
+        size, packed_a, sums, c = half_driver.scratch(
             (plan.tasks, plan.entries), problem.kind, units, how.tile, chunk, plan.scratch_size
         )
         job[ProductJob.K_BLOCK], job[ProductJob.SLOT_SIZE] = chunk, size

@@ -24,7 +24,7 @@ from cotswold.kernels.microkernels.driver import (
     ProductJob,
     ProductKind,
 )
-from cotswold.kernels.microkernels.pairs import Units
+from cotswold.kernels.microkernels.half_units import Units
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import HALVES, MapStrides, name_of
 from cotswold.kernels.products.plan import Blocking, Plan

@@ -26,8 +26,8 @@ from cotswold.kernels.microkernels.driver import (
 )
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import name_of, pointer_of, required_map_strides
-from cotswold.kernels.products import choice
-from cotswold.kernels.products.choice import Choice, TuningKey
+from cotswold.kernels.products import autotune
+from cotswold.kernels.products.autotune import Choice, TuningKey
 from cotswold.kernels.products.compiled import kernel
 from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepared, run_step
 from cotswold.kernels.products.problem import (
@@ -210,8 +210,8 @@ def choose(
     """
     problem, kept = problem.tuning_problem, problem.kind is STEP or problem.adding
     extents = problem.tuning_shape(processor)
-    if problem.flops < choice.WORTH_FLOPS:
-        return choice.default(processor, extents.narrow)
+    if problem.flops < autotune.WORTH_FLOPS:
+        return autotune.default(processor, extents.narrow)
     shape = TuningKey.of(
         problem.kind.name, problem.dtype, extents.rows, extents.depth, extents.entry, extents.narrow
     )
@@ -229,4 +229,4 @@ def choose(
         ready[tile].run(x, y, filters)
         return time.perf_counter() - begun
 
-    return choice.choose(shape, processor, measured)
+    return autotune.choose(shape, processor, measured)

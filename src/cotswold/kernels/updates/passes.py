@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
-from cotswold.kernels.compile.known_answers import ROUNDING, Array
+from cotswold.kernels.compile.self_test_reference import ROUNDING, Array
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import JobHead, bits, prepared
@@ -151,11 +151,13 @@ class _SelfTestCase:
 
     def __init__(self, shard: Shard, pushes: int) -> None:
         self.shard, self.factors = shard, (0.5, -0.25)[:pushes]
-        weights, *some = (known_answers.sample_values(shard.size, seed=seed) for seed in range(1 + pushes))
-        kept = np.abs(known_answers.sample_values(shard.size, seed=3))
+        weights, *some = (
+            self_test_reference.sample_values(shard.size, seed=seed) for seed in range(1 + pushes)
+        )
+        kept = np.abs(self_test_reference.sample_values(shard.size, seed=3))
         self.expected = _updated(shard, weights, kept, list(zip(self.factors, some, strict=True)))
         self.weights, self.kept, *self.pushes = (
-            known_answers.in_memory(one, shard.dtype) for one in (weights, kept, *some)
+            self_test_reference.in_memory(one, shard.dtype) for one in (weights, kept, *some)
         )
 
     def put(self, queues: Queues) -> None:
@@ -166,7 +168,7 @@ class _SelfTestCase:
     def passes(self) -> bool:
         """Return True if the result is as expected."""
         found = zip((self.weights, self.kept), self.expected, strict=True)
-        return all(known_answers.agrees(one, other, ROUNDING[self.shard.dtype]) for one, other in found)
+        return all(self_test_reference.agrees(one, other, ROUNDING[self.shard.dtype]) for one, other in found)
 
 
 def _updated(

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
-from cotswold.kernels.compile.known_answers import ROUNDING
+from cotswold.kernels.compile.self_test_reference import ROUNDING
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import BYTES, JobHead, bits, prepared
@@ -156,16 +156,17 @@ def _passes_self_test(kind: Kind, dtype: str, processor: Processor, address: int
     """True if a kernel updates a small shard as NumPy does: tiles of all heights, remainders, k-blocks."""
     block = Block(kind, 2 * HEIGHTS[0] + 3, 141, dtype, 0.5)
     shape, counts, factors = (block.rows, block.columns), (3, K_BLOCK + 1), (0.5, -0.25)
-    weights = known_answers.sample_values(*shape)
-    kept = np.abs(known_answers.sample_values(*shape, seed=3))
+    weights = self_test_reference.sample_values(*shape)
+    kept = np.abs(self_test_reference.sample_values(*shape, seed=3))
     pairs = [
         tuple(
-            known_answers.sample_values(count, size, seed=count + place) for place, size in enumerate(shape)
+            self_test_reference.sample_values(count, size, seed=count + place)
+            for place, size in enumerate(shape)
         )
         for count in counts
     ]
-    found, beside = (known_answers.in_memory(one, dtype) for one in (weights, kept))
-    operands = [[known_answers.in_memory(one, dtype) for one in pair] for pair in pairs]
+    found, beside = (self_test_reference.in_memory(one, dtype) for one in (weights, kept))
+    operands = [[self_test_reference.in_memory(one, dtype) for one in pair] for pair in pairs]
     fields = [
         one
         for factor, (errors, activations) in zip(factors, operands, strict=True)
@@ -178,5 +179,5 @@ def _passes_self_test(kind: Kind, dtype: str, processor: Processor, address: int
     for factor, (errors, activations) in zip(factors, pairs, strict=True):
         gradient = errors.T @ activations
         weights, kept = updated(kind, 0.5, (weights, kept), factor, gradient)
-    right = known_answers.agrees(found, weights, ROUNDING[dtype])
-    return right and known_answers.agrees(beside, kept, ROUNDING[dtype])
+    right = self_test_reference.agrees(found, weights, ROUNDING[dtype])
+    return right and self_test_reference.agrees(beside, kept, ROUNDING[dtype])

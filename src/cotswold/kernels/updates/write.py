@@ -201,7 +201,7 @@ class _Task:
         return turn.values
 
     def prefetch(self, strip: Strip, base: ir.Value, place: ir.Value, next_offset: ir.Value) -> None:
-        """Prefetch the strip that is read some lines later, ``next_offset`` bytes further after the shard's end."""
+        """Prefetch the strip of some lines later; after the shard's end it is ``next_offset`` bytes away."""
         w, b = strip.w, strip.w.b
         if strip.mask is not None:
             return

@@ -13,14 +13,15 @@ from functools import partial
 
 import numpy as np
 
-from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import JobHead, prepared, ready
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
+from cotswold.kernels.warp.job import Planes, WarpJob
 from cotswold.kernels.warp.pictures import MIXERS, Field, Float32, PaddingMode, Pictures
-from cotswold.kernels.warp.write import Planes, WarpJob, write_warp
+from cotswold.kernels.warp.write import write_warp
 
 OPERAND_SLOTS = (
     *(JobHead.TASKS, WarpJob.VALUES, WarpJob.OUTPUT, WarpJob.MAPS),
@@ -84,7 +85,7 @@ def _passes_self_test(
     The test covers vectors and a remainder, channels, places inside and far outside.
     """
     height, width = 2 * processor.lanes(DTYPE) + 3, processor.lanes(DTYPE) + 5
-    values = known_answers.sample_values(3, 2, height, width).astype(np.float32)
+    values = self_test_reference.sample_values(3, 2, height, width).astype(np.float32)
     turns = np.array([[0.75, -0.625, 1.3], [0.5, 0.875, -2.7]], np.float32)
     maps = np.stack([turns, turns * np.float32(3), turns * np.float32(-0.5)])
     field = None

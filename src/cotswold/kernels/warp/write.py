@@ -18,75 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 from llvmlite import ir
 
-from cotswold.kernels.compile.emit import (
-    I1,
-    I32,
-    I64,
-    POINTER,
-    FunctionBuilder,
-    Lanes,
-    declare,
-    integer,
-    loop,
-)
-from cotswold.kernels.maps.tasks import JobHead, max_int, tasks
-from cotswold.kernels.warp.pictures import FAR, GOLDEN, MIXERS, PaddingMode
-
-TOGETHER = 4
-"""Rows of each part of a field smoothed at a time."""
-BEYOND = TOGETHER - 1
-"""Rows of zeros above and below a part."""
-
-
-class WarpJob(IntEnum):
-    """Fields of a job, after those of every job."""
-
-    VALUES = JobHead.FIELDS
-    OUTPUT = 6
-    MAPS = 7
-    SLOPES = 8
-    KEYS = 9
-    TAPS = 10
-    """Address of the tap of the pixel itself."""
-    STREAM = 11
-    """Value that the stream adds to the hashed number."""
-    CHANNELS = 12
-    HEIGHT = 13
-    WIDTH = 14
-    ACROSS = 15
-    """Taps on either side along x."""
-    DOWN = 16
-    """Taps on either side along y."""
-    FIELDS = 17
-
-
-@dataclass(frozen=True)
-class Planes:
-    """Layout of a field in scratch, in elements; all but heights are whole vectors."""
-
-    body: int
-    """Elements of a row."""
-    margin: int
-    """Zeros before and after a row."""
-    rows: int
-    """Height, in whole groups of rows."""
-    height: int
-
-    @classmethod
-    def of(cls, lanes: int, height: int, width: int, across: int) -> Planes:
-        """Return the layout for an image whose rows are smoothed with ``across`` neighbours per side."""
-        return cls(
-            -(-width // lanes) * lanes, -(-across // lanes) * lanes, -(-height // TOGETHER) * TOGETHER, height
-        )
-
-    @property
-    def size(self) -> int:
-        """Total elements."""
-        return 2 * (self.rows * (self.body + 2 * self.margin) + (self.height + 2 * BEYOND) * self.body)
+from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
+from cotswold.kernels.maps.tasks import max_int, tasks
+from cotswold.kernels.warp.field import FieldGenerator
+from cotswold.kernels.warp.job import WarpJob
+from cotswold.kernels.warp.pictures import FAR, PaddingMode
+from cotswold.kernels.warp.vectors import I32Vectors, floor, gather_pairs
 
 
 def write_warp(fill: PaddingMode, has_field: bool, lanes: Lanes, triple: str) -> ir.Module:
@@ -94,135 +34,26 @@ def write_warp(fill: PaddingMode, has_field: bool, lanes: Lanes, triple: str) ->
     module = ir.Module(f"warp_{fill}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
-        field = _Field(w, job, number, scratch) if has_field else None
+        field = FieldGenerator(w, job, number, scratch) if has_field else None
         if field is not None:
             field.write()
         _Sampling(w, job, number, fill, field).write()
     return module
 
 
-class _Field:
-    """Code generator of the field of an image.
-
-    The field is drawn with margins left and right, smoothed along x into rows with zeros above and below,
-    then smoothed along y back to the place where it was drawn.
-    """
-
-    def __init__(self, w: FunctionBuilder, job: ir.Value, number: ir.Value, scratch: ir.Value) -> None:
-        b, count = w.b, w.lanes.count
-        self.w, self.job, self.number = w, job, number
-        self.height, self.width = w.field(job, WarpJob.HEIGHT), w.field(job, WarpJob.WIDTH)
-        self.across, self.down = w.field(job, WarpJob.ACROSS), w.field(job, WarpJob.DOWN)
-        self.taps = w.pointer_field(job, WarpJob.TAPS)
-        self.body, self.margin = _whole(w, self.width, count), _whole(w, self.across, count)
-        self.rows = _whole(w, self.height, TOGETHER)
-        self.pitch = b.add(self.body, b.add(self.margin, self.margin))
-        self.part = b.mul(self.rows, self.pitch)
-        self.smooth_part = b.mul(b.add(self.height, integer(2 * BEYOND)), self.body)
-        self.drawn = scratch
-        self.smooth = w.at(scratch, b.add(self.part, self.part))
-
-    def write(self) -> None:
-        """Generate the whole field."""
-        self._clear()
-        for part in (0, 1):
-            self._draw(part)
-        self._smooth_rows()
-        self._smooth_columns()
-
-    def at(self, part: int, y: ir.Value) -> ir.Value:
-        """Address of a row of the finished field."""
-        return self.w.at(self._part(self.drawn, part, self.part), self.w.b.mul(y, self.pitch))
-
-    def _part(self, plane: ir.Value, part: int, size: ir.Value) -> ir.Value:
-        return self.w.at(plane, self.w.b.mul(integer(part), size))
-
-    def _clear(self) -> None:
-        w, b = self.w, self.w.b
-        one = b.add(self.part, self.smooth_part)
-        with loop(w, b.add(one, one), step=w.lanes.count) as turn:
-            w.store(w.at(self.drawn, turn.index), w.lanes.zero)
-
-    def _draw(self, part: int) -> None:
-        """Draw numbers in -1 to 1."""
-        w, b, words = self.w, self.w.b, _Words(self.w)
-        key = w.field(w.pointer_field(self.job, WarpJob.KEYS), self.number)
-        low, high = words.splat(key), words.splat(b.lshr(key, integer(32)))
-        stream = words.splat(w.field(self.job, WarpJob.STREAM))
-        plane = w.at(self._part(self.drawn, part, self.part), self.margin)
-        begin = b.mul(integer(part), b.mul(self.height, self.width))
-        with loop(w, self.height) as row:
-            places, first = w.at(plane, b.mul(row.index, self.pitch)), b.mul(row.index, self.width)
-            with loop(w, self.width, step=w.lanes.count) as turn:
-                place = words.numbered(b.add(b.add(begin, first), turn.index))
-                state = b.add(b.mul(place, words.constant(GOLDEN)), stream)
-                state = words.mixed(b.add(words.mixed(b.xor(state, low)), high))
-                unit = b.fmul(
-                    b.sitofp(b.lshr(state, words.constant(8)), w.lanes.type), w.lanes.constant(2.0**-24)
-                )
-                drawn = b.fadd(w.lanes.constant(-1.0), b.fmul(w.lanes.constant(2.0), unit))
-                inside = w.lane_mask(b.sub(self.width, turn.index))
-                w.store(w.at(places, turn.index), b.select(inside, drawn, w.lanes.zero))
-
-    def _smooth_rows(self) -> None:
-        w, b = self.w, self.w.b
-        taps = b.add(b.add(self.across, self.across), integer(1))
-        first = b.sub(integer(0), self.across)
-        with loop(w, self.rows, step=TOGETHER) as row, loop(w, self.body, step=w.lanes.count) as turn:
-            sources, targets = [], []
-            for part in (0, 1):
-                source = w.at(self._part(self.drawn, part, self.part), b.add(self.margin, turn.index))
-                target = w.at(self._part(self.smooth, part, self.smooth_part), turn.index)
-                for one in range(TOGETHER):
-                    y = b.add(row.index, integer(one))
-                    sources.append(w.at(source, b.mul(y, self.pitch)))
-                    targets.append(w.at(target, b.mul(b.add(y, integer(BEYOND)), self.body)))
-            for target, value in zip(targets, self._summed(first, taps, sources, integer(1)), strict=True):
-                w.store(target, value)
-
-    def _smooth_columns(self) -> None:
-        w, b = self.w, self.w.b
-        with loop(w, self.height, step=TOGETHER) as row:
-            above = b.add(row.index, integer(BEYOND))
-            first = b.sub(integer(0), w.min_int(self.down, above))
-            last = w.min_int(self.down, b.sub(b.sub(self.height, integer(1)), row.index))
-            taps = b.add(b.sub(last, first), integer(1))
-            with loop(w, self.body, step=w.lanes.count) as turn:
-                sources, targets = [], []
-                for part in (0, 1):
-                    source = w.at(self._part(self.smooth, part, self.smooth_part), turn.index)
-                    for one in range(TOGETHER):
-                        y = b.add(row.index, integer(one))
-                        sources.append(w.at(source, b.mul(b.add(y, integer(BEYOND)), self.body)))
-                        targets.append(w.at(self.at(part, y), turn.index))
-                for target, value in zip(targets, self._summed(first, taps, sources, self.body), strict=True):
-                    w.store(target, value)
-
-    def _summed(
-        self, first: ir.Value, taps: ir.Value, sources: Sequence[ir.Value], stride: ir.Value
-    ) -> list[ir.Value]:
-        """Weighted sums of neighbours, with taps from ``first`` on, for each source."""
-        w, b = self.w, self.w.b
-        place = b.mul(first, stride)
-        tap = w.at(self.taps, first)
-        begun = [w.at(source, place) for source in sources]
-        with loop(w, taps, integer(0), *[w.lanes.zero] * len(sources)) as turn:
-            offset, *totals = turn.values
-            weight = w.load_broadcast(w.at(tap, turn.index))
-            turn.next = [b.add(offset, stride)]
-            for source, total in zip(begun, totals, strict=True):
-                turn.next.append(b.fadd(total, b.fmul(weight, w.load(w.at(source, offset)))))
-        return turn.values[1:]
-
-
 class _Sampling:
     """Interpolated values of an image at the positions that its map and its field give."""
 
     def __init__(
-        self, w: FunctionBuilder, job: ir.Value, number: ir.Value, fill: PaddingMode, field: _Field | None
+        self,
+        w: FunctionBuilder,
+        job: ir.Value,
+        number: ir.Value,
+        fill: PaddingMode,
+        field: FieldGenerator | None,
     ) -> None:
         b = w.b
-        self.w, self.fill, self.field, self.words = w, fill, field, _Words(w)
+        self.w, self.fill, self.field, self.words = w, fill, field, I32Vectors(w)
         self.height, self.width = w.field(job, WarpJob.HEIGHT), w.field(job, WarpJob.WIDTH)
         self.channels, self.plane = w.field(job, WarpJob.CHANNELS), b.mul(self.height, self.width)
         begin = b.mul(number, b.mul(self.channels, self.plane))
@@ -287,7 +118,7 @@ class _Sampling:
             source, total = w.at(self.values, begin), w.lanes.zero
             corners = [
                 b.select(is_second, both[1], both[0])
-                for both in (_gathered(w, source, line) for line in lines)
+                for both in (gather_pairs(w, source, line) for line in lines)
                 for is_second in are_second
             ]
             for share, corner in zip(shares, corners, strict=True):
@@ -317,7 +148,7 @@ class _Axis:
 
     def __init__(self, w: FunctionBuilder, size: ir.Value, fill: PaddingMode) -> None:
         b = w.b
-        self.w, self.fill, self.words = w, fill, _Words(w)
+        self.w, self.fill, self.words = w, fill, I32Vectors(w)
         self.size = self.words.splat(size)
         self.last = self.words.splat(b.sub(size, integer(1)))
         if fill == "reflect":
@@ -331,7 +162,7 @@ class _Axis:
     def split(self, place: ir.Value) -> list[_Neighbour]:
         """Return the pixel at or before a position, and the next one."""
         w, b = self.w, self.w.b
-        low = _floor(w, place)
+        low = floor(w, place)
         part = b.fsub(place, low)
         shares = (b.fsub(w.lanes.constant(1.0), part), part)
         # NaN becomes a bound, too: no index is ever outside
@@ -362,66 +193,7 @@ class _Axis:
         """Mirror an integer below 2^24: only the quotient is rounded, and may be off by one."""
         w, b, none = self.w, self.w.b, self.w.lanes.zero
         far = w.fabs(at)
-        rest = b.fsub(far, b.fmul(_floor(w, b.fmul(far, self.frequency)), self.period))
+        rest = b.fsub(far, b.fmul(floor(w, b.fmul(far, self.frequency)), self.period))
         rest = b.select(b.fcmp_ordered("<", rest, none), b.fadd(rest, self.period), rest)
         rest = b.select(b.fcmp_ordered(">=", rest, self.period), b.fsub(rest, self.period), rest)
         return b.fptosi(w.minimum(rest, b.fsub(self.period, rest)), self.words.type)
-
-
-class _Words:
-    """Vectors of 32-bit integers."""
-
-    def __init__(self, w: FunctionBuilder) -> None:
-        self.w, self.type = w, ir.VectorType(I32, w.lanes.count)
-
-    def constant(self, value: int) -> ir.Constant:
-        """Return a vector of one value, modulo 2^32."""
-        return ir.Constant(self.type, [(value + (1 << 31)) % (1 << 32) - (1 << 31)] * self.w.lanes.count)
-
-    def splat(self, value: ir.Value) -> ir.Value:
-        """Broadcast the lower half of a 64-bit integer."""
-        return self.w.splat(self.w.b.trunc(value, I32))
-
-    def numbered(self, first: ir.Value) -> ir.Value:
-        """Return consecutive integers from ``first``."""
-        return self.w.b.add(self.splat(first), ir.Constant(self.type, list(range(self.w.lanes.count))))
-
-    def as_numbers(self, value: ir.Value) -> ir.Value:
-        """Convert a 64-bit integer to a float in every lane."""
-        return self.w.splat(self.w.b.sitofp(value, self.w.lanes.scalar))
-
-    def mixed(self, state: ir.Value) -> ir.Value:
-        """Apply the hash of `MIXERS`."""
-        b, first, second = self.w.b, *map(self.constant, MIXERS)
-        state = b.mul(b.xor(state, b.lshr(state, self.constant(16))), first)
-        state = b.mul(b.xor(state, b.lshr(state, self.constant(13))), second)
-        return b.xor(state, b.lshr(state, self.constant(16)))
-
-
-def _whole(w: FunctionBuilder, size: ir.Value, step: int) -> ir.Value:
-    """Return the least multiple of ``step`` that is at least ``size``."""
-    b = w.b
-    return b.mul(b.sdiv(b.add(size, integer(step - 1)), integer(step)), integer(step))
-
-
-def _floor(w: FunctionBuilder, value: ir.Value) -> ir.Value:
-    name = f"llvm.floor.v{w.lanes.count}f32"
-    return w.b.call(declare(w.function.module, name, w.lanes.type, [w.lanes.type]), [value])
-
-
-def _gathered(w: FunctionBuilder, base: ir.Value, indices: ir.Value) -> list[ir.Value]:
-    """Gather the elements at these indices, and those after them: each pair is one load."""
-    count = w.lanes.count
-    pairs, pointers, mask = (ir.VectorType(one, count) for one in (I64, POINTER, I1))
-    places = w.b.gep(base, [indices], source_etype=w.lanes.scalar)
-    places.type = pointers  # llvmlite takes the type of the base
-    gather = declare(
-        w.function.module,
-        f"llvm.masked.gather.v{count}i64.v{count}p0",
-        pairs,
-        [pointers, I32, mask, pairs],
-    )
-    every, none = ir.Constant(mask, [1] * count), ir.Constant(pairs, [0] * count)
-    both = w.b.call(gather, [places, ir.Constant(I32, 4), every, none])
-    both = w.b.bitcast(both, ir.VectorType(w.lanes.scalar, 2 * count))
-    return [w.shuffle(both, both, range(one, 2 * count, 2)) for one in (0, 1)]

@@ -22,8 +22,8 @@ from cotswold.geometry.box import NOTHING
 from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.ranks.precision import wide_type
+from cotswold.mesh.transport.in_flight import UnderWay
 from cotswold.mesh.transport.transport import Expected, Transport
-from cotswold.mesh.transport.under_way import UnderWay
 from cotswold.ops.layout import empty_map
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from cotswold.errors import UserError
-from cotswold.mesh.maps.in_parts import (
+from cotswold.mesh.maps.distributed_tensor import (
     ALIKE,
     Copies,
     InParts,

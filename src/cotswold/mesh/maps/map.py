@@ -15,7 +15,13 @@ from torch import Tensor
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Box, Partition
 from cotswold.mesh.maps.crop import crop
-from cotswold.mesh.maps.in_parts import Copies, InParts, refuse_gradient, register_part_hook, shares_memory
+from cotswold.mesh.maps.distributed_tensor import (
+    Copies,
+    InParts,
+    refuse_gradient,
+    register_part_hook,
+    shares_memory,
+)
 from cotswold.mesh.ranks.collectives import all_gather, all_reduce_backward, connected_zeros
 from cotswold.mesh.ranks.mesh import Mesh
 

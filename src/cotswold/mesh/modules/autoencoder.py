@@ -23,7 +23,7 @@ from cotswold.mesh.modules.parameters import own_parts
 from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_forward, connected_zeros
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.stacks.share import Share
-from cotswold.nn._checks import autocast, check_dtype
+from cotswold.nn.layer_base import autocast, check_dtype
 
 
 class PartitionedAutoencoder(nn.SparseAutoencoderStack):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from cotswold.errors import UserError
-from cotswold.mesh.maps.in_parts import InParts
+from cotswold.mesh.maps.distributed_tensor import InParts
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.ranks.notices import notice

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, Partition
 from cotswold.geometry.partition import chunk_bounds
-from cotswold.mesh.maps.in_parts import shares_memory
+from cotswold.mesh.maps.distributed_tensor import shares_memory
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.maps.windows import ReceptiveField, Windows, fetch, padded, windows_of
 from cotswold.mesh.modules.parameters import local_of

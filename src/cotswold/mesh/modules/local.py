@@ -23,7 +23,7 @@ from cotswold.mesh.maps.windows import ReceptiveField
 from cotswold.mesh.modules import overlapped
 from cotswold.mesh.modules.layer import SpatialLayer
 from cotswold.mesh.modules.parameters import local_of
-from cotswold.nn._checks import autocast
+from cotswold.nn.layer_base import autocast
 from cotswold.ops.products import in_regions
 
 

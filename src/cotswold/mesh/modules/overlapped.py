@@ -18,7 +18,7 @@ from cotswold.mesh.maps.exchange import Exchange
 from cotswold.ops.fused_activation import bias_gradient
 from cotswold.ops.layout import empty_map, neurons_to_map
 from cotswold.ops.local import encode
-from cotswold.ops.order import images_last_no_grad
+from cotswold.ops.memory_format import images_last_no_grad
 from cotswold.ops.products import adds_biases, adjoint, outer, product_of
 
 

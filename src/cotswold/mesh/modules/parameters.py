@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from cotswold.errors import UserError
 from cotswold.geometry import Box, Grid
 from cotswold.geometry.partition import chunk_bounds
-from cotswold.mesh.maps.in_parts import ALIKE, InParts, attribute_of, base_name
+from cotswold.mesh.maps.distributed_tensor import ALIKE, InParts, attribute_of, base_name
 from cotswold.mesh.ranks.mesh import Mesh
 
 

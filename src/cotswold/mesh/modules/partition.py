@@ -28,7 +28,7 @@ from cotswold.mesh.modules.local import PartitionedLocal2d, PartitionedSmoothing
 from cotswold.mesh.modules.meta import is_meta, local_parts, materialised
 from cotswold.mesh.modules.parameters import distributed
 from cotswold.mesh.modules.root import make_root
-from cotswold.mesh.ranks.agreement import states_of
+from cotswold.mesh.ranks.consistency_checks import states_of
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.nn import L2Pool2d, LocalContrastNorm2d, LocallyConnected2d, SparseAutoencoderStack
 

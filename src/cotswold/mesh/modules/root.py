@@ -15,12 +15,12 @@ from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from cotswold.errors import UserError
+from cotswold.mesh.maps.distributed_tensor import InParts
 from cotswold.mesh.maps.features import DistributedFeatures
-from cotswold.mesh.maps.in_parts import InParts
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.modules.inside import check_root
 from cotswold.mesh.modules.parameters import own_box, own_parts
-from cotswold.mesh.ranks.agreement import due, states_of
+from cotswold.mesh.ranks.consistency_checks import due, states_of
 from cotswold.mesh.ranks.mesh import Mesh
 
 

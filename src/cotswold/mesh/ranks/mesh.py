@@ -25,12 +25,12 @@ from cotswold.geometry import Grid
 from cotswold.host.ipc.shared_memory_channel import Channel
 from cotswold.host.ipc.tcp_channel import MessageStream
 from cotswold.host.token import Token, token_of
-from cotswold.mesh.ranks.agreement import Agreement
+from cotswold.mesh.ranks.consistency_checks import Agreement
 from cotswold.mesh.transport.buffers import Buffers
 from cotswold.mesh.transport.connect import channels_of, streams_of
+from cotswold.mesh.transport.in_flight import UnderWay
 from cotswold.mesh.transport.routes import Routes
 from cotswold.mesh.transport.torch_messages import PointToPoint
-from cotswold.mesh.transport.under_way import UnderWay
 
 AXES = ("rows", "columns")
 """Names of the dimensions of the device mesh."""

@@ -18,11 +18,11 @@ from torch.distributed.tensor import DTensor
 
 from cotswold.errors import UserError
 from cotswold.geometry import Box, ExchangePlan, Partition
+from cotswold.mesh.maps.distributed_tensor import ALIKE, InParts, attribute_of, base_name, in_place
 from cotswold.mesh.maps.exchange import Exchange
-from cotswold.mesh.maps.in_parts import ALIKE, InParts, attribute_of, base_name, in_place
 from cotswold.mesh.maps.map import DistributedMap, cut_out, local_map, wrapped
 from cotswold.mesh.ranks.collectives import all_reduce_backward, connected_zeros
-from cotswold.nn._checks import autocast
+from cotswold.nn.layer_base import autocast
 
 Rule = Callable[..., Any]
 _RULES: dict[str, Rule] = {}

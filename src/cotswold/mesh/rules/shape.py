@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import UserError
-from cotswold.mesh.maps.in_parts import version_of
+from cotswold.mesh.maps.distributed_tensor import version_of
 from cotswold.mesh.maps.map import DistributedMap, wrapped
 from cotswold.mesh.ranks.collectives import all_reduce_backward
 from cotswold.mesh.ranks.notices import notice

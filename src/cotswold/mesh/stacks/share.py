@@ -23,7 +23,7 @@ from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.maps.exchange import Exchange, Pending
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.ops.layout import empty_map, neurons_to_map
-from cotswold.ops.order import images_last_no_grad
+from cotswold.ops.memory_format import images_last_no_grad
 from cotswold.ops.products import adjoint, adjoint_at, in_regions, product, product_of
 from cotswold.ops.sgd_rule import reciprocal
 

@@ -25,9 +25,9 @@ from cotswold.ops.dense.spec import DenseSpec
 
 try:  # load this module's kernels before processes fork
     from cotswold.kernels.machine.processor import this_processor
-    from cotswold.ops.dense import native as own
+    from cotswold.ops.dense import compiled
 except (ImportError, OSError):  # without llvmlite no kernel is `has_cpu_kernel`
-    own = this_processor = None  # type: ignore[assignment]  # a module and a function
+    compiled = this_processor = None  # type: ignore[assignment]  # a module and a function
 
 COMPILED, ONEDNN, TORCH = "kernels", "oneDNN", "torch.mm"
 MEASURED_PATTERNS = 384
@@ -49,7 +49,7 @@ def backends(like: Tensor) -> dict[str, Backend]:
     """Return the backends for parameters of this dtype, the preferred one first."""
     found: dict[str, Backend] = {}
     if has_cpu_kernel(like):
-        found[COMPILED] = own.add
+        found[COMPILED] = compiled.add
     if like.dtype == torch.float32 and library.has_onednn():
         found[ONEDNN] = partial(library.add, library.OnednnProducts())
     found[TORCH] = partial(library.add, library.TorchProducts())
@@ -80,7 +80,7 @@ def dense_add(
 def dense_outputs(spec: DenseSpec, parameters: Tensor, inputs: Tensor) -> Tensor:
     """Return outputs ``(outputs, samples)``."""
     if has_cpu_kernel(parameters):
-        return own.outputs(spec, parameters, inputs)
+        return compiled.outputs(spec, parameters, inputs)
     return library.outputs(spec, parameters, inputs)
 
 

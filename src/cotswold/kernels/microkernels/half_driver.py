@@ -26,8 +26,8 @@ from cotswold.kernels.microkernels.driver import (
     Task,
     write_work,
 )
-from cotswold.kernels.microkernels.pair_tile import UnitTileConfig, write_pair_tile
-from cotswold.kernels.microkernels.pairs import (
+from cotswold.kernels.microkernels.half_tile import UnitTileConfig, write_half_tile
+from cotswold.kernels.microkernels.half_units import (
     UNIT_NUMBERS,
     Units,
     unit_at,
@@ -36,7 +36,7 @@ from cotswold.kernels.microkernels.pairs import (
 )
 from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, LINE_BYTES, Tile, row_block_sizes
 
-KINDS = ("product", "product_few", "adjoint", "outer")
+KINDS = ("product", "product_small_batch", "adjoint", "outer")
 """Kinds of kernels that support half precision."""
 CHUNK = 1024
 """Approximate k of a chunk of pairs: its packed values fit the second-level cache."""
@@ -99,7 +99,7 @@ def scratch(
     return end + (transposed if kind.unpack_c else 0), packed_b, packed_b + packed_a, end
 
 
-def write_pair_kernel(kind: ProductKind, units: Units, tile: Tile, triple: str) -> ir.Module:
+def write_half_kernel(kind: ProductKind, units: Units, tile: Tile, triple: str) -> ir.Module:
     """Return a module with one function, ``work(job)``, which runs tasks of the job until none is left."""
     assert kind.name in KINDS, f"there is no kernel for {units.dtype} that does {kind.name}"
     module = ir.Module(f"{kind.name}_{units.dtype}_{tile}")
@@ -139,9 +139,9 @@ def _tiles(module: ir.Module, units: Units, tile: Tile, config: UnitTileConfig) 
     for rows in row_block_sizes(tile):
         for vectors in range(1, tile.vectors + 1):
             shape = Tile(rows, vectors)
-            found.append(write_pair_tile(module, f"{name}_{shape}_masked", units, shape, config, True))
+            found.append(write_half_tile(module, f"{name}_{shape}_masked", units, shape, config, True))
         shape = Tile(rows, tile.vectors)
-        found.append(write_pair_tile(module, f"{name}_{shape}", units, shape, config, False))
+        found.append(write_half_tile(module, f"{name}_{shape}", units, shape, config, False))
     return _table(module, f"{name}s", found)
 
 

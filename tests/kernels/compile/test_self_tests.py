@@ -113,7 +113,7 @@ def everything() -> list[torch.Tensor]:
 
 
 KERNELS = [
-    *(kind for kind in KINDS if kind not in ("product_sigmoid", "product_relu", "product_few")),
+    *(kind for kind in KINDS if kind not in ("product_sigmoid", "product_relu", "product_small_batch")),
     *("pooling", "normalisation", "norms", "scaled", "images_last", "images_first"),
 ]
 
@@ -147,7 +147,7 @@ def test_torch_serves_and_one_warning_says_so_where_a_kernel_computes_wrongly(
 
 
 @pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize("kind", ["product", "product_few", "adjoint", "outer", "step"])
+@pytest.mark.parametrize("kind", ["product", "product_small_batch", "adjoint", "outer", "step"])
 def test_a_trial_finds_out_fields_of_a_job_that_changed_places(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

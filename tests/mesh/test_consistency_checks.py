@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from cotswold.errors import CotswoldError
 from cotswold.geometry import Grid
 from cotswold.mesh import DistributedMap, Mesh, partition
-from cotswold.mesh.ranks.agreement import OFTEN, due, fingerprint, kinds
+from cotswold.mesh.ranks.consistency_checks import OFTEN, due, fingerprint, kinds
 from cotswold.mesh.transport.connect import SWITCH
 
 GRIDS = ("1x2", "2x1", "2x2")

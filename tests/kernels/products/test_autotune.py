@@ -14,9 +14,9 @@ from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.compile import code_cache, library
 from cotswold.kernels.machine.processor import Processor, this_processor
 from cotswold.kernels.microkernels.tile import Tile
-from cotswold.kernels.products import choice, compiled
+from cotswold.kernels.products import autotune, compiled
 from cotswold.kernels.products import run as kernels
-from cotswold.kernels.products.choice import TuningKey
+from cotswold.kernels.products.autotune import TuningKey
 from cotswold.kernels.products.problem import Overrides
 
 SHAPE = TuningKey.of("product", "float32", 128, 1200, 60, False)
@@ -33,7 +33,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a new process does not know."""
-    monkeypatch.setattr(choice, "_CHOICES", {})
+    monkeypatch.setattr(autotune, "_CHOICES", {})
     monkeypatch.setattr(library, "_ADDRESSES", {})
     kernels.READY.clear()
 
@@ -77,41 +77,41 @@ def host() -> Processor:
 
 @pytest.mark.usefixtures("cache")
 def test_the_fastest_tile_is_chosen_measured_once_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    tiles = choice.candidates(host(), False)
+    tiles = autotune.candidates(host(), False)
     clock = Clock(tiles[-1], monkeypatch)
-    first = choice.choose(SHAPE, host(), clock)
+    first = autotune.choose(SHAPE, host(), clock)
     assert first.tile == tiles[-1]
     assert first.seconds.keys() == {str(one) for one in tiles}
     count = len(clock.measured)
     assert set(clock.measured) == set(tiles)
-    assert choice.choose(SHAPE, host(), clock) is first
-    monkeypatch.setattr(choice, "_CHOICES", {})
-    again = choice.choose(SHAPE, host(), clock)
+    assert autotune.choose(SHAPE, host(), clock) is first
+    monkeypatch.setattr(autotune, "_CHOICES", {})
+    again = autotune.choose(SHAPE, host(), clock)
     assert again.tile == first.tile and again.why != first.why
     assert len(clock.measured) == count
 
 
 def test_a_damaged_choice_is_measured_anew(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiles = choice.candidates(host(), False)
+    tiles = autotune.candidates(host(), False)
     clock = Clock(tiles[-1], monkeypatch)
-    choice.choose(SHAPE, host(), clock)
+    autotune.choose(SHAPE, host(), clock)
     (file,) = cache.glob("*.json")
     file.write_bytes(file.read_bytes()[:-3])
-    monkeypatch.setattr(choice, "_CHOICES", {})
+    monkeypatch.setattr(autotune, "_CHOICES", {})
     clock.fastest = tiles[0]
-    assert choice.choose(SHAPE, host(), clock).tile == tiles[0]
-    monkeypatch.setattr(choice, "_CHOICES", {})
-    assert choice.choose(SHAPE, host(), clock).tile == tiles[0]
+    assert autotune.choose(SHAPE, host(), clock).tile == tiles[0]
+    monkeypatch.setattr(autotune, "_CHOICES", {})
+    assert autotune.choose(SHAPE, host(), clock).tile == tiles[0]
 
 
 @pytest.mark.usefixtures("cache")
 def test_a_choice_that_is_no_longer_a_candidate_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    tiles = choice.candidates(host(), False)
+    tiles = autotune.candidates(host(), False)
     clock = Clock(tiles[0], monkeypatch)
-    choice.choose(SHAPE, host(), clock)
-    monkeypatch.setattr(choice, "_CHOICES", {})
-    monkeypatch.setattr(choice, "candidates", lambda *_: [Tile(2, 2)])
-    assert choice.choose(SHAPE, host(), clock).tile == Tile(2, 2)
+    autotune.choose(SHAPE, host(), clock)
+    monkeypatch.setattr(autotune, "_CHOICES", {})
+    monkeypatch.setattr(autotune, "candidates", lambda *_: [Tile(2, 2)])
+    assert autotune.choose(SHAPE, host(), clock).tile == Tile(2, 2)
 
 
 class Busy:
@@ -122,7 +122,7 @@ class Busy:
         self.now = 1e9
         monkeypatch.setattr("time.time", lambda: self.now)
         monkeypatch.setattr(compiled, "kernel", lambda *_: 0)
-        monkeypatch.setattr(choice, "SECONDS_LEAST", 0.0)
+        monkeypatch.setattr(autotune, "SECONDS_LEAST", 0.0)
         self.patch = monkeypatch
 
     def __call__(self, tile: Tile) -> float:
@@ -132,9 +132,9 @@ class Busy:
         return (1.0 if tile == self.fastest else 1.5) * (1.8 + self.calls % 3 if disturbed else 1)
 
     def chosen_by_another_process(self) -> Tile:
-        self.patch.setattr(choice, "_CHOICES", {})
+        self.patch.setattr(autotune, "_CHOICES", {})
         before = self.calls
-        found = choice.choose(SHAPE, host(), self).tile
+        found = autotune.choose(SHAPE, host(), self).tile
         self.runs += self.calls > before
         return found
 
@@ -143,27 +143,27 @@ class Busy:
 def test_a_choice_of_a_busy_machine_is_measured_again_later_and_the_right_one_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tiles = choice.candidates(host(), False)
+    tiles = autotune.candidates(host(), False)
     clock = Busy(tiles[-1], monkeypatch)
     assert clock.chosen_by_another_process() != tiles[-1]
-    clock.now += choice.AGAIN_AFTER_S / 2
+    clock.now += autotune.AGAIN_AFTER_S / 2
     clock.chosen_by_another_process()
     assert clock.runs == 1  # too soon: it is as busy as before
-    clock.now += choice.AGAIN_AFTER_S
+    clock.now += autotune.AGAIN_AFTER_S
     clock.busy = False
     for _ in range(3):
         assert clock.chosen_by_another_process() == tiles[-1]
-        clock.now += 2 * choice.AGAIN_AFTER_S
+        clock.now += 2 * autotune.AGAIN_AFTER_S
     assert clock.runs == 2  # what was measured in peace stays
 
 
 @pytest.mark.usefixtures("cache")
 def test_a_machine_that_is_always_busy_is_measured_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Busy(choice.candidates(host(), False)[-1], monkeypatch)
-    for _ in range(3 * choice.MEASURED_MOST):
+    clock = Busy(autotune.candidates(host(), False)[-1], monkeypatch)
+    for _ in range(3 * autotune.MEASURED_MOST):
         clock.chosen_by_another_process()
-        clock.now += 2 * choice.AGAIN_AFTER_S
-    assert clock.runs == choice.MEASURED_MOST
+        clock.now += 2 * autotune.AGAIN_AFTER_S
+    assert clock.runs == autotune.MEASURED_MOST
 
 
 def test_little_work_is_not_measured(measured: list[str]) -> None:
@@ -174,10 +174,10 @@ def test_little_work_is_not_measured(measured: list[str]) -> None:
 
 @pytest.mark.usefixtures("cache")
 def test_measuring_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(choice.candidates(host(), False)[-1], monkeypatch, seconds=1.0)
-    choice.choose(SHAPE, host(), clock)
+    clock = Clock(autotune.candidates(host(), False)[-1], monkeypatch, seconds=1.0)
+    autotune.choose(SHAPE, host(), clock)
     # every candidate once; the rest only as long as there is time
-    assert len(clock.measured) <= len(choice.candidates(host(), False))
+    assert len(clock.measured) <= len(autotune.candidates(host(), False))
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def _unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are recalled, choices are not; and measured in a moment."""
     usual = code_cache.load
     monkeypatch.setattr(code_cache, "load", lambda name: None if name.endswith(".json") else usual(name))
-    monkeypatch.setattr(choice, "SECONDS_MOST", 0.0)
+    monkeypatch.setattr(autotune, "SECONDS_MOST", 0.0)
     forget(monkeypatch)
 
 
@@ -193,13 +193,13 @@ def _unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The classes that are measured."""
     found: list[str] = []
-    usual = choice._measured
+    usual = autotune._measured
 
-    def noted(shape: TuningKey, *rest: object) -> choice.Choice:
+    def noted(shape: TuningKey, *rest: object) -> autotune.Choice:
         found.append(shape.name)
         return usual(shape, *rest)  # type: ignore[arg-type]  # handed on
 
-    monkeypatch.setattr(choice, "_measured", noted)
+    monkeypatch.setattr(autotune, "_measured", noted)
     return found
 
 
@@ -207,7 +207,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(("operation", "few"), KERNELS)
 def test_measuring_leaves_the_right_result(operation: str, few: bool | None, measured: list[str]) -> None:
     layer = BlockLocal(MapShape(16, 12, 12), Window(5, 1), Window(5, 1), rows=1, columns=1, depth=24)
-    assert layer.product_flops * 40 > choice.WORTH_FLOPS
+    assert layer.product_flops * 40 > autotune.WORTH_FLOPS
     pair = operands(operation, layer, 40, torch.float32)
     found = run(operation, layer, pair, Overrides(small_batch=few))
     assert len(measured) == 1
@@ -273,7 +273,7 @@ def test_kernels_work_where_nothing_can_be_remembered(cache: Path) -> None:
 @pytest.mark.parametrize("isa", ["avx512", "avx2", "neon"])
 def test_candidates_fit_the_registers(isa: str, narrow: bool) -> None:
     processor = Processor(isa, "any", "", "any")
-    for one in choice.candidates(processor, narrow):
+    for one in autotune.candidates(processor, narrow):
         # sums, vectors of B and a number of A
         assert one.rows * one.vectors + one.vectors < processor.registers
 

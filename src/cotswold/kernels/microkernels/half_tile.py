@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import I64, POINTER, VOID, FunctionBuilder, integer, loop
-from cotswold.kernels.microkernels.pairs import Units, unit_at
+from cotswold.kernels.microkernels.half_units import Units, unit_at
 from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, GROUP, LINE_BYTES, Tile
 
 _NUMBERS_A_LINE = LINE_BYTES // 2
@@ -34,7 +34,7 @@ class UnitTileConfig:
     fresh: bool = False
 
 
-def write_pair_tile(
+def write_half_tile(
     module: ir.Module, name: str, units: Units, shape: Tile, config: UnitTileConfig, masked: bool
 ) -> ir.Function:
     """Generate one micro-kernel; ``masked``: only the first lanes of the last vector exist.
