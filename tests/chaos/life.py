@@ -29,9 +29,9 @@ from cotswold.replication.controller.settings import Control
 from cotswold.replication.replica.bucket_replica import Copy, Role
 from cotswold.replication.replica.saved_bucket import disk_of
 from cotswold.replication.replica.settings import Copying
-from cotswold.simulate.copies import SharedState
-from cotswold.simulate.loop import Loop
-from cotswold.simulate.network import Faults, Network
+from cotswold.simulate.protocols.copies import SharedState
+from cotswold.simulate.protocols.loop import VirtualTimeLoop
+from cotswold.simulate.protocols.network import Faults, SimulatedNetwork
 from cotswold.wire import Applied, OfBucket, Send, Shard, Silent, TakeOver
 
 
@@ -40,10 +40,10 @@ class Life:
 
     def __init__(self, seed: int, world: World) -> None:
         self.seed, self.world, self.random = seed, world, Random(seed)
-        self.loop, self.judge = Loop(), Judge(world.least, is_calm=world.is_calm)
+        self.loop, self.judge = VirtualTimeLoop(), Judge(world.least, is_calm=world.is_calm)
         self.waits = Waits(world.waits_seconds, lambda: self.loop.now)
         self.window = Window(world.saved_within, lambda: self.loop.now)
-        self.network = Network(self.loop, self.random, world.faults, latency_seconds=0.001)
+        self.network = SimulatedNetwork(self.loop, self.random, world.faults, latency_seconds=0.001)
         lost, late = world.state_lost, world.state_late
         state = SharedState(self.loop, self.random, lost=lost, late=late, watch=self._put)
         roles = _roles(world)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from cotswold.errors import CotswoldError
 from cotswold.geometry import Grid
 from cotswold.mesh import DistributedMap, Mesh, partition
-from cotswold.mesh.ranks.consistency_checks import OFTEN, due, fingerprint, kinds
+from cotswold.mesh.ranks.consistency_checks import OFTEN, due, fingerprint, first_equal
 from cotswold.mesh.transport.connect import SWITCH
 
 GRIDS = ("1x2", "2x1", "2x2")
@@ -276,9 +276,9 @@ def test_ranks_that_agree_are_all_compared_with_one() -> None:
         compared.append((int(one), int(other)))
         return int(one) % 2 == int(other) % 2
 
-    assert kinds([torch.tensor(2 * rank) for rank in range(1000)], alike) == [0] * 1000
+    assert first_equal([torch.tensor(2 * rank) for rank in range(1000)], alike) == [0] * 1000
     assert len(compared) == 999
-    assert kinds([torch.tensor(rank) for rank in (4, 3, 2, 1)], alike) == [0, 1, 0, 1]
+    assert first_equal([torch.tensor(rank) for rank in (4, 3, 2, 1)], alike) == [0, 1, 0, 1]
 
 
 def test_values_are_compared_often_at_first_and_then_now_and_then() -> None:

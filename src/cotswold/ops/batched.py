@@ -24,7 +24,7 @@ SCRATCH_ELEMENTS = 1 << 20
 """Elements of merged field rows: 4 MiB of float32 (measured: up to twice as fast on narrow fields)."""
 
 
-def accumulator(dtype: torch.dtype) -> torch.dtype:
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     """Accumulation dtype of products of a dtype."""
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
@@ -90,7 +90,7 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
         weights = block_filters(filters, run, layer)
         blocks, rows, wide, _ = weights.shape
         # bfloat16 keeps its float32 sum only inside one product, so one product takes all rows
-        size = rows if accumulator(x.dtype) != x.dtype else max(1, WIDE_ENOUGH // wide)
+        size = rows if accumulation_dtype(x.dtype) != x.dtype else max(1, WIDE_ENOUGH // wide)
         places = block_outputs(out, run, layer)
         in_place = layer.rows == 1
         total = places[:, 0] if in_place else x.new_empty(blocks, neurons, images)
@@ -106,7 +106,7 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
 def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """Return ``W'y`` on the input map; overlapping fields are summed."""
     y, filters = images_last_no_grad(y), filters.contiguous()
-    sums = empty_map(y, y.shape[0], layer.input, accumulator(y.dtype)).zero_()
+    sums = empty_map(y, y.shape[0], layer.input, accumulation_dtype(y.dtype)).zero_()
     if sums.numel() == 0:
         return sums.to(y.dtype)
     windows, images = FieldViews(sums, layer), y.shape[0]

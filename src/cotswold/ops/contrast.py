@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing, Window
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
-from cotswold.ops.batched import accumulator
+from cotswold.ops.batched import accumulation_dtype
 from cotswold.ops.layout import empty_map
 from cotswold.ops.memory_format import images_last, images_last_no_grad
 from cotswold.ops.pooling import check_within, merge_vmap_dim, positive_range, split_vmap_dim, workers
@@ -85,7 +85,7 @@ class _Steps:
 
     def __init__(self, h: Tensor, smoothing: Smoothing, floor: float) -> None:
         self.smoothing, self.dtype = smoothing, h.dtype
-        h = h.to(accumulator(h.dtype))
+        h = h.to(accumulation_dtype(h.dtype))
         inner = smoothing.output(MapShape(*h.shape[1:]))
         like = h.new_empty(0)
         self.first = tuple(gaussian_means(extent, smoothing, like) for extent in h.shape[2:])
@@ -274,7 +274,7 @@ _NEEDS_FLOOR = f"contrast_norm needs a positive floor, such as {FLOOR}"
 def _check_floor(floor: float, dtype: torch.dtype) -> None:
     """Raise UserError unless the dtype holds the floor and its reciprocal, and its sums hold the square."""
     least, most = positive_range(dtype)
-    least_square, most_square = positive_range(accumulator(dtype))
+    least_square, most_square = positive_range(accumulation_dtype(dtype))
     least, most = max(least, 4 / most, least_square**0.5), min(most, most_square**0.5)
     check_within(floor, least, most, _NEEDS_FLOOR, dtype)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from cotswold.geometry import BlockLocal, Box
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import name_of, pointer_of
-from cotswold.ops.batched import accumulator
+from cotswold.ops.batched import accumulation_dtype
 from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 from cotswold.ops.updates import Update, apply_pushes
 
@@ -65,7 +65,7 @@ def scale_rows_to_norm_1(rows: Tensor) -> None:
 
 
 def _plain_norms(filters: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(filters, dim=(2, 3), dtype=accumulator(filters.dtype))
+    norms: Tensor = torch.linalg.vector_norm(filters, dim=(2, 3), dtype=accumulation_dtype(filters.dtype))
     return norms
 
 
@@ -115,7 +115,7 @@ def _workers(filters: Tensor) -> tuple[Matrices, Processor, int]:
 @_norms_op.register_fake
 def _(filters: Tensor) -> Tensor:
     shape = (filters.shape[0], filters.shape[1], filters.shape[4])
-    return filters.new_empty(shape, dtype=accumulator(filters.dtype))
+    return filters.new_empty(shape, dtype=accumulation_dtype(filters.dtype))
 
 
 def _plain_scaled(filters: Tensor, scales: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from cotswold.errors import UserError
 from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import name_of
-from cotswold.ops.batched import accumulator
+from cotswold.ops.batched import accumulation_dtype
 from cotswold.ops.layout import empty_map
 from cotswold.ops.memory_format import images_last, images_last_no_grad
 from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
@@ -105,7 +105,7 @@ def _(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
 
 
 def _plain_pool(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
-    wide = x.to(accumulator(x.dtype))
+    wide = x.to(accumulation_dtype(x.dtype))
     sums = box_sum(wide * wide, smoothing)  # a slice for an even window; compilers expect a dense map
     out = empty_map(x, x.shape[0], MapShape(*sums.shape[1:]))
     return torch.sqrt(sums.add_(epsilon), out=out)
@@ -144,7 +144,7 @@ def _slope(grad: Tensor | None, pooled: Tensor, weight: float) -> Tensor:
 def _plain_gradient(
     grad: Tensor | None, pooled: Tensor, x: Tensor, smoothing: Smoothing, weight: float
 ) -> Tensor:
-    slope = _slope(grad, pooled, weight).to(accumulator(x.dtype))
+    slope = _slope(grad, pooled, weight).to(accumulation_dtype(x.dtype))
     return images_last_no_grad((x * box_sum_adjoint(slope, x.to(slope.dtype), smoothing)).to(x.dtype))
 
 
@@ -212,7 +212,7 @@ class _PoolGradient(torch.autograd.Function):
             Smoothing(ctx.size, ctx.keep),
             ctx.needs_input_grad,
         )
-        dtype, wide = x.dtype, accumulator(x.dtype)  # the product of two float16 numbers may overflow
+        dtype, wide = x.dtype, accumulation_dtype(x.dtype)  # the product of two float16 numbers may overflow
         above, pooled, x = above.to(wide), pooled.to(wide), x.to(wide)
         slope = _slope(None if grad is None else grad.to(wide), pooled, ctx.weight)
         to_x = (above * box_sum_adjoint(slope, x, smoothing)).to(dtype) if wants_x else None

@@ -20,7 +20,7 @@ from cotswold.geometry import BlockLocal, MapShape, StackGeometry
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import map_strides
 from cotswold.ops import sgd_rule as rules
-from cotswold.ops.batched import accumulator, block_filters, outer_run
+from cotswold.ops.batched import accumulation_dtype, block_filters, outer_run
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
 from cotswold.ops.layout import neurons_to_map
@@ -37,7 +37,7 @@ GRADIENT_ELEMENTS = 1 << 19
 
 def dot(a: Tensor, b: Tensor) -> Tensor:
     """Return ``<a, b>`` of two maps, row by row, so that the order of the sum does not depend on threads."""
-    wide = accumulator(a.dtype)
+    wide = accumulation_dtype(a.dtype)
     rows = (x.permute(2, 3, 1, 0).flatten(1).to(wide) for x in (a, b))
     product: Tensor = torch.linalg.vecdot(*rows).sum(dtype=torch.float64)
     return product
@@ -45,7 +45,7 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 
 def total(a: Tensor) -> Tensor:
     """Return the sum of a map in float64, row by row."""
-    rows = a.permute(2, 3, 1, 0).flatten(1).sum(1, dtype=accumulator(a.dtype))
+    rows = a.permute(2, 3, 1, 0).flatten(1).sum(1, dtype=accumulation_dtype(a.dtype))
     return rows.sum(dtype=torch.float64)
 
 
@@ -170,7 +170,7 @@ def _check_held(name: str, held: Tensor, shape: tuple[int, ...]) -> None:
 
 def _check_masters(state: StackState) -> None:
     """Raise UserError if filters are too narrow to add small steps and have no float32 masters."""
-    wide = accumulator(state.filters.dtype)
+    wide = accumulation_dtype(state.filters.dtype)
     if state.filters.dtype == wide:
         return
     if state.masters is None or state.masters.dtype != wide:
@@ -343,7 +343,7 @@ def _move_plainly(
     rule: StepRule,
 ) -> None:
     """The same by torch, some blocks at a time."""
-    wide = accumulator(state.filters.dtype)
+    wide = accumulation_dtype(state.filters.dtype)
     moved = state.filters if state.masters is None else state.masters
     for y in range(layer.grid[0]):
         for run in _chunks(layer, y):

@@ -46,7 +46,7 @@ class Team:
 
     def take_count(self) -> int:
         """Bytes that the ranks sent each other since this was last asked."""
-        return 0 if self.mesh is None else self.mesh.take_count()
+        return 0 if self.mesh is None else self.mesh.take_bytes_sent()
 
     def agree(self, wishes: Sequence[int]) -> list[int]:
         """The greatest of all ranks' wishes, one by one."""

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from cotswold.nn import DenseNetwork
-from cotswold.ops.dense import DenseLoss, DenseOutput
+from cotswold.ops.dense import DenseLoss, DenseOutput, compiled
 from cotswold.ops.dense import autotune as ways
-from cotswold.ops.dense import compiled as own
 from cotswold.ops.dense import torch_backend as library
 
 COMBINED: list[tuple[DenseOutput, DenseLoss]] = [
@@ -184,7 +183,7 @@ def test_without_kernels_libraries_compute(monkeypatch: pytest.MonkeyPatch) -> N
     given = operands(50, True, torch.float32)
     value, expected = evaluated(network(), given)
     monkeypatch.setenv("COTSWOLD_KERNELS", "torch")
-    monkeypatch.setattr(own, "add", None)
+    monkeypatch.setattr(compiled, "add", None)
     again, found = evaluated(network(), given)
     assert again == pytest.approx(value, rel=1e-5)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
@@ -197,12 +196,12 @@ def test_a_kernel_that_fails_leaves_no_part_of_a_gradient(monkeypatch: pytest.Mo
     given = operands(50, True, torch.float32)
     _, expected = evaluated(network(), given)
     monkeypatch.setattr(available, "_failures", [])
-    monkeypatch.setattr(own, "_REHEARSED", set())
+    monkeypatch.setattr(compiled, "_REHEARSED", set())
 
     def broken(*_: object) -> None:
         raise available.WrongKernelError("the kernel computes wrongly")
 
-    monkeypatch.setattr(own, "backward", broken)
+    monkeypatch.setattr(compiled, "backward", broken)
     gradient = torch.zeros(network().size)
     with pytest.warns(RuntimeWarning, match="computes wrongly"):
         network().add(*given, gradient)

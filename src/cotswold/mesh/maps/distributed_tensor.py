@@ -57,7 +57,7 @@ def version_of(values: Tensor) -> int:
     return 0 if values.is_inference() else values._version
 
 
-class Copies:
+class AliasGuard:
     """Gathered copies of a distributed tensor that torch semantics would make views.
 
     A change in place of the tensor or of a copy cannot reach the other, so `check` raises an error.
@@ -92,7 +92,7 @@ _HOOKS: dict[int, Callable[[Tensor], Tensor | None]] = OrderedDict({0: refuse_gr
 """Backward hooks of all distributed tensors."""
 
 
-class InParts(Tensor):
+class DistributedTensor(Tensor):
     """Base of distributed tensors; subclasses implement ``__torch_function__``.
 
     It stands for a whole tensor of ``shape``: a tensor for ``isinstance``, without memory. Autograd knows it
@@ -193,7 +193,7 @@ ALIKE = frozenset(_ALIKE.split())
 def _operator(name: str) -> Callable[..., Any]:
     method = getattr(torch.Tensor, name)
 
-    def apply(self: InParts, *others: Any) -> Any:
+    def apply(self: DistributedTensor, *others: Any) -> Any:
         return self.__torch_function__(method, (), (self, *others))
 
     apply.__name__ = name
@@ -201,4 +201,4 @@ def _operator(name: str) -> Callable[..., Any]:
 
 
 for _short in _NAMES.split():
-    setattr(InParts, f"__{_short}__", _operator(f"__{_short}__"))
+    setattr(DistributedTensor, f"__{_short}__", _operator(f"__{_short}__"))

@@ -131,12 +131,14 @@ def cached_windows(mesh: Mesh, below: Partition, field: ReceptiveField) -> Windo
     return mesh.cached((windows_of, below, field), lambda: windows_of(mesh, below, field))
 
 
-def fetch(x: DistributedMap, windows: Windows) -> Tensor:
+def exchange_halo(x: DistributedMap, windows: Windows) -> Tensor:
     """Fetch the pixels of the map that this rank reads, without padding."""
     x.copies.check("a window", x.called)
-    if x.reach is not None and all(a.contains(b) for a, b in zip(x.reach, windows.inside, strict=True)):
+    if x.halo_boxes is not None and all(
+        a.contains(b) for a, b in zip(x.halo_boxes, windows.inside, strict=True)
+    ):
         rank = x.mesh.rank
-        window = cut_out(x.source, windows.inside[rank], x.reach[rank])
+        window = cut_out(x.source, windows.inside[rank], x.halo_boxes[rank])
         return window.clone() if x.passing else window
     return windows.exchange(x.local)
 

@@ -74,7 +74,7 @@ class PartitionedLocal2d(SpatialLayer):
         box = windows.partition.box(x.mesh.rank)
         busy = all(one.size for one in windows.partition.boxes)
         # All ranks decide alike, so that they send equally many messages for derivatives of any order.
-        if x.mesh.size == 1 or x.reach is not None or not busy or not _all_in_regions(x):
+        if x.mesh.size == 1 or x.halo_boxes is not None or not busy or not _all_in_regions(x):
             return super()._on_ranks(x)
         part, weight, *biases = autocast(x.local, *self._own())
         layer = self.geometry.part(self._blocks_of(box))[0]

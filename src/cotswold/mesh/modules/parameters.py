@@ -17,11 +17,11 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from cotswold.errors import UserError
 from cotswold.geometry import Box, Grid
 from cotswold.geometry.partition import chunk_bounds
-from cotswold.mesh.maps.distributed_tensor import ALIKE, InParts, attribute_of, base_name
+from cotswold.mesh.maps.distributed_tensor import ALIKE, DistributedTensor, attribute_of, base_name
 from cotswold.mesh.ranks.mesh import Mesh
 
 
-def nested_cuts(extent: int, grid: Grid) -> tuple[int, ...]:
+def two_level_chunk_bounds(extent: int, grid: Grid) -> tuple[int, ...]:
     """Return the boundaries of an axis divided over all ranks.
 
     The axis is divided over the rows of the grid, and each part over its columns.
@@ -50,7 +50,7 @@ def own_part(shape: torch.Size, mesh: Mesh, dims: tuple[int, int] | None) -> tup
         iy, ix = mesh.grid.place(mesh.rank)
         down, across = dims
         if down == across:
-            cuts = nested_cuts(shape[down], mesh.grid)
+            cuts = two_level_chunk_bounds(shape[down], mesh.grid)
             slices[down] = slice(cuts[mesh.rank], cuts[mesh.rank + 1])
         else:
             rows, columns = (
@@ -97,7 +97,7 @@ def own_box(values: DTensor) -> Box:
     assert place is not None, "a rank outside of the mesh has no parameters"
     grid = Grid(*mesh.shape)
     if down.dim == across.dim:
-        cuts, at = nested_cuts(shape[down.dim], grid), place[0] * grid.columns + place[1]
+        cuts, at = two_level_chunk_bounds(shape[down.dim], grid), place[0] * grid.columns + place[1]
         start[down.dim], stop[down.dim] = cuts[at], cuts[at + 1]
     else:
         for dim, parts, at in zip((down.dim, across.dim), mesh.shape, place, strict=True):
@@ -106,7 +106,7 @@ def own_box(values: DTensor) -> Box:
     return Box(tuple(start), tuple(stop))
 
 
-class CutParameter(InParts):
+class CutParameter(DistributedTensor):
     """A sharded parameter as seen by all code but its layer; it refuses torch's functions."""
 
     called = "a sharded parameter"
@@ -162,7 +162,7 @@ def local_of(values: Tensor) -> Tensor:
 
 
 @contextmanager
-def own_parts(module: nn.Module) -> Iterator[None]:
+def local_parameters_installed(module: nn.Module) -> Iterator[None]:
     """Replace parameters and buffers by this rank's parts, as ordinary tensors, for a `with` block.
 
     Sharded parameters of a module with the attribute ``hides_parts`` become `CutParameter`s.

@@ -43,7 +43,7 @@ def due(calls: int) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Agreement:
+class ConsistencyChecks:
     """Comparisons between the ranks of a mesh, which must call its methods in the same order."""
 
     mesh: Mesh
@@ -69,7 +69,7 @@ class Agreement:
         )
         if values_too and tensors:
             values = self.mesh.gather(torch.stack([fingerprint(each) for each in tensors]))
-            self._raise_if_any(kinds(values, _close), "got another batch", whole)
+            self._raise_if_any(first_equal(values, _close), "got another batch", whole)
 
     def parameters(self, shared: Sequence[Tensor]) -> None:
         """Raise UserError that names the ranks whose replicated parameters differ.
@@ -79,7 +79,7 @@ class Agreement:
         if shared:
             values = self.mesh.gather(torch.stack([fingerprint(each) for each in shared]))
             self._raise_if_any(
-                kinds(values, _close),
+                first_equal(values, _close),
                 "has other values of replicated parameters",
                 "give all ranks the same optimiser and settings, and change parameters on all of them or on "
                 "none",
@@ -96,7 +96,7 @@ class Agreement:
                 "call torch.manual_seed with the same number on each, and draw on all of them or on none",
             )
 
-    def drawing(self, device: str) -> None:
+    def check_rng(self, device: str) -> None:
         """Check the generators periodically before drawing numbers that must be equal on all ranks."""
         self.mesh.draws += 1
         if self.mesh.size > 1 and due(self.mesh.draws):
@@ -107,7 +107,7 @@ class Agreement:
         checksums = torch.tensor([float(crc32(repr(structure).encode()))], dtype=torch.float64, device="cpu")
         self._raise_if_any([one.item() for one in self.mesh.gather(checksums)], what, remedy)
         found = self.mesh.gather(torch.nan_to_num(sums))
-        self._raise_if_any(kinds(found, partial(torch.allclose, rtol=1e-12, atol=0)), what, remedy)
+        self._raise_if_any(first_equal(found, partial(torch.allclose, rtol=1e-12, atol=0)), what, remedy)
 
     def _raise_if_any(self, values: Sequence[object], what: str, remedy: str) -> None:
         """Raise UserError unless all values are equal; it names the ranks that differ from the majority."""
@@ -121,7 +121,7 @@ class Agreement:
         raise UserError(f"{who} {what} than rank {members[values.index(most)]}; {remedy}")
 
 
-def kinds(values: Sequence[Tensor], alike: Callable[[Tensor, Tensor], bool]) -> list[int]:
+def first_equal(values: Sequence[Tensor], alike: Callable[[Tensor, Tensor], bool]) -> list[int]:
     """For each value, the index of the first value that equals it."""
     found: list[int] = []
     for number, value in enumerate(values):

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 
 from cotswold.errors import UserError
 from cotswold.geometry import Box, ExchangePlan, Partition
-from cotswold.mesh.maps.distributed_tensor import ALIKE, InParts, attribute_of, base_name, in_place
+from cotswold.mesh.maps.distributed_tensor import ALIKE, DistributedTensor, attribute_of, base_name, in_place
 from cotswold.mesh.maps.exchange import Exchange
 from cotswold.mesh.maps.map import DistributedMap, cut_out, local_map, wrapped
 from cotswold.mesh.ranks.collectives import all_reduce_backward, connected_zeros
@@ -86,7 +86,7 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
     if attribute is not None or function.__name__ in _NUMBERS:
         raise _refusal(name)
     if name in AT_ONCE:
-        first = widest([*args, *kwargs.values()])
+        first = widest_map([*args, *kwargs.values()])
         if first.mesh.size == 1 and not kwargs.get("return_indices"):
             return _alone(function, args, kwargs, first)
     if kwargs.get("out") is not None:
@@ -141,7 +141,7 @@ def _called(rule: Rule, name: str, args: tuple[Any, ...], kwargs: Mapping[str, A
 
 def check_changeable(name: str, args: tuple[Any, ...]) -> None:
     """Raise UserError unless a function changes the map whose boundaries its operands get."""
-    if not isinstance(args[0], DistributedMap) or args[0] is not widest(list(args)):
+    if not isinstance(args[0], DistributedMap) or args[0] is not widest_map(list(args)):
         raise UserError(
             f"{name} in place changes a tensor or map that has other boundaries than the other maps; use "
             "the out-of-place function"
@@ -163,14 +163,14 @@ def pointwise(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     In place it changes all that a rank has of the first operand, so that its views and its halo change as in
     one process.
     """
-    first = widest([*args, *kwargs.values()])
+    first = widest_map([*args, *kwargs.values()])
     maps = [one for one in (*args, *kwargs.values()) if isinstance(one, DistributedMap)]
     changes = in_place(function) or bool(kwargs.get("inplace"))
     if maps == [first] and first is args[0] and not changes and base_name(function) in VIEWS:
         return first.viewed(lambda own: function(own, *args[1:], **kwargs))
-    box = first.reach[first.mesh.rank] if changes and first.reach is not None else None
-    own = [beside(arg, first, box) for arg in args]
-    named = {name: beside(value, first, box) for name, value in kwargs.items()}
+    box = first.halo_boxes[first.mesh.rank] if changes and first.halo_boxes is not None else None
+    own = [local_operand(arg, first, box) for arg in args]
+    named = {name: local_operand(value, first, box) for name, value in kwargs.items()}
     if box is not None and torch.is_grad_enabled() and any(map(_learns, (*own, *named.values()))):
         raise UserError(
             f"{base_name(function)} in place changes a batch from outside while gradients are recorded; use "
@@ -184,19 +184,19 @@ def _learns(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
 
 
-def widest(values: list[Any]) -> DistributedMap:
+def widest_map(values: list[Any]) -> DistributedMap:
     """Return the map whose boundaries the result has: the first of those with the largest plane."""
     maps = [value for value in values if isinstance(value, DistributedMap)]
     return max(maps, key=lambda x: x.shape[2] * x.shape[3])
 
 
-def beside(value: Any, like: DistributedMap, box: Box | None = None) -> Any:
+def local_operand(value: Any, like: DistributedMap, box: Box | None = None) -> Any:
     """Return the local slice of a pointwise operand that matches this rank's part of ``like``, or ``box``."""
     if value is like and box is not None:
         return value.source
-    if isinstance(value, InParts):
+    if isinstance(value, DistributedTensor):
         if isinstance(value, DistributedMap) and value.shape[2:] == like.shape[2:] and box is None:
-            return recut(value, like.partition).local
+            return redistribute(value, like.partition).local
         value = value.full_tensor()
     if not isinstance(value, Tensor) or value.dim() == 0:
         return all_reduce_backward(value, like.mesh) if isinstance(value, Tensor) else value
@@ -216,16 +216,16 @@ def beside(value: Any, like: DistributedMap, box: Box | None = None) -> Any:
     return value
 
 
-def recut(x: DistributedMap, partition: Partition) -> DistributedMap:
+def redistribute(x: DistributedMap, partition: Partition) -> DistributedMap:
     """Redistribute a map to other boundaries."""
     if x.partition == partition:
         return x
     boxes = partition.boxes
-    if x.reach is not None and all(a.contains(b) for a, b in zip(x.reach, boxes, strict=True)):
+    if x.halo_boxes is not None and all(a.contains(b) for a, b in zip(x.halo_boxes, boxes, strict=True)):
         rank = x.mesh.rank
-        return DistributedMap(cut_out(x.source, boxes[rank], x.reach[rank]), partition, x.mesh)
+        return DistributedMap(cut_out(x.source, boxes[rank], x.halo_boxes[rank]), partition, x.mesh)
     between = x.mesh.cached(
-        (recut, x.partition, partition),
+        (redistribute, x.partition, partition),
         lambda: Exchange(x.mesh, ExchangePlan(x.partition.boxes, boxes)),
     )
     return DistributedMap(between(x.local), partition, x.mesh)
@@ -241,12 +241,12 @@ def part_of(
     return connected_zeros((window.shape[0], channels, *box.shape), window, *learnt)
 
 
-def lowered(x: DistributedMap, *learnt: Tensor | None) -> tuple[DistributedMap, list[Any]]:
+def autocast_operands(x: DistributedMap, *learnt: Tensor | None) -> tuple[DistributedMap, list[Any]]:
     """Cast a map and parameters to autocast's type, as for products, also on ranks without outputs."""
     (source,) = autocast(x.source)
     if source is not x.source:
         passing = x.passing
-        x = x.like(source) if x.reach is None else local_map(source, x.mesh, x.partition, x.reach)
+        x = x.like(source) if x.halo_boxes is None else local_map(source, x.mesh, x.partition, x.halo_boxes)
         x.passing = passing
     return x, [None if values is None else autocast(values)[0] for values in learnt]
 
@@ -261,7 +261,7 @@ def pair(value: Any, name: str) -> tuple[int, int]:
     return numbers[0], numbers[-1]
 
 
-def channels_first(dim: int, name: str) -> int:
+def undistributed_dim(dim: int, name: str) -> int:
     """Return a dimension that is not distributed, 0 or 1; raises UserError for others."""
     dim = dim + 4 if dim < 0 else dim
     if dim not in (0, 1):

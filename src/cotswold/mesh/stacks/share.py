@@ -20,7 +20,7 @@ from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, Box, ExchangePlan, MapShape, Region, Smoothing, StackPartition
 from cotswold.geometry.box import NOTHING
 from cotswold.mesh.maps.crop import crop
-from cotswold.mesh.maps.exchange import Exchange, Pending
+from cotswold.mesh.maps.exchange import Exchange, ExchangeHandle
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.ops.layout import empty_map, neurons_to_map
 from cotswold.ops.memory_format import images_last_no_grad
@@ -101,7 +101,7 @@ class Share:
             return like.new_empty((like.shape[0], channels, *box.shape))
         return empty_map(like, like.shape[0], MapShape(channels, *box.shape))
 
-    def enter(self, x: Tensor) -> Pending:
+    def enter(self, x: Tensor) -> ExchangeHandle:
         """Start the exchange of the input to this rank's window.
 
         If the rank reads the window itself, the exchange is complete already.
@@ -113,7 +113,7 @@ class Share:
                 f"rank {self.mesh.rank} reads a window {self.window.shape} of the images, got "
                 f"{tuple(x.shape[2:])}"
             )
-        return Pending(images_last_no_grad(x))
+        return ExchangeHandle(images_last_no_grad(x))
 
     def room(self, like: Tensor) -> Responses:
         """Allocate own responses, inside the window in which they are pooled if that contains them."""
@@ -130,7 +130,7 @@ class Share:
                 around.narrow(axis, around.shape[axis] - after, after).zero_()
         return Responses(crop(around, own, window), around)
 
-    def product(self, arriving: Pending, near: Box, filters: Tensor) -> tuple[Responses, Tensor]:
+    def product(self, arriving: ExchangeHandle, near: Box, filters: Tensor) -> tuple[Responses, Tensor]:
         """Return ``Wx`` of own blocks and the complete window; blocks that only see ``near`` come first."""
         window = arriving.window
         out = self.room(window)
@@ -145,11 +145,11 @@ class Share:
         product_of(window, filters, self.layer, inner.complement, out.own)
         return out, window
 
-    def gather(self, responses: Responses) -> Pending:
+    def gather(self, responses: Responses) -> ExchangeHandle:
         """Start the exchange of the responses that own pooling units read."""
         return self.pooling.start(responses.own, into=responses.around)
 
-    def scatter(self, window: Tensor) -> Pending:
+    def scatter(self, window: Tensor) -> ExchangeHandle:
         """Start the sum over ranks, at own responses, of each rank's window; it uses the window's memory."""
         own = self.partition.responses.box(self.mesh.rank)
         held = own.size and self.pooling.window.contains(own)

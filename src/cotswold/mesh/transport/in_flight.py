@@ -12,7 +12,7 @@ from cotswold.mesh.transport.transport import Transport
 
 
 @dataclass(frozen=True, eq=False)
-class UnderWay:
+class InFlightExchange:
     """An exchange, and the transports that have not ended it.
 
     ``forgotten`` collects exchanges that will not be finished. Python may delete objects in any thread, even
@@ -21,7 +21,7 @@ class UnderWay:
 
     tag: int
     transports: list[Transport]
-    forgotten: deque[UnderWay]
+    forgotten: deque[InFlightExchange]
 
     def finish(self) -> None:
         """End the exchange on every transport, once all of its messages were received."""
