@@ -69,7 +69,7 @@ def by_torch(call: Call, x: Tensor, y: Tensor) -> Tensor:
     """The same without kernels."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (pooling, contrast):
-            patch.setattr(module, "usable", lambda _: False)
+            patch.setattr(module, "has_cpu_kernel", lambda _: False)
         return call(x, y)
 
 
@@ -77,7 +77,7 @@ def by_torch(call: Call, x: Tensor, y: Tensor) -> Tensor:
 def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small maps are cut into tasks too, of few rows and few lanes."""
     for module in (pool_kernels, normalisation):
-        monkeypatch.setattr(module, "ALONE", 0)
+        monkeypatch.setattr(module, "SERIAL_BELOW", 0)
         monkeypatch.setattr(module, "LEAST_ROWS", 1)
         monkeypatch.setattr(module, "CACHED_BYTES", 1)
     monkeypatch.setattr(pool_kernels, "BLOCK_BYTES", 64)

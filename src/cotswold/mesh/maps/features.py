@@ -30,6 +30,7 @@ from cotswold.mesh.maps.distributed_tensor import (
 from cotswold.mesh.modules.parameters import two_level_chunk_bounds
 from cotswold.mesh.ranks.collectives import all_gather, all_reduce_backward
 from cotswold.mesh.ranks.mesh import Mesh
+from cotswold.mesh.rules.registry import POINTWISE
 
 DRAWING = frozenset(
     (
@@ -118,8 +119,6 @@ class DistributedFeatures(DistributedTensor):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Handle a torch function that has distributed features among its arguments."""
-        from cotswold.mesh.rules.registry import POINTWISE
-
         kwargs = dict(kwargs or {})
         given = (*args, *kwargs.values())
         first = next((one for one in given if isinstance(one, cls)), None)

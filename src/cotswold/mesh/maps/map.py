@@ -24,6 +24,7 @@ from cotswold.mesh.maps.distributed_tensor import (
 )
 from cotswold.mesh.ranks.collectives import all_gather, all_reduce_backward, connected_zeros
 from cotswold.mesh.ranks.mesh import Mesh
+from cotswold.mesh.rules import registry
 
 
 class DistributedMap(DistributedTensor):
@@ -202,9 +203,7 @@ class DistributedMap(DistributedTensor):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Handle a torch function that has a map among its arguments."""
-        from cotswold.mesh.rules.registry import apply
-
-        return apply(function, args, dict(kwargs or {}))
+        return registry.apply(function, args, dict(kwargs or {}))
 
     def __repr__(self) -> str:  # type: ignore[override]  # torch's takes contents
         return f"DistributedMap({tuple(self.shape)}, {self.dtype}, {self.box} on {self.mesh})"

@@ -14,16 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 from zlib import crc32
 
 import torch
 from torch import Tensor
 
 from cotswold.errors import UserError
-
-if TYPE_CHECKING:
-    from cotswold.mesh.ranks.mesh import Mesh
 
 OFTEN = 64
 """Maximum number of calls between two comparisons of values."""
@@ -42,11 +39,31 @@ def due(calls: int) -> bool:
     return calls & (calls - 1) == 0 or calls % OFTEN == 0
 
 
+class RankGroup(Protocol):
+    """The ranks that compare values (`mesh.Mesh`)."""
+
+    members: list[int]
+    """Ranks of the job, in the order of the gathered values."""
+    draws: int
+    """Number of draws of random numbers that must be equal on all ranks."""
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+
+    @property
+    def on_one_host(self) -> bool:
+        """True if messages check the size of each batch."""
+
+    def gather(self, values: Tensor, /) -> list[Tensor]:
+        """Return the tensors of all ranks, which have equal shapes."""
+
+
 @dataclass(frozen=True, eq=False)
 class ConsistencyChecks:
     """Comparisons between the ranks of a mesh, which must call its methods in the same order."""
 
-    mesh: Mesh
+    mesh: RankGroup
 
     def batches(self, sizes: object, settings: object, tensors: Sequence[Tensor], values_too: bool) -> None:
         """Raise UserError that names the ranks whose batches differ in size, or in values if ``values_too``.

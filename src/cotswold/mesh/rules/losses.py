@@ -17,7 +17,8 @@ from cotswold.errors import UserError
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.ranks.collectives import all_reduce_forward
 from cotswold.mesh.ranks.precision import accumulation_dtype
-from cotswold.mesh.rules.registry import local_operand, only_maps, rule
+from cotswold.mesh.rules.operands import local_operand, only_maps
+from cotswold.mesh.rules.registry import rule
 
 
 def _reduced(values: Tensor, like: DistributedMap, reduction: str, count: int) -> Any:

@@ -16,7 +16,8 @@ from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_forward
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.ranks.precision import accumulation_dtype
-from cotswold.mesh.rules.registry import only_maps, rule
+from cotswold.mesh.rules.operands import only_maps
+from cotswold.mesh.rules.registry import rule
 
 
 def _moments(mesh: Mesh, values: Tensor, dims: tuple[int, ...], count: int) -> tuple[Tensor, Tensor, Tensor]:

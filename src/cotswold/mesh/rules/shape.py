@@ -15,15 +15,15 @@ from cotswold.mesh.maps.distributed_tensor import version_of
 from cotswold.mesh.maps.map import DistributedMap, wrapped
 from cotswold.mesh.ranks.collectives import all_reduce_backward
 from cotswold.mesh.ranks.notices import notice
-from cotswold.mesh.rules.registry import (
+from cotswold.mesh.rules.operands import (
     check_changeable,
     local_operand,
     only_maps,
-    pointwise,
-    rule,
     undistributed_dim,
     widest_map,
 )
+from cotswold.mesh.rules.pointwise import pointwise
+from cotswold.mesh.rules.registry import rule
 
 
 def _of_whole(name: str) -> None:

@@ -23,7 +23,9 @@ from cotswold.mesh.ranks.collectives import (
 )
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.ranks.precision import accumulation_dtype
-from cotswold.mesh.rules.registry import pointwise, rule, undistributed_dim
+from cotswold.mesh.rules.operands import undistributed_dim
+from cotswold.mesh.rules.pointwise import pointwise
+from cotswold.mesh.rules.registry import rule
 
 Dims = int | Sequence[int] | None
 

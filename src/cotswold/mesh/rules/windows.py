@@ -33,7 +33,8 @@ from cotswold.mesh.rules.convolution import (
     is_worth_overlapping,
     overlapped,
 )
-from cotswold.mesh.rules.registry import autocast_operands, only_maps, pair, part_of, rule
+from cotswold.mesh.rules.operands import autocast_operands, only_maps, pair, part_of
+from cotswold.mesh.rules.registry import rule
 
 _Pair = tuple[int, int]
 
