@@ -164,7 +164,7 @@ class Exchange:
                 window's values at the time of `finish`.
 
         Returns:
-            The exchange in flight; its `Pending.finish` returns the window.
+            The exchange in flight; its `ExchangeHandle.finish` returns the window.
 
         Raises:
             GeometryError: A tensor does not have the shape that the plan requires.

@@ -235,10 +235,10 @@ def local_map(
     """Create a distributed map from the window that this rank has.
 
     Args:
-        window: This rank's part ``(image, channel, y, x)``, or with ``reach`` the box ``reach[rank]``.
+        window: This rank's part ``(image, channel, y, x)``, or the box ``halo_boxes[rank]`` if given.
         mesh: The ranks.
         partition: Boundaries of the parts in the plane.
-        reach: Box (y, x) that each rank gives, at least its part; the additional halo need not be fetched.
+        halo_boxes: Box (y, x) that each rank gives, at least its part; the additional halo is not fetched.
 
     Returns:
         The map.

@@ -26,7 +26,7 @@ def two_level_chunk_bounds(extent: int, grid: Grid) -> tuple[int, ...]:
 
     The axis is divided over the rows of the grid, and each part over its columns.
 
-    >>> nested_cuts(10, Grid(2, 2))
+    >>> two_level_chunk_bounds(10, Grid(2, 2))
     (0, 3, 5, 8, 10)
     """
     rows = chunk_bounds(extent, grid.rows)

@@ -39,7 +39,7 @@ def dispatch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
         found = getattr(args[0].source, attribute or function.__name__)
         return found if attribute else found(*args[1:], **kwargs)
     if attribute == "data" and function.__name__ == "__get__":
-        return args[0].viewed(Tensor.detach)
+        return args[0].apply_view(Tensor.detach)
     name = attribute or base_name(function)
     if of_map and name in _EXTENTS:
         return getattr(args[0], name)(*args[1:], **kwargs)

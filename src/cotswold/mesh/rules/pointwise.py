@@ -28,7 +28,7 @@ def pointwise(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     maps = [one for one in (*args, *kwargs.values()) if isinstance(one, DistributedMap)]
     changes = in_place(function) or bool(kwargs.get("inplace"))
     if maps == [first] and first is args[0] and not changes and base_name(function) in VIEWS:
-        return first.viewed(lambda own: function(own, *args[1:], **kwargs))
+        return first.apply_view(lambda own: function(own, *args[1:], **kwargs))
     box = first.halo_boxes[first.mesh.rank] if changes and first.halo_boxes is not None else None
     own = [local_operand(arg, first, box) for arg in args]
     named = {name: local_operand(value, first, box) for name, value in kwargs.items()}
