@@ -220,15 +220,15 @@ class Cast:
 
     def cut(self, links: Links, seconds: float | None, sentence: str) -> None:
         """Nothing comes through between these for so long; None for ever."""
-        new = set(links) - self.network.cut
-        self.network.cut |= new
+        new = set(links) - self.network.cut_links
+        self.network.cut_links |= new
         self.tell(sentence + ("" if seconds is None else f" for {seconds:.2f} s"))
         if seconds is not None:
             self.loop.after(seconds, lambda: self.heal(new))
 
     def heal(self, links: Links) -> None:
         """It does again."""
-        self.network.cut -= set(links)
+        self.network.cut_links -= set(links)
 
     def _clock(self) -> Clock:
         drift = self.roles.drift

@@ -205,7 +205,7 @@ class Troubles:
         server = cast.server(name)
         is_there = copy is not None and copy.group == group and copy.index >= 0
         is_heard = name == group.primary or (primary is not None and name in primary.hears)
-        is_cut = any(name in each for each in cast.network.cut)
+        is_cut = any(name in each for each in cast.network.cut_links)
         return is_there and is_heard and not is_cut and not (server and server.is_paused)
 
     # --- pauses, cuts, disks ---

@@ -13,12 +13,12 @@ from cotswold.errors import GeometryError
 from cotswold.geometry import ReductionPlan, Step
 from cotswold.geometry.reduction_plans import (
     ALGORITHMS,
+    across_lanes,
     all_reduction,
     chain,
     four_stages,
     hierarchy,
     leaves,
-    over_lanes,
     reduction,
     ring_over_groups,
     star,
@@ -98,7 +98,7 @@ def test_a_hierarchy_of_any_ways_sums_every_rank_once(sizes: list[list[int]], da
 def test_several_networks_share_the_vector_without_gap_or_overlap(
     shares: list[int], ranks: int, count: int
 ) -> None:
-    plan = reduction(count, over_lanes(chain, shares), range(ranks))
+    plan = reduction(count, across_lanes(chain, shares), range(ranks))
     assert_sums(plan)
     assert all(shares[step.lane] for step in plan.steps)
 

@@ -108,7 +108,7 @@ def test_where_llvm_cannot_compile_torch_computes(called: list[str], monkeypatch
     def broken(*_: object) -> NoReturn:
         raise RuntimeError("LLVM is of another make")
 
-    monkeypatch.setattr(engine, "compiled", broken)
+    monkeypatch.setattr(engine, "compile_object", broken)
     falls_back_once(called, "LLVM is of another make")
 
 

@@ -24,12 +24,12 @@ from cotswold.geometry.reduction_plans import (
     ALGORITHMS,
     Algorithm,
     Tree,
+    across_lanes,
     all_reduction,
     binomial_tree,
     chain,
     hierarchy,
     leaves,
-    over_lanes,
     reduction,
     ring_over_groups,
     star,
@@ -113,7 +113,7 @@ class Network:
         common = set.intersection(*({card.switch for card in host.cards} for host in self.hosts))
         return sorted(common) if len(common) > 1 else [0]
 
-    def way_between(self, sender: int, receiver: int, lane: int) -> list[tuple[_Resource, int]]:
+    def path_between(self, sender: int, receiver: int, lane: int) -> list[tuple[_Resource, int]]:
         """Return the resources that a message uses in order, each with its rate in bytes per second.
 
         Args:
@@ -231,7 +231,7 @@ def _ends(
     while queue:
         one = heapq.heappop(queue)
         who = one.sender, one.receiver, one.lane
-        way = ways[who] if who in ways else ways.setdefault(who, network.way_between(*who))
+        way = ways[who] if who in ways else ways.setdefault(who, network.path_between(*who))
         size = sizes[one.piece]
         if one.hop < len(way):
             resource, rate = way[one.hop]
@@ -340,7 +340,7 @@ def _busiest_seconds(plan: ReductionPlan, network: Network, element_bytes: int) 
     """Seconds of the busiest card, link or memory: a lower bound on the predicted time."""
     loads: dict[_Resource, float] = {}
     for step in plan.steps:
-        for resource, rate in network.way_between(step.sender, step.receiver, step.lane):
+        for resource, rate in network.path_between(step.sender, step.receiver, step.lane):
             seconds = (step.end - step.begin) * element_bytes / rate
             loads[resource] = loads.get(resource, 0.0) + seconds
     return max(loads.values(), default=0.0)
@@ -372,12 +372,12 @@ def _over_cards(
         ]
         shares[lane] = min(rates)
     upper: list[Tree] = [list(ranks) for ranks in tree]
-    return reduction(count, hierarchy(upper, [over_lanes(way, shares), star]), leaves(upper))
+    return reduction(count, hierarchy(upper, [across_lanes(way, shares), star]), leaves(upper))
 
 
-def without(network: Network, gone: Sequence[int]) -> tuple[Network, list[int]]:
+def without_ranks(network: Network, lost: Sequence[int]) -> tuple[Network, list[int]]:
     """Return the network without some ranks, the others renumbered, and the old number of each."""
-    left = [rank for rank in range(network.ranks) if rank not in set(gone)]
+    left = [rank for rank in range(network.ranks) if rank not in set(lost)]
     numbers = {old: new for new, old in enumerate(left)}
     hosts = tuple(
         replace(host, ranks=tuple(numbers[rank] for rank in host.ranks if rank in numbers))

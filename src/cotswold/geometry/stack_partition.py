@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from cotswold.geometry.block_local import BlockLocal, MapShape
-from cotswold.geometry.box import NOTHING, Box
+from cotswold.geometry.box import EMPTY_BOX, Box
 from cotswold.geometry.exchange import ExchangePlan
 from cotswold.geometry.partition import Grid, Partition, midpoint_bounds, output_bounds
 from cotswold.geometry.stack import Smoothing, StackGeometry
@@ -94,7 +94,7 @@ class StackPartition:
 
         def reads(box: Box) -> Box:
             if not box.size:
-                return NOTHING
+                return EMPTY_BOX
             first = tuple(at - window.pad_before for at in box.start)
             return Box(first, tuple(at - window.pad_before + window.size - 1 for at in box.stop))
 
@@ -147,7 +147,7 @@ def _follow(below: Partition, smoothing: Smoothing) -> Partition:
 def _reads(box: Box, window: Window, shape: MapShape) -> Box:
     """Box of a map that a box of outputs reads."""
     if not box.size:
-        return NOTHING
+        return EMPTY_BOX
     rows, columns = (
         (window.reads(first, extent)[0], window.reads(stop - 1, extent)[1])
         for first, stop, extent in zip(box.start, box.stop, (shape.height, shape.width), strict=True)

@@ -133,7 +133,9 @@ def _found() -> str | None:
         kind = ir.FunctionType(ir.IntType(64), [])
         builder = ir.IRBuilder(ir.Function(module, kind, "trial").append_basic_block())
         builder.ret(ir.Constant(ir.IntType(64), 42))
-        answer = engine.call_for_integer(engine.loaded(engine.compiled(module, here), here, "trial"))
+        answer = engine.call_for_integer(
+            engine.load_object(engine.compile_object(module, here), here, "trial")
+        )
     except Exception as error:  # a broken or foreign LLVM may raise anything; torch still works
         return f"llvmlite cannot compile here ({error})"
     return None if answer == 42 else "llvmlite compiles wrongly here"

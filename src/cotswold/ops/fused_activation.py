@@ -69,12 +69,14 @@ def _activated(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, ac
     filters, biases = filters.contiguous(), biases.contiguous()
     out = empty_map(x, x.shape[0], products.output_of(layer))
     if map_strides(x) is not None:
-        kernels.activated(x, filters, biases, layer, out, activation)
+        kernels.product_with_activation(x, filters, biases, layer, out, activation)
         return out
 
     def of_band(band: BlockLocal, seen: Tensor, blocks: slice) -> None:
         rows = slice(blocks.start * layer.rows, blocks.stop * layer.rows)
-        kernels.activated(seen, filters[blocks], biases[blocks], band, out[:, :, rows], activation)
+        kernels.product_with_activation(
+            seen, filters[blocks], biases[blocks], band, out[:, :, rows], activation
+        )
 
     products.in_bands(x, layer, of_band)
     return out

@@ -63,13 +63,13 @@ def product_of(
     out: Tensor,
     biases: Tensor | None = None,
 ) -> None:
-    """Write ``Wx`` of the blocks in ``only`` into a map of responses; see `in_regions`.
+    """Write ``Wx`` of the blocks in ``only`` into a map of responses; see `has_regions`.
 
-    If ``biases`` are given, add them, with the same bits as `ops.local_layer` if `adds_biases`.
+    If ``biases`` are given, add them, with the same bits as `ops.local_layer` if `supports_biases`.
     """
     if not _meets(only, layer.grid):
         return
-    if not in_regions(x):  # a kernel failed its self-test after the caller had checked
+    if not has_regions(x):  # a kernel failed its self-test after the caller had checked
         whole = product(x, filters, layer)
         if biases is not None:
             whole.add_(neurons_to_map(biases, layer))
@@ -82,7 +82,7 @@ def product_of(
         _kernels().activated(x, filters, biases, layer, out, "identity", only=only)
 
 
-def adds_biases(x: Tensor, layer: BlockLocal) -> bool:
+def supports_biases(x: Tensor, layer: BlockLocal) -> bool:
     """True if kernels add biases within a product; else they are added afterwards."""
     return supports_epilogue(x, layer, "identity")
 
@@ -96,11 +96,11 @@ def supports_epilogue(x: Tensor, layer: BlockLocal, activation: str) -> bool:
 
 @fallback_to_torch
 def adjoint_at(y: Tensor, filters: Tensor, layer: BlockLocal, only: Region, out: Tensor) -> None:
-    """Write ``W'y`` at the positions in ``only`` into an input map; see `in_regions`."""
+    """Write ``W'y`` at the positions in ``only`` into an input map; see `has_regions`."""
     plane = (layer.input.height, layer.input.width)
     if not _meets(only, plane):
         return
-    if in_regions(y):
+    if has_regions(y):
         _kernels().adjoint(y, filters, layer, out, only=only)
     else:
         out.copy_(torch.where(_inside(only, plane), adjoint(y, filters, layer), out))
@@ -111,7 +111,7 @@ def _inside(only: Region, plane: tuple[int, int]) -> Tensor:
     return torch.tensor([[only.holds(y, x) for x in range(plane[1])] for y in range(plane[0])], device="cpu")
 
 
-def in_regions(x: Tensor) -> bool:
+def has_regions(x: Tensor) -> bool:
     """True if products of maps like ``x`` (images last, filters contiguous) can be restricted to regions."""
     return has_product_kernel(x)
 

@@ -84,7 +84,7 @@ def apply_pushes(update: Update, weights: Tensor, kept: Tensor | None, pushes: S
     if not (pushes or update.unit_norm):
         return
     if not has_cpu_kernel(weights):
-        _by_torch(update, weights, kept, pushes)
+        _apply_with_torch(update, weights, kept, pushes)
         return
     from cotswold.kernels import updates
 
@@ -114,7 +114,9 @@ def apply_each(queues: Sequence[Queue]) -> None:
         for update, weights, kept, factors, pushes in queues:
             beside = None if kept is None else torch.from_numpy(kept)
             numbers = [torch.from_numpy(values) for values in pushes]
-            _by_torch(update, torch.from_numpy(weights), beside, list(zip(factors, numbers, strict=True)))
+            _apply_with_torch(
+                update, torch.from_numpy(weights), beside, list(zip(factors, numbers, strict=True))
+            )
         return
     from cotswold.kernels import updates
 
@@ -209,7 +211,7 @@ def _check_queue(queue: Queue, first: Queue) -> None:
             )
 
 
-def _by_torch(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
+def _apply_with_torch(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
     for first in range(0, weights.numel(), BLOCK):
         block = slice(first, first + BLOCK)
         beside = weights[:0] if kept is None else kept[block]

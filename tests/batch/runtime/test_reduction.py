@@ -13,7 +13,7 @@ from cotswold.batch.runtime import reduction as carried
 from cotswold.batch.runtime.reduction import Reducer, Reduction, Vector, lane_name
 from cotswold.errors import ClusterError, RankError
 from cotswold.geometry import Host, Network, NetworkCard, ReductionPlan, best_all_reduce, best_plan
-from cotswold.geometry.reduction_plans import ALGORITHMS, all_reduction, chain, over_lanes, reduction, star
+from cotswold.geometry.reduction_plans import ALGORITHMS, across_lanes, all_reduction, chain, reduction, star
 from cotswold.host import Token
 from cotswold.transport import Endpoint, Message
 
@@ -127,7 +127,7 @@ def test_several_networks_carry_their_parts_at_once() -> None:
     with ExitStack() as open_:
         two = Ranks(4, 2, open_)
         given = vectors(30_000, ranks=4)
-        found = two.run(reduction(30_000, over_lanes(chain, [1, 2]), range(4)), given)[0]
+        found = two.run(reduction(30_000, across_lanes(chain, [1, 2]), range(4)), given)[0]
         assert_close(found, exact(given))
         sent = [sum(two.endpoints[rank][lane].traffic.sent_messages for rank in range(4)) for lane in (0, 1)]
         assert min(sent) > 0
@@ -237,6 +237,6 @@ def test_vectors_and_names_that_do_not_suit_the_plan_are_refused() -> None:
                 Reduction(1, plan, ["rank-0", "rank-1"], 0, vector, [endpoint])
         with pytest.raises(ClusterError, match="a name for each rank"):
             Reduction(1, plan, ["rank-0"], 0, np.zeros(100, np.float32), [endpoint])
-        two = reduction(100, over_lanes(chain, [1, 1]), range(2))
+        two = reduction(100, across_lanes(chain, [1, 1]), range(2))
         with pytest.raises(ClusterError, match="endpoint for each"):
             Reduction(1, two, ["rank-0", "rank-1"], 0, np.zeros(100, np.float32), [endpoint])

@@ -127,7 +127,7 @@ def test_torch_serves_and_one_warning_says_so_where_a_kernel_computes_wrongly(
     monkeypatch.delenv("COTSWOLD_KERNELS")
     monkeypatch.setattr(library, "_ADDRESSES", {})
     monkeypatch.setattr(available, "_failures", [])
-    usual = library._ready
+    usual = library._load_or_compile
 
     def ready(
         name: library.Name, processor: Processor, write: partial[ir.Module], trial: library.SelfTest
@@ -136,7 +136,7 @@ def test_torch_serves_and_one_warning_says_so_where_a_kernel_computes_wrongly(
             raise available.WrongKernelError(f"the kernel {wrong} computes wrongly")
         return usual(name, processor, write, trial)
 
-    monkeypatch.setattr(library, "_ready", ready)
+    monkeypatch.setattr(library, "_load_or_compile", ready)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for _ in range(2):
@@ -151,7 +151,7 @@ def test_torch_serves_and_one_warning_says_so_where_a_kernel_computes_wrongly(
 def test_a_trial_finds_out_fields_of_a_job_that_changed_places(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "_compiled", of_another_edition)
+    monkeypatch.setattr(library, "_compile", of_another_edition)
     here = this_processor()
     tile = forced(8, 3).tile
     assert here is not None and tile is not None

@@ -63,7 +63,7 @@ def test_a_pass_that_computes_wrongly_is_found_out(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(library, "_ADDRESSES", {})
     monkeypatch.setattr("cotswold.kernels.compile.code_cache.load", lambda _: None)
     monkeypatch.setattr("cotswold.kernels.compile.code_cache.save", lambda *_: None)
-    usual = write._Group._by_sums
+    usual = write._Group._activation_slopes
     monkeypatch.setattr(
         write._Group, "_by_sums", lambda group, gradients, outputs: usual(group, outputs, gradients)
     )

@@ -42,13 +42,13 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kernels that are compiled."""
     found: list[str] = []
-    usual = library._compiled
+    usual = library._compile
 
     def noted(name: tuple[object, ...], processor: Processor, write: partial[ir.Module]) -> bytes:
         found.append(" ".join(map(str, name)))
         return usual(name, processor, write)
 
-    monkeypatch.setattr(library, "_compiled", noted)
+    monkeypatch.setattr(library, "_compile", noted)
     return found
 
 
@@ -193,13 +193,13 @@ def _unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The classes that are measured."""
     found: list[str] = []
-    usual = autotune._measured
+    usual = autotune._measure
 
     def noted(shape: TuningKey, *rest: object) -> autotune.Choice:
         found.append(shape.name)
         return usual(shape, *rest)  # type: ignore[arg-type]  # handed on
 
-    monkeypatch.setattr(autotune, "_measured", noted)
+    monkeypatch.setattr(autotune, "_measure", noted)
     return found
 
 

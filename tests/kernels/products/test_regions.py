@@ -15,7 +15,7 @@ from cotswold.kernels.operands import required_map_strides
 from cotswold.kernels.products import autotune
 from cotswold.kernels.products.problem import Problem
 from cotswold.ops.layout import empty_map
-from cotswold.ops.products import adjoint, adjoint_at, in_regions, product, product_of
+from cotswold.ops.products import adjoint, adjoint_at, has_regions, product, product_of
 
 pytestmark = pytest.mark.skipif(not processors(), reason="kernels have no code for this processor")
 
@@ -42,7 +42,7 @@ def test_blocks_of_a_region_respond_as_in_the_whole_and_others_stay_untouched(
     region = Region(data.draw(boxes(layer.grid)), data.draw(st.booleans()))
     x, filters = some(layer.input, images), torch.randn(layer.filters_shape)
     whole, part = product(x, filters, layer), poisoned(x, images, layer.output)
-    assert in_regions(x)
+    assert has_regions(x)
     product_of(x, filters, layer, region, part)
     for by in range(layer.grid[0]):
         for bx in range(layer.grid[1]):

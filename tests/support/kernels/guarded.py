@@ -202,7 +202,7 @@ class Moved:
         setting = forced(*self.tile, 1, self.processor)
         if self.kind != "step":
             x, filters, biases = given
-            kernels.activated(x, filters, biases, self.layer, out, self.kind, setting)
+            kernels.product_with_activation(x, filters, biases, self.layer, out, self.kind, setting)
             return [out]
         *maps, constants, filters, momentum, norms = given
         first, second = (maps[0], maps[1]), (maps[2], maps[3])

@@ -83,7 +83,7 @@ def explained(shape: Shape) -> list[Explanation]:
     kinds = {"Wx": PRODUCT, "W'x": ADJOINT, "δx'": OUTER}
     found = []
     for product in PRODUCTS:
-        problem, choice = run.chosen(kinds[product], layer, x, y, filters)
+        problem, choice = run.tuned_choice(kinds[product], layer, x, y, filters)
         taken = {name: rounded(1e3 * seconds) for name, seconds in choice.seconds.items()}
         found.append(
             _explanation(shape, product, "llvm", problem.kind.name, str(choice.tile), choice.why, taken)

@@ -46,14 +46,14 @@ def weights(size: int, seed: int) -> Array:
     return shares
 
 
-def in_memory(values: Array, dtype: str) -> Tensor:
+def as_tensor(values: Array, dtype: str) -> Tensor:
     """Return an array as a tensor of a dtype, in memory of torch that starts at a cache line."""
     return torch.from_numpy(np.ascontiguousarray(values)).to(getattr(torch, dtype), copy=True)
 
 
 def as_map(values: Array, dtype: str) -> Tensor:
     """Return an array as a map ``(image, channel, y, x)``, images last."""
-    return in_memory(values, dtype).permute(3, 2, 0, 1)
+    return as_tensor(values, dtype).permute(3, 2, 0, 1)
 
 
 def agrees(found: Tensor, expected: Array, error: float = 0.0) -> bool:
@@ -108,7 +108,7 @@ class Products:
         return out
 
 
-def moved(
+def filter_step(
     filters: Array, momentum: Array, gradient: Array, constants: tuple[float, float, float]
 ) -> tuple[Array, Array, Array]:
     """Return filters, momentum and norms after a step, by the rule of `ops.sgd_rule.filter_step`."""
@@ -127,7 +127,7 @@ def moved(
     return filters, momentum, norm(filters)[:, :, 0, 0]
 
 
-def smoothed(x: Array, along_y: Array, along_x: Array) -> Array:
+def smooth(x: Array, along_y: Array, along_x: Array) -> Array:
     """Return weighted sums over every whole window of ``(y, x, ...)``, with weights along each axis."""
     total = np.zeros((x.shape[0] - len(along_y) + 1, x.shape[1] - len(along_x) + 1, *x.shape[2:]))
     for i, first in enumerate(along_y):
@@ -136,10 +136,10 @@ def smoothed(x: Array, along_y: Array, along_x: Array) -> Array:
     return total
 
 
-def spread(y: Array, along_y: Array, along_x: Array) -> Array:
-    """Adjoint of ``smoothed``."""
+def smooth_adjoint(y: Array, along_y: Array, along_x: Array) -> Array:
+    """Adjoint of ``smooth``."""
     reach = [(len(one) - 1, len(one) - 1) for one in (along_y, along_x)]
-    return smoothed(np.pad(y, [*reach, (0, 0), (0, 0)]), along_y[::-1], along_x[::-1])
+    return smooth(np.pad(y, [*reach, (0, 0), (0, 0)]), along_y[::-1], along_x[::-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +169,7 @@ class Normalised:
     @property
     def mean(self) -> Array:
         """Subtracted mean, of one channel."""
-        return smoothed(self.h.mean(2, keepdims=True), *self.first)
+        return smooth(self.h.mean(2, keepdims=True), *self.first)
 
     @property
     def _centred(self) -> Array:
@@ -178,7 +178,7 @@ class Normalised:
     @property
     def power(self) -> Array:
         """Mean of squares, of one channel."""
-        return smoothed((self._centred**2).mean(2, keepdims=True), *self.second)
+        return smooth((self._centred**2).mean(2, keepdims=True), *self.second)
 
     @property
     def _divisor(self) -> Array:
@@ -193,6 +193,8 @@ class Normalised:
         channels, over = self.h.shape[2], grad / self._divisor
         slope = (over * self._crop(self._centred)).sum(2, keepdims=True) / self._divisor**2
         slope = np.where(self.power > self.floor**2, slope, 0)
-        inner = self._uncrop(over) - self._centred * spread(slope, *self.second) / channels
-        back: Array = self._uncrop(inner) - spread(inner.sum(2, keepdims=True), *self.first) / channels
+        inner = self._uncrop(over) - self._centred * smooth_adjoint(slope, *self.second) / channels
+        back: Array = (
+            self._uncrop(inner) - smooth_adjoint(inner.sum(2, keepdims=True), *self.first) / channels
+        )
         return back

@@ -20,7 +20,7 @@ from cotswold.kernels.compile.self_test_reference import CURVES, ROUNDING, Array
 from cotswold.kernels.dense.write import CHAINS, GROUP, PARTIALS, DenseJob, Pass, write_pass
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import JobHead, bits, prepared, ready
+from cotswold.kernels.maps.tasks import JobHead, bits, cached_kernel, prepare_kernel
 from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 
@@ -51,14 +51,14 @@ class Layer:
     high: float = 1.0
 
 
-def padded(lanes: int) -> int:
+def padded_lanes(lanes: int) -> int:
     """Return the stride of rows padded to whole vectors."""
     return -(-lanes // CHAINS) * CHAINS
 
 
 def partials_of(layer: Layer) -> Tensor:
     """Return an uninitialised buffer for the partial results of a layer, ``(group, 3, padded lanes)``."""
-    return torch.empty(-(-layer.rows // GROUP), PARTIALS, padded(layer.lanes), device="cpu")
+    return torch.empty(-(-layer.rows // GROUP), PARTIALS, padded_lanes(layer.lanes), device="cpu")
 
 
 def run(
@@ -71,7 +71,7 @@ def run(
     """
     processor, threads = processor_of(overrides), overrides.threads or torch.get_num_threads()
     threads = threads if layer.rows * layer.lanes >= SERIAL_BELOW else 1
-    ready(
+    cached_kernel(
         ("dense", what, layer, processor, threads),
         lambda: _prepared(kernel(what, processor), layer, threads),
     ).run(*(pointer_of(operands[one]) if one in operands else 0 for one in OPERANDS))
@@ -89,10 +89,10 @@ def _prepared(address: int, layer: Layer, threads: int) -> PreparedKernel:
     fields[JobHead.TASKS] = -(-layer.rows // GROUP)
     fields[DenseJob.ROWS : DenseJob.LOW] = (
         *(layer.rows, layer.lanes, layer.pitch),
-        *(layer.other_pitch, padded(layer.lanes)),
+        *(layer.other_pitch, padded_lanes(layer.lanes)),
     )
     fields[DenseJob.LOW], fields[DenseJob.HIGH] = bits(layer.low), bits(layer.high)
-    return prepared(address, fields, OPERANDS, GROUP * CHAINS, ("float32", threads))
+    return prepare_kernel(address, fields, OPERANDS, GROUP * CHAINS, ("float32", threads))
 
 
 def _passes_self_test(what: Pass, address: int) -> bool:
@@ -115,13 +115,13 @@ class _SelfTestCase:
         )
         self._biases = self_test_reference.sample_values(layer.rows, seed=2) / 4
         self._classes = np.arange(layer.lanes) * 31 % layer.rows
-        self.sums = self_test_reference.in_memory(np.zeros((layer.rows, layer.pitch)), "float32")
+        self.sums = self_test_reference.as_tensor(np.zeros((layer.rows, layer.pitch)), "float32")
         self.sums[:, : layer.lanes] = torch.from_numpy(self._sums)
-        self.beside = self_test_reference.in_memory(np.zeros((layer.rows, layer.other_pitch)), "float32")
+        self.beside = self_test_reference.as_tensor(np.zeros((layer.rows, layer.other_pitch)), "float32")
         self.beside[:, : layer.lanes] = torch.from_numpy(self._beside)
-        self.biases = self_test_reference.in_memory(self._biases, "float32")
+        self.biases = self_test_reference.as_tensor(self._biases, "float32")
         self.bias_gradient = torch.ones(layer.rows, device="cpu")
-        self.classes = torch.full((padded(layer.lanes),), -1, dtype=torch.int32, device="cpu")
+        self.classes = torch.full((padded_lanes(layer.lanes),), -1, dtype=torch.int32, device="cpu")
         self.classes[: layer.lanes] = torch.from_numpy(self._classes)
         self.partials = partials_of(layer)
         self.partials[:, 0, : layer.lanes] = torch.arange(1.0, layer.lanes + 1) / layer.lanes

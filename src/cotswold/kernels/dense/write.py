@@ -174,12 +174,12 @@ class _Group:
             else:
                 is_target = self._is_target(classes, row.index)
                 targets = [w.b.select(one, self.high, self.low) for one in is_target]
-                target_logit, best_other = self._greatest(is_target, sums, target_logit, best_other)
+                target_logit, best_other = self._update_best(is_target, sums, target_logit, best_other)
             errors = [w.b.fsub(y, t) for y, t in zip(outputs, targets, strict=True)]
             losses = [w.fma(e, e, so_far) for e, so_far in zip(errors, losses, strict=True)]
             if self.what.slopes:
                 twice = [w.b.fadd(e, e) for e in errors]
-                self._leave(strip, lane, row.index, place, self._by_sums(twice, outputs))
+                self._store_slopes(strip, lane, row.index, place, self._activation_slopes(twice, outputs))
             following = w.at(wanted, self.other_pitch) if classes is None else wanted
             row.next = [w.at(place, self.pitch), following, *losses, *target_logit, *best_other]
         self._put_partials(strip, lane, row.values[2:])
@@ -191,7 +191,7 @@ class _Group:
         with loop(w, self.rows, w.at(self.sums, lane), *start) as row:
             place, *found = row.values
             sums, is_target = self._sums(strip, row.index, place), self._is_target(classes, row.index)
-            target_logit, best_other = self._greatest(is_target, sums, found[:vectors], found[vectors:])
+            target_logit, best_other = self._update_best(is_target, sums, found[:vectors], found[vectors:])
             row.next = [w.at(place, self.pitch), *target_logit, *best_other]
         target_logit, best_other = row.values[1 : vectors + 1], row.values[vectors + 1 :]
         most = [w.maximum(one, other) for one, other in zip(target_logit, best_other, strict=True)]
@@ -214,14 +214,16 @@ class _Group:
             targets = [w.b.select(one, self.high, self.low) for one in self._is_target(classes, row.index)]
             scaled = [w.b.fmul(e, f) for e, f in zip(strip.load(place), factors, strict=True)]
             slopes = [w.b.fsub(y, t) for y, t in zip(scaled, targets, strict=True)]
-            self._leave(strip, lane, row.index, place, slopes)
+            self._store_slopes(strip, lane, row.index, place, slopes)
             row.next = [w.at(place, self.pitch)]
 
     def _slopes(self, strip: Strip, lane: ir.Value) -> None:
         w = self.w
         with loop(w, self.rows, w.at(self.sums, lane), w.at(self.other, lane)) as row:
             place, outputs = row.values
-            self._leave(strip, lane, row.index, place, self._by_sums(strip.load(place), strip.load(outputs)))
+            self._store_slopes(
+                strip, lane, row.index, place, self._activation_slopes(strip.load(place), strip.load(outputs))
+            )
             row.next = [w.at(place, self.pitch), w.at(outputs, self.other_pitch)]
 
     def _sums(self, strip: Strip, row: ir.Value, place: ir.Value) -> list[ir.Value]:
@@ -245,7 +247,7 @@ class _Group:
         number = w.splat(w.b.trunc(w.b.add(self.first, row), I32))
         return [w.b.icmp_signed("==", one, number) for one in classes]
 
-    def _greatest(
+    def _update_best(
         self,
         is_target: list[ir.Value],
         sums: list[ir.Value],
@@ -265,7 +267,7 @@ class _Group:
             ],
         )
 
-    def _by_sums(self, gradients: list[ir.Value], outputs: list[ir.Value]) -> list[ir.Value]:
+    def _activation_slopes(self, gradients: list[ir.Value], outputs: list[ir.Value]) -> list[ir.Value]:
         """Turn gradients of outputs into gradients of sums."""
         w, one = self.w, self.w.lanes.constant(1.0)
 
@@ -280,7 +282,7 @@ class _Group:
 
         return [slope(gradient, y) for gradient, y in zip(gradients, outputs, strict=True)]
 
-    def _leave(
+    def _store_slopes(
         self, strip: Strip, lane: ir.Value, row: ir.Value, place: ir.Value, slopes: list[ir.Value]
     ) -> None:
         """Write slopes, and add them to the partial sums of their row."""

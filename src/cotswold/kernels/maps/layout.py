@@ -23,7 +23,7 @@ from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import JobHead, prepared, ready, tasks
+from cotswold.kernels.maps.tasks import JobHead, cached_kernel, prepare_kernel, tasks
 from cotswold.kernels.microkernels.transpose import transposed
 from cotswold.kernels.operands import MapStrides, name_of, pointer_of, required_map_strides
 
@@ -138,8 +138,8 @@ def _passes_self_test(dtype: str, processor: Processor, to_last: bool, address: 
     side = processor.lanes(dtype) + 3
     values = np.arange(3.0 * side * BLOCK).reshape(BLOCK // 2, 2, 3, side)  # y, x, channel, image
     first, last = (
-        self_test_reference.in_memory(values.transpose(3, 2, 0, 1), dtype),
-        self_test_reference.in_memory(values, dtype),
+        self_test_reference.as_tensor(values.transpose(3, 2, 0, 1), dtype),
+        self_test_reference.as_tensor(values, dtype),
     )
     found = torch.full_like(last if to_last else first, torch.nan)
     first, last = (first, found) if to_last else (found, last)
@@ -157,7 +157,7 @@ def _places(channels: int, height: int, width: int, last: MapStrides) -> NDArray
 def copy(first: Tensor, last: Tensor, to_last: bool, processor: Processor, threads: int) -> None:
     """Copy a map from images first to images last, or back; neither images nor positions may be empty."""
     key = ("layout", to_last, first.shape, first.stride(), last.stride(), first.dtype, processor, threads)
-    ready(key, lambda: _prepare(first, last, to_last, processor, threads)).run(
+    cached_kernel(key, lambda: _prepare(first, last, to_last, processor, threads)).run(
         pointer_of(last), pointer_of(first)
     )
 
@@ -182,4 +182,6 @@ def _copying(code: int, first: Tensor, last: MapStrides, threads: int) -> Prepar
     fields[JobHead.TASKS] = groups * blocks
     fields[CopyJob.IMAGES : CopyJob.LAST] = images, len(places), places.ctypes.data
     fields[CopyJob.PITCH :] = pitch, blocks, channel, last.channel
-    return prepared(code, fields, (CopyJob.LAST, CopyJob.FIRST), 0, (name_of(first.dtype), count), places)
+    return prepare_kernel(
+        code, fields, (CopyJob.LAST, CopyJob.FIRST), 0, (name_of(first.dtype), count), places
+    )

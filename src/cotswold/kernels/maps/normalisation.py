@@ -29,7 +29,15 @@ from cotswold.kernels.maps.normalisation_rows import (
     ContrastKind,
     scratch_elements,
 )
-from cotswold.kernels.maps.tasks import BYTES, JobHead, Workers, bits, prepared, put_strides, ready
+from cotswold.kernels.maps.tasks import (
+    BYTES,
+    JobHead,
+    Workers,
+    bits,
+    cached_kernel,
+    prepare_kernel,
+    put_strides,
+)
 from cotswold.kernels.operands import pointer_of, required_map_strides
 
 TASKS_A_THREAD = 2
@@ -116,8 +124,8 @@ def _uniform(shape: MapShape, means: list[Array], dtype: str) -> Bands:
     for count, mean in zip(outputs, means, strict=True):
         places = np.arange(count + size - 1)[:, None] - (size - 1) + np.arange(size)
         back = np.where((places >= 0) & (places < count), mean[::-1], 0.0)
-        forward.append(self_test_reference.in_memory(np.tile(mean, (count, 1)), dtype))
-        transposed.append(self_test_reference.in_memory(back, dtype))
+        forward.append(self_test_reference.as_tensor(np.tile(mean, (count, 1)), dtype))
+        transposed.append(self_test_reference.as_tensor(back, dtype))
     return Bands((*forward,), (*transposed,))  # type: ignore[arg-type]  # four of each
 
 
@@ -161,7 +169,7 @@ class Normalisation:
             return
         aligned = pointer_of(there[-1]) % LINE == 0
         key = "normalisation", self, kind.name, tuple(one.stride() for one in there), aligned
-        ready(key, lambda: self._in_kernel(kind, maps)).run(*(pointer_of(one) for one in there))
+        cached_kernel(key, lambda: self._in_kernel(kind, maps)).run(*(pointer_of(one) for one in there))
 
     def _in_kernel(self, kind: ContrastKind, maps: Maps) -> PreparedKernel:
         code = kernel(kind, self.workers.dtype, self.smoothing.size, self.workers.processor)
@@ -215,7 +223,7 @@ class Normalisation:
                 put_strides(fields, place, required_map_strides(one))
                 places.append(place)
         slot = scratch_elements(block, size, shape.width)
-        return prepared(address, fields, tuple(places), slot, (workers.dtype, count), bands)
+        return prepare_kernel(address, fields, tuple(places), slot, (workers.dtype, count), bands)
 
     def _streams(self, kind: ContrastKind, out: Tensor | None, block: int) -> bool:
         """True if the output bypasses the caches: it is large and consists of whole cache lines."""

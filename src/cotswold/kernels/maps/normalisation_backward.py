@@ -24,7 +24,7 @@ from cotswold.kernels.maps.normalisation_rows import (
     late_rows,
     part_of,
 )
-from cotswold.kernels.maps.tasks import JobMap, Strip, max_int, strips, tasks, upto
+from cotswold.kernels.maps.tasks import JobMap, Strip, loop_range, max_int, strips, tasks
 
 
 def write_backward(lanes: Lanes, size: int, triple: str) -> ir.Module:
@@ -63,7 +63,7 @@ class _Backward(Rows):
                 row = b.add(turn.values[0], inner.index)
                 seen = b.add(self.stop(row, self.power_height), self.crop)
                 sum_stop = max_int(w, b.add(row, integer(1)), seen)
-                with upto(w, inner.values[0], sum_stop) as one:
+                with loop_range(w, inner.values[0], sum_stop) as one:
                     self._sum(one)
                 inner.next = [max_int(w, inner.values[0], sum_stop)]
                 self._mean_slope(row)

@@ -27,7 +27,7 @@ from cotswold.kernels.maps.normalisation_rows import (
     late_rows,
     part_of,
 )
-from cotswold.kernels.maps.tasks import JobMap, Strip, max_int, strips, tasks, upto
+from cotswold.kernels.maps.tasks import JobMap, Strip, loop_range, max_int, strips, tasks
 
 
 def write_forward(kind: ContrastKind, lanes: Lanes, size: int, triple: str) -> ir.Module:
@@ -63,7 +63,7 @@ class _Forward(Rows):
             with loop(w, max_int(w, b.sub(power_stop, turn.values[0]), integer(0)), turn.values[1]) as inner:
                 row = b.add(turn.values[0], inner.index)
                 sum_stop = self.stop(row, self.height)
-                with upto(w, inner.values[0], sum_stop) as one:
+                with loop_range(w, inner.values[0], sum_stop) as one:
                     self._sum(one)
                 inner.next = [max_int(w, inner.values[0], sum_stop)]
                 self._centre(row)

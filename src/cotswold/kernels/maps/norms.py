@@ -23,7 +23,7 @@ from cotswold.kernels.compile.self_test_reference import ROUNDING
 from cotswold.kernels.machine.prepared import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_rows import stream
-from cotswold.kernels.maps.tasks import BYTES, JobHead, Strip, prepared, ready, strips, tasks
+from cotswold.kernels.maps.tasks import BYTES, JobHead, Strip, cached_kernel, prepare_kernel, strips, tasks
 from cotswold.kernels.operands import pointer_of
 
 VECTORS = 4
@@ -165,7 +165,7 @@ def kernel(dtype: str, processor: Processor) -> int:
 def _norms_pass_self_test(dtype: str, processor: Processor, address: int) -> bool:
     """True if the kernel finds known norms of whole vectors and a remainder, in three groups of rows."""
     values = self_test_reference.sample_values(2, 2 * GROUP + 5, (VECTORS + 1) * processor.lanes(dtype) + 3)
-    filters, expected = self_test_reference.in_memory(values, dtype), np.sqrt((values**2).sum(1))
+    filters, expected = self_test_reference.as_tensor(values, dtype), np.sqrt((values**2).sum(1))
     found = torch.full(expected.shape, torch.nan, dtype=filters.dtype, device="cpu")
     count, rows, neurons = values.shape
     matrices = Matrices(count, rows, neurons, dtype)
@@ -176,7 +176,7 @@ def _norms_pass_self_test(dtype: str, processor: Processor, address: int) -> boo
 def norms(filters: int, out: int, matrices: Matrices, processor: Processor, threads: int) -> None:
     """Compute norms ``(block, neuron)`` of filters ``(block, row, neuron)``, by address, contiguous."""
     if matrices.count * matrices.neurons > 0:
-        ready(
+        cached_kernel(
             ("norms", matrices, processor, threads),
             lambda: _summing(kernel(matrices.dtype, processor), matrices, processor, threads),
         ).run(filters, out)
@@ -192,7 +192,9 @@ def _summing(address: int, matrices: Matrices, processor: Processor, threads: in
     fields = np.zeros(NormJob.FIELDS, np.int64)
     fields[JobHead.TASKS] = matrices.count * chunks
     fields[NormJob.ROWS : NormJob.SCALES] = (matrices.rows, matrices.neurons, chunk, chunks)
-    return prepared(address, fields, (NormJob.FILTERS, NormJob.OUTPUT), 2 * chunk, (matrices.dtype, count))
+    return prepare_kernel(
+        address, fields, (NormJob.FILTERS, NormJob.OUTPUT), 2 * chunk, (matrices.dtype, count)
+    )
 
 
 def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
@@ -246,7 +248,7 @@ def _scaled_passes_self_test(dtype: str, processor: Processor, address: int) -> 
     for part, past in ((3, False), (0, True)):
         values = self_test_reference.sample_values(2, TASK_ROWS + 3, neurons + part)
         scales = self_test_reference.sample_values(2, neurons + part, seed=1)
-        filters, factors = (self_test_reference.in_memory(one, dtype) for one in (values, scales))
+        filters, factors = (self_test_reference.as_tensor(one, dtype) for one in (values, scales))
         found = torch.full_like(filters, torch.nan)
         matrices = Matrices(2, TASK_ROWS + 3, neurons + part, dtype)
         addresses = pointer_of(filters), pointer_of(factors), pointer_of(found)
@@ -265,7 +267,7 @@ def scaled(
         return
     whole = out % LINE == 0 and matrices.neurons * each % LINE == 0
     count, stream = 1 if numbers < SERIAL_BELOW else threads, whole and numbers * each >= STREAM_BYTES
-    ready(
+    cached_kernel(
         ("scaled", matrices, processor, count, stream),
         lambda: _scaling(scaled_kernel(matrices.dtype, processor), matrices, count, stream),
     ).run(filters, scales, out)
@@ -278,6 +280,6 @@ def _scaling(address: int, matrices: Matrices, threads: int, stream: bool) -> Pr
     fields[JobHead.TASKS] = matrices.count * chunks
     fields[NormJob.ROWS : NormJob.SCALES] = (matrices.rows, matrices.neurons, TASK_ROWS, chunks)
     fields[NormJob.STREAM] = stream
-    return prepared(
+    return prepare_kernel(
         address, fields, (NormJob.FILTERS, NormJob.SCALES, NormJob.OUTPUT), 0, (matrices.dtype, threads)
     )

@@ -35,9 +35,9 @@ from cotswold.kernels.maps.tasks import (
     JobHead,
     Workers,
     bits,
-    prepared,
+    cached_kernel,
+    prepare_kernel,
     put_strides,
-    ready,
     up_to_power,
 )
 from cotswold.kernels.operands import MapStrides, pointer_of, required_map_strides
@@ -88,7 +88,7 @@ def _passes_self_test(
         self_test_reference.sample_values(shape.height, shape.width, shape.channels, images),
         np.ones(size),
     )
-    pooled = np.sqrt(self_test_reference.smoothed(x**2, ones, ones) + 1)
+    pooled = np.sqrt(self_test_reference.smooth(x**2, ones, ones) + 1)
     workers = Workers(images, dtype, processor, 1)
 
     def placed(values: Array) -> Tensor:
@@ -103,7 +103,7 @@ def _passes_self_test(
         grad = (
             self_test_reference.sample_values(*pooled.shape, seed=1) if kind.grad else np.zeros_like(pooled)
         )
-        expected = x * self_test_reference.spread((grad + 0.5) / pooled, ones, ones)
+        expected = x * self_test_reference.smooth_adjoint((grad + 0.5) / pooled, ones, ones)
         maps = [placed(one) for one in (grad, pooled, x, np.full_like(x, np.nan))]
         above, below, source, found = maps
         given_maps = above if kind.grad else None, below, source, found
@@ -116,7 +116,7 @@ def pool(x: Tensor, out: Tensor, smoothing: Smoothing, epsilon: float, workers: 
     """``out = sqrt(sum of x² over a window + epsilon)``; maps have images last."""
     if out.numel() > 0:
         key = "pool", smoothing, x.shape, x.stride(), out.stride(), pointer_of(out) % LINE == 0, workers
-        ready(key, lambda: _pooling(x, out, smoothing, workers).in_best_kernel()).run(
+        cached_kernel(key, lambda: _pooling(x, out, smoothing, workers).in_best_kernel()).run(
             pointer_of(x), pointer_of(out), bits(epsilon)
         )
 
@@ -135,7 +135,7 @@ def pool_gradient(
         maps = grad, pooled, x, out
         strides = tuple(one.stride() if one is not None else None for one in maps)
         key = "pool gradient", smoothing, x.shape, strides, pointer_of(out) % LINE == 0, workers
-        ready(key, lambda: _sloping(*maps, smoothing, workers).in_best_kernel()).run(
+        cached_kernel(key, lambda: _sloping(*maps, smoothing, workers).in_best_kernel()).run(
             *_addresses(*maps, weight)
         )
 
@@ -234,7 +234,7 @@ class _Pass:
             if one is not None:
                 put_strides(fields, place, one)
                 places.append(place)
-        return prepared(address, fields, (*places, PoolJob.SCALAR), slot, (workers.dtype, count))
+        return prepare_kernel(address, fields, (*places, PoolJob.SCALAR), slot, (workers.dtype, count))
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,12 @@ from cotswold.kernels.maps.tasks import (
     JobHead,
     JobMap,
     Strip,
+    loop_range,
     max_int,
     number_field,
     range_length,
     strips,
     tasks,
-    upto,
 )
 
 VECTORS = 2
@@ -167,7 +167,7 @@ class _Block:
             top = b.sub(y, self.low)
             if self.kind.quotient:
                 below = w.min_int(b.add(b.add(top, self.size), integer(1)), self.in_height)
-                with upto(w, turn.values[0], below) as row:
+                with loop_range(w, turn.values[0], below) as row:
                     self._write_quotients(row)
                 turn.next = [max_int(w, turn.values[0], below)]
             self._write_pair(y, top, stop)
@@ -222,7 +222,7 @@ class _Block:
             left = b.sub(x, self.low)
             reach = w.min_int(b.add(b.add(left, self.size), integer(1)), self.in_width)
             ready = w.min_int(reach, b.add(self.source_left, self.source_width))
-            with upto(w, turn.values[0], ready) as one:
+            with loop_range(w, turn.values[0], ready) as one:
                 column(one)
             turn.next = [max_int(w, turn.values[0], ready)]
             self._write_square(y, x, left, two)

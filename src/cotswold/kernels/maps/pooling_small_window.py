@@ -292,7 +292,7 @@ class _Walk:
         both = self._both(self.sources_there[i], there)
         if not block.kind.quotient:
             place = w.at(self.input[i], b.mul(x, block.input.column))
-            return self.strip.load(block.chosen(both, place, block.zeros))
+            return self.strip.load(block.address_or(both, place, block.zeros))
         if i < self.size - 1:
             return self.strip.load_scratch(self._ring(i, x))
         below = w.at(self.second[i], b.mul(x, block.second.column))
@@ -320,12 +320,12 @@ class _Walk:
         both = self._both(self.targets_there[row], there)
         if block.kind.quotient:
             place = w.at(self.factor[row], b.mul(x, block.factor.column))
-            factors = self.strip.load(block.chosen(both, place, block.zeros))
+            factors = self.strip.load(block.address_or(both, place, block.zeros))
             found = [b.fmul(one, other) for one, other in zip(factors, total, strict=True)]
         else:
             found = [w.sqrt(b.fadd(one, block.scalar)) for one in total]
         output = w.at(self.output[row], b.mul(x, block.output.column))
-        self._store(block.chosen(both, output, block.discard), found)
+        self._store(block.address_or(both, output, block.discard), found)
 
     def _store(self, place: ir.Value, values: Values) -> None:
         if not self.block.config.stream or self.strip.mask is not None:

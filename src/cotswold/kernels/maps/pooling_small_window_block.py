@@ -106,10 +106,10 @@ class SmallWindowBlock:
     ) -> Values:
         """``(grad + weight) / pooled``, or zeros."""
         w, b = self.w, self.w.b
-        divisors = strip.load(self.chosen(there, w.at(below, lane), self.zeros))
+        divisors = strip.load(self.address_or(there, w.at(below, lane), self.zeros))
         values = [self.scalar] * strip.vectors
         if self.kind.grad:
-            grads = strip.load(self.chosen(there, w.at(above, lane), self.zeros))
+            grads = strip.load(self.address_or(there, w.at(above, lane), self.zeros))
             values = [b.fadd(one, self.scalar) for one in grads]
         found = [b.fdiv(one, other) for one, other in zip(values, divisors, strict=True)]
         return found if there is None else [b.select(there, one, w.lanes.zero) for one in found]
@@ -120,7 +120,7 @@ class SmallWindowBlock:
         row = b.mul(b.and_(y, integer(ring_rows(self.config.size) - 1)), self.ring_row)
         return self.w.at(self.ring, b.add(row, b.mul(along, self.ring_pitch)))
 
-    def chosen(self, there: ir.Value | None, place: ir.Value, other: ir.Value) -> ir.Value:
+    def address_or(self, there: ir.Value | None, place: ir.Value, other: ir.Value) -> ir.Value:
         """Return the address in a map, or ``other`` if it would be outside the map."""
         return place if there is None else self.w.b.select(there, place, other)
 

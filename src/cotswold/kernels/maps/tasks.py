@@ -61,13 +61,13 @@ def up_to_power(least: int) -> int:
     return 1 << max(0, least - 1).bit_length()
 
 
-def ready(key: tuple[object, ...], make: Callable[[], PreparedKernel]) -> PreparedKernel:
+def cached_kernel(key: tuple[object, ...], make: Callable[[], PreparedKernel]) -> PreparedKernel:
     """Return the cached value of a key; make it if it is missing."""
     found = READY.get(key)
     return found if found is not None else READY.put(key, make)
 
 
-def prepared(
+def prepare_kernel(
     code: int,
     fields: NDArray[np.int64],
     operand_slots: tuple[int, ...],
@@ -202,7 +202,7 @@ def number_field(w: FunctionBuilder, job: ir.Value, index: int) -> ir.Value:
 
 
 @contextmanager
-def upto(w: FunctionBuilder, done: ir.Value, stop: ir.Value) -> Iterator[ir.Value]:
+def loop_range(w: FunctionBuilder, done: ir.Value, stop: ir.Value) -> Iterator[ir.Value]:
     """``for index in range(done, stop)``, which may be empty."""
     with loop(w, range_length(w, done, stop)) as turn:
         yield w.b.add(done, turn.index)

@@ -122,9 +122,9 @@ def choose(shape: TuningKey, processor: Processor, measured: Callable[[Tile], fl
         return found
     with _LOCK:
         if key not in _CHOICES:
-            known = _recalled(shape, processor)
+            known = _load_choice(shape, processor)
             if known is None or known.should_retune(time.time()):
-                known = _measured(shape, processor, measured, known)
+                known = _measure(shape, processor, measured, known)
             _CHOICES[key] = known
         return _CHOICES[key]
 
@@ -134,7 +134,7 @@ def _file(shape: TuningKey, processor: Processor) -> str:
     return f"{shape.name}-{compiled.cache_key(shape.kind, shape.dtype, default, processor)}.json"
 
 
-def _recalled(shape: TuningKey, processor: Processor) -> Choice | None:
+def _load_choice(shape: TuningKey, processor: Processor) -> Choice | None:
     content = code_cache.load(_file(shape, processor))
     if content is None:
         return None
@@ -153,7 +153,7 @@ def _recalled(shape: TuningKey, processor: Processor) -> Choice | None:
     return Choice(best, "measured before", seconds, noise, measured, when)
 
 
-def _measured(
+def _measure(
     shape: TuningKey, processor: Processor, measured: Callable[[Tile], float], before: Choice | None
 ) -> Choice:
     """Measure a class; keep the shortest times of this and all earlier measurements."""

@@ -54,7 +54,7 @@ class Blocks:
             for wide in sorted(set(zip(left.tolist(), right.tolist(), strict=True))):
                 xs = np.flatnonzero((left == wide[0]) & (right == wide[1]))
                 grid_y, grid_x = np.meshgrid(ys, xs, indexing="ij")
-                meant = held(self.only, grid_y, grid_x)
+                meant = region_mask(self.only, grid_y, grid_x)
                 yield (*high, *wide), grid_y[meant], grid_x[meant]
 
     def filters(self, y: Table, x: Table) -> Table:
@@ -74,7 +74,7 @@ class Blocks:
         return y * self.layer.rows * pitches.row + x * self.layer.columns * pitches.column
 
 
-def held(only: Region | None, y: Table, x: Table) -> NDArray[np.bool_]:
+def region_mask(only: Region | None, y: Table, x: Table) -> NDArray[np.bool_]:
     """Mask of the points that a region contains; all points without a region."""
     if only is None:
         return np.ones(y.shape, np.bool_)
@@ -83,7 +83,7 @@ def held(only: Region | None, y: Table, x: Table) -> NDArray[np.bool_]:
     return ~inside if only.outside else inside
 
 
-def spread_tasks(
+def repeat_tasks(
     base: Table, row_ranges: list[tuple[int, int]], lane_ranges: list[tuple[int, int, int, int]]
 ) -> Table:
     """Repeat every task for each range of rows and of lanes."""

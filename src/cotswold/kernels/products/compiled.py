@@ -22,7 +22,7 @@ from cotswold.kernels.microkernels.half_driver import write_half_kernel
 from cotswold.kernels.microkernels.half_units import Units
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import HALVES, pointer_of, required_map_strides
-from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepared, run_step
+from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepare_product, run_step
 from cotswold.kernels.products.problem import Problem, lanes_of
 
 CONSTANTS = (0.9, 0.01, 0.1)
@@ -61,7 +61,9 @@ def _passes_self_test(kind: str, dtype: str, tile: Tile, processor: Processor, a
     problem = trial.problem(KINDS[kind])
     copied = (False, True) if problem.kind.panels and dtype not in HALVES else (False,)
     return all(
-        trial.passes(prepared(problem, Execution(tile, processor, k_block=1, panels=panels), address), kind)
+        trial.passes(
+            prepare_product(problem, Execution(tile, processor, k_block=1, panels=panels), address), kind
+        )
         for panels in copied
     )
 
@@ -111,14 +113,14 @@ class _SelfTestCase:
         """Test a step; both pairs of maps are the same, so that the gradient is twice one product."""
         past = self_test_reference.sample_values(*self.layer.filters_shape, seed=4)
         gradient = 2 * self.right.outer(self.y, self.x)
-        expected = self_test_reference.moved(self.filters, past, gradient, CONSTANTS)
+        expected = self_test_reference.filter_step(self.filters, past, gradient, CONSTANTS)
         found = filters, self._dense(past), filters.square().sum((2, 3)).sqrt()
         constants = torch.tensor(CONSTANTS, dtype=torch.float64, device="cpu")
         run_step(ready, (y, x), (y, x), found, constants)
         return all(map(partial(self_test_reference.agrees, error=self.error), found, expected))
 
     def _dense(self, values: Array) -> Tensor:
-        return self_test_reference.in_memory(values, self.dtype)
+        return self_test_reference.as_tensor(values, self.dtype)
 
     def _map(self, values: Array) -> Tensor:
         """Return a map as part of a larger batch, of different sizes for x and y."""

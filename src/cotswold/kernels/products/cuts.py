@@ -80,7 +80,7 @@ def cut_tiles(
     return [(first + start, length) for start, length in split_evenly(len(made), -(-len(made) // parts))]
 
 
-def parts_of(blocks: int, blocking: Blocking) -> int:
+def parts_per_block(blocks: int, blocking: Blocking) -> int:
     """Least number of tasks into which a block is cut."""
     return max(1, blocking.tasks // max(blocks, 1))
 

@@ -75,7 +75,7 @@ class Tables:
         first, self.length = self.length, self.length + len(values)
         return first
 
-    def finished(
+    def plan(
         self, tasks: Table, k_block: int, scratch_pitch: int = 0, scratch_size: int = 0, gradient: int = 0
     ) -> Plan:
         """Return the tables as a plan."""

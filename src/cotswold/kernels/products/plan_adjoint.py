@@ -109,4 +109,4 @@ def adjoint_plan(
             part[Task.LANE_TILE], part[Task.LANE_TILES], part[Task.LANES] = lane_first, lane_count, images
             for part[Task.ROW_TILE], part[Task.ROW_TILES] in row_tiles[rows, columns, parts]:
                 tasks.append(tuple(part))
-    return tables.finished(np.array(tasks, np.int64).reshape(-1, Task.FIELDS), k_block)
+    return tables.plan(np.array(tasks, np.int64).reshape(-1, Task.FIELDS), k_block)

@@ -10,13 +10,13 @@ import numpy as np
 from cotswold.geometry import BlockLocal
 from cotswold.kernels.microkernels.driver import Task
 from cotswold.kernels.operands import MapStrides
-from cotswold.kernels.products.blocks import Blocks, empty_tasks, neuron_offsets, spread_tasks
+from cotswold.kernels.products.blocks import Blocks, empty_tasks, neuron_offsets, repeat_tasks
 from cotswold.kernels.products.cuts import (
     IMAGES_K_BLOCK,
     cut_tiles,
     k_block_of,
     lane_ranges,
-    parts_of,
+    parts_per_block,
     round_up,
     row_cuts,
     split_evenly,
@@ -33,7 +33,7 @@ STEP_NUMBERS = 1 << 16
 def outer_plan(layer: BlockLocal, images: int, x: MapStrides, y: MapStrides, blocking: Blocking) -> Plan:
     """``δx'``: rows are field positions, lanes are neurons; A is the input, B δ transposed, C filters."""
     scratch = -(-images * layer.neurons // TRANSPOSED_NUMBERS)
-    parts = max(parts_of(layer.grid[0] * layer.grid[1], blocking), scratch)
+    parts = max(parts_per_block(layer.grid[0] * layer.grid[1], blocking), scratch)
     entries = list(split_evenly(images, IMAGES_K_BLOCK))
     return _outer(layer, x, y, blocking, parts, [entries], layer.neurons, images, gradient=False)
 
@@ -90,11 +90,11 @@ def _outer(
             part[:, Task.NEURON] = neurons
             part[:, Task.NORM] = (by * layer.grid[1] + bx) * layer.neurons + lane
             part[:, Task.PADDED] = not whole
-            tasks.append(spread_tasks(part, rows, [(first, count, lane, width)]))
+            tasks.append(repeat_tasks(part, rows, [(first, count, lane, width)]))
     # the last square of the transposition may extend beyond the last image
     transposed = (len(deltas) - 1) * images * scratch_pitch + round_up(images, blocking.lanes) * scratch_pitch
     size = transposed + (layer.fan_in * scratch_pitch if gradient else 0)
-    return tables.finished(_blockwise(tasks), k_block, scratch_pitch, size, transposed)
+    return tables.plan(_blockwise(tasks), k_block, scratch_pitch, size, transposed)
 
 
 def _blockwise(tasks: list[Table]) -> Table:

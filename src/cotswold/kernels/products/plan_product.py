@@ -10,13 +10,13 @@ import numpy as np
 from cotswold.geometry import BlockLocal, Region
 from cotswold.kernels.microkernels.driver import Task
 from cotswold.kernels.operands import MapStrides
-from cotswold.kernels.products.blocks import Blocks, empty_tasks, neuron_offsets, spread_tasks
+from cotswold.kernels.products.blocks import Blocks, empty_tasks, neuron_offsets, repeat_tasks
 from cotswold.kernels.products.cuts import (
     cut_tiles,
     k_block_of,
     lane_cuts,
     lane_ranges,
-    parts_of,
+    parts_per_block,
     round_up,
     row_cuts,
     split_evenly,
@@ -56,7 +56,7 @@ def product_plan(
     """
     tables, blocks, tasks = Tables(), Blocks(layer, only), []
     offset = tables.add_offsets(neuron_offsets(layer, y))
-    parts = max(parts_of(layer.grid[0] * layer.grid[1], blocking), -(-layer.neurons // ROWS_MOST))
+    parts = max(parts_per_block(layer.grid[0] * layer.grid[1], blocking), -(-layer.neurons // ROWS_MOST))
     rows = cut_tiles(tables.row_tiles, [(r, h, r) for r, h in row_cuts(layer.neurons, blocking.tile)], parts)
     ((lane_first, lane_count),) = cut_tiles(tables.lane_tiles, list(lane_cuts(images, blocking)), 1)
     for seen, by, bx in blocks.classes():
@@ -67,8 +67,8 @@ def product_plan(
         part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), offset
         part[:, Task.NORM] = (by * layer.grid[1] + bx) * layer.neurons
         tables.entries.extend(with_next(entries, layer.fan_in * layer.neurons))
-        tasks.append(spread_tasks(part, rows, [(lane_first, lane_count, 0, images)]))
-    return tables.finished(np.concatenate(tasks), k_block_of(layer.x.size * layer.input.channels))
+        tasks.append(repeat_tasks(part, rows, [(lane_first, lane_count, 0, images)]))
+    return tables.plan(np.concatenate(tasks), k_block_of(layer.x.size * layer.input.channels))
 
 
 def small_batch_plan(
@@ -88,7 +88,9 @@ def small_batch_plan(
     pitch = -(-layer.neurons // blocking.lanes) * blocking.lanes
     offset = tables.add_offsets(np.arange(images, dtype=np.int64) * pitch)
     rows = cut_tiles(tables.row_tiles, [(r, h, r) for r, h in row_cuts(images, blocking.tile)], 1)
-    lanes = lane_ranges(tables, layer.neurons, blocking, parts_of(layer.grid[0] * layer.grid[1], blocking))
+    lanes = lane_ranges(
+        tables, layer.neurons, blocking, parts_per_block(layer.grid[0] * layer.grid[1], blocking)
+    )
     for seen, by, bx in blocks.classes():
         entries = [(b, a, k) for a, b, k in field_entries(layer, seen, x)]
         for first, count, lane, width in lanes:
@@ -97,7 +99,7 @@ def small_batch_plan(
             part[:, Task.A], part[:, Task.B] = blocks.fields(by, bx, x), blocks.filters(by, bx) + lane
             part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), offset
             part[:, Task.NEURON] = neurons
-            tasks.append(spread_tasks(part, rows, [(first, count, lane, width)]))
+            tasks.append(repeat_tasks(part, rows, [(first, count, lane, width)]))
         tables.entries.extend(with_next(entries, layer.x.stride * x.column))
     k_block = k_block_of(layer.x.size * layer.input.channels)
-    return tables.finished(np.concatenate(tasks), k_block, pitch, round_up(images, blocking.lanes) * pitch)
+    return tables.plan(np.concatenate(tasks), k_block, pitch, round_up(images, blocking.lanes) * pitch)

@@ -56,7 +56,7 @@ class PreparedProduct(PreparedKernel):
     plan: Plan = field(kw_only=True)
 
 
-def prepared(problem: Problem, how: Execution, code: int) -> PreparedProduct:
+def prepare_product(problem: Problem, how: Execution, code: int) -> PreparedProduct:
     """Prepare a product for the kernel at an address; operands' addresses are passed to `run`."""
     count, part = how.threads, how.part
     least = TASKS_A_THREAD * count if count > 1 else 1

@@ -165,14 +165,14 @@ class Problem:
         return replace(self, kind=PRODUCT if self.kind.epilogue else self.kind, adding=False)
 
 
-def summed(dtype: str) -> str:
+def accumulation_dtype(dtype: str) -> str:
     """Return the accumulation dtype of a dtype."""
     return "float32" if dtype in HALVES else dtype
 
 
 def lanes_of(processor: Processor, dtype: str) -> int:
     """Return the number of sums in a vector."""
-    return processor.lanes(summed(dtype))
+    return processor.lanes(accumulation_dtype(dtype))
 
 
 def processor_of(overrides: Overrides = NO_OVERRIDES) -> Processor:

@@ -29,7 +29,7 @@ from cotswold.kernels.operands import name_of, pointer_of, required_map_strides
 from cotswold.kernels.products import autotune
 from cotswold.kernels.products.autotune import Choice, TuningKey
 from cotswold.kernels.products.compiled import kernel
-from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepared, run_step
+from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepare_product, run_step
 from cotswold.kernels.products.problem import (
     NO_OVERRIDES,
     Overrides,
@@ -63,7 +63,7 @@ def product(
         )
 
 
-def activated(
+def product_with_activation(
     x: Tensor,
     filters: Tensor,
     biases: Tensor,
@@ -138,7 +138,7 @@ def _same_strides(one: Tensor, other: Tensor) -> bool:
     return one.stride() == other.stride() or required_map_strides(one) == required_map_strides(other)
 
 
-def chosen(
+def tuned_choice(
     kind: ProductKind, layer: BlockLocal, x: Tensor, y: Tensor, filters: Tensor
 ) -> tuple[Problem, Choice]:
     """Return the problem of a product of these operands, and the choice of its tile."""
@@ -197,7 +197,7 @@ def _prepare(
 
 
 def _in_tile(problem: Problem, how: Execution) -> PreparedProduct:
-    return prepared(problem, how, kernel(problem.kind.name, problem.dtype, how.tile, how.processor))
+    return prepare_product(problem, how, kernel(problem.kind.name, problem.dtype, how.tile, how.processor))
 
 
 def choose(

@@ -20,7 +20,7 @@ from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.self_test_reference import ROUNDING, Array
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import JobHead, bits, prepared
+from cotswold.kernels.maps.tasks import JobHead, bits, prepare_kernel
 from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 from cotswold.kernels.updates.write import CHAINS, VECTORS, Kind, ShardEntry, UpdateJob, write_update
@@ -128,7 +128,7 @@ def kernel(kind: Kind, dtype: str, processor: Processor) -> int:
 def _prepared(address: int, dtype: str, constant: float, threads: int) -> PreparedKernel:
     fields = np.zeros(UpdateJob.FIELDS, np.int64)
     fields[UpdateJob.CONSTANT] = bits(constant)
-    return prepared(address, fields, OPERAND_SLOTS, 0, (dtype, threads))
+    return prepare_kernel(address, fields, OPERAND_SLOTS, 0, (dtype, threads))
 
 
 def _passes_self_test(kind: Kind, dtype: str, address: int) -> bool:
@@ -155,9 +155,9 @@ class _SelfTestCase:
             self_test_reference.sample_values(shard.size, seed=seed) for seed in range(1 + pushes)
         )
         kept = np.abs(self_test_reference.sample_values(shard.size, seed=3))
-        self.expected = _updated(shard, weights, kept, list(zip(self.factors, some, strict=True)))
+        self.expected = _apply_updates(shard, weights, kept, list(zip(self.factors, some, strict=True)))
         self.weights, self.kept, *self.pushes = (
-            self_test_reference.in_memory(one, shard.dtype) for one in (weights, kept, *some)
+            self_test_reference.as_tensor(one, shard.dtype) for one in (weights, kept, *some)
         )
 
     def put(self, queues: Queues) -> None:
@@ -171,19 +171,19 @@ class _SelfTestCase:
         return all(self_test_reference.agrees(one, other, ROUNDING[self.shard.dtype]) for one, other in found)
 
 
-def _updated(
+def _apply_updates(
     shard: Shard, weights: Array, kept: Array, pushes: Sequence[tuple[float, Array]]
 ) -> tuple[Array, Array]:
     """Return weights and optimizer state after all pushes, by plain formulas."""
     for factor, push in pushes:
-        weights, kept = updated(shard.kind, shard.constant, (weights, kept), factor, push)
+        weights, kept = apply_update(shard.kind, shard.constant, (weights, kept), factor, push)
     if shard.unit_norm:
         rows = weights.reshape(-1, shard.columns)
         weights = (rows / np.sqrt((rows**2).sum(1, keepdims=True))).reshape(-1)
     return weights, kept
 
 
-def updated(
+def apply_update(
     kind: Kind, constant: float, before: tuple[Array, Array], factor: float, push: Array
 ) -> tuple[Array, Array]:
     """Return weights and optimizer state after one push, by the plain formula of its kind."""

@@ -21,12 +21,12 @@ from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.self_test_reference import ROUNDING
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import BYTES, JobHead, bits, prepared
+from cotswold.kernels.maps.tasks import BYTES, JobHead, bits, prepare_kernel
 from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 from cotswold.kernels.updates import passes
 from cotswold.kernels.updates.factors import HEIGHTS, K_BLOCK, FactorJob, vectors_of, write_factors
-from cotswold.kernels.updates.passes import Shard, updated
+from cotswold.kernels.updates.passes import Shard, apply_update
 from cotswold.kernels.updates.write import Kind
 
 OPERAND_SLOTS = (FactorJob.WEIGHTS, FactorJob.OPTIMIZER_STATE, FactorJob.PUSHES, FactorJob.COUNT)
@@ -149,7 +149,7 @@ def _prepared(
     )
     fields[FactorJob.CONSTANT] = bits(block.constant)
     scratch = examples * (columns + band)
-    return prepared(address, fields, OPERAND_SLOTS, scratch, (block.dtype, threads))
+    return prepare_kernel(address, fields, OPERAND_SLOTS, scratch, (block.dtype, threads))
 
 
 def _passes_self_test(kind: Kind, dtype: str, processor: Processor, address: int) -> bool:
@@ -165,8 +165,8 @@ def _passes_self_test(kind: Kind, dtype: str, processor: Processor, address: int
         )
         for count in counts
     ]
-    found, beside = (self_test_reference.in_memory(one, dtype) for one in (weights, kept))
-    operands = [[self_test_reference.in_memory(one, dtype) for one in pair] for pair in pairs]
+    found, beside = (self_test_reference.as_tensor(one, dtype) for one in (weights, kept))
+    operands = [[self_test_reference.as_tensor(one, dtype) for one in pair] for pair in pairs]
     fields = [
         one
         for factor, (errors, activations) in zip(factors, operands, strict=True)
@@ -178,6 +178,6 @@ def _passes_self_test(kind: Kind, dtype: str, processor: Processor, address: int
     )
     for factor, (errors, activations) in zip(factors, pairs, strict=True):
         gradient = errors.T @ activations
-        weights, kept = updated(kind, 0.5, (weights, kept), factor, gradient)
+        weights, kept = apply_update(kind, 0.5, (weights, kept), factor, gradient)
     right = self_test_reference.agrees(found, weights, ROUNDING[dtype])
     return right and self_test_reference.agrees(beside, kept, ROUNDING[dtype])

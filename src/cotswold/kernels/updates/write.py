@@ -162,9 +162,9 @@ class _Task:
         w, b = self.w, self.w.b
         with loop(w, self.length, step=PART) as part:
             here, left = b.add(self.begin, part.index), b.sub(self.length, part.index)
-            self.move_some(integer(0), self.count, here, w.min_int(integer(PART), left))
+            self.apply_pushes(integer(0), self.count, here, w.min_int(integer(PART), left))
 
-    def move_some(self, first: ir.Value, stop: ir.Value, start: ir.Value, length: ir.Value) -> None:
+    def apply_pushes(self, first: ir.Value, stop: ir.Value, start: ir.Value, length: ir.Value) -> None:
         """Apply pushes ``first`` to ``stop`` of the table to some elements."""
         w, b = self.w, self.w.b
         vectors = VECTORS if w.lanes.count * w.lanes.scalar_bytes == WIDE_BYTES else FEWER_VECTORS
@@ -173,11 +173,15 @@ class _Task:
             count = w.min_int(integer(TOGETHER), b.sub(stop, begin))
 
             def body(strip: Strip, lane: ir.Value) -> None:
-                self.keep(strip, b.add(start, lane), self.through(strip, b.add(start, lane), begin, count))
+                self.store(
+                    strip, b.add(start, lane), self.load_and_apply(strip, b.add(start, lane), begin, count)
+                )
 
             strips(w, vectors, length, body)
 
-    def through(self, strip: Strip, place: ir.Value, first: ir.Value, count: ir.Value) -> list[ir.Value]:
+    def load_and_apply(
+        self, strip: Strip, place: ir.Value, first: ir.Value, count: ir.Value
+    ) -> list[ir.Value]:
         """Return the weights of a strip, then its optimizer state, after ``count`` pushes."""
         w, b = strip.w, strip.w.b
         values = strip.load(w.at(self.weights, place))
@@ -211,7 +215,7 @@ class _Task:
         for line in range(0, strip.size * w.lanes.scalar_bytes, WIDE_BYTES):
             w.prefetch_l1(w.at(there, line // w.lanes.scalar_bytes))
 
-    def keep(self, strip: Strip, place: ir.Value, values: Sequence[ir.Value]) -> None:
+    def store(self, strip: Strip, place: ir.Value, values: Sequence[ir.Value]) -> None:
         """Store a strip's weights and optimizer state."""
         strip.store(strip.w.at(self.weights, place), list(values[: strip.vectors]))
         if self.kind != "add":
@@ -236,7 +240,7 @@ class _Rows:
         rows = b.sdiv(length, task.row)
         with loop(w, rows, nothing) as turn:
             start = b.add(begin, b.mul(turn.index, task.row))
-            task.move_some(integer(0), first, start, task.row)
+            task.apply_pushes(integer(0), first, start, task.row)
             turn.next = [self._row(start, first, turn.values[0])]
         last = b.add(begin, b.mul(b.sub(rows, integer(1)), task.row))
         with b.if_then(b.fcmp_ordered(">", turn.values[0], nothing)):
@@ -250,8 +254,8 @@ class _Rows:
 
         def body(strip: Strip, lane: ir.Value, total: ir.Value) -> list[ir.Value]:
             place = b.add(start, lane)
-            values = task.through(strip, place, first, count)
-            task.keep(strip, place, values)
+            values = task.load_and_apply(strip, place, first, count)
+            task.store(strip, place, values)
             with b.if_then(has_back):
                 self._scale(strip, b.add(back, lane), scale)
             for value in map(self._widened, values[: strip.vectors]):

@@ -17,7 +17,7 @@ from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import JobHead, prepared, ready
+from cotswold.kernels.maps.tasks import JobHead, cached_kernel, prepare_kernel
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 from cotswold.kernels.warp.job import Planes, WarpJob
 from cotswold.kernels.warp.pictures import MIXERS, Field, Float32, PaddingMode, Pictures
@@ -50,7 +50,7 @@ def run(pictures: Pictures, reference: Reference, overrides: Overrides = NO_OVER
 def _run(address: int, pictures: Pictures, processor: Processor) -> Float32:
     values, maps, field = pictures.values, pictures.maps, pictures.field
     shape, reach = values.shape[1:], 0 if field is None else len(field.taps) // 2
-    kernel = ready(
+    kernel = cached_kernel(
         ("warp", address, shape, reach),
         lambda: _prepared(address, shape, field is not None, reach, processor),
     )
@@ -74,7 +74,7 @@ def _prepared(
     fields = np.zeros(WarpJob.FIELDS, np.int64)
     fields[WarpJob.CHANNELS :] = channels, height, width, across, down
     scratch = Planes.of(processor.lanes(DTYPE), height, width, across).size if has_field else 0
-    return prepared(address, fields, OPERAND_SLOTS, scratch, (DTYPE, 1))
+    return prepare_kernel(address, fields, OPERAND_SLOTS, scratch, (DTYPE, 1))
 
 
 def _passes_self_test(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, ExchangePlan, MapShape
-from cotswold.geometry.box import NOTHING
+from cotswold.geometry.box import EMPTY_BOX
 from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.ranks.precision import accumulation_dtype
@@ -59,7 +59,7 @@ class ExchangeHandle:
     def __init__(
         self,
         window: Tensor,
-        box: Box = NOTHING,
+        box: Box = EMPTY_BOX,
         under_way: InFlightExchange | None = None,
         incoming: Sequence[_Incoming] = (),
         summing: bool = False,

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cotswold.geometry import Box, ExchangePlan, Partition
-from cotswold.geometry.box import NOTHING
+from cotswold.geometry.box import EMPTY_BOX
 from cotswold.geometry.partition import chunk_bounds, output_bounds
 from cotswold.mesh.maps.exchange import Exchange
 from cotswold.mesh.maps.map import DistributedMap, cut_out
@@ -92,7 +92,7 @@ def windows_of(mesh: Mesh, below: Partition, field: ReceptiveField, cuts: Partit
                 _balanced(output_bounds(below.y, height, rows)),
                 _balanced(output_bounds(below.x, width, columns)),
             )
-    wanted = tuple(field.input_box(box) if box.size else NOTHING for box in cuts.boxes)
+    wanted = tuple(field.input_box(box) if box.size else EMPTY_BOX for box in cuts.boxes)
     inside = tuple(box.intersect(Box.whole(below.shape)) for box in wanted)
     plan = ExchangePlan(below.boxes, inside)
     return Windows(cuts, wanted, inside, Exchange(mesh, plan))

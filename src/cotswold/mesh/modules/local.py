@@ -24,7 +24,7 @@ from cotswold.mesh.modules import overlapped
 from cotswold.mesh.modules.layer import SpatialLayer
 from cotswold.mesh.modules.parameters import local_of
 from cotswold.nn.layer_base import autocast
-from cotswold.ops.products import in_regions
+from cotswold.ops.products import has_regions
 
 
 class PartitionedLocal2d(SpatialLayer):
@@ -104,10 +104,10 @@ def _all_in_regions(x: DistributedMap) -> bool:
     """
 
     def agreed() -> bool:
-        lacking = torch.tensor([int(not in_regions(x.local))], device="cpu")
+        lacking = torch.tensor([int(not has_regions(x.local))], device="cpu")
         return x.mesh.largest_in_place(lacking).item() == 0
 
-    return x.mesh.cached((in_regions, x.dtype), agreed)
+    return x.mesh.cached((has_regions, x.dtype), agreed)
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, Box, ExchangePlan, MapShape, Region, Smoothing, StackPartition
-from cotswold.geometry.box import NOTHING
+from cotswold.geometry.box import EMPTY_BOX
 from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.maps.exchange import Exchange, ExchangeHandle
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.ops.layout import empty_map, neurons_to_map
 from cotswold.ops.memory_format import images_last_no_grad
-from cotswold.ops.products import adjoint, adjoint_at, in_regions, product, product_of
+from cotswold.ops.products import adjoint, adjoint_at, has_regions, product, product_of
 from cotswold.ops.sgd_rule import reciprocal
 
 
@@ -115,7 +115,7 @@ class Share:
             )
         return ExchangeHandle(images_last_no_grad(x))
 
-    def room(self, like: Tensor) -> Responses:
+    def empty_responses(self, like: Tensor) -> Responses:
         """Allocate own responses, inside the window in which they are pooled if that contains them."""
         own, window = self.partition.responses.box(self.mesh.rank), self.pooling.window
         depth = self.partition.geometry.responses.channels
@@ -133,10 +133,10 @@ class Share:
     def product(self, arriving: ExchangeHandle, near: Box, filters: Tensor) -> tuple[Responses, Tensor]:
         """Return ``Wx`` of own blocks and the complete window; blocks that only see ``near`` come first."""
         window = arriving.window
-        out = self.room(window)
+        out = self.empty_responses(window)
         if self.layer is None:
             return out, arriving.finish()
-        if not in_regions(window):
+        if not has_regions(window):
             out.own.copy_(product(arriving.finish(), filters, self.layer))
             return out, window
         inner = Region(self.layer.within(near))
@@ -167,13 +167,13 @@ class Share:
             self.pixels.adjoint.start(window, into=self.own_of(window)).finish()
             return window
         own = Region(self.own)
-        if in_regions(z):
+        if has_regions(z):
             window = self.empty(z, self.window, self.layer.input.channels)
             adjoint_at(z, filters, self.layer, own.complement, window)
         else:
             window = adjoint(z, filters, self.layer)
         summed = self.pixels.adjoint.start(window, into=self.own_of(window))
-        if in_regions(z):
+        if has_regions(z):
             adjoint_at(z, filters, self.layer, own, window)
         summed.finish()
         return window
@@ -189,7 +189,7 @@ class Share:
         if self.below is None:
             return Box.whole(self.window.shape)
         common = self.below[self.mesh.rank].intersect(self.window)
-        return common.within(self.window) if common.size else NOTHING
+        return common.within(self.window) if common.size else EMPTY_BOX
 
     def scales(self, norms: Tensor) -> Tensor:
         """Return ``1 / |W~|`` of own neurons, in the layout of responses."""

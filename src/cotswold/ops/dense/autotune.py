@@ -95,7 +95,7 @@ def choose(
         return next(iter(known))
     if key not in CHOSEN:
         file = _file(key)
-        chosen = _recalled(file, known)
+        chosen = _load_choice(file, known)
         if chosen is None:
             operands = parameters, inputs[:, :patterns], targets[..., :patterns], torch.zeros_like(parameters)
             actions = {name: partial(way, spec, *operands) for name, way in known.items()}
@@ -112,7 +112,7 @@ def _file(key: tuple[object, ...]) -> str:
     return f"dense-{hashlib.sha256(said.encode()).hexdigest()[:16]}.json"
 
 
-def _recalled(file: str, known: Container[str]) -> str | None:
+def _load_choice(file: str, known: Container[str]) -> str | None:
     content = code_cache.load(file)
     if content is None:
         return None

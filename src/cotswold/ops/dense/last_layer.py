@@ -44,7 +44,7 @@ def finish(
         operands[DenseJob.OTHER] = values = _rows(targets)
         pitch = values.stride(0)
     else:
-        classes = torch.full((dense.padded(sums.patterns),), -1, dtype=torch.int32, device="cpu")
+        classes = torch.full((dense.padded_lanes(sums.patterns),), -1, dtype=torch.int32, device="cpu")
         classes[: sums.patterns] = targets
         operands[DenseJob.CLASSES] = classes
     layer = Layer(sums.rows, sums.patterns, sums.pitch, pitch, spec.low, spec.high)

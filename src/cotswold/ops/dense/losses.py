@@ -18,12 +18,12 @@ Total = Callable[[Tensor], Tensor]
 """Function that sums ``(sample, output)`` over outputs, to ``(sample, 1)``."""
 
 
-def summed(values: Tensor) -> Tensor:
+def output_sums(values: Tensor) -> Tensor:
     """Sum over outputs in torch's order."""
     return values.sum(1, keepdim=True)
 
 
-def activate(name: str, sums: Tensor, total: Total = summed) -> Tensor:
+def activate(name: str, sums: Tensor, total: Total = output_sums) -> Tensor:
     """Apply an activation in place."""
     if name == "tanh":
         return sums.tanh_()
@@ -37,7 +37,7 @@ def activate(name: str, sums: Tensor, total: Total = summed) -> Tensor:
     return sums
 
 
-def to_slope(name: str, gradient: Tensor, outputs: Tensor, total: Total = summed) -> Tensor:
+def to_slope(name: str, gradient: Tensor, outputs: Tensor, total: Total = output_sums) -> Tensor:
     """Turn the gradient of an activation's outputs into that of its inputs, in place."""
     if name == "tanh":
         return gradient.addcmul_(gradient * outputs, outputs, value=-1)
@@ -64,7 +64,7 @@ def count_correct(sums: Tensor, classes: Tensor) -> int:
 
 
 def finish(
-    spec: DenseSpec, sums: Tensor, targets: Tensor, slopes: bool, total: Total = summed
+    spec: DenseSpec, sums: Tensor, targets: Tensor, slopes: bool, total: Total = output_sums
 ) -> tuple[float, int]:
     """Return the sum of losses and the number of correct samples; with ``slopes``, sums become gradients."""
     wanted = _Targets(spec, sums, targets)

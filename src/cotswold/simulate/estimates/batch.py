@@ -237,8 +237,8 @@ def _bunyip(
 ) -> tuple[dict[str, float], float, tuple[int, int]]:
     """Return seconds by part, those of a new direction, and bytes between processes and between hosts."""
     value_bytes, among = work.layers.value_bytes, network.among_workers
-    pull = _between(work, network, [0], to_servers=False)
-    push = _between(work, network, [0], to_servers=True)
+    pull = _plan_vector_transfers(work, network, [0], to_servers=False)
+    push = _plan_vector_transfers(work, network, [0], to_servers=True)
     point = predicted_seconds(pull, network.whole, value_bytes, 1)
     point += reduction.broadcast_seconds(among, value_bytes)
     parts = {
@@ -257,8 +257,8 @@ def _sandblaster(
 ) -> tuple[dict[str, float], float, tuple[int, int]]:
     value_bytes, whole = work.layers.value_bytes, network.whole
     everyone = range(network.workers)
-    pull = _between(work, network, everyone, to_servers=False)
-    push = _between(work, network, everyone, to_servers=True)
+    pull = _plan_vector_transfers(work, network, everyone, to_servers=False)
+    push = _plan_vector_transfers(work, network, everyone, to_servers=True)
     one_push = predicted_seconds(push, whole, value_bytes, 1)
     pushes = -(-max(1, len(work.counted) // network.workers) // FLUSH_PORTIONS)
     parts = {
@@ -270,7 +270,7 @@ def _sandblaster(
     return parts, 0.0, (pulled[0] + pushes * pushed[0], pulled[1] + pushes * pushed[1])
 
 
-def _between(
+def _plan_vector_transfers(
     work: BatchWork, network: BatchNetwork, workers: range | list[int], *, to_servers: bool
 ) -> ReductionPlan:
     """Plan the messages of a vector that these workers pull from the servers, or push to them."""

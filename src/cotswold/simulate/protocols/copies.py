@@ -125,7 +125,7 @@ class SimulatedController(SimulatedProcess):
         heard = cast(FromServers, message)
         self._do(lambda: self._send(self.controller.receive(sender, heard, self.clock.now)))
 
-    def _look(self) -> None:
+    def _advance(self) -> None:
         wish = self.controller.wish(self.clock.now)
         if wish is not None:
             self._state.ask(
@@ -182,7 +182,7 @@ class SimulatedKeeper(SimulatedProcess):
     def receive(self, sender: str, message: Message) -> None:
         """Receive a message."""
         heard = cast(ToKeeper, message)
-        self._do(lambda: self._say(self.keeper.receive(sender, heard, self.clock.now)))
+        self._do(lambda: self._send_all(self.keeper.receive(sender, heard, self.clock.now)))
 
     def damaged(self, bucket: str) -> None:
         """Detect that the disk's copy of a bucket is damaged."""
@@ -194,7 +194,7 @@ class SimulatedKeeper(SimulatedProcess):
         if bucket in disk.damaged and not self.keeper.damaged(bucket):
             disk.forget(bucket)
 
-    def _say(self, sends: list[Send]) -> None:
+    def _send_all(self, sends: list[Send]) -> None:
         """Send messages; those for the controllers go to all, so that the next leader knows all servers."""
         self._watch(self.name, sends)
         self._send(
@@ -205,7 +205,7 @@ class SimulatedKeeper(SimulatedProcess):
             ]
         )
 
-    def _look(self) -> None:
+    def _advance(self) -> None:
         """Do nothing further."""
 
     def _save(self, saving: Saving) -> None:
@@ -226,8 +226,8 @@ class SimulatedKeeper(SimulatedProcess):
         if not self.is_alive:
             return
         if self._paused is None:
-            self._do(lambda: self._say(self.keeper.tick(self.clock.now)))
-            self._do(lambda: self._say(self.keeper.drain(self.clock.now)))
+            self._do(lambda: self._send_all(self.keeper.tick(self.clock.now)))
+            self._do(lambda: self._send_all(self.keeper.drain(self.clock.now)))
             if self._saving is not None:
                 self._save(self._saving)
         self._network.loop.after(TICK_SECONDS, self._tick)

@@ -83,7 +83,7 @@ class SimulatedDataServer(SimulatedProcess):
         """Handle the end of a connection to a trainer."""
         self._do(lambda: self.machine.lost(name))
 
-    def _look(self) -> None:
+    def _advance(self) -> None:
         if self._is_making:
             return
         job = self.machine.next()
@@ -171,7 +171,7 @@ class SimulatedDataTrainer(SimulatedProcess):
         if trouble and not self.trouble and not self.is_done:
             self.trouble, self.troubled_at = trouble, self._now
 
-    def _look(self) -> None:
+    def _advance(self) -> None:
         if self.trouble or not self.machine.is_here:
             return
         if self._drawing is None:

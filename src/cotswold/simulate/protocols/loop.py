@@ -18,13 +18,13 @@ class VirtualTimeLoop:
     events: int = 0
     """Number of executed actions."""
     _queue: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
-    _asked: int = 0
+    _scheduled: int = 0
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         """Schedule an action in ``seconds``."""
         assert seconds >= 0, f"an action {seconds} s from now"
-        self._asked += 1
-        heapq.heappush(self._queue, (self.now + seconds, self._asked, action))
+        self._scheduled += 1
+        heapq.heappush(self._queue, (self.now + seconds, self._scheduled, action))
 
     def run(self, until: Callable[[], bool], seconds: float, events: int = 1_000_000) -> bool:
         """Run until ``until()`` holds; False if it does not within ``seconds`` or ``events`` actions."""

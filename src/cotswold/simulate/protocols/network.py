@@ -57,13 +57,13 @@ class SimulatedNetwork:
         self.messages = 0
         self.bytes: dict[str, int] = {}
         """Bytes sent by each node."""
-        self.cut: set[tuple[str, str]] = set()
+        self.cut_links: set[tuple[str, str]] = set()
         """Pairs (sender, receiver) whose messages are dropped in this direction."""
-        self.takes: Callable[[str, str], float] | None = None
+        self.extra_seconds: Callable[[str, str], float] | None = None
         """Function that returns additional seconds of a message between two nodes."""
-        self.sent: Callable[[str, Send], None] | None = None
+        self.on_send: Callable[[str, Send], None] | None = None
         """Called with every sent message and its sender; may do anything except send."""
-        self.carried: Callable[[str, Send], None] | None = None
+        self.on_transmit: Callable[[str, Send], None] | None = None
         """Called with every sent message and its sender; must have no effect."""
         self._free: dict[str, float] = {}
         """Time at which each sender's port is free."""
@@ -72,30 +72,30 @@ class SimulatedNetwork:
         """Send messages."""
         for send in sends:
             self.messages += 1
-            if self.sent is not None:
-                self.sent(sender, send)
-            if self.carried is not None:
-                self.carried(sender, send)
+            if self.on_send is not None:
+                self.on_send(sender, send)
+            if self.on_transmit is not None:
+                self.on_transmit(sender, send)
             size = self.size(send.message)
             self.bytes[sender] = self.bytes.get(sender, 0) + size
             start = max(self.loop.now, self._free.get(sender, 0.0))
             self._free[sender] = start + size / self.bytes_per_second
             seconds = self._free[sender] - self.loop.now + self.latency_seconds
-            if self.takes is not None:
-                seconds += self.takes(sender, send.to)
+            if self.extra_seconds is not None:
+                seconds += self.extra_seconds(sender, send.to)
             faults = self.faults
             if faults.lost and self.random.random() < faults.lost:
                 continue
             if faults.late and self.random.random() < faults.late:
                 seconds += self.random.random() * faults.late_seconds
-            self._carry(sender, send, seconds)
+            self._deliver(sender, send, seconds)
             if faults.twice and self.random.random() < faults.twice:
-                self._carry(sender, send, seconds + self.random.random() * faults.late_seconds)
+                self._deliver(sender, send, seconds + self.random.random() * faults.late_seconds)
 
-    def _carry(self, sender: str, send: Send, seconds: float) -> None:
+    def _deliver(self, sender: str, send: Send, seconds: float) -> None:
         def arrive() -> None:
             player = self.endpoints.get(send.to)
-            if player is not None and (sender, send.to) not in self.cut:
+            if player is not None and (sender, send.to) not in self.cut_links:
                 player.receive(sender, send.message)
 
         self.loop.after(seconds, arrive)

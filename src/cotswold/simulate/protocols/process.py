@@ -49,10 +49,10 @@ class SimulatedProcess(ABC):
             return
         action()
         if self.is_alive:
-            self._look()
+            self._advance()
 
     @abstractmethod
-    def _look(self) -> None:
+    def _advance(self) -> None:
         """Continue after an action: begin the next task, or end."""
 
     def _send(self, sends: list[Send]) -> None:

@@ -136,7 +136,7 @@ class SimulatedWorker(SimulatedProcess):
     def __init__(
         self,
         network: SimulatedNetwork,
-        meetings: Collectives,
+        collectives: Collectives,
         name: str,
         shards: Sequence[Shard],
         patterns: int,
@@ -145,32 +145,32 @@ class SimulatedWorker(SimulatedProcess):
     ) -> None:
         super().__init__(network, name)
         self.seconds, self.computed = seconds, 0
-        self._meetings, self._shards, self._portion = meetings, shards, portion
+        self._collectives, self._shards, self._portion = collectives, shards, portion
         self.size = max(shard.stop for shard in shards)
         self.worker = Worker(name, f"address of {name}", patterns, self.size, ListSums(shards))
         self._point: list[float] = []
         self._computing: int | None = None
         self._vectors: dict[str, list[float]] = {}
-        self._fetching: _Fetching | None = None
+        self._fetching: _Fetch | None = None
         self._reducing: ReduceTask[list[float]] | None = None
         network.endpoints[name] = self
         self._tick()
 
     def receive(self, sender: str, message: Message) -> None:
         """Receive a message."""
-        self._do(lambda: self._received(sender, message))
+        self._do(lambda: self._handle(sender, message))
 
     def leave(self) -> None:
         """Ask the worker to leave, as a spot notice does."""
         self._do(lambda: self._send(self.worker.leave("a spot notice")))
 
-    def _look(self) -> None:
+    def _advance(self) -> None:
         if self.worker.state is State.GONE:
             self.kill()
         else:
             self._start()
 
-    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+    def _after(self, seconds: float, action: Callable[[], None]) -> None:
         self._network.loop.after(seconds, lambda: self._do(action))
 
     def _tick(self) -> None:
@@ -180,7 +180,7 @@ class SimulatedWorker(SimulatedProcess):
             self._do(lambda: self._send(self.worker.tick(self._network.loop.now)))
         self._network.loop.after(TICK_SECONDS, self._tick)
 
-    def _received(self, sender: str, message: Message) -> None:
+    def _handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Pulled):
             if self._fetching is not None:
                 self._fetching.pulled(message)
@@ -204,20 +204,20 @@ class SimulatedWorker(SimulatedProcess):
         task = self.worker.task() or self.worker.reduction()
         match task:
             case FetchTask():
-                self._fetching = _Fetching(self, task)
+                self._fetching = _Fetch(self, task)
                 self._fetching.next()
             case PortionTask():
                 self._computing = task.grant.portion
-                self._later(self.seconds(task.grant.portion), lambda: self._compute(task))
+                self._after(self.seconds(task.grant.portion), lambda: self._compute(task))
             case ReduceTask():
                 reduce, self._reducing = task.reduce, task
                 key = ("reduce", reduce.evaluation, reduce.attempt)
-                self._meetings.enter(
+                self._collectives.enter(
                     key,
                     reduce.plan,
                     self.name,
                     list(task.values),
-                    lambda brought: self._do(lambda: self._reduced(task, brought)),
+                    lambda brought: self._do(lambda: self._end_reduction(task, brought)),
                 )
             case None:
                 pass
@@ -236,7 +236,7 @@ class SimulatedWorker(SimulatedProcess):
                 task.into[place] += each
         self._send(self.worker.computed(result, now))
 
-    def _reduced(self, task: ReduceTask[list[float]], brought: object) -> None:
+    def _end_reduction(self, task: ReduceTask[list[float]], brought: object) -> None:
         if self._reducing is not task:
             return
         self._reducing = None
@@ -251,16 +251,16 @@ class SimulatedWorker(SimulatedProcess):
         self._send(self.worker.reduced(total, now))
 
 
-class _Fetching:
+class _Fetch:
     """Fetches the vectors that a `Begin` needs, one after another."""
 
     def __init__(self, player: SimulatedWorker, task: FetchTask) -> None:
-        self._player, self._begin = player, task.begin
+        self._worker, self._begin = player, task.begin
         self._left = list(task.begin.fetches)
         self._parts: dict[int, list[float]] = {}
 
     def next(self) -> None:
-        player = self._player
+        player = self._worker
         if player._fetching is not self:
             return
         if not self._left:
@@ -274,7 +274,7 @@ class _Fetching:
         self._pull()
 
     def _pull(self) -> None:
-        player, begin = self._player, self._begin
+        player, begin = self._worker, self._begin
         if player._fetching is not self or not self._left:
             return
         name = self._left[0].name
@@ -286,24 +286,24 @@ class _Fetching:
             )
             if wanted:
                 player._send([Send(server, Pull(begin.session, begin.evaluation, name, wanted))])
-        player._later(1.0, lambda: self._pull_again(name))
+        player._after(1.0, lambda: self._pull_again(name))
 
     def _pull_again(self, name: str) -> None:
-        if self._left and self._left[0].name == name and len(self._parts) < len(self._player._shards):
+        if self._left and self._left[0].name == name and len(self._parts) < len(self._worker._shards):
             self._pull()
 
     def pulled(self, pulled: Pulled) -> None:
         begin = self._begin
         if (pulled.session, pulled.evaluation) != (begin.session, begin.evaluation) or not self._left:
             return
-        if pulled.name != self._left[0].name or len(self._parts) == len(self._player._shards):
+        if pulled.name != self._left[0].name or len(self._parts) == len(self._worker._shards):
             return
         if pulled.error is not None:
-            self._stop(self._player.worker.broke_off("", self._player._network.loop.now))
+            self._stop(self._worker.worker.broke_off("", self._worker._network.loop.now))
             return
         for number, buffer in zip(pulled.shards, pulled.buffers, strict=True):
             self._parts[number] = list(cast(Sequence[float], buffer))
-        if len(self._parts) < len(self._player._shards):
+        if len(self._parts) < len(self._worker._shards):
             return
         values = [each for number in sorted(self._parts) for each in self._parts[number]]
         if self._left[0].plan is None:
@@ -312,29 +312,29 @@ class _Fetching:
             self._meet(values)
 
     def _meet(self, values: list[float] | None) -> None:
-        player, fetch = self._player, self._left[0]
+        player, fetch = self._worker, self._left[0]
         assert fetch.plan is not None, "a broadcast has a plan"
         key = ("broadcast", self._begin.evaluation, fetch.name)
-        player._meetings.enter(
+        player._collectives.enter(
             key, fetch.plan, player.name, values, lambda brought: player._do(lambda: self._met(brought))
         )
 
     def _met(self, brought: object) -> None:
-        if self._player._fetching is not self:
+        if self._worker._fetching is not self:
             return
         if brought is None:
-            self._stop(self._player.worker.broke_off("", self._player._network.loop.now))
+            self._stop(self._worker.worker.broke_off("", self._worker._network.loop.now))
             return
         plan = self._left[0].plan
         assert plan is not None, "a broadcast has a plan"
         self._got(list(cast(dict[str, list[float]], brought)[plan.members[0]]))
 
     def _got(self, values: list[float]) -> None:
-        self._player._vectors[self._left.pop(0).name] = values
+        self._worker._vectors[self._left.pop(0).name] = values
         self.next()
 
     def _finish(self) -> None:
-        player, begin = self._player, self._begin
+        player, begin = self._worker, self._begin
         for command in begin.commands:
             match command:
                 case Combine(out, terms):
@@ -353,5 +353,5 @@ class _Fetching:
         self._stop(player.worker.fetched(digests, player._network.loop.now))
 
     def _stop(self, sends: list[Send]) -> None:
-        self._player._fetching = None
-        self._player._send(sends)
+        self._worker._fetching = None
+        self._worker._send(sends)

@@ -135,7 +135,7 @@ class SimulatedReplica(SimulatedProcess):
 
     def receive(self, sender: str, message: Message) -> None:
         """Receive a message."""
-        self._do(lambda: self._hear(sender, message))
+        self._do(lambda: self._handle(sender, message))
 
     def kill(self) -> None:
         """Kill all ranks, regardless of what they do."""
@@ -147,7 +147,7 @@ class SimulatedReplica(SimulatedProcess):
         """Ask the replica to leave, as a spot notice does."""
         self._do(lambda: self._send(self.replica.leave("a spot notice")))
 
-    def _hear(self, sender: str, message: Message) -> None:
+    def _handle(self, sender: str, message: Message) -> None:
         heard: Message | None = message
         if self._others and isinstance(message, PulledNewer | PulledPart):
             heard = self._ranks.receive(sender, message)
@@ -166,7 +166,7 @@ class SimulatedReplica(SimulatedProcess):
     def _send(self, sends: list[Send]) -> None:
         super()._send([each for send in sends for each in self._ranks.send(send)] if self._others else sends)
 
-    def _look(self) -> None:
+    def _advance(self) -> None:
         if self.replica.state is State.GONE:
             self.kill()
             return

@@ -23,7 +23,7 @@ from cotswold.simulate.hardware.cluster import Product
 from cotswold.simulate.hardware.device import DeviceModel, RateShape
 from cotswold.simulate.timeline.actions import Program, Script
 
-NOTHING = Box((0, 0, 0), (0, 0, 0))
+EMPTY_BOX = Box((0, 0, 0), (0, 0, 0))
 STEP_PASSES = 2
 """Number of passes of a plain step over the weights: read and write; gradients stay in cache."""
 
@@ -223,7 +223,7 @@ class LayerWork:
 def _in_space(layer: LayerGeometry, blocks: Box) -> LayerPart:
     """Part of a rank that has a box (y, x) of a layer's blocks, with all maps."""
     if not blocks.size:
-        return LayerPart(layer, NOTHING, NOTHING, 0, 0)
+        return LayerPart(layer, EMPTY_BOX, EMPTY_BOX, 0, 0)
     part, seen = layer.plane.part(blocks)
     rows, columns = layer.block
     first, stop = blocks.start, blocks.stop
@@ -238,7 +238,7 @@ def _in_space(layer: LayerGeometry, blocks: Box) -> LayerPart:
 def _by_outputs(layer: LayerGeometry, first: int, stop: int) -> LayerPart:
     """Part of a rank that has some maps of a layer, at all places."""
     if first == stop:
-        return LayerPart(layer, NOTHING, NOTHING, 0, 0)
+        return LayerPart(layer, EMPTY_BOX, EMPTY_BOX, 0, 0)
     height, width = layer.output.height, layer.output.width
     pool = layer.kind == "pool"  # pooling reads the maps that it writes
     low, high = (first, stop) if pool else (0, layer.input.channels)
@@ -259,4 +259,4 @@ def _plan(below: Sequence[LayerPart], above: Sequence[LayerPart]) -> ExchangePla
         return ExchangePlan(writes, tuple(part.reads for part in above))
     shape = below[0].layer.output  # a full layer reads the map as one column
     everything = Box.whole((shape.channels, shape.height, shape.width))
-    return ExchangePlan(writes, tuple(everything if part.owns.size else NOTHING for part in above))
+    return ExchangePlan(writes, tuple(everything if part.owns.size else EMPTY_BOX for part in above))

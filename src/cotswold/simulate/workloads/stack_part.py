@@ -85,7 +85,7 @@ class StackPart:
     # -- operations
 
     @cached_property
-    def held(self) -> tuple[int, ...]:
+    def working_set_bytes(self) -> tuple[int, ...]:
         """Working set in bytes of a rank's product: its filters, its window, its responses."""
         return tuple(
             weights(self.cut, rank) * self.value_bytes
@@ -100,7 +100,7 @@ class StackPart:
             operation,
             [
                 self.speed.product(operation, self.shape, part, held * part // max(all_, 1), held)
-                for part, all_, held in zip(flops, self.all_flops, self.held, strict=True)
+                for part, all_, held in zip(flops, self.all_flops, self.working_set_bytes, strict=True)
             ],
         )
 
@@ -131,7 +131,7 @@ class StackPart:
             operation,
             [
                 self.speed.memory_bound(operation, self.shape, each, held)
-                for each, held in zip(moved, self.held, strict=True)
+                for each, held in zip(moved, self.working_set_bytes, strict=True)
             ],
         )
 
