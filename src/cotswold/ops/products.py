@@ -79,7 +79,7 @@ def product_of(
     elif biases is None:
         _kernels().product(x, filters, layer, out, only=only)
     else:
-        _kernels().activated(x, filters, biases, layer, out, "identity", only=only)
+        _kernels().product_with_activation(x, filters, biases, layer, out, "identity", only=only)
 
 
 def supports_biases(x: Tensor, layer: BlockLocal) -> bool:

@@ -65,7 +65,7 @@ def test_a_pass_that_computes_wrongly_is_found_out(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("cotswold.kernels.compile.code_cache.save", lambda *_: None)
     usual = write._Group._activation_slopes
     monkeypatch.setattr(
-        write._Group, "_by_sums", lambda group, gradients, outputs: usual(group, outputs, gradients)
+        write._Group, "_activation_slopes", lambda group, gradients, outputs: usual(group, outputs, gradients)
     )
     with pytest.raises(WrongKernelError, match="squared_identity"):
         passes.kernel(what, dataclasses.replace(here))

@@ -22,8 +22,8 @@ LAYER = BlockLocal(MapShape(16, 12, 12), Window(5), Window(5), rows=1, columns=1
 def main() -> None:
     """Print how often it compiled and measured, and a digest of the result."""
     with (
-        patch.object(library, "_compiled", wraps=library._compile) as compiled,
-        patch.object(autotune, "_measured", wraps=autotune._measure) as measured,
+        patch.object(library, "_compile", wraps=library._compile) as compiled,
+        patch.object(autotune, "_measure", wraps=autotune._measure) as measured,
         patch.object(autotune, "SECONDS_MOST", 0.1),
     ):
         found = run("adjoint", LAYER, operands("adjoint", LAYER, 64, torch.float32))
