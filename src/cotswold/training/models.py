@@ -281,10 +281,10 @@ def _local_geometry(layer: schema.Local, below: MapShape) -> BlockLocal:
 def _convolution(inputs: int, outputs: int, y: Window, x: Window) -> list[nn.Module]:
     """Return a convolution by these windows; ZeroPad2d adds uneven padding, which Conv2d does not support."""
     size, stride = (y.size, x.size), (y.stride, x.stride)
-    if (y.low, x.low) == (y.high, x.high):
-        return [nn.Conv2d(inputs, outputs, size, stride=stride, padding=(y.low, x.low))]
+    if (y.pad_before, x.pad_before) == (y.pad_after, x.pad_after):
+        return [nn.Conv2d(inputs, outputs, size, stride=stride, padding=(y.pad_before, x.pad_before))]
     return [
-        nn.ZeroPad2d((x.low, x.high, y.low, y.high)),
+        nn.ZeroPad2d((x.pad_before, x.pad_after, y.pad_before, y.pad_after)),
         nn.Conv2d(inputs, outputs, size, stride=stride),
     ]
 

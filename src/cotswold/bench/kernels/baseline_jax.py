@@ -51,7 +51,7 @@ def _operation(operands: Operands) -> tuple[Any, Any, Any, Any]:
             x,
             filters,
             (layer.y.stride, layer.x.stride),
-            ((layer.y.low, layer.y.high), (layer.x.low, layer.x.high)),
+            ((layer.y.pad_before, layer.y.pad_after), (layer.x.pad_before, layer.x.pad_after)),
             (layer.y.size, layer.x.size),
         )
 

@@ -62,8 +62,8 @@ def unfolded(operands: Operands) -> Passes:
     weight = conventional_filters(operands.filters, layer)
     delta = by_place(operands.delta, layer)
     size, step = (layer.y.size, layer.x.size), (layer.y.stride, layer.x.stride)
-    pads, area = (layer.y.low, layer.x.low), (layer.input.height, layer.input.width)
-    assert pads == (layer.y.high, layer.x.high), "unfold pads both sides alike"
+    pads, area = (layer.y.pad_before, layer.x.pad_before), (layer.input.height, layer.input.width)
+    assert pads == (layer.y.pad_after, layer.x.pad_after), "unfold pads both sides alike"
 
     def patches() -> Tensor:
         return functional.unfold(x, size, padding=pads, stride=step)
@@ -93,8 +93,8 @@ def unfolded_passes(operands: Operands) -> Passes:
     """The same by `unfold`, `einsum` and PyTorch's autograd, with filters in their best order."""
     layer = operands.layer
     size, step = (layer.y.size, layer.x.size), (layer.y.stride, layer.x.stride)
-    pads, shape = (layer.y.low, layer.x.low), operands.delta.shape
-    assert pads == (layer.y.high, layer.x.high), "unfold pads both sides alike"
+    pads, shape = (layer.y.pad_before, layer.x.pad_before), operands.delta.shape
+    assert pads == (layer.y.pad_after, layer.x.pad_after), "unfold pads both sides alike"
     assert layer.neurons == layer.depth, "the responses of a block lie at one place"
 
     def product(x: Tensor, weight: Tensor) -> Tensor:

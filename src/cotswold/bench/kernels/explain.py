@@ -51,9 +51,9 @@ def backend() -> Backend:
     """The chosen backend with its reason, the processor, and the folder of compiled kernels."""
     from cotswold.kernels.compile import code_cache
 
-    name, variable = available.chosen(), os.environ.get(available.VARIABLE, "")
+    name, variable = available.backend(), os.environ.get(available.VARIABLE, "")
     if name == "torch":
-        why = f"{available.VARIABLE} says so" if variable == "torch" else str(available.reason())
+        why = f"{available.VARIABLE} says so" if variable == "torch" else str(available.unavailable_reason())
         return Backend(name, why, "unknown", "chosen by torch", "none")
     from cotswold.kernels.machine.processor import WIDTHS, this_processor
 
@@ -71,7 +71,7 @@ def backend() -> Backend:
 
 def explained(shape: Shape) -> list[Explanation]:
     """The three products of a shape, with torch's number of threads; measures if no choice is known."""
-    if available.chosen() == "torch":
+    if available.backend() == "torch":
         kind, why = "torch.bmm", "our own kernels are off"
         return [_explanation(shape, product, "torch", kind, "", why, {}) for product in PRODUCTS]
     from cotswold.kernels.microkernels.driver import ADJOINT, OUTER, PRODUCT
@@ -83,7 +83,7 @@ def explained(shape: Shape) -> list[Explanation]:
     kinds = {"Wx": PRODUCT, "W'x": ADJOINT, "δx'": OUTER}
     found = []
     for product in PRODUCTS:
-        problem, choice = run.chosen(kinds[product], layer, x, y, filters)
+        problem, choice = run.tuned_choice(kinds[product], layer, x, y, filters)
         taken = {name: rounded(1e3 * seconds) for name, seconds in choice.seconds.items()}
         found.append(
             _explanation(shape, product, "llvm", problem.kind.name, str(choice.tile), choice.why, taken)

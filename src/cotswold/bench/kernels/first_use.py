@@ -23,7 +23,7 @@ from cotswold.bench.kernels.shapes import Shape, untied
 from cotswold.bench.kernels.stacks import our_products
 from cotswold.bench.measure import Spread
 from cotswold.bench.row import OURS, Comparison, Row, RowKey
-from cotswold.kernels.available import chosen
+from cotswold.kernels.available import backend
 from cotswold.kernels.compile.code_cache import VARIABLE
 
 COMPILED, TUNED, LOADED = "compile", "compile and measure tiles", "load"
@@ -37,7 +37,7 @@ SHAPES = {"small": untied(16, 16, 8, 3, 16), "large": untied(32, 32, 20, 5, 64)}
 
 def measured(products: tuple[str, ...], effort: Effort) -> list[Row]:
     """Seconds of first calls; empty if no kernel is ever compiled."""
-    if chosen() != "llvm":
+    if backend() != "llvm":
         return []
     found: dict[tuple[str, str], list[float]] = {}
     for _ in range(effort.starts):

@@ -18,8 +18,8 @@ from cotswold.errors import UserError
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.host import available_bytes, granted_cores
 from cotswold.recipe import load
-from cotswold.simulate.stacks import StackWork
-from cotswold.simulate.work import stack_work
+from cotswold.simulate.workloads.stacks import StackWork
+from cotswold.simulate.workloads.work import stack_work
 from cotswold.testing.hosts import Hosts
 
 LONG_BYTES = 8 << 20

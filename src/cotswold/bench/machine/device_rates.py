@@ -20,7 +20,7 @@ from cotswold.ops.filters import filter_norms
 from cotswold.ops.layout import empty_map
 from cotswold.ops.pooling import pool_backward
 from cotswold.ops.products import adjoint_at, product_of
-from cotswold.ops.step import InMemoryPasses, dot
+from cotswold.ops.step import InMemoryFilterAccess, dot
 
 FLOPS_MOST = 2e10
 """FLOPs of a timed product, at most; of larger layers only some blocks are timed."""
@@ -58,7 +58,7 @@ def prepare(rank: Rank, geometry: StackGeometry, images: int) -> Amounts:
             lambda: adjoint_at(z, filters, layer, pixels, empty_map(like, images, layer.input)),
             product,
         ),
-        "δx'": (lambda: InMemoryPasses(state, layer).step((z, x), (z, x), RULE), 2 * product),
+        "δx'": (lambda: InMemoryFilterAccess(state, layer).step((z, x), (z, x), RULE), 2 * product),
         "pool": (lambda: ops.l2_pool(z, kept), 2 * units),
         "pool'": (lambda: pool_backward(z, pooled, kept, None, 1.0), 4 * units),
         "residual": (lambda: _residual(x), 9 * inputs),

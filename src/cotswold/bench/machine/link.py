@@ -14,7 +14,7 @@ import torch
 from cotswold.bench.ranks.rank import Rank
 from cotswold.geometry import Box, ExchangePlan
 from cotswold.mesh import Exchange, Mesh
-from cotswold.mesh.maps.exchange import Pending
+from cotswold.mesh.maps.exchange import ExchangeHandle
 
 SHORT_BYTES = 64
 PINGS = 50
@@ -56,7 +56,7 @@ def lengthen(rank: Rank, seconds: float) -> None:
     rank.kept["products"] = max(1, round(seconds / each))
 
 
-def _both_ways(bytes_: int) -> Callable[[], Pending]:
+def _both_ways(bytes_: int) -> Callable[[], ExchangeHandle]:
     """The start of an exchange of ``bytes_`` bytes each way, between contiguous rows."""
     rows = (Box((0, 0), (1, bytes_)), Box((1, 0), (2, bytes_)))
     mesh = Mesh.of("1x2")

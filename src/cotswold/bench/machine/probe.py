@@ -61,7 +61,10 @@ def _piece(layer: BlockLocal, batch: int) -> BlockLocal:
     down = min(layer.grid[0], max(1, round(blocks**0.5)))
     across = min(layer.grid[1], max(1, blocks // down))
     # pixels between fields that do not touch are never read
-    y, x = (replace(each, stride=min(each.stride, each.size), low=0, high=0) for each in (layer.y, layer.x))
+    y, x = (
+        replace(each, stride=min(each.stride, each.size), pad_before=0, pad_after=0)
+        for each in (layer.y, layer.x)
+    )
     height, width = y.size + (down - 1) * y.stride, x.size + (across - 1) * x.stride
     return replace(layer, input=MapShape(layer.input.channels, height, width), y=y, x=x)
 

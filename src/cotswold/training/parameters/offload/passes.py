@@ -16,7 +16,7 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.geometry import BlockLocal
 from cotswold.ops.layout import empty_map
-from cotswold.ops.step import InMemoryPasses, decode, respond
+from cotswold.ops.step import InMemoryFilterAccess, decode, respond
 from cotswold.training.parameters.offload.row_order import Strip, window
 from cotswold.training.parameters.offload.row_stream import RowStream
 
@@ -80,9 +80,9 @@ class Streamed:
             z = z[:, :, self._written(strip.blocks.start, strip.blocks.stop)]
             into[:, :, strip.rows] = decode(z, self._rows(strip.blocks), strip.layer)
 
-    def _part(self, row: int) -> InMemoryPasses:
+    def _part(self, row: int) -> InMemoryFilterAccess:
         layer, _ = self.layer.block_rows(row, row + 1)
-        return InMemoryPasses(self._rows(slice(row, row + 1)), layer)
+        return InMemoryFilterAccess(self._rows(slice(row, row + 1)), layer)
 
     def _rows(self, rows: slice) -> ops.StackState:
         whole = self.state

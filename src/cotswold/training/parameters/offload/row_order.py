@@ -49,7 +49,7 @@ def window(layer: BlockLocal) -> int:
 def walk(layer: BlockLocal, descending: bool) -> tuple[Visit, ...]:
     """Return all block rows in ascending or descending order."""
     down, height = layer.grid[0], layer.input.height
-    begin = [row * layer.y.stride - layer.y.low for row in range(down)]
+    begin = [row * layer.y.stride - layer.y.pad_before for row in range(down)]
     end = [first + layer.y.size for first in begin]
 
     def edge(row: int) -> int:
@@ -81,8 +81,8 @@ def _strip(layer: BlockLocal, rows: slice, blocks: slice, begin: list[int], end:
     """Return a strip as a layer; fields that cross its edges reach into padding, which is skipped."""
     y = replace(
         layer.y,
-        low=max(rows.start - begin[blocks.start], 0),
-        high=max(end[blocks.stop - 1] - rows.stop, 0),
+        pad_before=max(rows.start - begin[blocks.start], 0),
+        pad_after=max(end[blocks.stop - 1] - rows.stop, 0),
     )
     part = replace(layer, input=replace(layer.input, height=rows.stop - rows.start), y=y)
     assert part.grid[0] == blocks.stop - blocks.start, "a strip must have the block rows that cover it"

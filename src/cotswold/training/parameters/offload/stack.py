@@ -15,7 +15,7 @@ from cotswold import ops
 from cotswold.checkpoint import Checkpoint, SealedPiece
 from cotswold.geometry import Box, StackGeometry
 from cotswold.nn import SparseAutoencoderStack
-from cotswold.ops.layout import empty_map, lay_out
+from cotswold.ops.layout import empty_map, neurons_to_map
 from cotswold.ops.products import adjoint, product
 from cotswold.training.parameters.offload.passes import Streamed
 from cotswold.training.parameters.offload.row_cache import RowThreads
@@ -166,7 +166,7 @@ class OffloadedStack(SparseAutoencoderStack):
         if self.training:
             measured = ops.filter_norms(self.filters[rows])
             norms[rows] = torch.where(measured > 0, measured, 1)
-        scale = lay_out(self.alpha * self.gain / norms[rows], part).to(x.dtype)
+        scale = neurons_to_map(self.alpha * self.gain / norms[rows], part).to(x.dtype)
         made = product(x[:, :, slice(*seen)], self.filters[rows], part)
         responses[:, :, self._written(rows)] = made.mul_(scale)
 
@@ -175,7 +175,7 @@ class OffloadedStack(SparseAutoencoderStack):
         """Decode a strip of the input map from the responses of the rows that cover it."""
         if strip is None:
             return
-        unit = lay_out(norms[strip.blocks], strip.layer).to(responses.dtype)
+        unit = neurons_to_map(norms[strip.blocks], strip.layer).to(responses.dtype)
         scaled = responses[:, :, self._written(strip.blocks)] / unit
         decoded[:, :, strip.rows] = adjoint(scaled, self.filters[strip.blocks], strip.layer)
 
