@@ -99,7 +99,7 @@ def test_what_ranks_write_in_any_partition_others_read_bit_for_bit(
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(
-            "cotswold.checkpoint.shard_file._CHUNK_BYTES", data.draw(st.sampled_from([16, 48, 1 << 20]))
+            "cotswold.checkpoint.chunk_file._CHUNK_BYTES", data.draw(st.sampled_from([16, 48, 1 << 20]))
         )
         returned(save(folder, writers, lambda rank: iter(pieces[rank])))
         returned(threads(readers, read))
@@ -303,7 +303,7 @@ def test_opening_reads_each_file_once_however_many_ranks_there_are(
         read.append(path.name)
         return open_file(path, flags)
 
-    monkeypatch.setattr("cotswold.checkpoint.shard_file.open_file", opened)
+    monkeypatch.setattr("cotswold.checkpoint.chunk_file.open_file", opened)
     returned(threads(4, lambda ranks: Checkpoint(path, ranks)))
     files = [name for name in read if name.endswith(".safetensors")]
     assert sorted(files) == [f"{number:05d}.safetensors" for number in range(6)]

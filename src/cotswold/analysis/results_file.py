@@ -16,8 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from cotswold.errors import MachineError, RunError
 from cotswold.files.checksum import seal
 from cotswold.files.durable import disk_errors, replace_file
-from cotswold.files.opening import read_bytes
-from cotswold.files.untrusted import BYTES_MAX, MalformedError, Object, parse_object
+from cotswold.files.safe_open import read_bytes
+from cotswold.files.untrusted_json import BYTES_MAX, MalformedError, Object, parse_object
 
 T = TypeVar("T")
 _SEAL = "crc32"

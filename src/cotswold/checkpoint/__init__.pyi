@@ -1,8 +1,8 @@
 from .checkpoint import Checkpoint as Checkpoint
+from .chunk_file import Piece as Piece
+from .chunk_file import SealedPiece as SealedPiece
 from .manager import Checkpoints as Checkpoints
 from .manager import Latest as Latest
-from .piece_in_file import SealedPiece as SealedPiece
-from .shard_file import Piece as Piece
 from .state_dict import IfThere as IfThere
 from .state_dict import InFiles as InFiles
 from .state_dict import StateDict as StateDict

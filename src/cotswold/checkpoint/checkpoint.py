@@ -12,9 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cotswold.checkpoint.manifest import Manifest, by_tensor
-from cotswold.checkpoint.piece_record import PieceRecord
-from cotswold.checkpoint.shard_file import read_piece, verify_piece
+from cotswold.checkpoint.chunk_file import read_piece, verify_piece
+from cotswold.checkpoint.manifest import Manifest, PieceRecord, by_tensor
 from cotswold.errors import CheckpointError, MismatchError
 from cotswold.geometry import Box
 from cotswold.host.ranks import ALONE, Ranks, raise_on_all

@@ -20,10 +20,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from cotswold.checkpoint.checkpoint import Checkpoint
-from cotswold.checkpoint.manifest import Manifest, State
-from cotswold.checkpoint.piece_in_file import SealedPiece
-from cotswold.checkpoint.piece_record import PieceRecord
-from cotswold.checkpoint.shard_file import Piece
+from cotswold.checkpoint.chunk_file import Piece, SealedPiece
+from cotswold.checkpoint.manifest import Manifest, PieceRecord, State
 from cotswold.errors import CheckpointError, MismatchError, RunError
 from cotswold.files import PARTIAL, disk_errors, real_folder, sync_folder
 from cotswold.host.ranks import ALONE, Ranks, raise_on_all

@@ -16,8 +16,7 @@ from typing import Protocol
 from torch import Tensor
 
 from cotswold.checkpoint.checkpoint import Checkpoint
-from cotswold.checkpoint.piece_in_file import SealedPiece
-from cotswold.checkpoint.shard_file import Piece
+from cotswold.checkpoint.chunk_file import Piece, SealedPiece
 from cotswold.errors import CheckpointError
 from cotswold.geometry import Box
 

@@ -21,8 +21,8 @@ from types import TracebackType
 
 from cotswold.errors import BusyError, DiskFullError, MachineError
 from cotswold.files.durable import is_full, write_all
-from cotswold.files.opening import open_file
-from cotswold.files.untrusted import MalformedError, parse_object, take
+from cotswold.files.safe_open import open_file
+from cotswold.files.untrusted_json import MalformedError, parse_object, take
 
 _BYTES_MAX = 4096
 _ASKED_TIMES, _ASKED_SECONDS = 5, 0.02

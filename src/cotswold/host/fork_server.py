@@ -20,9 +20,9 @@ from cotswold.errors import MachineError, UserError
 from cotswold.files import disk_errors, open_file
 from cotswold.host.child_process import Child
 from cotswold.host.cores import granted_cores
-from cotswold.host.fork_self import Fork
 from cotswold.host.fork_server_loop import NO_FILES, THREADS, send
 from cotswold.host.processes import LOST, Call, how
+from cotswold.host.self_fork import Fork
 
 START_SECONDS = 120.0
 """Maximum seconds of a start; the first start waits for the imports."""

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from cotswold.errors import UserError
 from cotswold.files.durable import create_file
-from cotswold.files.opening import open_file
+from cotswold.files.safe_open import open_file
 
 VARIABLE = "COTSWOLD_TOKEN"
 """Environment variable that passes on a token."""

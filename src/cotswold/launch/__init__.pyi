@@ -1,6 +1,6 @@
-from .gang import Led as Led
-from .gang import follow as follow
-from .gang import lead as lead
+from .forked_group import Led as Led
+from .forked_group import follow as follow
+from .forked_group import lead as lead
 from .local import run_local as run_local
 from .membership import Membership as Membership
 from .membership import join as join

@@ -24,9 +24,9 @@ from torch.nn import functional
 from cotswold.errors import LaunchError, RankError
 from cotswold.host import Token, token_of
 from cotswold.launch.consistency_check import difference, named
-from cotswold.launch.join_timeout import Waiting
 from cotswold.launch.rank_identity import Place, place_in_group, place_in_world
 from cotswold.launch.rendezvous import Meeting, Rendezvous
+from cotswold.launch.startup import Waiting
 from cotswold.launch.store_connection import connections_to
 from cotswold.launch.watch.failure import peer_lost, sentence_of
 from cotswold.launch.watch.monitor import Monitor

@@ -25,11 +25,11 @@ from cotswold.errors import LaunchError
 from cotswold.host.process_info import identity
 from cotswold.host.token import Token
 from cotswold.launch import rank_log as own_log
-from cotswold.launch.join_timeout import Waiting
 from cotswold.launch.signed_store import SignedStore
+from cotswold.launch.startup import Waiting
 from cotswold.launch.store_connection import Connections
+from cotswold.launch.watch.abort_reason import Verdict
 from cotswold.launch.watch.monitor import END, name_of
-from cotswold.launch.watch.verdict import Verdict
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]  # documented, not in __all__

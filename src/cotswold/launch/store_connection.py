@@ -21,7 +21,7 @@ from torch.distributed import (  # type: ignore[attr-defined]  # in its document
 
 from cotswold.errors import RankError
 from cotswold.host.network import address_of_keeper, listener_at
-from cotswold.launch.join_timeout import Waiting
+from cotswold.launch.startup import Waiting
 from cotswold.launch.world import INTERFACE, World
 
 _CALL = timedelta(seconds=10)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cotswold.checkpoint.manager import Checkpoints
 from cotswold.checkpoint.manifest import Manifest
-from cotswold.checkpoint.shard_file import verify_piece
+from cotswold.checkpoint.chunk_file import verify_piece
 from cotswold.errors import CotswoldError
 from cotswold.files import MalformedError, read_object
 from cotswold.run.directory import RunDirectory

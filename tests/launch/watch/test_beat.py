@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cotswold.host.process_info import Usage
-from cotswold.launch.watch.heartbeat_message import Beat, Rest, State, newest, stalled
+from cotswold.launch.watch.beat import Beat, Rest, State, newest, stalled
 
 LIMIT = 1800.0
 

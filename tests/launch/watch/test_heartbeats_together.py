@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cotswold.host.process_info import Usage
 from cotswold.launch.watch.failure_detector import TICK_SECONDS, Heartbeat
 from cotswold.launch.watch.role import Role
-from cotswold.launch.watch.verdict import Verdict
+from cotswold.launch.watch.abort_reason import Verdict
 
 TIMEOUT = 20.0
 KEEPER = 0

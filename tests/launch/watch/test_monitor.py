@@ -13,7 +13,7 @@ from cotswold.host import Token
 from cotswold.launch.signed_store import SignedStore
 from cotswold.launch.watch.monitor import END, Monitor, name_of
 from cotswold.launch.watch.role import Role
-from cotswold.launch.watch.verdict import Verdict
+from cotswold.launch.watch.abort_reason import Verdict
 
 TIMEOUT = 0.5
 LIMIT_SECONDS = 10.0

@@ -16,7 +16,7 @@ from tests.support.replication.metadata_clients import Place
 from tests.support.replication.metadata_contract import StateContract
 
 from cotswold.errors import ClusterError, MachineError, StoreError
-from cotswold.files.untrusted import Object
+from cotswold.files.untrusted_json import Object
 from cotswold.replication.metadata import Etcd, EtcdState, OutcomeUnknownError
 from cotswold.replication.metadata.etcd_http import RANGE, Gateway
 from cotswold.testing import stopped

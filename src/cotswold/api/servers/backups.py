@@ -283,7 +283,7 @@ def _saved_in(buckets: Path, backup: Path) -> Iterator[Saved]:
 
 def _read(backup: Path) -> Mapping[str, Any]:
     from cotswold.files import MalformedError, read_object
-    from cotswold.files.untrusted import format_error
+    from cotswold.files.untrusted_json import format_error
     from cotswold.wire.names import is_run
 
     try:

@@ -25,10 +25,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cotswold.host.process_info import Usage
-from cotswold.launch.watch.heartbeat_message import Beat, Rest, State, newest, stalled
+from cotswold.launch.watch.abort_reason import Verdict, minutes
+from cotswold.launch.watch.beat import Beat, Rest, State, newest, stalled
 from cotswold.launch.watch.role import Role
-from cotswold.launch.watch.timeout import Silence, Standstill
-from cotswold.launch.watch.verdict import Verdict, minutes
+from cotswold.launch.watch.trackers import Silence, Standstill
 
 TICK_SECONDS = 0.1
 """Seconds between readings of the clock, and between calls of the store while a rank leaves."""

@@ -22,9 +22,9 @@ from cotswold.errors import ANOTHER_RANK_EXIT, RankError
 from cotswold.host.process_info import is_stopped, kill, usage_of
 from cotswold.launch import rank_log as own_log
 from cotswold.launch.signed_store import SignedStore
+from cotswold.launch.watch.abort_reason import Verdict
 from cotswold.launch.watch.failure_detector import TICK_SECONDS, Heartbeat
 from cotswold.launch.watch.role import Role
-from cotswold.launch.watch.verdict import Verdict
 
 END = "end"
 """Name of the verdict in the store."""

@@ -28,7 +28,7 @@ from types import TracebackType
 from cotswold.errors import FormatError, MachineError, StoreError, UserError
 from cotswold.files.durable import create_file, disk_errors
 from cotswold.files.lock import DirectoryLock
-from cotswold.files.untrusted import MalformedError, format_error, parse_object, take
+from cotswold.files.untrusted_json import MalformedError, format_error, parse_object, take
 from cotswold.replication.disk.compression import unpacked
 from cotswold.replication.disk.corruption import (
     BEGIN_WITHOUT_FORMAT,

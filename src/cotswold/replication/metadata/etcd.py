@@ -15,7 +15,7 @@ from itertools import islice
 from types import TracebackType
 
 from cotswold.errors import StoreError
-from cotswold.files.untrusted import MalformedError, Object, take
+from cotswold.files.untrusted_json import MalformedError, Object, take
 from cotswold.replication.metadata.etcd_http import RANGE, Etcd, Gateway, RefusedError, strings
 from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, after, checked
 

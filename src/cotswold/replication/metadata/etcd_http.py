@@ -30,7 +30,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from cotswold.errors import ClusterError, MachineError
-from cotswold.files.untrusted import MalformedError, Object, parse_object, take
+from cotswold.files.untrusted_json import MalformedError, Object, parse_object, take
 from cotswold.replication.metadata.interface import OutcomeUnknownError
 
 ANSWER_BYTES_MAX = 32 << 20

@@ -29,7 +29,7 @@ from urllib.parse import quote
 from cotswold.errors import DiskFullError, FormatError, MachineError, StoreError, UserError
 from cotswold.files.checksum import crc32
 from cotswold.files.durable import create_file, is_full
-from cotswold.files.untrusted import format_error
+from cotswold.files.untrusted_json import format_error
 from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, Raw, after, checked
 
 APPLICATION = 0x43_6F_74_53

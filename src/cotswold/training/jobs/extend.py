@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from cotswold.errors import MachineError, RunError
 from cotswold.files import MalformedError, disk_errors, read_object, replace_file, take
-from cotswold.files.untrusted import format_error
+from cotswold.files.untrusted_json import format_error
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining, DownpourTraining, GreedyTraining, SteppedTraining
 from cotswold.run import RunDirectory

@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from cotswold.checkpoint import Checkpoint, SealedPiece
-from cotswold.checkpoint.piece_record import PieceRecord
-from cotswold.checkpoint.shard_file import piece_prefix
+from cotswold.checkpoint.manifest import PieceRecord
+from cotswold.checkpoint.chunk_file import piece_prefix
 from cotswold.errors import CheckpointError, MachineError
 from cotswold.files.checksum import crc32
 from cotswold.files.durable import disk_errors

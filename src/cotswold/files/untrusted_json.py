@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from cotswold.files.opening import read_bytes
+from cotswold.files.safe_open import read_bytes
 
 BYTES_MAX = 256 << 20
 DEPTH_MAX = 64

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cotswold.launch.watch.timeout import Silence
+from cotswold.launch.watch.trackers import Silence
 
 
 def test_a_counter_that_stands_still_is_death_after_the_timeout_and_not_before() -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import FileIO
 from math import prod
 from pathlib import Path
@@ -22,8 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotswold.checkpoint.contiguous import stretch_boxes
-from cotswold.checkpoint.piece_record import PieceRecord
+from cotswold.checkpoint.manifest import PieceRecord
 from cotswold.errors import CheckpointError
 from cotswold.files import durable_file, open_file, write_all
 from cotswold.files.checksum import crc32
@@ -92,6 +92,41 @@ class Piece:
             OSError: The file exists or cannot be written.
         """
         return write_piece(folder, file_name, self)
+
+
+@dataclass(frozen=True)
+class SealedPiece:
+    """A piece in an existing file, in the format of a checkpoint's pieces; the file must not change any more.
+
+    Args:
+        path: The file.
+        record: The piece's record for the manifest; its file name is replaced.
+    """
+
+    path: Path
+    record: PieceRecord
+
+    def write(self, folder: Path, file_name: str) -> PieceRecord:
+        """Hard-link the file into a folder, and sync it; copied only if the file system has no links.
+
+        Args:
+            folder: Folder of the checkpoint.
+            file_name: Name of the link.
+
+        Returns:
+            The record for the manifest.
+        """
+        target = folder / file_name
+        try:
+            target.hardlink_to(self.path)
+        except OSError:  # no links on this file system; copying reports any other error
+            shutil.copyfile(self.path, target)
+        file = os.open(target, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+        return replace(self.record, file=file_name)
 
 
 def piece_prefix(
@@ -256,3 +291,34 @@ def _seen_from(outer: Box, inner: Box) -> Box:
 def _bytes(flat: Tensor) -> memoryview:
     values: NDArray[np.uint8] = flat.view(torch.uint8).numpy()
     return values.data
+
+
+def stretch_boxes(shape: tuple[int, ...], start: int, stop: int) -> Iterator[Box]:
+    """Yield the boxes whose values, in order, are the flat values ``start`` to ``stop`` of an array.
+
+    There are at most two for each dimension, less one.
+
+    >>> list(stretch_boxes((3, 4), 2, 9))
+    [Box(start=(0, 2), stop=(1, 4)), Box(start=(1, 0), stop=(2, 4)), Box(start=(2, 0), stop=(3, 1))]
+    """
+    if start >= stop:
+        return
+    if len(shape) < 2:
+        yield Box((start,), (stop,)) if shape else Box((), ())
+        return
+    row = prod(shape[1:])
+    first, last = -(-start // row), stop // row
+    if first > last:  # within one row
+        yield from _in_row(first - 1, shape, start, stop)
+        return
+    yield from _in_row(first - 1, shape, start, first * row)
+    if first < last:
+        yield Box((first, *(0 for _ in shape[1:])), (last, *shape[1:]))
+    yield from _in_row(last, shape, last * row, stop)
+
+
+def _in_row(index: int, shape: tuple[int, ...], start: int, stop: int) -> Iterator[Box]:
+    """Yield the boxes of a range that is inside ``[index]`` of the array."""
+    row = prod(shape[1:])
+    for box in stretch_boxes(shape[1:], start - index * row, stop - index * row):
+        yield Box((index, *box.start), (index + 1, *box.stop))

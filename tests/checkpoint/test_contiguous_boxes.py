@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.checkpoint.contiguous import stretch_boxes
+from cotswold.checkpoint.chunk_file import stretch_boxes
 
 shapes = st.lists(st.integers(1, 5), max_size=4).map(tuple)
 

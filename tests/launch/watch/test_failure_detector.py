@@ -6,9 +6,9 @@ import pytest
 
 from cotswold.host.process_info import Usage
 from cotswold.launch.watch.failure_detector import Heartbeat
-from cotswold.launch.watch.heartbeat_message import Beat, State
+from cotswold.launch.watch.beat import Beat, State
 from cotswold.launch.watch.role import Role
-from cotswold.launch.watch.verdict import Verdict
+from cotswold.launch.watch.abort_reason import Verdict
 
 TIMEOUT = 20.0
 SILENT = "rank 2 has been silent for 20 s"
