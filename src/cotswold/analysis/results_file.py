@@ -17,7 +17,7 @@ from cotswold.errors import MachineError, RunError
 from cotswold.files.checksum import seal
 from cotswold.files.durable import disk_errors, replace_file
 from cotswold.files.safe_open import read_bytes
-from cotswold.files.untrusted_json import BYTES_MAX, MalformedError, Object, parse_object
+from cotswold.files.untrusted_json import BYTES_MAX, JsonObject, MalformedError, parse_object
 
 T = TypeVar("T")
 _SEAL = "crc32"
@@ -90,7 +90,7 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
-def _sealed(content: Object) -> str:
+def _sealed(content: JsonObject) -> str:
     try:
         return seal(content)
     except ValueError as error:

@@ -10,8 +10,8 @@ from .fork_server import ForkServer as ForkServer
 from .ipc.listener import Listener as Listener
 from .ipc.listener import TcpListener as TcpListener
 from .ipc.shared_memory import Block as Block
-from .ipc.shared_memory_channel import Channel as Channel
-from .ipc.tcp_channel import MessageStream as MessageStream
+from .ipc.shared_memory_channel import SharedMemoryChannel as SharedMemoryChannel
+from .ipc.tcp_channel import TcpChannel as TcpChannel
 from .keyring import Keyring as Keyring
 from .keyring import KeyringFile as KeyringFile
 from .memory import available_bytes as available_bytes
@@ -41,15 +41,15 @@ __all__ = [
     "ALONE",
     "Block",
     "Call",
-    "Channel",
     "ForkServer",
     "Keyring",
     "KeyringFile",
     "Listener",
-    "MessageStream",
     "Process",
     "Processes",
     "Ranks",
+    "SharedMemoryChannel",
+    "TcpChannel",
     "TcpListener",
     "Token",
     "address_for_peers",

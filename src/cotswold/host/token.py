@@ -85,7 +85,7 @@ def cluster_token_of(environ: Mapping[str, str]) -> Token | None:
     return Token(text) if text else None
 
 
-def handed_to_ranks(environ: Mapping[str, str]) -> dict[str, str]:
+def rank_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Environment for ranks that share a new token; the token of a pool is passed on."""
     pool = environ.get(POOL_VARIABLE, environ.get(VARIABLE, ""))
     return {**environ, VARIABLE: Token.new().text, POOL_VARIABLE: pool}

@@ -28,7 +28,7 @@ import numpy as np
 from cotswold import wire as m
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import Token, wake_pipe
-from cotswold.host.owner_process import OwnProcess
+from cotswold.host.owner_process import OwnerProcess
 from cotswold.paramserver.core.client import Outcome, State, Visitor
 from cotswold.paramserver.core.client_ledger import ANY
 from cotswold.paramserver.core.update_sequence import Part
@@ -89,7 +89,7 @@ class Client:
         self._machine: Visitor | None = None
         self._error: CotswoldError | None = None
         self._is_closing = False
-        self._process = OwnProcess(self._where)
+        self._process = OwnerProcess(self._where)
         self._point: Array = np.empty(0)
         self._servers: frozenset[str] = frozenset()
         self._shards: dict[int, m.Shard] = {}
@@ -132,7 +132,7 @@ class Client:
     def pull(self) -> Array:
         """The newest parameters ``(size,)``; to be read until the next pull. Raises MachineError where the
         servers are lost, UserError in a fork of the process that connected."""
-        self._process.require()
+        self._process.require_current()
         with self._one_at_a_time(), self._lock:
             self._ask(lambda machine: machine.pull(time.monotonic()))
             self._wait(lambda: self._machine is not None and not self._machine.is_pulling)
@@ -153,7 +153,7 @@ class Client:
         Raises PushRefusedError where a server refuses it, and where the one before was too stale and nothing
         was pulled since; MachineError where they are lost; UserError in a fork of the process that connected.
         """
-        self._process.require()
+        self._process.require_current()
         if self._is_stale:
             raise PushRefusedError(
                 "the push before was dropped, for it was too stale, and so would be this one; pull first"
@@ -173,7 +173,7 @@ class Client:
 
     def close(self) -> None:
         """Leave; a fork of the process that connected leaves nothing, for nothing in it is connected."""
-        if not self._process.is_this:
+        if not self._process.is_current:
             return
         with self._lock:
             if self._is_closing:

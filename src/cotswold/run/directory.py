@@ -143,13 +143,13 @@ class RunDirectory:
 
         To rely on the answer, hold the lock. An unreadable run gives False.
         """
-        from cotswold.checkpoint import Checkpoints  # imports torch, which readers of a run do not need
+        from cotswold.checkpoint import CheckpointManager  # imports torch, which readers of a run do not need
 
         try:
             return (
                 self.recipe.is_file()
                 and Record.read(self.path) is not None
-                and not any(Checkpoints(each).paths() for each in (self.checkpoints, self.best))
+                and not any(CheckpointManager(each).paths() for each in (self.checkpoints, self.best))
                 and not (
                     self.events.exists() and any(each["kind"] == "step" for each in read_events(self.events))
                 )

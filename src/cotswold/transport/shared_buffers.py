@@ -40,7 +40,7 @@ class Lender:
     def lend(self, buffers: Sequence[memoryview]) -> Loan:
         """A block with copies of the buffers; raises OSError where there is no memory or descriptor left."""
         starts, count = places([one.nbytes for one in buffers])
-        block, descriptor = self._pool.lend(count)
+        block, descriptor = self._pool.acquire(count)
         if descriptor is not None:
             self._descriptors[block.number] = descriptor
         for start, one in zip(starts, buffers, strict=True):
@@ -52,7 +52,7 @@ class Lender:
         """The peer reads a block no more; raises MalformedError where it had none of this number."""
         if self._lent.pop(number, None) is None:
             raise MalformedError("a block that was not lent was given back")
-        self._pool.give_back(number)
+        self._pool.release(number)
 
     def drop_surplus(self) -> list[int]:
         """Blocks that are used no more, of which the peer has to be told."""
@@ -138,7 +138,7 @@ def _mapped(process: int, loan: Loan) -> Block:
         # beyond the end of its file memory can be mapped, but not read
         if not 0 < loan.block_bytes <= os.fstat(descriptor).st_size:
             raise MalformedError("a block of shared memory is too short")
-        return Block.mapped(loan.number, descriptor, loan.block_bytes)
+        return Block.map(loan.number, descriptor, loan.block_bytes)
     except OSError as error:
         if error.errno == errno.ENOMEM:
             raise MachineError(

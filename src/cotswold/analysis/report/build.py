@@ -25,7 +25,7 @@ from cotswold.analysis.report.render import page_html
 from cotswold.analysis.report.wording import classifies, lead, samples_word
 from cotswold.analysis.run_history import History, number
 from cotswold.analysis.selectivity.results import THIS_NETWORK, Evaluation, ObjectSelectivity
-from cotswold.checkpoint import Checkpoints
+from cotswold.checkpoint import CheckpointManager
 from cotswold.data import Transform
 from cotswold.errors import CotswoldError, MachineError
 from cotswold.files.durable import disk_errors, replace_file
@@ -236,7 +236,7 @@ _NAMED = 20
 
 def _steps(folder: Path) -> list[int]:
     """Return the steps of the checkpoints in a folder, in order."""
-    return [int(path.name.partition("-")[0]) for path in Checkpoints(folder).paths()]
+    return [int(path.name.partition("-")[0]) for path in CheckpointManager(folder).paths()]
 
 
 def _configuration(run: RunDirectory) -> PageSection:

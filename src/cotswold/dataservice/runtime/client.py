@@ -31,7 +31,7 @@ from cotswold.dataservice.core.trainer import BEATS, Trainer
 from cotswold.dataservice.runtime.batch_tensors import batches_of, window_bytes
 from cotswold.errors import RESUME, CotswoldError, MachineError, UserError
 from cotswold.host import Token, wake_pipe
-from cotswold.host.owner_process import OwnProcess
+from cotswold.host.owner_process import OwnerProcess
 from cotswold.host.token import VARIABLE
 from cotswold.processes.endpoint_settings import own_host
 from cotswold.transport import Endpoint, Lost, Ready
@@ -83,7 +83,7 @@ class DataClient:
         self._lock = threading.Condition()
         self._error: CotswoldError | None = None
         self._is_closing = self._is_stopped = False
-        self._process = OwnProcess(self._where)
+        self._process = OwnerProcess(self._where)
         self._passes = 0
         """How many were begun; the last one may go on."""
         self._asked: deque[Sequence[m.Send]] = deque()
@@ -119,7 +119,7 @@ class DataClient:
 
     def terms(self) -> Terms:
         """What is served; waits until a server has said so. Raises MachineError where none does."""
-        self._process.require()
+        self._process.require_current()
         with self._lock:
             self._is_stopped = False
         self._is_there()
@@ -166,7 +166,7 @@ class DataClient:
                     yield batch
                     self._check_is_on(number)
         finally:
-            if self._process.is_this:
+            if self._process.is_current:
                 with self._lock:
                     if not self._is_closing and number == self._passes:
                         self._tell(self._machine.requests.cancel())
@@ -213,7 +213,7 @@ class DataClient:
                 yield self._batches_of(found)[0]
                 self._check_is_on(number)
         finally:
-            if self._process.is_this:
+            if self._process.is_current:
                 self._leave_epoch(number, drawn)
 
     def _leave_epoch(self, number: int, drawn: EpochPass) -> None:
@@ -234,7 +234,7 @@ class DataClient:
     def have(self, number: int) -> Batch:
         """A batch that was asked for, once it is made; in any order. Raises MachineError where nobody makes
         it."""
-        self._process.require()
+        self._process.require_current()
         requests, began = self._machine.requests, time.perf_counter()
         with self._lock:
             self._wait(lambda: requests.made(number))
@@ -245,7 +245,7 @@ class DataClient:
 
     def drop(self, numbers: Sequence[int]) -> None:
         """Want these no more."""
-        self._process.require()
+        self._process.require_current()
         with self._lock:
             self._tell(self._machine.requests.cancel(numbers))
 
@@ -268,7 +268,7 @@ class DataClient:
 
     def close(self) -> None:
         """Leave; a fork of the process that connected leaves nothing, for nothing in it is connected."""
-        if not self._process.is_this:
+        if not self._process.is_current:
             return
         with self._lock:
             if self._is_closing:
@@ -291,7 +291,7 @@ class DataClient:
 
     def _begin_pass(self) -> int:
         """Its number; one that was on is over."""
-        self._process.require()
+        self._process.require_current()
         with self._lock:
             self._is_stopped = False
             self._passes += 1
@@ -300,7 +300,7 @@ class DataClient:
             return self._passes
 
     def _check_is_on(self, number: int) -> None:
-        self._process.require()
+        self._process.require_current()
         if number != self._passes:
             raise UserError(
                 "another pass over these batches has begun, which ends this one; go on with that one, or "
@@ -323,7 +323,7 @@ class DataClient:
 
     def _is_there(self) -> bool:
         """Wait until a server is there; False where that is not wanted any more."""
-        self._process.require()
+        self._process.require_current()
         with self._lock:
             if not self._wait(lambda: self._is_stopped or self._machine.is_here, self._start_seconds):
                 raise MachineError(

@@ -90,7 +90,7 @@ class RayProcesses:
     def start(self, call: Call, machine: str | None = None) -> RayProcess:
         """Start a process; without ``machine`` where most cores are left. Raises as `Processes.start`, and
         UserError where the machine has another token of a cluster than the call."""
-        call.words()  # what JSON cannot say is refused as anywhere
+        call.to_json()  # what JSON cannot say is refused as anywhere
         self.machines()
         chosen = self._choose(call, machine)
         key = next(self._keys)

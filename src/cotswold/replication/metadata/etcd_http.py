@@ -30,7 +30,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from cotswold.errors import ClusterError, MachineError
-from cotswold.files.untrusted_json import MalformedError, Object, parse_object, take
+from cotswold.files.untrusted_json import JsonObject, MalformedError, parse_object, take
 from cotswold.replication.metadata.interface import OutcomeUnknownError
 
 ANSWER_BYTES_MAX = 32 << 20
@@ -102,7 +102,7 @@ class Gateway:
         key = b64encode(etcd.prefix.encode() or b"\0").decode()  # which it may read, if it may read any
         self._greeting = {"key": key, "serializable": True, "count_only": True}
 
-    def ask(self, path: str, question: Mapping[str, object], *, can_repeat: bool) -> Object:
+    def ask(self, path: str, question: Mapping[str, object], *, can_repeat: bool) -> JsonObject:
         """An answer. Raises OutcomeUnknownError where ``question`` may have been carried out and cannot be
         repeated, RefusedError, and MachineError where no member answers."""
         reasons = dict[str, str]()
@@ -164,7 +164,7 @@ class Gateway:
         self._connection = connection
         return connection
 
-    def _check_cluster(self, endpoint: str, answer: Object) -> None:
+    def _check_cluster(self, endpoint: str, answer: JsonObject) -> None:
         try:
             cluster = take(take(answer, "header", dict), "cluster_id", str)
         except MalformedError as error:
@@ -183,7 +183,7 @@ class Gateway:
         path: str,
         question: Mapping[str, object],
         deadline: float,
-    ) -> Object:
+    ) -> JsonObject:
         """One answer on one connection, which is good for nothing after _UnansweredError."""
         try:
             self._limit(connection, deadline)

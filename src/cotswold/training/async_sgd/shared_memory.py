@@ -70,7 +70,7 @@ class SharedParameters:
             raise MachineError(f"the shared parameters are gone ({error.strerror}); start anew") from error
         joined = cls.__new__(cls)
         joined._descriptor, joined.place = descriptor, place
-        block = Block.mapped(0, descriptor, place.size)
+        block = Block.map(0, descriptor, place.size)
         joined.close()
         joined._lay(module, block, place.size - _size(module), keep=False)
         return joined
