@@ -25,7 +25,8 @@ def waiting_for_godot():
     time.sleep(60)
 
 def child(name, listens):
-    script = "from cotswold.host import stack_dump; import time; " + ("stack_dump.dump_on_signal(2); " if listens else "")
+    script = "from cotswold.host import stack_dump; import time; "
+    script += "stack_dump.dump_on_signal(2); " if listens else ""
     script += "print('ready', flush=True); time.sleep(60)"
     with open(logs / f"{name}.log", "a") as log:
         made = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=log)

@@ -30,8 +30,8 @@ def first_difference(
             verb = "has" if len(alike) == 1 else "have"
             return (
                 f"the ranks do not agree on {name}: rank {global_ranks[0]} on {hosts[0]} has "
-                f"{_shorten(values[0])}, {format_ranks([global_ranks[rank] for rank in alike])} on {where} {verb} "
-                f"{_shorten(other)}; start all ranks with the same value"
+                f"{_shorten(values[0])}, {format_ranks([global_ranks[rank] for rank in alike])} on {where} "
+                f"{verb} {_shorten(other)}; start all ranks with the same value"
             )
     return None
 

@@ -243,9 +243,9 @@ def _wait_for_members(
     while absent := monitor.absent_ranks():
         if time.monotonic() > startup.deadline:
             raise RankError(
-                f"{format_ranks([identity.global_ranks[rank] for rank in absent])} of {identity.size} did not "
-                f"arrive at {startup.master} within {startup.arrival_seconds:.3g} s; check their logs, and "
-                "whether all ranks use the same address"
+                f"{format_ranks([identity.global_ranks[rank] for rank in absent])} of {identity.size} did "
+                f"not arrive at {startup.master} within {startup.arrival_seconds:.3g} s; check their logs, "
+                "and whether all ranks use the same address"
             )
         time.sleep(0.02)
     members = rendezvous.read_members(session)

@@ -32,8 +32,8 @@ class RankIdentity:
     """This process as ``rank`` among the ranks that join; sentences call them by ``global_ranks``.
 
     The ranks find each other through ``store_source``: a store, or the world that has its address. ``master``
-    describes the location of the store. ``store_rank`` is the rank whose process hosts it, None if no rank does.
-    ``job`` and ``token`` are equal on all of these ranks; ``job`` is unique to them.
+    describes the location of the store. ``store_rank`` is the rank whose process hosts it, None if no rank
+    does. ``job`` and ``token`` are equal on all of these ranks; ``job`` is unique to them.
     """
 
     rank: int

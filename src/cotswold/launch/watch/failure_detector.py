@@ -12,8 +12,8 @@ The first rank that detects a death, or fails, writes the abort reason; all rank
 3. If the store does not answer for the timeout, or its connection breaks, the rank that hosts it is lost.
 4. Time in which this process was suspended counts for no rank's silence. If the others dropped this rank
    meanwhile, the reason is its own suspension, not the death of another.
-5. A rank with an abort reason writes it, announces its end, and ends. The rank that hosts the store ends only when
-   the others have ended, or a few beats later.
+5. A rank with an abort reason writes it, announces its end, and ends. The rank that hosts the store ends only
+   when the others have ended, or a few beats later.
 6. A rank that has finished waits until all have, then announces its end; the host of the store leaves last.
 
 A `FailureDetector` is immutable: each method that stands for an event returns the next state.
