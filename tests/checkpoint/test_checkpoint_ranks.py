@@ -99,7 +99,7 @@ def test_what_ranks_write_in_any_partition_others_read_bit_for_bit(
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(
-            "cotswold.checkpoint.chunk_file._CHUNK_BYTES", data.draw(st.sampled_from([16, 48, 1 << 20]))
+            "cotswold.checkpoint.chunk_file._BUFFER_BYTES", data.draw(st.sampled_from([16, 48, 1 << 20]))
         )
         returned(save(folder, writers, lambda rank: iter(pieces[rank])))
         returned(threads(readers, read))

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from cotswold.analysis.filters import FilterPlace, filter_tile, filter_weights, places
+from cotswold.analysis.filter_images import FilterPlace, filter_tile, filter_weights, places
 from cotswold.analysis.learning_curves import learning_panels
 from cotswold.analysis.plots import Palette, draw
 from cotswold.analysis.run_history import History

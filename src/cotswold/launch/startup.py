@@ -24,8 +24,9 @@ T = TypeVar("T")
 class StartupDeadline:
     """Time limits of a starting rank, and the names that its error messages use.
 
-    ``own_name`` is this rank, ``master`` the address of rank 0. A call may take ``timeout_seconds``. All ranks
-    must arrive within ``arrival_seconds`` of the start, which is at ``deadline`` on the monotonic clock.
+    ``own_name`` is this rank, ``master`` the address of rank 0. A call may take ``timeout_seconds``. All
+    ranks must arrive within ``arrival_seconds`` of the start, which is at ``deadline`` on the monotonic
+    clock.
     """
 
     own_name: str

@@ -18,8 +18,8 @@ class Role:
     """One rank of ``size`` and its limits.
 
     ``store_rank`` is the rank whose process hosts the store, None if no rank does; then sentences call the
-    store ``store_name``. A rank may be silent for ``timeout_seconds``, and idle for ``stall_seconds`` while others
-    wait for it.
+    store ``store_name``. A rank may be silent for ``timeout_seconds``, and idle for ``stall_seconds`` while
+    others wait for it.
     """
 
     rank: int
