@@ -233,7 +233,7 @@ def test_a_work_is_moved_by_a_thread_that_has_its_device(
     current: threading.local, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Moving()
-    monkeypatch.setattr(own_work, "function_of", lambda text: lambda: made)
+    monkeypatch.setattr(own_work, "import_function", lambda text: lambda: made)
     monkeypatch.setattr(own_work, "own_endpoint", lambda name, reach: nullcontext(Mock()))
     reach = Reach.of(ReplicatedClusterSettings(), None).said()
     with own_work.at_work("replica-9", "tcp://nobody", "any:work", {}, reach, 1, "cuda", 1):

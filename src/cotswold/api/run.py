@@ -77,9 +77,9 @@ class Run:
     @property
     def checkpoints(self) -> list[Path]:
         """Directories of the existing checkpoints, newest last."""
-        from cotswold.checkpoint import Checkpoints
+        from cotswold.checkpoint import CheckpointManager
 
-        return list(Checkpoints(self.directory.checkpoints).paths())
+        return list(CheckpointManager(self.directory.checkpoints).paths())
 
     @property
     def status(self) -> str:
@@ -112,9 +112,12 @@ class Run:
         RunError if there is no checkpoint, and MemoryLimitError if the network does not fit into memory.
         """
         from cotswold import training
-        from cotswold.checkpoint import Checkpoints
+        from cotswold.checkpoint import CheckpointManager
 
-        known = [*Checkpoints(self.directory.checkpoints).paths(), *Checkpoints(self.directory.best).paths()]
+        known = [
+            *CheckpointManager(self.directory.checkpoints).paths(),
+            *CheckpointManager(self.directory.best).paths(),
+        ]
         if self._kept is None or self._kept[0] != known:
             network = self.recipe.network
             if network.module is not None:
@@ -142,7 +145,7 @@ class Run:
             RunError: if there is no checkpoint.
             MismatchError: if the module differs; it stays unchanged.
         """
-        from cotswold.checkpoint import Checkpoint, Checkpoints
+        from cotswold.checkpoint import Checkpoint, CheckpointManager
         from cotswold.training.jobs.same_module import check_module
 
         def take(checkpoint: Checkpoint) -> None:
@@ -151,7 +154,7 @@ class Run:
                 checkpoint.read_into(f"network.{name}", tensor)
 
         for folder in (self.directory.best, self.directory.checkpoints):
-            found = Checkpoints(folder, identity=self.directory.identity).latest(take).checkpoint
+            found = CheckpointManager(folder, identity=self.directory.identity).latest(take).checkpoint
             if found is not None:
                 return module.eval()
         raise RunError(f"{self.path} has no checkpoint yet; train it first, or continue with resume=True")

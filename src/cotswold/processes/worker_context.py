@@ -14,7 +14,7 @@ import torch._dynamo  # a custom operation imports it at its first call; a fork 
 
 from cotswold.errors import UserError
 from cotswold.host import keep_freed_bytes
-from cotswold.host.processes import function_of
+from cotswold.host.processes import import_function
 from cotswold.processes.device import compute_on, own_device
 from cotswold.processes.endpoint_settings import Reach, own_endpoint
 from cotswold.shards.runtime.work import DeviceWork
@@ -51,7 +51,7 @@ def at_work(
     torch.set_num_threads(threads)
     keep_freed_bytes()
     with ExitStack() as held:
-        made: object = function_of(work)(**arguments)
+        made: object = import_function(work)(**arguments)
         if device != "cpu":
             if not isinstance(made, DeviceWork):
                 raise UserError(f'{work} returns a CPU-only work; set training.device to "cpu"')

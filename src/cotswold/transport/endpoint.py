@@ -23,7 +23,7 @@ import zmq
 
 from cotswold.errors import UserError
 from cotswold.host import Keyring, Token
-from cotswold.host.open_files import allow_descriptors
+from cotswold.host.open_files import raise_descriptor_limit
 from cotswold.transport import authentication
 from cotswold.transport.address import Address, Mode, this_host
 from cotswold.transport.authentication import Doorkeeper, Ring
@@ -115,7 +115,7 @@ class Endpoint:
         """Events since all sockets were checked, including monitors."""
         self._watched: set[int] = set()
         common.context.max_sockets = 8192
-        allow_descriptors()
+        raise_descriptor_limit()
         self._folder = SocketFolder()
         self._probe = Probe()
         self._keyring = Keyring.of(token)

@@ -16,7 +16,7 @@ from tests.support.training.small_recipes import greedy, supervised
 
 from cotswold.data.loading.reader import stored_bytes
 from cotswold.errors import MachineError, RecipeError
-from cotswold.host.process_info import family
+from cotswold.host.process_info import process_tree
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training.data import service as data_feed
 from cotswold.training.data.stores import warnings
@@ -33,7 +33,7 @@ def with_servers(recipe: str, servers: object) -> str:
 
 def children() -> set[int]:
     """Processes that this one has started, or one of those."""
-    return set(family(os.getpid())[1:])
+    return set(process_tree(os.getpid())[1:])
 
 
 def logs(run: RunDirectory) -> set[str]:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 
 from cotswold.bench.server.served import RUN, Road, endpoint_on, environ_of, reach_of
 from cotswold.host import Call, Token
-from cotswold.host.processes import function_of
+from cotswold.host.processes import import_function
 from cotswold.host.token import VARIABLE
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.programs import PROGRAMS
@@ -113,4 +113,4 @@ class LinkedHosts:
 def on_host(*, namespace: str, function: str, arguments: Mapping[str, Any]) -> int:
     """Call a function on a host."""
     with entered(Path(namespace)):
-        return cast(int, function_of(function)(**arguments))
+        return cast(int, import_function(function)(**arguments))

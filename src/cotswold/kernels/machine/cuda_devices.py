@@ -32,12 +32,12 @@ def cuda_device_count() -> int:
     """
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]  # torch gives it no types
         return 0
-    told = -1 if torch.version.hip else torch.cuda._device_count_nvml()
-    return told if told >= 0 else _counted_apart(os.environ.get("CUDA_VISIBLE_DEVICES"))
+    count = -1 if torch.version.hip else torch.cuda._device_count_nvml()
+    return count if count >= 0 else _count_in_subprocess(os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 @cache
-def _counted_apart(visible: str | None) -> int:
+def _count_in_subprocess(visible: str | None) -> int:
     """Count in a separate process; ``visible`` (CUDA_VISIBLE_DEVICES) is the key of the cache."""
     if not (torch.version.hip or _has_driver()):
         return 0

@@ -22,8 +22,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Grid
-from cotswold.host.ipc.shared_memory_channel import Channel
-from cotswold.host.ipc.tcp_channel import MessageStream
+from cotswold.host.ipc.shared_memory_channel import SharedMemoryChannel
+from cotswold.host.ipc.tcp_channel import TcpChannel
 from cotswold.host.token import Token, token_of
 from cotswold.mesh.ranks.consistency_checks import ConsistencyChecks
 from cotswold.mesh.transport.buffers import Buffers
@@ -154,14 +154,14 @@ class Mesh:
         return self.grid.size
 
     @cached_property
-    def channels(self) -> dict[int, Channel]:
+    def channels(self) -> dict[int, SharedMemoryChannel]:
         """Shared memory channels to the ranks on this host; the first access is a collective call."""
         if self.group is None:
             return {}
         return channels_of(self.gather, timeout_of(self.group), self.members, self.rank)
 
     @cached_property
-    def streams(self) -> dict[int, MessageStream]:
+    def streams(self) -> dict[int, TcpChannel]:
         """TCP streams for short messages to ranks of other hosts; the first access is a collective call."""
         if self.group is None or len(self.channels) == self.size - 1:
             return {}

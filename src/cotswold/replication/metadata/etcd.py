@@ -16,7 +16,7 @@ from itertools import islice
 from types import TracebackType
 
 from cotswold.errors import StoreError
-from cotswold.files.untrusted import MalformedError, Object, take
+from cotswold.files.untrusted_json import JsonObject, MalformedError, take
 from cotswold.replication.metadata.etcd_http import RANGE, Etcd, Gateway, RefusedError, strings
 from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, after, checked
 
@@ -103,13 +103,13 @@ class EtcdState:
                 ) from error
 
 
-def _comparison(key: bytes, value: bytes | None) -> Object:
+def _comparison(key: bytes, value: bytes | None) -> JsonObject:
     if value is None:
         return {"key": _text(key), "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
     return {"key": _text(key), "target": "VALUE", "result": "EQUAL", "value": _text(value)}
 
 
-def _operation(key: bytes, value: bytes | None) -> Object:
+def _operation(key: bytes, value: bytes | None) -> JsonObject:
     if value is None:
         return {"request_delete_range": {"key": _text(key)}}
     return {"request_put": {"key": _text(key), "value": _text(value)}}
@@ -125,7 +125,7 @@ def _item(found: object) -> tuple[bytes, bytes]:
         raise MalformedError("has a key that is not base64") from error
 
 
-def _revision(answer: Object) -> int:
+def _revision(answer: JsonObject) -> int:
     text = take(take(answer, "header", dict), "revision", str)
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise MalformedError(f"has the revision {text!r:.40}")

@@ -73,7 +73,7 @@ class SharedParameters:
             raise MachineError(f"the shared parameters are lost ({error.strerror}); start again") from error
         joined = cls.__new__(cls)
         joined._descriptor, joined.place = descriptor, place
-        block = Block.mapped(0, descriptor, place.size)
+        block = Block.map(0, descriptor, place.size)
         joined.close()
         joined._lay(module, block, place.size - _size(module), keep=False)
         return joined

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cotswold import recipe as recipes
-from cotswold.checkpoint import Checkpoint, Checkpoints
+from cotswold.checkpoint import Checkpoint, CheckpointManager
 from cotswold.data import differing
 from cotswold.errors import MachineError, RecipeError, RunError, StoreError
 from cotswold.geometry import StackGeometry
@@ -176,7 +176,7 @@ def trained_layers(run: RunDirectory) -> Trained[LayerNetwork]:
         network = filled[checkpoint.path] = supervised_network(recipe, outputs)
         _take(recipe, network, checkpoint)
 
-    best = Checkpoints(run.best, identity=run.identity).latest(take).checkpoint
+    best = CheckpointManager(run.best, identity=run.identity).latest(take).checkpoint
     checkpoint = _newest(run, take) if best is None else best
     network = _at_rest(filled[checkpoint.path])
     return Trained(network, checkpoint.step, checkpoint.identity, run, checkpoint.state)
@@ -318,7 +318,7 @@ def newest(
 
 
 def _newest(run: RunDirectory, take: Callable[[Checkpoint], None]) -> Checkpoint:
-    checkpoint = Checkpoints(run.checkpoints, identity=run.identity).latest(take).checkpoint
+    checkpoint = CheckpointManager(run.checkpoints, identity=run.identity).latest(take).checkpoint
     if checkpoint is None:
         raise RunError(
             f"{run.path} has no checkpoint yet; train it first, or continue it with --resume (Python: "

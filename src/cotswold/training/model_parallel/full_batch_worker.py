@@ -28,8 +28,8 @@ from cotswold.data import Store
 from cotswold.errors import MachineError, told
 from cotswold.geometry import Box, Grid
 from cotswold.host import Process, Token, inherited, raise_on_all, token_of
-from cotswold.launch import Led, Membership, follow, lead
-from cotswold.launch.watch.failure import peer_lost
+from cotswold.launch import LeaderGroup, Membership, follow, lead
+from cotswold.launch.watch.failure import is_peer_lost
 from cotswold.mesh import own_box
 from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.full_batch.objective import INHERITED, ModuleWork, inherited_work, of_recipe
@@ -130,7 +130,7 @@ class Rank:
 class GangWork:
     """The leader's task, with the interface of a worker (`Work`)."""
 
-    def __init__(self, rank: Rank, led: Led) -> None:
+    def __init__(self, rank: Rank, led: LeaderGroup) -> None:
         self._rank, self._led = rank, led
         self._flops = rank.whole.flops  # of the whole module, before the followers compute
         self._scattered: Tensor | None = None
@@ -225,7 +225,7 @@ class GangWork:
         try:
             yield
         except Exception as error:
-            self._led.give_way(error)
+            self._led.await_rank_death(error)
             raise
 
     def _tell(self, verb: _Verb, patterns: Sequence[int] = ()) -> None:
@@ -299,7 +299,7 @@ def obey(rank: Rank) -> None:
                 continue
             rank.add(patterns.tolist(), verb == _Verb.GRADIENT)
         except Exception as error:
-            if peer_lost(error):
+            if is_peer_lost(error):
                 raise
             print(f"rank {number}: {told(error)}", flush=True)  # the leader raises it to its caller
             if verb != _Verb.VALIDATE:
@@ -381,7 +381,7 @@ def follow_inherited(grid: str, in_flight: int, place: Mapping[str, object]) -> 
         obey(Rank(inherited_work(), Grid.parse(grid), ranks, in_flight))
 
 
-def _led(make: Callable[[], ModuleWork], grid: str, led: Led, in_flight: int) -> Iterator[GangWork]:
+def _led(make: Callable[[], ModuleWork], grid: str, led: LeaderGroup, in_flight: int) -> Iterator[GangWork]:
     work = GangWork(Rank(make(), Grid.parse(grid), led.ranks, in_flight), led)
     yield work
     work.close()

@@ -25,7 +25,7 @@ from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.geometry import Grid
 from cotswold.host import Process, Token, inherited, token_of
-from cotswold.launch import Led, follow, lead
+from cotswold.launch import LeaderGroup, follow, lead
 from cotswold.paramserver.core.rank_fanout import name_of
 from cotswold.paramserver.core.replica import StepTask
 from cotswold.processes.endpoint_settings import Reach, own_endpoint
@@ -60,7 +60,7 @@ class LearningLayers(LayerWork):
 class GangReplica:
     """The leader's task (`RankedWork`)."""
 
-    def __init__(self, rank: Rank, led: Led, decay: float) -> None:
+    def __init__(self, rank: Rank, led: LeaderGroup, decay: float) -> None:
         """``decay`` times a weight is added to its gradient."""
         self._rank, self._led, self._decay = rank, led, decay
         self._leading = threading.Lock()
@@ -149,7 +149,7 @@ class GangReplica:
                 yield
                 self._owing = ()
         except Exception as error:
-            self._led.give_way(error)
+            self._led.await_rank_death(error)
             raise
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cotswold.errors import MachineError, told
-from cotswold.launch.watch.failure import peer_lost
+from cotswold.launch.watch.failure import is_peer_lost
 from cotswold.paramserver.core.rank_fanout import Elsewhere
 from cotswold.paramserver.core.replica import StepTask
 from cotswold.paramserver.core.update_sequence import Part
@@ -78,7 +78,7 @@ class RankWork:
         try:
             found = self.rank.add(samples, learn=True)
         except Exception as error:
-            if peer_lost(error):
+            if is_peer_lost(error):
                 raise
             found = error
         able = torch.tensor([int(isinstance(found, PortionSum))], dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""The rows of a tensor, each in a separate file, in the format of checkpoint shards.
+"""The rows of a tensor, each in a separate file, in the format of checkpoint chunks.
 
 Knows: names, checksums, the files that a checkpoint shares. Does not know: when a row is read or written.
 
@@ -15,9 +15,9 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
-from cotswold.checkpoint import Checkpoint, SealedPiece
-from cotswold.checkpoint.piece_record import PieceRecord
-from cotswold.checkpoint.shard_file import piece_prefix
+from cotswold.checkpoint import Checkpoint, SealedChunk
+from cotswold.checkpoint.chunk_file import chunk_header
+from cotswold.checkpoint.manifest import ChunkRecord
 from cotswold.errors import CheckpointError, MachineError
 from cotswold.files.checksum import crc32
 from cotswold.files.durable import disk_errors
@@ -36,7 +36,7 @@ class RowFiles:
 
     def __init__(self, folder: Path, name: str, arena: Arena) -> None:
         self.folder, self.name, self.arena = folder, name, arena
-        self._records: dict[int, PieceRecord] = {}
+        self._records: dict[int, ChunkRecord] = {}
 
     @property
     def row_bytes(self) -> int:
@@ -80,9 +80,9 @@ class RowFiles:
                     file.write(chunk, len(prefix) + first)
         self._records[row] = self._record(row, len(prefix) + values.nbytes, f"{checksum:08x}")
 
-    def pieces(self) -> list[SealedPiece]:
-        """Return all rows as shards of a checkpoint; every row must have been written."""
-        return [SealedPiece(self._path(row), self._records[row]) for row in range(self.arena.rows)]
+    def chunks(self) -> list[SealedChunk]:
+        """Return all rows as chunks of a checkpoint; every row must have been written."""
+        return [SealedChunk(self._path(row), self._records[row]) for row in range(self.arena.rows)]
 
     def load(self, checkpoint: Checkpoint, at_once: int = 1) -> None:
         """Take all rows from a checkpoint: by links if the checkpoint has the same rows, otherwise by
@@ -100,7 +100,7 @@ class RowFiles:
             for row, record in found.items():
                 assert row is not None, "checked above"
                 self._path(row).unlink(missing_ok=True)
-                SealedPiece(checkpoint.path / record.file, record).write(self.folder, self._path(row).name)
+                SealedChunk(checkpoint.path / record.file, record).write(self.folder, self._path(row).name)
                 self._records[row] = record
 
     def remove(self) -> None:
@@ -124,14 +124,14 @@ class RowFiles:
 
     def _prefix(self, row: int) -> bytes:
         shape = (1, *self.arena.tensor.shape[1:])
-        return piece_prefix(self.name, self.arena.tensor.dtype, shape, PAGE, self.arena.place(row))
+        return chunk_header(self.name, self.arena.tensor.dtype, shape, PAGE, self.arena.place(row))
 
     def _size(self, row: int) -> int:
         return len(self._prefix(row)) + self.arena.row_bytes
 
-    def _record(self, row: int, size: int, checksum: str) -> PieceRecord:
+    def _record(self, row: int, size: int, checksum: str) -> ChunkRecord:
         shape = list(self.arena.tensor.shape)
-        return PieceRecord(
+        return ChunkRecord(
             tensor=self.name,
             dtype=str(self.arena.tensor.dtype).removeprefix("torch."),
             shape=shape,
@@ -142,7 +142,7 @@ class RowFiles:
             crc32=checksum,
         )
 
-    def _key(self, record: PieceRecord) -> str:
+    def _key(self, record: ChunkRecord) -> str:
         return repr(replace(record, file="", crc32=""))
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cotswold import ops
-from cotswold.checkpoint import Checkpoint, SealedPiece
+from cotswold.checkpoint import Checkpoint, SealedChunk
 from cotswold.geometry import Box, StackGeometry
 from cotswold.nn import SparseAutoencoderStack
 from cotswold.ops.layout import empty_map, neurons_to_map
@@ -194,10 +194,10 @@ class FilterFiles:
     def __init__(self, stack: OffloadedStack) -> None:
         self._stack = stack
 
-    def pieces(self) -> list[SealedPiece]:
-        """Return every row as a shard, once all are written."""
+    def chunks(self) -> list[SealedChunk]:
+        """Return every row as a chunk, once all are written."""
         self._stack.stream.settle()
-        return self._stack.rows.pieces()
+        return self._stack.rows.chunks()
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Take all rows from a checkpoint."""
@@ -210,12 +210,12 @@ class MomentumFiles:
     def __init__(self, stack: OffloadedStack) -> None:
         self._stack = stack
 
-    def pieces(self) -> list[SealedPiece]:
-        """Return every row as a shard, once all are written; zeros if there is no momentum yet."""
+    def chunks(self) -> list[SealedChunk]:
+        """Return every row as a chunk, once all are written; zeros if there is no momentum yet."""
         if not self._stack.has_momentum:
             self._stack.rest()
         self._stack.stream.settle()
-        return self._stack.momentum_rows.pieces()
+        return self._stack.momentum_rows.chunks()
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Take all rows from a checkpoint."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from enum import StrEnum
 
-from cotswold.host.process_info import Usage
+from cotswold.host.process_info import ResourceUsage
 
 _CORE_SHARE = 0.01
 _GAP_SECONDS = 3.0
@@ -20,10 +20,10 @@ _GAP_SECONDS = 3.0
 class State(StrEnum):
     """Progress of a rank towards its end."""
 
-    HERE = "here"
+    RUNNING = "here"
     DONE = "done"
     """The rank has finished its work."""
-    GONE = "gone"
+    LEFT = "gone"
     """The rank no longer needs the store."""
 
 
@@ -36,7 +36,7 @@ class Beat:
     """
 
     count: int
-    state: State = State.HERE
+    state: State = State.RUNNING
     exchanges: int = 0
     waiting: bool = False
     idle_seconds: float = 0.0
@@ -52,7 +52,7 @@ class Beat:
         return cls(count, State(state), *rest)
 
 
-def newest(known: Beat | None, said: str | None) -> Beat | None:
+def newer_beat(known: Beat | None, said: str | None) -> Beat | None:
     """Return the later of a rank's known beat and the beat in the store.
 
     An old beat that was written again is no sign of life, and a deleted beat is no death.
@@ -63,7 +63,7 @@ def newest(known: Beat | None, said: str | None) -> Beat | None:
     return known if known is not None and known.count >= beat.count else beat
 
 
-def stalled(beats: Mapping[int, Beat], limit_seconds: float) -> int | None:
+def find_stalled_rank(beats: Mapping[int, Beat], limit_seconds: float) -> int | None:
     """Return the live rank that has been idle for longer than the limit while another waits for it, or None.
 
     Ranks wait for a rank if one of them is in an exchange that the rank has not entered, or has finished. A
@@ -76,21 +76,21 @@ def stalled(beats: Mapping[int, Beat], limit_seconds: float) -> int | None:
     idle = {
         rank: beat.idle_seconds
         for rank, beat in beats.items()
-        if beat.state is State.HERE and not beat.waiting and beat.exchanges < reached
+        if beat.state is State.RUNNING and not beat.waiting and beat.exchanges < reached
     }
     longest = max(idle, key=lambda rank: idle[rank], default=None)
     return longest if longest is not None and idle[longest] > limit_seconds else None
 
 
 @dataclass(frozen=True)
-class Rest:
+class IdleTracker:
     """Tracks how long a rank has been idle: ``idle_seconds`` at the last reading of its resource usage."""
 
-    usage: Usage
+    usage: ResourceUsage
     at_seconds: float
     idle_seconds: float = 0.0
 
-    def after(self, usage: Usage, at_seconds: float) -> Rest:
+    def advance(self, usage: ResourceUsage, at_seconds: float) -> IdleTracker:
         """Return the state after the next reading.
 
         A process that only polls uses under 1 % of a core and counts as idle. One that computes or does I/O
@@ -101,4 +101,4 @@ class Rest:
             usage.blocks > self.usage.blocks
             or usage.core_seconds - self.usage.core_seconds > _CORE_SHARE * elapsed
         )
-        return Rest(usage, at_seconds, 0.0 if worked else self.idle_seconds + elapsed)
+        return IdleTracker(usage, at_seconds, 0.0 if worked else self.idle_seconds + elapsed)

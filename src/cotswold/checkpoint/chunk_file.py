@@ -1,6 +1,6 @@
-"""One piece of a tensor in one safetensors file.
+"""One chunk of a tensor in one safetensors file.
 
-Knows: the safetensors format, checksums, streaming. Does not know: which pieces make a checkpoint. This
+Knows: the safetensors format, checksums, streaming. Does not know: which chunks make a checkpoint. This
 module writes the format itself, a header before raw values, because the safetensors library first builds
 every file in memory, and the largest tensor of coates2013-11b has 27.5 GB. The library reads these files
 (tested).
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import FileIO
 from math import prod
 from pathlib import Path
@@ -22,14 +23,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotswold.checkpoint.contiguous import stretch_boxes
-from cotswold.checkpoint.piece_record import PieceRecord
+from cotswold.checkpoint.manifest import ChunkRecord
 from cotswold.errors import CheckpointError
 from cotswold.files import durable_file, open_file, write_all
 from cotswold.files.checksum import crc32
 from cotswold.geometry import Box
 
-_CHUNK_BYTES = 1 << 24
+_BUFFER_BYTES = 1 << 24
 _HEADER_BYTES_MAX = 1 << 20
 _CODES = {
     torch.bool: "BOOL",
@@ -52,7 +52,7 @@ _CODES = {
 
 
 @dataclass(frozen=True)
-class Piece:
+class TensorChunk:
     """A part of a tensor that one rank writes.
 
     Args:
@@ -73,16 +73,16 @@ class Piece:
     def __post_init__(self) -> None:
         own = tuple(self.tensor.shape)
         if (self.box is None) != (self.shape is None):
-            raise ValueError(f"a piece of {self.name} needs both box and shape, or neither")
+            raise ValueError(f"a chunk of {self.name} needs both box and shape, or neither")
         if self.box is not None and self.box.shape != own:
-            raise ValueError(f"a piece of {self.name} has shape {own} and box {self.box}")
-        if self.box is not None and self.shape is not None and not _fits(self.box, self.shape):
+            raise ValueError(f"a chunk of {self.name} has shape {own} and box {self.box}")
+        if self.box is not None and self.shape is not None and not _is_inside(self.box, self.shape):
             raise ValueError(
-                f"a piece of {self.name} with {self.box} is not inside the whole shape {self.shape}"
+                f"a chunk of {self.name} with {self.box} is not inside the whole shape {self.shape}"
             )
 
-    def write(self, folder: Path, file_name: str) -> PieceRecord:
-        """Write and sync the piece as a new file, and return its record for the manifest.
+    def write(self, folder: Path, file_name: str) -> ChunkRecord:
+        """Write and sync the chunk as a new file, and return its record for the manifest.
 
         Args:
             folder: Folder of the checkpoint.
@@ -91,13 +91,48 @@ class Piece:
         Raises:
             OSError: The file exists or cannot be written.
         """
-        return write_piece(folder, file_name, self)
+        return write_chunk(folder, file_name, self)
 
 
-def piece_prefix(
+@dataclass(frozen=True)
+class SealedChunk:
+    """A chunk in an existing file, in the format of a checkpoint's chunks; the file must not change any more.
+
+    Args:
+        path: The file.
+        record: The chunk's record for the manifest; its file name is replaced.
+    """
+
+    path: Path
+    record: ChunkRecord
+
+    def write(self, folder: Path, file_name: str) -> ChunkRecord:
+        """Hard-link the file into a folder, and sync it; copied only if the file system has no links.
+
+        Args:
+            folder: Folder of the checkpoint.
+            file_name: Name of the link.
+
+        Returns:
+            The record for the manifest.
+        """
+        target = folder / file_name
+        try:
+            target.hardlink_to(self.path)
+        except OSError:  # no links on this file system; copying reports any other error
+            shutil.copyfile(self.path, target)
+        file = os.open(target, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+        return replace(self.record, file=file_name)
+
+
+def chunk_header(
     name: str, dtype: torch.dtype, shape: tuple[int, ...], alignment: int = 8, place: int = 0
 ) -> bytes:
-    """Return the header of a piece's file.
+    """Return the header of a chunk's file.
 
     It is padded so that the values start ``place`` bytes after a multiple of ``alignment``.
     """
@@ -108,22 +143,22 @@ def piece_prefix(
     return len(header).to_bytes(8, "little") + header
 
 
-def write_piece(folder: Path, file_name: str, piece: Piece) -> PieceRecord:
+def write_chunk(folder: Path, file_name: str, chunk: TensorChunk) -> ChunkRecord:
     """Write and sync a new file, a few megabytes at a time, for any device and strides."""
-    tensor = piece.tensor.detach()
+    tensor = chunk.tensor.detach()
     own, total = tuple(tensor.shape), tensor.numel() * tensor.element_size()
-    prefix = piece_prefix(piece.name, tensor.dtype, own)
+    prefix = chunk_header(chunk.name, tensor.dtype, own)
     checksum = crc32(prefix)
     with durable_file(folder / file_name) as file:
         write_all(file, prefix)
-        for chunk in _chunks(tensor) if _is_plain(tensor) else _gathered(tensor):
-            write_all(file, chunk)
-            checksum = crc32(chunk, checksum)
-    box = piece.box or Box.whole(own)
-    return PieceRecord(
-        tensor=piece.name,
+        for buffer in _buffers(tensor) if _is_contiguous_cpu(tensor) else _gather_buffers(tensor):
+            write_all(file, buffer)
+            checksum = crc32(buffer, checksum)
+    box = chunk.box or Box.whole(own)
+    return ChunkRecord(
+        tensor=chunk.name,
         dtype=str(tensor.dtype).removeprefix("torch."),
-        shape=list(piece.shape if piece.shape is not None else own),
+        shape=list(chunk.shape if chunk.shape is not None else own),
         start=list(box.start),
         stop=list(box.stop),
         file=file_name,
@@ -132,14 +167,14 @@ def write_piece(folder: Path, file_name: str, piece: Piece) -> PieceRecord:
     )
 
 
-def read_piece(folder: Path, record: PieceRecord, box: Box, target: Tensor) -> None:
-    """Fill ``target``, of the box's shape and the piece's type, with the values in a box of the piece.
+def read_chunk(folder: Path, record: ChunkRecord, box: Box, target: Tensor) -> None:
+    """Fill ``target``, of the box's shape and the chunk's type, with the values in a box of the chunk.
 
     The box has the whole tensor's indices. The file is read once, a few megabytes at a time. Raises
     CheckpointError if the file is not as written.
     """
     path = folder / record.file
-    direct = box == record.box and _is_plain(target)
+    direct = box == record.box and _is_contiguous_cpu(target)
     with _reading(path) as file:
         prefix = file.read(8)
         length = int.from_bytes(prefix, "little")
@@ -147,23 +182,23 @@ def read_piece(folder: Path, record: PieceRecord, box: Box, target: Tensor) -> N
             raise CheckpointError(f"{path} is damaged: it does not begin as a safetensors file")
         checksum = crc32(file.read(length), crc32(prefix))
         count = 8 + length
-        for chunk in _chunks(target) if direct else _scattered(record.box, box, target):
-            filled = _fill(file, chunk)
-            checksum = crc32(chunk[:filled], checksum)
-            count += filled
-    _check(path, record, count, checksum)
-
-
-def verify_piece(folder: Path, record: PieceRecord) -> None:
-    """Raise CheckpointError if the file is missing, shorter, longer or not as written."""
-    path = folder / record.file
-    buffer = memoryview(bytearray(_CHUNK_BYTES))
-    checksum = count = 0
-    with _reading(path) as file:
-        while filled := _fill(file, buffer):
+        for buffer in _buffers(target) if direct else _scatter_buffers(record.box, box, target):
+            filled = _read_into(file, buffer)
             checksum = crc32(buffer[:filled], checksum)
             count += filled
-    _check(path, record, count, checksum)
+    _check_file(path, record, count, checksum)
+
+
+def verify_chunk(folder: Path, record: ChunkRecord) -> None:
+    """Raise CheckpointError if the file is missing, shorter, longer or not as written."""
+    path = folder / record.file
+    buffer = memoryview(bytearray(_BUFFER_BYTES))
+    checksum = count = 0
+    with _reading(path) as file:
+        while filled := _read_into(file, buffer):
+            checksum = crc32(buffer[:filled], checksum)
+            count += filled
+    _check_file(path, record, count, checksum)
 
 
 @contextmanager
@@ -175,7 +210,7 @@ def _reading(path: Path) -> Iterator[FileIO]:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _fill(file: FileIO, buffer: memoryview) -> int:
+def _read_into(file: FileIO, buffer: memoryview) -> int:
     """Fill the buffer and return the number of bytes read, which is smaller at the end of the file."""
     filled = 0
     while count := file.readinto(buffer[filled:]):
@@ -183,18 +218,18 @@ def _fill(file: FileIO, buffer: memoryview) -> int:
     return filled
 
 
-def _check(path: Path, record: PieceRecord, count: int, checksum: int) -> None:
+def _check_file(path: Path, record: ChunkRecord, count: int, checksum: int) -> None:
     if count != record.bytes:
         raise CheckpointError(f"{path} is damaged: {count} bytes long instead of {record.bytes}")
     if f"{checksum:08x}" != record.crc32:
         raise CheckpointError(f"{path} is damaged: its checksum is not the one in the manifest")
 
 
-def _fits(box: Box, shape: tuple[int, ...]) -> bool:
+def _is_inside(box: Box, shape: tuple[int, ...]) -> bool:
     return len(box.start) == len(shape) and Box.whole(shape).contains(box)
 
 
-def _is_plain(tensor: Tensor) -> bool:
+def _is_contiguous_cpu(tensor: Tensor) -> bool:
     """True if the values have the same layout in this process's memory as in a file."""
     return (
         tensor.is_contiguous()
@@ -204,51 +239,51 @@ def _is_plain(tensor: Tensor) -> bool:
     )
 
 
-def _chunks(tensor: Tensor) -> Iterator[memoryview]:
+def _buffers(tensor: Tensor) -> Iterator[memoryview]:
     """Views of the bytes of a plain tensor; writing to them changes the tensor."""
     # `reshape` would keep the arbitrary stride of a single value.
     flat = tensor.detach().as_strided((tensor.numel(),), (1,))
-    step = _CHUNK_BYTES // flat.element_size()
+    step = _BUFFER_BYTES // flat.element_size()
     for start in range(0, flat.numel(), step):
         yield _bytes(flat[start : start + step])
 
 
-def _gathered(tensor: Tensor) -> Iterator[memoryview]:
+def _gather_buffers(tensor: Tensor) -> Iterator[memoryview]:
     """The bytes of any tensor in the order of a file, copied through one buffer."""
-    step = _CHUNK_BYTES // tensor.element_size()
+    step = _BUFFER_BYTES // tensor.element_size()
     buffer = torch.empty(min(step, tensor.numel()), dtype=tensor.dtype)
     for start in range(0, tensor.numel(), step):
         stop = min(start + step, tensor.numel())
         at = 0
-        for box in stretch_boxes(tuple(tensor.shape), start, stop):
+        for box in contiguous_boxes(tuple(tensor.shape), start, stop):
             buffer[at : at + box.size].view(box.shape).copy_(tensor[box.slices])
             at += box.size
         yield _bytes(buffer[:at])
 
 
-def _scattered(piece: Box, box: Box, target: Tensor) -> Iterator[memoryview]:
-    """Yield buffers for the bytes of a piece, one chunk at a time, and copy their values to the target.
+def _scatter_buffers(chunk: Box, box: Box, target: Tensor) -> Iterator[memoryview]:
+    """Yield buffers for the bytes of a chunk, one buffer at a time, and copy their values to the target.
 
     Only values inside the box are copied.
     """
-    step = _CHUNK_BYTES // target.element_size()
-    buffer = torch.empty(min(step, piece.size), dtype=target.dtype)
-    wanted = _seen_from(piece, box)
-    for start in range(0, piece.size, step):
-        stop = min(start + step, piece.size)
+    step = _BUFFER_BYTES // target.element_size()
+    buffer = torch.empty(min(step, chunk.size), dtype=target.dtype)
+    wanted = _relative_to(chunk, box)
+    for start in range(0, chunk.size, step):
+        stop = min(start + step, chunk.size)
         yield _bytes(buffer[: stop - start])
         at = 0
-        for stretch in stretch_boxes(piece.shape, start, stop):
+        for stretch in contiguous_boxes(chunk.shape, start, stop):
             common = stretch.intersect(wanted)
             if common.size:
                 values = buffer[at : at + stretch.size].view(stretch.shape)
                 with torch.no_grad():
-                    to = target[_seen_from(wanted, common).slices]
-                    to.copy_(values[_seen_from(stretch, common).slices])
+                    to = target[_relative_to(wanted, common).slices]
+                    to.copy_(values[_relative_to(stretch, common).slices])
             at += stretch.size
 
 
-def _seen_from(outer: Box, inner: Box) -> Box:
+def _relative_to(outer: Box, inner: Box) -> Box:
     """Shift a box so that its indices count from the start of another box."""
     return inner.shift(tuple(-start for start in outer.start))
 
@@ -256,3 +291,34 @@ def _seen_from(outer: Box, inner: Box) -> Box:
 def _bytes(flat: Tensor) -> memoryview:
     values: NDArray[np.uint8] = flat.view(torch.uint8).numpy()
     return values.data
+
+
+def contiguous_boxes(shape: tuple[int, ...], start: int, stop: int) -> Iterator[Box]:
+    """Yield the boxes whose values, in order, are the flat values ``start`` to ``stop`` of an array.
+
+    There are at most two for each dimension, less one.
+
+    >>> list(contiguous_boxes((3, 4), 2, 9))
+    [Box(start=(0, 2), stop=(1, 4)), Box(start=(1, 0), stop=(2, 4)), Box(start=(2, 0), stop=(3, 1))]
+    """
+    if start >= stop:
+        return
+    if len(shape) < 2:
+        yield Box((start,), (stop,)) if shape else Box((), ())
+        return
+    row = prod(shape[1:])
+    first, last = -(-start // row), stop // row
+    if first > last:  # within one row
+        yield from _in_row(first - 1, shape, start, stop)
+        return
+    yield from _in_row(first - 1, shape, start, first * row)
+    if first < last:
+        yield Box((first, *(0 for _ in shape[1:])), (last, *shape[1:]))
+    yield from _in_row(last, shape, last * row, stop)
+
+
+def _in_row(index: int, shape: tuple[int, ...], start: int, stop: int) -> Iterator[Box]:
+    """Yield the boxes of a range that is inside ``[index]`` of the array."""
+    row = prod(shape[1:])
+    for box in contiguous_boxes(shape[1:], start - index * row, stop - index * row):
+        yield Box((index, *box.start), (index + 1, *box.stop))

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from cotswold.launch.signals import ECHO_SECONDS, Asked, passed_on
+from cotswold.launch.signals import ECHO_SECONDS, SignalRequests, signals_to_forward
 
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 LATER = 2 * ECHO_SECONDS
@@ -27,19 +27,19 @@ LATER = 2 * ECHO_SECONDS
 def test_the_first_signal_asks_to_stop_and_a_second_to_leave(
     heard: list[tuple[int, float]], passed: list[int]
 ) -> None:
-    assert passed_on(heard) == passed
+    assert signals_to_forward(heard) == passed
 
 
 def test_hanging_up_asks_to_save_as_sigterm_does() -> None:
-    assert passed_on([(HUP, 0.0)]) == [TERM]
+    assert signals_to_forward([(HUP, 0.0)]) == [TERM]
 
 
 def test_what_nohup_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with Asked().listening() as asked:
+        with SignalRequests().handle_signals() as asked:
             signal.raise_signal(signal.SIGHUP)
-            assert not asked.heard
+            assert not asked.received
             signal.raise_signal(signal.SIGTERM)
             assert asked.first == signal.SIGTERM
     finally:
@@ -47,4 +47,4 @@ def test_what_nohup_ignores_stays_ignored() -> None:
 
 
 def test_the_same_signal_again_within_a_moment_is_an_echo() -> None:
-    assert passed_on([(INT, 0.0), (INT, ECHO_SECONDS / 2)]) == [INT]
+    assert signals_to_forward([(INT, 0.0), (INT, ECHO_SECONDS / 2)]) == [INT]

@@ -15,7 +15,7 @@ from cotswold.launch.watch.role import Role
 
 
 @dataclass(frozen=True)
-class Silence:
+class SilenceTracker:
     """Seconds of silence of each rank, counted while this process was awake.
 
     ``longest_gap_seconds`` is the maximum that one interval between two readings counts; ``now`` is the time
@@ -27,7 +27,7 @@ class Silence:
     _counts: Mapping[int, int] = field(default_factory=dict)
     _seconds: Mapping[int, float] = field(default_factory=dict)
 
-    def after(self, counts: Mapping[int, int], now: float) -> Silence:
+    def advance(self, counts: Mapping[int, int], now: float) -> SilenceTracker:
         """Return the state after reading the counters of the watched ranks; other ranks are forgotten."""
         awake = min(now - self.now, self.longest_gap_seconds)
         seconds = {
@@ -36,27 +36,29 @@ class Silence:
         }
         return replace(self, now=now, _counts=dict(counts), _seconds=seconds)
 
-    def longer_than(self, timeout_seconds: float) -> int | None:
+    def find_silent_rank(self, timeout_seconds: float) -> int | None:
         """Return the rank that has been silent for longest, if for longer than the timeout."""
         longest = max(self._seconds, key=lambda rank: self._seconds[rank], default=None)
         return longest if longest is not None and self._seconds[longest] > timeout_seconds else None
 
 
 @dataclass(frozen=True)
-class Standstill:
+class SuspensionTracker:
     """Tracks the length of this process's last suspension in ``seconds``.
 
     The value is 0 once no other rank can have dropped this one for the suspension.
     """
 
-    looked_at: float
+    last_tick: float
     resumed_at: float
     seconds: float = 0.0
 
-    def after(self, now: float, role: Role) -> Standstill:
+    def advance(self, now: float, role: Role) -> SuspensionTracker:
         """Return the state at the next reading of the clock."""
-        elapsed = now - self.looked_at
+        elapsed = now - self.last_tick
         if elapsed > role.timeout_seconds / 2:
-            return Standstill(now, now, elapsed)
+            return SuspensionTracker(now, now, elapsed)
         forgotten = role.timeout_seconds + role.suspicious_timeout_seconds
-        return Standstill(now, self.resumed_at, 0.0 if now - self.resumed_at > forgotten else self.seconds)
+        return SuspensionTracker(
+            now, self.resumed_at, 0.0 if now - self.resumed_at > forgotten else self.seconds
+        )

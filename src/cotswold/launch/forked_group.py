@@ -20,12 +20,12 @@ from typing import NoReturn
 
 from cotswold.errors import ANOTHER_RANK_EXIT, CotswoldError, RankError, UserError
 from cotswold.host import Call, ForkServer, Process, Token, granted_cores, token
-from cotswold.launch import rank_log as own_log
+from cotswold.launch import rank_log
 from cotswold.launch.membership import TIMEOUT_SECONDS, Membership, join
-from cotswold.launch.watch.failure import peer_lost
+from cotswold.launch.watch.failure import is_peer_lost
 from cotswold.launch.world import LOOPBACK, World, settings_of
 
-_WORD = signal.SIGUSR1
+_INTERRUPT = signal.SIGUSR1
 """Signal with which the watching thread interrupts the main thread."""
 _OWN_ERROR_SECONDS = 1.0
 """Seconds to wait for the leader's own error after a rank failed by itself.
@@ -34,13 +34,13 @@ The same failure most likely happens on all ranks, and the leader's message is b
 """
 _END_SECONDS = 5.0
 """Seconds from the death of a rank to the end of its leader, at most."""
-_LOOK_SECONDS = 0.5
-_HEARD_SECONDS = 0.5
+_POLL_SECONDS = 0.5
+_REPORT_SECONDS = 0.5
 """Seconds to wait for the report of a death after an exchange broke."""
 
 
 @dataclass(frozen=True)
-class Led:
+class LeaderGroup:
     """The ranks of a group as their leader sees them."""
 
     ranks: Membership
@@ -48,12 +48,12 @@ class Led:
     """Processes of ranks 1, 2, …"""
     _broken: threading.Event = field(default_factory=threading.Event)
 
-    def give_way(self, error: BaseException) -> None:
+    def await_rank_death(self, error: BaseException) -> None:
         """Wait if an exchange failed because a rank died: this process ends, and ``error`` needs no report.
 
         For threads other than the main thread.
         """
-        if self._broken.wait(_END_SECONDS if peer_lost(error) else _HEARD_SECONDS):
+        if self._broken.wait(_END_SECONDS if is_peer_lost(error) else _REPORT_SECONDS):
             time.sleep(2 * _END_SECONDS)
 
 
@@ -65,7 +65,7 @@ def lead(
     *,
     given: Mapping[str, object] | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
-) -> Iterator[Led]:
+) -> Iterator[LeaderGroup]:
     """Fork ranks 1 to ``size`` - 1 from this process and be rank 0, for a `with` block.
 
     Call it in the main thread of a process that has no other thread yet, because forks would lack the other
@@ -105,8 +105,8 @@ def lead(
             started.append(server.start(call))
         os.environ.update(settings)
         joined = join(world, token=secret, timeout_seconds=timeout_seconds)
-        with _watched(started) as broken, _left_in_order_alone(joined) as ranks:
-            yield Led(ranks, tuple(started), broken)
+        with _watch_processes(started) as broken, _leave_only_without_error(joined) as ranks:
+            yield LeaderGroup(ranks, tuple(started), broken)
             broken.set()
     finally:
         server.close()
@@ -117,28 +117,30 @@ def follow(place: Mapping[str, object]) -> Iterator[Membership]:
     """Join the group of `lead` as the rank that ``place`` describes, for a `with` block."""
     rank, size = int(str(place["rank"])), int(str(place["size"]))
     world = World(rank, size, rank, size, str(place["master"]), "cotswold")
-    with _left_in_order_alone(join(world, timeout_seconds=float(str(place["timeout_seconds"])))) as ranks:
+    with _leave_only_without_error(
+        join(world, timeout_seconds=float(str(place["timeout_seconds"])))
+    ) as ranks:
         yield ranks
 
 
-_held: list[AbstractContextManager[Membership]] = []
+_open_memberships: list[AbstractContextManager[Membership]] = []
 """Memberships whose block ended with an error; they end with the process."""
 
 
 @contextmanager
-def _left_in_order_alone(joined: AbstractContextManager[Membership]) -> Iterator[Membership]:
+def _leave_only_without_error(joined: AbstractContextManager[Membership]) -> Iterator[Membership]:
     """Enter ``joined``; leave it only if the block ends without an error.
 
     After an error a thread may hang in an exchange. The process then ends, which the other ranks notice.
     """
-    _held.append(joined)
+    _open_memberships.append(joined)
     yield joined.__enter__()
-    _held.remove(joined)
+    _open_memberships.remove(joined)
     joined.__exit__(None, None, None)
 
 
 @contextmanager
-def _watched(processes: Sequence[Process]) -> Iterator[threading.Event]:
+def _watch_processes(processes: Sequence[Process]) -> Iterator[threading.Event]:
     """Raise the end of one of these processes in the main thread, for a `with` block.
 
     The event is set when a process has ended. The caller sets it to end the watch.
@@ -146,7 +148,7 @@ def _watched(processes: Sequence[Process]) -> Iterator[threading.Event]:
     broken, over = threading.Event(), threading.Event()
     said: list[CotswoldError] = []
 
-    def heard(number: int, frame: FrameType | None) -> None:
+    def raise_error(number: int, frame: FrameType | None) -> None:
         if said:
             raise said[0]
 
@@ -154,7 +156,7 @@ def _watched(processes: Sequence[Process]) -> Iterator[threading.Event]:
         with selectors.DefaultSelector() as selector:
             for each in processes:
                 selector.register(each.fileno(), selectors.EVENT_READ, each)
-            while not (found := selector.select(_LOOK_SECONDS)):
+            while not (found := selector.select(_POLL_SECONDS)):
                 if over.is_set():
                     return
         if broken.is_set():  # the group ended in order
@@ -164,14 +166,14 @@ def _watched(processes: Sequence[Process]) -> Iterator[threading.Event]:
         by_itself = (process.code() or 0) > 0
         if over.wait(_OWN_ERROR_SECONDS if by_itself else 0.0):
             return
-        said.append(_told(process))
-        signal.pthread_kill(main, _WORD)
+        said.append(_death_error(process))
+        signal.pthread_kill(main, _INTERRUPT)
         if not over.wait(_END_SECONDS):
-            _end(said[0])
+            _exit_now(said[0])
 
     main = threading.get_ident()
-    before = signal.signal(_WORD, heard)
-    thread = threading.Thread(target=watch, name="gang", daemon=True)
+    before = signal.signal(_INTERRUPT, raise_error)
+    thread = threading.Thread(target=watch, name="forked group", daemon=True)
     thread.start()
     try:
         yield broken
@@ -179,18 +181,18 @@ def _watched(processes: Sequence[Process]) -> Iterator[threading.Event]:
         over.set()
         thread.join()
         said.clear()
-        signal.signal(_WORD, before)
+        signal.signal(_INTERRUPT, before)
 
 
-def _told(process: Process) -> CotswoldError:
+def _death_error(process: Process) -> CotswoldError:
     kind = UserError if process.code() == UserError.exit_code else RankError
-    return kind(f"{process.name} of its gang {process.why()}, and ranks of a gang end together")
+    return kind(f"{process.name} of its group {process.why()}, and ranks of a group end together")
 
 
-def _end(error: CotswoldError) -> NoReturn:
+def _exit_now(error: CotswoldError) -> NoReturn:
     """End the process: the main thread hangs, and no exception reaches it."""
     try:
         with suppress(OSError, ValueError):
-            own_log.say(f"{error}; stopping")
+            rank_log.log_message(f"{error}; stopping")
     finally:
         os._exit(ANOTHER_RANK_EXIT)

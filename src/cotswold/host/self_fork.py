@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import NoReturn
 
 from cotswold.errors import UserError
-from cotswold.host.fork_server_loop import ForkLoop, default_signals
-from cotswold.host.parent_death import bound_to_parent
+from cotswold.host.fork_server_loop import ForkServerLoop, default_signals
+from cotswold.host.parent_death import pdeathsig_setter
 from cotswold.host.process_info import exit_code_of
 
 _inherited: Mapping[str, object] = {}
@@ -32,7 +32,7 @@ def inherited(name: str) -> object:
     return _inherited[name]
 
 
-class Fork:
+class SelfFork:
     """A copy of this process that forks others until the request socket is closed."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Fork:
         """Fork this process; ``control`` is the server's end of the socket, ``mine`` the client's."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()  # otherwise both would print the buffered text
-        bind = bound_to_parent() or (lambda: None)
+        bind = pdeathsig_setter() or (lambda: None)
         self.pid = os.fork()
         if self.pid == 0:
             _serve(control, mine, bind, prepare, given)
@@ -78,7 +78,7 @@ def _serve(
         default_signals()
         mine.close()
         _inherited = dict(given)
-        ForkLoop(control, prepare).run(())
+        ForkServerLoop(control, prepare).run(())
         code = 0
     finally:
         os._exit(code)

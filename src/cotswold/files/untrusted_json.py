@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from cotswold.files.opening import read_bytes
+from cotswold.files.safe_open import read_bytes
 
 BYTES_MAX = 256 << 20
 DEPTH_MAX = 64
 
-Object = dict[str, object]
+JsonObject = dict[str, object]
 T = TypeVar("T")
 
 
@@ -26,7 +26,7 @@ class MalformedError(ValueError):
     """A text that is not the expected JSON; the message completes the sentence "the file ..."."""
 
 
-def read_object(path: str | Path, *, bytes_max: int = BYTES_MAX, depth_max: int = DEPTH_MAX) -> Object:
+def read_object(path: str | Path, *, bytes_max: int = BYTES_MAX, depth_max: int = DEPTH_MAX) -> JsonObject:
     """Read the JSON object in a file.
 
     Raises MalformedError if the file holds anything else, OSError if it cannot be read, is a symbolic link or
@@ -35,7 +35,9 @@ def read_object(path: str | Path, *, bytes_max: int = BYTES_MAX, depth_max: int 
     return parse_object(read_bytes(path, bytes_max), bytes_max=bytes_max, depth_max=depth_max)
 
 
-def parse_object(content: bytes | str, *, bytes_max: int = BYTES_MAX, depth_max: int = DEPTH_MAX) -> Object:
+def parse_object(
+    content: bytes | str, *, bytes_max: int = BYTES_MAX, depth_max: int = DEPTH_MAX
+) -> JsonObject:
     """Parse the JSON object in a text; MalformedError for anything else."""
     if len(content) > bytes_max:
         raise MalformedError(f"has more than {bytes_max} bytes")
@@ -84,7 +86,7 @@ def _check_depth(value: object, depth_max: int) -> None:
     raise MalformedError("is nested too deeply")
 
 
-def format_error(found: object, known: int) -> str:
+def describe_format_error(found: object, known: int) -> str:
     """Explain why a file with another format number is not read, as the predicate of a sentence."""
     is_newer = type(found) is int and found > known
     why = "was written by a newer version of Cotswold" if is_newer else "has a format that no version writes"

@@ -21,29 +21,30 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Waiting:
+class StartupDeadline:
     """Time limits of a starting rank, and the names that its error messages use.
 
-    ``me`` is this rank, ``master`` the address of rank 0. A call may take ``timeout_seconds``. All ranks must
-    arrive within ``arrival_seconds`` of the start, which is at ``deadline`` on the monotonic clock.
+    ``own_name`` is this rank, ``master`` the address of rank 0. A call may take ``timeout_seconds``. All
+    ranks must arrive within ``arrival_seconds`` of the start, which is at ``deadline`` on the monotonic
+    clock.
     """
 
-    me: str
+    own_name: str
     master: str
     timeout_seconds: float
     arrival_seconds: float
     deadline: float
 
-    def again(self, why: str) -> None:
+    def pause_before_retry(self, why: str) -> None:
         """Sleep for a moment before the next attempt; RankError with the reason after the deadline."""
         if time.monotonic() > self.deadline:
             raise RankError(
-                f"{self.me} has waited {self.arrival_seconds:.3g} s for rank 0 at {self.master}, {why}; "
-                "check whether rank 0 started, and whether a firewall is between"
+                f"{self.own_name} has waited {self.arrival_seconds:.3g} s for rank 0 at {self.master}, "
+                f"{why}; check whether rank 0 started, and whether a firewall is between"
             )
         time.sleep(0.05)
 
-    def within(self, call: Callable[[], T], seconds: float | None = None) -> T:
+    def call_with_timeout(self, call: Callable[[], T], seconds: float | None = None) -> T:
         """Return the result of a call of the store; RankError after ``seconds`` (default: the timeout)."""
         seconds = self.timeout_seconds if seconds is None else seconds
         results: list[T] = []
@@ -62,6 +63,6 @@ class Waiting:
             return results[0]
         reason = f"{errors[0]}" if errors else f"no answer for {seconds:.3g} s"
         raise RankError(
-            f"{self.me} has lost rank 0 at {self.master} ({' '.join(reason.split())[:200]}); check why rank "
-            "0 ended"
+            f"{self.own_name} has lost rank 0 at {self.master} ({' '.join(reason.split())[:200]}); "
+            "check why rank 0 ended"
         ) from (errors[0] if errors else None)

@@ -61,12 +61,12 @@ def test_what_was_signed_at_another_start_does_not_count(store: SignedStore, raw
 
 
 def test_the_first_who_has_the_key_is_believed(store: SignedStore, raw: Store, warned: list[str]) -> None:
-    assert store.write_first("end", "rank 1 has died") == "rank 1 has died"
-    assert SignedStore(raw, KEY, warned.append).write_first("end", "rank 2 has died") == "rank 1 has died"
+    assert store.write_if_absent("end", "rank 1 has died") == "rank 1 has died"
+    assert SignedStore(raw, KEY, warned.append).write_if_absent("end", "rank 2 has died") == "rank 1 has died"
     assert not warned
 
 
 def test_a_stranger_cannot_be_first(store: SignedStore, raw: Store) -> None:
     raw.set("end", "all is well")
-    assert store.write_first("end", "rank 1 has died") == "rank 1 has died"
+    assert store.write_if_absent("end", "rank 1 has died") == "rank 1 has died"
     assert store.read(["end"]) == ["rank 1 has died"]

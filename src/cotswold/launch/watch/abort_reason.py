@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AbortReason:
     """The reason why all ranks must stop, and the rank that caused it (None: no rank).
 
     If ``silent``, the rank has not reported the reason itself; its process may be suspended.
@@ -25,11 +25,11 @@ class Verdict:
         return json.dumps(astuple(self))
 
     @classmethod
-    def loads(cls, text: str) -> Verdict:
+    def loads(cls, text: str) -> AbortReason:
         """Parse the store's text."""
         return cls(*json.loads(text))
 
 
-def minutes(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration: "30 min", or "45 s" below two minutes."""
     return f"{seconds:.3g} s" if seconds < 120 else f"{seconds / 60:.3g} min"
