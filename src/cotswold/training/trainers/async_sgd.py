@@ -151,7 +151,7 @@ class ReplicaRuns:
     def run(self) -> bool:
         """Learn to the end (True) or until a stop is asked for (False); saves in both cases.
 
-        Raises EvaluatorError where nothing can be judged, once it has saved.
+        Raises EvaluatorError where nothing can be evaluated, once it has saved.
         """
         recorder, is_new = self._recorder, self._snapshot is None
         unjudged: EvaluatorError | None = None
