@@ -159,7 +159,7 @@ def test_a_run_whose_evaluators_all_end_saves_what_it_has_learnt(
     if is_stopped:
         assert not job.train(watch=watch, stop=stop)
     else:
-        with pytest.raises(MachineError, match="nothing can be judged"):
+        with pytest.raises(MachineError, match="nothing can be evaluated"):
             job.train(watch=watch, stop=stop)
     assert not pids, "it was killed"
     assert audit(job.run)["counted"] > 0
