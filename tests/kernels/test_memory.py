@@ -19,7 +19,7 @@ def guarded(*arguments: str, script: str = "guarded") -> subprocess.CompletedPro
         "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
     }
     return subprocess.run(
-        [sys.executable, "-m", f"tests.kernels.{script}", *arguments],
+        [sys.executable, "-m", f"tests.support.kernels.{script}", *arguments],
         cwd=ROOT,
         env=environment,
         capture_output=True,
