@@ -75,11 +75,18 @@ def checkpoint() -> Callable[[], None]:
     import torch
 
     try:
-        from cotswold.checkpoint import Checkpoints
-    except ImportError:
-        from cotswold.run import Checkpoints  # type: ignore[attr-defined,no-redef]  # where it was
+        from cotswold.checkpoint import CheckpointManager
+    except ImportError:  # versions with the earlier name
+        try:
+            from cotswold.checkpoint import (  # type: ignore[attr-defined,no-redef]
+                Checkpoints as CheckpointManager,
+            )
+        except ImportError:
+            from cotswold.run import (  # type: ignore[attr-defined,no-redef]
+                Checkpoints as CheckpointManager,
+            )
     folder = tempfile.TemporaryDirectory()
-    kept = Checkpoints(folder.name, keep=1)
+    kept = CheckpointManager(folder.name, keep=1)
     tensors = {f"tensor {number}": torch.randn(4 << 20) for number in range(4)}
     count = iter(range(10**9))
 

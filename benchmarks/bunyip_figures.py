@@ -23,10 +23,10 @@ from typing import Any
 
 from cotswold.bench.measure import document, rounded
 from cotswold.cli.support.tables import table
-from cotswold.geometry import Card, Host, Network
+from cotswold.geometry import Host, Network, NetworkCard
 from cotswold.simulate import predict_evaluation
-from cotswold.simulate.batch import Chosen, chosen_reduction
-from cotswold.simulate.bunyip import (
+from cotswold.simulate.estimates.batch import ReductionChoice, best_reduction
+from cotswold.simulate.estimates.bunyip import (
     PATTERNS_A_PROCESSOR,
     POLL,
     PROCESSORS,
@@ -68,7 +68,7 @@ def stages() -> Document:
         over = network(card_gbits=gbits)
         four, host_by_host, in_turn = four_stage_reduction(), lam_reduction(), lam_reduction(in_turn=True)
         # what training would do: any plan, in pieces
-        best = chosen_reduction(over, evaluation(OCR, PEAK_PATTERNS, PROCESSORS))
+        best = best_reduction(over, evaluation(OCR, PEAK_PATTERNS, PROCESSORS))
         predicted = stage_seconds(four, over)
         found[name] = {
             "mbits": 100.0 if gbits is None else 1e3 * gbits,
@@ -117,7 +117,7 @@ def figure_8() -> dict[str, list[Document]]:
         rows = found[name] = []
         for count in COUNTS:
             work = evaluation(sizes, PATTERNS_A_PROCESSOR * count if given is None else given, count)
-            ways: dict[str, Chosen | None] = {"LAM": None, CHOSEN: None}
+            ways: dict[str, ReductionChoice | None] = {"LAM": None, CHOSEN: None}
             if count > 1:
                 ways["LAM"] = lam_reduction(count, work.parameters, in_turn=True)
             if count == PROCESSORS:
@@ -205,7 +205,7 @@ def reductions(rounds: int) -> Document:
 
     hosts = 4
     ranks = [tuple(range(host, PER_HOST * hosts, hosts)) for host in range(hosts)]
-    over = Network(tuple(Host(each, (Card(0, 100_000_000),)) for each in ranks))
+    over = Network(tuple(Host(each, (NetworkCard(0, 100_000_000),)) for each in ranks))
     with tempfile.TemporaryDirectory() as folder, Hosts(hosts, "100mbit") as made:
         rows = measure(made, over, rounds, Path(folder))
     tree = next(row for name, row in rows.items() if "LAM" in name)

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 
 from cotswold.bench.measure import document
-from cotswold.geometry import Card, Host, Network, ReductionPlan, chosen_all_reduction, chosen_plan
+from cotswold.geometry import Host, Network, NetworkCard, ReductionPlan, best_all_reduce, best_plan
 from cotswold.geometry.reduction_time import PIECES, bound_seconds, candidates, predicted_seconds
 from cotswold.host import Token
 from cotswold.host.token import VARIABLE
@@ -36,8 +36,8 @@ BITS = {"mbit": 10**6, "gbit": 10**9}
 def ways(network: Network) -> dict[str, dict[str, object]]:
     """What is compared, by name: what ranks are told."""
     plans = candidates(network, PARAMETERS, 0)
-    name, best = chosen_plan(network, PARAMETERS, 4, 0)
-    everywhere_name, everywhere_plan = chosen_all_reduction(network, PARAMETERS, 4)
+    name, best = best_plan(network, PARAMETERS, 4, 0)
+    everywhere_name, everywhere_plan = best_all_reduce(network, PARAMETERS, 4)
     tree = plans["binomial tree over all ranks"]
 
     def plan(one: ReductionPlan, setting: str = "plain", pieces: int = PIECES) -> dict[str, object]:
@@ -172,7 +172,9 @@ def main() -> None:
         for name, host_of in numberings.items():
             network = Network(
                 tuple(
-                    Host(tuple(rank for rank in range(world) if host_of[rank] == host), (Card(0, bits),))
+                    Host(
+                        tuple(rank for rank in range(world) if host_of[rank] == host), (NetworkCard(0, bits),)
+                    )
                     for host in range(given.hosts)
                 )
             )

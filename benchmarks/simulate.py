@@ -20,9 +20,9 @@ from cotswold.cli.support.tables import table
 from cotswold.geometry import Grid
 from cotswold.recipe import load
 from cotswold.simulate import Cluster, Prediction, fastest_grid, load_cluster, predict, stages
-from cotswold.simulate.layers import LayerWork
-from cotswold.simulate.papers import adam, ladder, pictures, speech
-from cotswold.simulate.prediction import Workload
+from cotswold.simulate.estimates.prediction import Workload
+from cotswold.simulate.workloads.layers import LayerWork
+from cotswold.simulate.workloads.papers import adam, ladder, pictures, speech
 from measures.predictions.pictures import draw_all
 
 GPUS = (1, 4, 9, 16, 36, 64)

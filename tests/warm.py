@@ -33,8 +33,8 @@ from typing import Any
 from tests.warm_template import FILES_MOST, receive
 
 from cotswold.host import fork_server
-from cotswold.host.fork_server_loop import THREADS, send
-from cotswold.host.parent_death import bound_to_parent
+from cotswold.host.fork_server_loop import THREADS, send_request
+from cotswold.host.parent_death import pdeathsig_setter
 
 ROOT = Path(__file__).parents[1]
 PYTHON = (sys.executable, "-X", "warm")
@@ -178,7 +178,7 @@ class Template:
             # orphans below this process become its children, so the fork does
             self._prctl(_PR_SET_CHILD_SUBREAPER, 1)
             try:
-                send(self._control, json.dumps(request).encode(), list(files.values()))
+                send_request(self._control, json.dumps(request).encode(), list(files.values()))
                 pid: int = receive(self._control)[0]["pid"]
             except (OSError, EOFError):
                 self.close()
@@ -218,7 +218,7 @@ def ready() -> Template | None:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                preexec_fn=bound_to_parent(),
+                preexec_fn=pdeathsig_setter(),
             )
         )
     _template = Template(mine, os.environ)
@@ -318,7 +318,7 @@ def _is_usual(given: Mapping[str, Any]) -> bool:
     prepare = given["preexec_fn"]
     if prepare is not None:
         # it ends with the thread that has made it, which a fork of the template cannot
-        if getattr(prepare, "__qualname__", "") != "bound_to_parent.<locals>.bind":
+        if getattr(prepare, "__qualname__", "") != "pdeathsig_setter.<locals>.bind":
             return False
         if threading.current_thread() is not threading.main_thread():
             return False

@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cotswold.host.fork_server_loop import LENGTH, THREADS, send
+from cotswold.host.fork_server_loop import LENGTH, THREADS, send_request
 
 MODULES = (
     "torch",
@@ -115,7 +115,7 @@ def serve(control: socket.socket, search_path: list[str], nest: Callable[[socket
         os.waitpid(middle, 0)
         for file in files:
             os.close(file)
-        send(control, json.dumps({"pid": pid}).encode())
+        send_request(control, json.dumps({"pid": pid}).encode())
 
 
 def receive(control: socket.socket) -> tuple[dict[str, Any], list[int]]:

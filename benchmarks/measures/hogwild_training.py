@@ -37,7 +37,7 @@ from cotswold.host import (
     stay_on,
     staying_on,
 )
-from cotswold.host.processes import function_of
+from cotswold.host.processes import import_function
 from cotswold.optim.schedule import Schedule, rate_at
 from cotswold.shards.runtime.work import FedWork
 from cotswold.training.async_sgd.shared_memory import ALIGNED_BYTES, Place, SharedParameters
@@ -275,7 +275,7 @@ def _await_ends(processes: Sequence[Process]) -> None:
 
 def learner_of(factory: str, arguments: Mapping[str, object]) -> Learner:
     """The learner that ``"module:function"`` makes."""
-    return cast(Learner, function_of(factory)(**arguments))
+    return cast(Learner, import_function(factory)(**arguments))
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,7 @@
 """Replicas that are not at hand, event by event, with real gradients: what staleness does to accuracy.
 
 Knows: when pulls, steps and pushes happen in simulated time, gradients at the parameters that were there.
-Does not know: messages, deaths, how anything is counted (`simulate.replicas` plays those without data).
+Does not know: messages, deaths, how anything is counted (see `simulate.protocols.replicas`).
 
 A replica begins a step with the newest parameters that have reached it, and computes for its own time. Then
 its push and its next pull set out, and the next step begins at once, unless the push before is still under
@@ -24,12 +24,12 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.server_rules import Rule, Sgd
-from cotswold.paramserver.core.admission import Pass
 from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.staleness import Histogram
+from cotswold.shards.core.admission import Pass
 from cotswold.shards.runtime.arithmetic import NumpyArithmetic
 from cotswold.shards.runtime.work import ReplicaWork, samples_of
-from cotswold.simulate.loop import Loop
+from cotswold.simulate.protocols.loop import VirtualTimeLoop
 
 Vector = NDArray[np.floating]
 
@@ -108,7 +108,7 @@ class SimulatedReplicas:
         self._weights: Vector = work.parameters.numpy().copy()
         self._kept = [np.zeros_like(self._weights) for _ in learning.rule.keeps]
         self._arithmetic = NumpyArithmetic(str(self._weights.dtype))
-        self._loop = Loop()
+        self._loop = VirtualTimeLoop()
         self._chance = np.random.default_rng(machines.seed)
         self._speeds = machines.step_seconds * np.exp(
             machines.speeds * self._chance.standard_normal(machines.replicas)

@@ -38,8 +38,8 @@ from .api.inference.predict import predict as predict
 from .api.info import Info as Info
 from .api.info import info as info
 from .api.prepare import prepare as prepare
-from .api.report import report as report
 from .api.run import Run as Run
+from .api.run import report as report
 from .api.servers.data_client import connect_data as connect_data
 from .api.servers.data_server import serve_data as serve_data
 from .api.servers.parameter_client import connect as connect

@@ -82,7 +82,7 @@ class Doubled(DataLoader[Any]):
 def test_that_no_exact_resume_is_promised_is_said_wherever_people_look(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = "an exact resume is not promised: Doubled makes batches itself"
+    said = "an exact resume is not guaranteed: Doubled is a custom loader"
     for resume in (False, True):
         stop = cotswold.Stop()
         stop.signal = signal.SIGINT  # before the first step
@@ -152,7 +152,7 @@ def test_a_run_that_is_resumed_says_itself_what_is_not_given_again(tmp_path: Pat
     more = steps(cotswold.train(network(), halves(), tmp_path / "run", resume=True, epochs=5))
     again = cotswold.train(network(), halves(), tmp_path / "run", resume=True)
     assert steps(again) == more == 5 * 6
-    with pytest.raises(RunError, match=r"5 epochs, and 3 are fewer.* resume=True without epochs"):
+    with pytest.raises(RunError, match=r"5 epochs, but 3 were requested.* resume=True without epochs"):
         cotswold.train(network(), halves(), tmp_path / "run", resume=True, epochs=3)
 
 
@@ -284,8 +284,8 @@ def test_what_names_no_function_is_told_how_one_is_named(factory: str) -> None:
         ((network(), halves()), {"loss": 3}, "loss must be a name or a function .* got 3"),
         ((3, "d"), {}, "3 is neither a recipe .* nor a module"),
         ((3, halves()), {"loss": squared}, "3 is not a torch.nn.Module"),
-        ((network(), (torch.zeros(3), torch.zeros(2))), {"loss": squared}, "as many of each; these are 3, 2"),
-        ((network(), "x".join), {"loss": squared}, "is no data set"),
+        ((network(), (torch.zeros(3), torch.zeros(2))), {"loss": squared}, "of equal length, got 3, 2"),
+        ((network(), "x".join), {"loss": squared}, "is not a data set"),
         (("demo", "x"), {"resume": "yes"}, "resume must be True, False"),
         (
             ("demo", "x"),
@@ -297,7 +297,7 @@ def test_what_names_no_function_is_told_how_one_is_named(factory: str) -> None:
         (
             (network(), halves()),
             {"loss": squared, "validation": 1.5},
-            "1.5 is no fraction, .* between 0 and 1",
+            "must be a fraction between 0 and 1, .* got 1.5",
         ),
         (
             (network(), DataLoader(halves(), 64)),

@@ -5,7 +5,7 @@ from tests.support.bench.small_cases import small_layer
 from cotswold.bench.kernels.explain import backend, described, explained
 from cotswold.errors import CotswoldError, UserError
 from cotswold.kernels import available
-from cotswold.kernels.products.choice import WORTH
+from cotswold.kernels.products.autotune import MIN_SPEEDUP
 
 
 def test_a_shape_in_eight_integers_is_a_layer() -> None:
@@ -32,7 +32,7 @@ def test_an_unknown_backend_is_the_users_mistake(monkeypatch: pytest.MonkeyPatch
         backend()
 
 
-@pytest.mark.skipif(available.chosen() != "llvm", reason="no kernels of our own here")
+@pytest.mark.skipif(available.backend() != "llvm", reason="no kernels of our own here")
 def test_a_small_shape_has_a_tile_without_a_measurement() -> None:
     torch.set_num_threads(1)
     found = explained(small_layer())
@@ -40,11 +40,11 @@ def test_a_small_shape_has_a_tile_without_a_measurement() -> None:
     assert all(one.tile and one.why == "too little work to measure" for one in found)
 
 
-@pytest.mark.skipif(available.chosen() != "llvm", reason="no kernels of our own here")
+@pytest.mark.skipif(available.backend() != "llvm", reason="no kernels of our own here")
 def test_a_large_shape_has_the_times_of_its_candidates() -> None:
     torch.set_num_threads(1)
     found = explained(described("16,20,20,5,1,1,1,32", 32))
     for one in found:
         assert one.why in ("measured now", "measured before")
         # the default stays where another tile gains hardly anything
-        assert one.milliseconds[one.tile] <= 1.001 * WORTH * min(one.milliseconds.values())
+        assert one.milliseconds[one.tile] <= 1.001 * MIN_SPEEDUP * min(one.milliseconds.values())

@@ -168,7 +168,7 @@ def test_a_first_use_is_measured_compiled_tuned_and_loaded(monkeypatch: pytest.M
         return {"Wx": 0.5, first_use.LIBRARIES: 9.0}
 
     monkeypatch.setattr(first_use, "_in_new_process", told)
-    monkeypatch.setattr(first_use, "chosen", lambda: "llvm")
+    monkeypatch.setattr(first_use, "backend", lambda: "llvm")
     rows = first_use.measured(("Wx",), SMALLEST)
     assert [(row.place.shape, row.verdicts[0].met) for row in rows if row.verdicts[0].bar] == [
         ("compile", True),

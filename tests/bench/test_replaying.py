@@ -78,11 +78,11 @@ def test_what_was_not_recorded_is_refused_in_a_sentence(tmp_path: Path) -> None:
     for lines, why in (
         (["{}"], "this version"),
         ([whole[0], "[1]"], "line 2"),
-        ([whole[0], "nonsense", whole[1]], "line 2 is no JSON"),
-        (whole[:1], "no push"),
+        ([whole[0], "nonsense", whole[1]], "line 2 is not JSON"),
+        (whole[:1], "contains no push"),
         (
             [json.dumps({**json.loads(whole[0]), "rule": {"name": "mine"}}), *whole[1:]],
-            "no traffic of one run",
+            "does not hold the traffic of one run",
         ),
     ):
         file.write_text("\n".join(lines))

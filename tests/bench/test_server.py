@@ -111,7 +111,7 @@ def test_copies_and_deaths_are_measured_named_and_drawn(
         assert all(
             min(each for some in row["rates"].values() for each in some) > 0 for row in linked.values()
         )
-        assert "as often a second" in (tmp_path / "server-links.svg").read_text()
+        assert "rate relative to one copy" in (tmp_path / "server-links.svg").read_text()
     else:
         assert "root" in said and not (tmp_path / "server-links.svg").exists()
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from cotswold.batch.core.permutation import samples_at
 from cotswold.errors import UserError
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
+from cotswold.shards.core.permutation import samples_at
 from cotswold.shards.runtime.work import PortionSum, Slot
 from measures.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 

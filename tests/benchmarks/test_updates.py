@@ -14,7 +14,7 @@ from cotswold.bench.ranks.rank import Rank
 from cotswold.geometry import BlockLocal, Grid, MapShape, Smoothing, StackGeometry, Window
 from cotswold.mesh import Mesh, partition
 from cotswold.simulate import Cluster, LayerWork, StackWork, predict
-from cotswold.simulate.layers import LayerGeometry
+from cotswold.simulate.workloads.layers import LayerGeometry
 from measures.predictions import updates
 
 
@@ -30,9 +30,9 @@ def sent_bytes(work: StackWork, grid: Grid) -> int:
     """What all ranks send in an update, as the mesh counts it."""
     rank, mesh = Rank(), Mesh.of(grid)
     updates.prepare(rank, work, grid)
-    mesh.take_count()
+    mesh.take_bytes_sent()
     rank.actions["update"]()
-    return mesh.take_count()
+    return mesh.take_bytes_sent()
 
 
 def sent_by_convolutions(grid: Grid) -> int:
@@ -41,9 +41,9 @@ def sent_by_convolutions(grid: Grid) -> int:
     layers = [nn.Conv2d(count, 8, 3, padding=1, bias=False) for count in (3, 8)]
     model, x = partition(nn.Sequential(*layers), grid), torch.rand(2, 3, 12, 12)
     for _ in range(3):  # at the third call no values are compared
-        Mesh.of(grid).take_count()
+        Mesh.of(grid).take_bytes_sent()
         model(x).local.sum().backward()
-    return Mesh.of(grid).take_count()
+    return Mesh.of(grid).take_bytes_sent()
 
 
 @pytest.mark.soak

@@ -25,11 +25,18 @@ from cotswold.replication.replica.saved_bucket import disk_of, next_of
 from cotswold.replication.replica.server import Keeper
 from cotswold.replication.replica.settings import Copying
 from cotswold.shards.core.shard_server import Server
-from cotswold.simulate.copies import Clock, ControllerPlayer, KeeperPlayer, Saving, SharedState, ended
-from cotswold.simulate.disks import SimulatedDisk
-from cotswold.simulate.lists import Lists, ListUpdates
-from cotswold.simulate.network import Network
-from cotswold.simulate.process import PlayedProcess
+from cotswold.simulate.protocols.copies import (
+    Clock,
+    Saving,
+    SharedState,
+    SimulatedController,
+    SimulatedKeeper,
+    ended,
+)
+from cotswold.simulate.protocols.disks import SimulatedDisk
+from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates
+from cotswold.simulate.protocols.network import SimulatedNetwork
+from cotswold.simulate.protocols.process import SimulatedProcess
 from cotswold.wire import Create, Group, Send, Shard
 from cotswold.wire.names import run_of
 
@@ -71,7 +78,7 @@ class Cast:
 
     def __init__(
         self,
-        network: Network,
+        network: SimulatedNetwork,
         state: SharedState,
         roles: Roles,
         random: Random,
@@ -89,14 +96,14 @@ class Cast:
         self._settings = Asynchronous(
             "run", "weights", rule, {"": SHARD}, 8, room=Room(1000, 1000), deals=True
         )
-        self.controllers: list[ControllerPlayer] = []
+        self.controllers: list[SimulatedController] = []
         for name in roles.controllers:
             self.start_controller(name)
         self.disks = {
             name: SimulatedDisk(self.loop, random, seconds=DISK_SECONDS)
             for name in (roles.servers if roles.copying.saves else ())
         }
-        self.servers: list[KeeperPlayer] = []
+        self.servers: list[SimulatedKeeper] = []
         """Dead ones too."""
         for name in roles.servers:
             self.start_server(name)
@@ -121,16 +128,16 @@ class Cast:
         return {*written, *told, *kept} - {"", "run"}
 
     @property
-    def living(self) -> list[KeeperPlayer]:
+    def living(self) -> list[SimulatedKeeper]:
         """Servers that live."""
         return [each for each in self.servers if each.is_alive]
 
     @property
-    def leader(self) -> ControllerPlayer | None:
+    def leader(self) -> SimulatedController | None:
         """The controller that leads."""
         return next((each for each in self.controllers if each.is_alive and each.leads), None)
 
-    def server(self, name: str) -> KeeperPlayer | None:
+    def server(self, name: str) -> SimulatedKeeper | None:
         """One that lives."""
         return next((each for each in self.servers if each.name == name and each.is_alive), None)
 
@@ -160,7 +167,7 @@ class Cast:
         """Another process of that name."""
         clock = self._clock()
         controller = Controller(name, self.roles.control, clock.now, f"cluster-{self.loop.events}")
-        player = ControllerPlayer(self.network, controller, self.state, clock)
+        player = SimulatedController(self.network, controller, self.state, clock)
         self.controllers = [each for each in self.controllers if each.name != name] + [player]
 
     def start_server(self, name: str) -> None:
@@ -172,9 +179,9 @@ class Cast:
             *(name, f"host of {host}", f"address of {name}"), self._contents, roles.copying, clock.now
         )
         disk = Saving(self.disks[host], roles.saving_seconds) if self.disks else None
-        self.servers.append(KeeperPlayer(self.network, keeper, roles.controllers, clock, self._hear, disk))
+        self.servers.append(SimulatedKeeper(self.network, keeper, roles.controllers, clock, self._hear, disk))
 
-    def kill(self, victim: KeeperPlayer, *, seen_after: float | None, again_after: float | None) -> None:
+    def kill(self, victim: SimulatedKeeper, *, seen_after: float | None, again_after: float | None) -> None:
         """SIGKILL. Its supervisor sees that after so many seconds, and starts another; None for never."""
         victim.kill()
         self.tell(f"{victim.name} is killed")
@@ -191,45 +198,47 @@ class Cast:
         del self.disks[host]
         self.tell(f"host {host} is gone for good")
 
-    def kill_controller(self, victim: ControllerPlayer, *, again_after: float | None) -> None:
+    def kill_controller(self, victim: SimulatedController, *, again_after: float | None) -> None:
         """SIGKILL, and another one starts after so many seconds; None for never."""
         victim.kill()
         self.tell(f"{victim.name} is killed")
         if again_after is not None:
             self.loop.after(again_after, lambda: self.start_controller(victim.name))
 
-    def stop(self, victim: PlayedProcess, seconds: float | None) -> None:
+    def stop(self, victim: SimulatedProcess, seconds: float | None) -> None:
         """SIGSTOP, and after so many seconds SIGCONT; None for never."""
         victim.pause()
         self.tell(f"{victim.name} is stopped" + ("" if seconds is None else f" for {seconds:.2f} s"))
         if seconds is not None:
             self.loop.after(seconds, lambda: self.wake(victim))
 
-    def wake(self, victim: PlayedProcess) -> None:
+    def wake(self, victim: SimulatedProcess) -> None:
         """SIGCONT."""
         if victim.is_alive and victim.is_paused:
             self.tell(f"{victim.name} goes on")
-            victim.go_on()
+            victim.resume()
 
     def cut(self, links: Links, seconds: float | None, sentence: str) -> None:
         """Nothing comes through between these for so long; None for ever."""
-        new = set(links) - self.network.cut
-        self.network.cut |= new
+        new = set(links) - self.network.cut_links
+        self.network.cut_links |= new
         self.tell(sentence + ("" if seconds is None else f" for {seconds:.2f} s"))
         if seconds is not None:
             self.loop.after(seconds, lambda: self.heal(new))
 
     def heal(self, links: Links) -> None:
         """It does again."""
-        self.network.cut -= set(links)
+        self.network.cut_links -= set(links)
 
     def _clock(self) -> Clock:
         drift = self.roles.drift
         return Clock(self.loop, 1 + self._random.uniform(-drift, drift), self._random.uniform(0, 1000))
 
     def _contents(self, bucket: str) -> Contents[list[float]]:
-        server = Server(bucket, self.roles.shards, Lists())
-        return Contents(server, Updates(server, self._settings, Lists(), ListUpdates()), Lists())
+        server = Server(bucket, self.roles.shards, ListArithmetic())
+        return Contents(
+            server, Updates(server, self._settings, ListArithmetic(), ListUpdates()), ListArithmetic()
+        )
 
     def _create(self) -> None:
         if len(self.groups) < len(self.buckets):

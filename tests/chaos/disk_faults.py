@@ -22,7 +22,7 @@ from cotswold.replication.replica.follower_progress import Neighbours, Peers
 from cotswold.replication.replica.saved_bucket import Saved
 from cotswold.replication.replica.server import Keeper
 from cotswold.shards.core.sample_ledger import Samples
-from cotswold.simulate.disks import SimulatedDisk
+from cotswold.simulate.protocols.disks import SimulatedDisk
 from cotswold.wire import Change, FoundSaved, Group, Ranges, Send
 
 _Any = Any

@@ -29,9 +29,9 @@ from cotswold.replication.controller.settings import Control
 from cotswold.replication.replica.bucket_replica import Copy, Role
 from cotswold.replication.replica.saved_bucket import disk_of
 from cotswold.replication.replica.settings import Copying
-from cotswold.simulate.copies import SharedState
-from cotswold.simulate.loop import Loop
-from cotswold.simulate.network import Faults, Network
+from cotswold.simulate.protocols.copies import SharedState
+from cotswold.simulate.protocols.loop import VirtualTimeLoop
+from cotswold.simulate.protocols.network import Faults, SimulatedNetwork
 from cotswold.wire import Applied, OfBucket, Send, Shard, Silent, TakeOver
 
 
@@ -40,10 +40,10 @@ class Life:
 
     def __init__(self, seed: int, world: World) -> None:
         self.seed, self.world, self.random = seed, world, Random(seed)
-        self.loop, self.judge = Loop(), Judge(world.least, is_calm=world.is_calm)
+        self.loop, self.judge = VirtualTimeLoop(), Judge(world.least, is_calm=world.is_calm)
         self.waits = Waits(world.waits_seconds, lambda: self.loop.now)
         self.window = Window(world.saved_within, lambda: self.loop.now)
-        self.network = Network(self.loop, self.random, world.faults, latency_seconds=0.001)
+        self.network = SimulatedNetwork(self.loop, self.random, world.faults, latency_seconds=0.001)
         lost, late = world.state_lost, world.state_late
         state = SharedState(self.loop, self.random, lost=lost, late=late, watch=self._put)
         roles = _roles(world)
@@ -65,7 +65,7 @@ class Life:
         fates = Fates(self.cast, self.training, self.troubles)
         self._aiming = Aiming(world.aims, world.most_aims, fates, self.troubles)
         if world.between_seconds or world.control_seconds:
-            self.network.takes = self._takes
+            self.network.extra_seconds = self._takes
         self.loop.after(0.1, self._chance)
 
     @property
@@ -142,8 +142,8 @@ class Life:
         self.waits.check()
         self.is_lost = not self.cast.keeps({each.name for each in self.cast.living})
         if self.training.coordinator.has_begun and not self._is_quiet:
-            if self.network.sent is None and self.world.aims:
-                self.network.sent = self._aiming.sent
+            if self.network.on_send is None and self.world.aims:
+                self.network.on_send = self._aiming.sent
             self.troubles.chance()
             if self.training.dispatcher.kept is not None and self.random.random() < self.world.taking / 10:
                 self._take()
@@ -154,7 +154,7 @@ class Life:
     def _calm(self) -> None:
         """Nothing befalls anybody any more."""
         self._is_quiet, self.network.faults = True, Faults()
-        self.network.takes = self.network.sent = None
+        self.network.extra_seconds = self.network.on_send = None
 
     def _take(self) -> None:
         """The state of a checkpoint is with all primaries, and whoever has it has each sample once."""

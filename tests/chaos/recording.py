@@ -12,7 +12,7 @@ from tests.chaos.judge import BrokenError
 
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.shards.core.sample_ledger import Said, Samples
-from cotswold.simulate.network import Network
+from cotswold.simulate.protocols.network import SimulatedNetwork
 from cotswold.wire import COORDINATOR, Join, Message, Ordered, Ranges, Send, Write, Written
 from cotswold.wire.ranges import common, joined, without
 
@@ -91,12 +91,12 @@ class PlayedCoordinator:
     name = COORDINATOR
 
     def __init__(
-        self, network: Network, dispatcher: Dispatcher, buckets: Sequence[str], numbers: int
+        self, network: SimulatedNetwork, dispatcher: Dispatcher, buckets: Sequence[str], numbers: int
     ) -> None:
         self.dispatcher, self._network = dispatcher, network
         self._unwritten = dict.fromkeys(buckets, numbers)
         self._wrote = float("-inf")
-        network.players[self.name] = self
+        network.endpoints[self.name] = self
         self._tick()
 
     @property

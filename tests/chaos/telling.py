@@ -37,7 +37,7 @@ class Told:
         self.life = Life(seed, world)
         self._said: dict[tuple[str, str], str] = {}
         self._life_put, self.life.cast.state.watch = self.life.cast.state.watch, self._put
-        self.life.cast.network.carried = self._carried
+        self.life.cast.network.on_transmit = self._carried
 
     @property
     def transcript(self) -> Sequence[str]:

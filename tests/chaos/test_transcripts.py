@@ -31,11 +31,11 @@ def failover() -> str:
         elif isinstance(send.message, Prepare) and send.message.change is not None and pushed:
             victim = cast.server(sender)
             assert victim is not None, "it speaks"
-            told.life.network.sent = None
+            told.life.network.on_send = None
             cast.loop.after(0.0, lambda: cast.kill(victim, seen_after=0.05, again_after=0.6))
 
     def begin() -> None:
-        told.life.network.sent = watch
+        told.life.network.on_send = watch
 
     cast.loop.after(SINCE, begin)
     told.life.live()

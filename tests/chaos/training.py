@@ -15,9 +15,9 @@ from tests.chaos.world import World
 
 from cotswold.paramserver.core.dispatcher_settings import Dispatch
 from cotswold.paramserver.core.replica import StepTask
-from cotswold.simulate.copies import RoutedNetwork
-from cotswold.simulate.network import Network
-from cotswold.simulate.replicas import ReplicaPlayer
+from cotswold.simulate.protocols.copies import RoutedNetwork
+from cotswold.simulate.protocols.network import SimulatedNetwork
+from cotswold.simulate.protocols.replicas import SimulatedReplica
 from cotswold.wire import COORDINATOR, Join, Message, PullNewer, Send, Shard
 
 SAMPLES = 24
@@ -36,7 +36,7 @@ class Reader:
             bucket: tuple(each.number for each in shards if each.server == bucket)
             for bucket in dict.fromkeys(each.server for each in shards)
         }
-        network.players[name] = self
+        network.endpoints[name] = self
         self._tick()
 
     def receive(self, sender: str, message: Message) -> None:
@@ -57,7 +57,7 @@ class Training:
 
     def __init__(
         self,
-        network: Network,
+        network: SimulatedNetwork,
         shards: Sequence[Shard],
         controllers: Sequence[str],
         world: World,
@@ -84,7 +84,7 @@ class Training:
         servers = [(name, name) for name in buckets]
         self.dispatcher = RecordedDispatcher(rules, shards, servers, 0.0, self.ledger)
         self.coordinator = PlayedCoordinator(self.clients, self.dispatcher, buckets, SHARD)
-        self.replicas: list[ReplicaPlayer] = []
+        self.replicas: list[SimulatedReplica] = []
         """Dead ones too."""
         self.readers: list[Reader] = []
         self._gradients: dict[int, list[float]] = {}
@@ -94,7 +94,7 @@ class Training:
             self.start_reader()
 
     @property
-    def living(self) -> list[ReplicaPlayer]:
+    def living(self) -> list[SimulatedReplica]:
         """Replicas that live."""
         return [each for each in self.replicas if each.is_alive]
 
@@ -113,7 +113,7 @@ class Training:
         speed = random.choice(self.world.speeds)
         join = Join(name, 0, f"address of {name}", SAMPLES, self.size)
         self.replicas.append(
-            ReplicaPlayer(
+            SimulatedReplica(
                 *(self.clients, join, self.world.pace, self.shards, self.gradient),
                 lambda: speed * random.uniform(0.5, 1.5),
                 begins=lambda task: self._begins(name, task),

@@ -15,7 +15,7 @@ from tests.chaos.window import Window
 from tests.chaos.world import World
 
 from cotswold.replication.replica.saved_bucket import Saved, disk_of
-from cotswold.simulate.copies import ControllerPlayer, KeeperPlayer
+from cotswold.simulate.protocols.copies import SimulatedController, SimulatedKeeper
 from cotswold.wire import COORDINATOR, Create, Drain, Group, Message, Remove, Send, Undrain
 from cotswold.wire.names import bucket_of
 
@@ -80,7 +80,7 @@ class Troubles:
 
     # --- deaths ---
 
-    def kill(self, victim: KeeperPlayer, *, returns: bool = True) -> None:
+    def kill(self, victim: SimulatedKeeper, *, returns: bool = True) -> None:
         """A server dies, its supervisor may see that, and another comes, if its host ``returns``."""
         random = self.random
         seen = 0.05 if random.random() < self.world.seen else None
@@ -191,7 +191,7 @@ class Troubles:
                 return False
         return True
 
-    def _is_known(self, leader: ControllerPlayer | None, name: str) -> bool:
+    def _is_known(self, leader: SimulatedController | None, name: str) -> bool:
         """Whether whoever leads, if anybody does, takes it for living, and will for a while."""
         if leader is None:
             return True
@@ -205,7 +205,7 @@ class Troubles:
         server = cast.server(name)
         is_there = copy is not None and copy.group == group and copy.index >= 0
         is_heard = name == group.primary or (primary is not None and name in primary.hears)
-        is_cut = any(name in each for each in cast.network.cut)
+        is_cut = any(name in each for each in cast.network.cut_links)
         return is_there and is_heard and not is_cut and not (server and server.is_paused)
 
     # --- pauses, cuts, disks ---

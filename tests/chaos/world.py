@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from cotswold.paramserver.core.replica import Pace
 from cotswold.replication.replica.settings import Way
-from cotswold.simulate.network import Faults
+from cotswold.simulate.protocols.network import Faults
 
 DISK_SECONDS = 0.1
 """What a disk takes to read or write a bucket, at most, but where it is slow."""

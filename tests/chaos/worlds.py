@@ -15,7 +15,7 @@ from tests.chaos.world import Aim, World
 
 from cotswold.paramserver.core.replica import Pace
 from cotswold.replication.replica.lease import DRIFT
-from cotswold.simulate.network import Faults
+from cotswold.simulate.protocols.network import Faults
 
 _BAD = Faults(lost=0.02, twice=0.02, late=0.05, late_seconds=0.5)
 _WORST = Faults(lost=0.03, twice=0.05, late=0.1, late_seconds=4.0)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from cotswold.checkpoint import Checkpoint, Checkpoints, Piece
+from cotswold.checkpoint import Checkpoint, CheckpointManager, TensorChunk
 from cotswold.errors import CheckpointError, DiskFullError, MismatchError, RunError
 from cotswold.geometry import Box
 
@@ -62,7 +62,7 @@ def random_bits(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> to
     return bits.view(dtype).reshape(shape)
 
 
-def newest(checkpoints: Checkpoints) -> Checkpoint:
+def newest(checkpoints: CheckpointManager) -> Checkpoint:
     found = checkpoints.latest()
     assert found.checkpoint is not None
     assert found.skipped == ()
@@ -75,7 +75,7 @@ def test_a_tensor_of_any_type_and_shape_comes_back_bit_for_bit(
     tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> None:
     tensor = random_bits(shape, dtype)
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = CheckpointManager(tmp_path)
     checkpoints.save(1, {"a/tensor .. é": tensor}, {})
     assert same_bits(newest(checkpoints).read("a/tensor .. é"), tensor)
 
@@ -94,14 +94,14 @@ def test_a_tensor_with_any_strides_comes_back_the_same(
     tmp_path: Path, view: Callable[[torch.Tensor], torch.Tensor]
 ) -> None:
     tensor = view(torch.randn(4, 5, 6, 7))
-    Checkpoints(tmp_path).save(1, {"x": tensor}, {})
-    assert torch.equal(newest(Checkpoints(tmp_path)).read("x"), tensor)
+    CheckpointManager(tmp_path).save(1, {"x": tensor}, {})
+    assert torch.equal(newest(CheckpointManager(tmp_path)).read("x"), tensor)
 
 
 def test_a_tensor_of_many_chunks_comes_back_bit_for_bit(tmp_path: Path) -> None:
     tensor = random_bits((9_000_001,), torch.int32)  # 36 MB, with a remainder
-    Checkpoints(tmp_path).save(1, {"x": tensor}, {})
-    assert same_bits(newest(Checkpoints(tmp_path)).read("x"), tensor)
+    CheckpointManager(tmp_path).save(1, {"x": tensor}, {})
+    assert same_bits(newest(CheckpointManager(tmp_path)).read("x"), tensor)
 
 
 def test_the_files_are_safetensors_that_the_library_reads(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_the_files_are_safetensors_that_the_library_reads(tmp_path: Path) -> Non
         "α": torch.tensor(0.5, dtype=torch.float64),
         "b": torch.ones(2, dtype=torch.bool),
     }
-    path = Checkpoints(tmp_path).save(1, tensors, {})
+    path = CheckpointManager(tmp_path).save(1, tensors, {})
     read = {name: value for file in path.glob("*.safetensors") for name, value in load_file(file).items()}
     assert read.keys() == tensors.keys()
     assert all(same_bits(read[name], tensors[name]) for name in tensors)
@@ -118,34 +118,34 @@ def test_the_files_are_safetensors_that_the_library_reads(tmp_path: Path) -> Non
 
 def test_the_state_comes_back_exactly(tmp_path: Path) -> None:
     state = {"epoch": 3, "rate": 0.1 + 0.2, "large": 2**80, "order": [1, None, True], "ü": {"best": 1e-300}}
-    Checkpoints(tmp_path).save(7, {}, state)
-    found = newest(Checkpoints(tmp_path))
+    CheckpointManager(tmp_path).save(7, {}, state)
+    found = newest(CheckpointManager(tmp_path))
     assert (found.step, found.state, found.names) == (7, state, [])
 
 
 def test_tensors_are_read_in_place_without_changing_where_they_lie(tmp_path: Path) -> None:
     source = torch.randn(4, 6)
-    Checkpoints(tmp_path).save(1, {"w": source}, {})
+    CheckpointManager(tmp_path).save(1, {"w": source}, {})
     parameter = torch.nn.Parameter(torch.zeros(4, 6))
     strided = torch.zeros(6, 4).T
     address = parameter.data_ptr()
-    newest(Checkpoints(tmp_path)).read_into("w", parameter)
-    newest(Checkpoints(tmp_path)).read_into("w", strided)
+    newest(CheckpointManager(tmp_path)).read_into("w", parameter)
+    newest(CheckpointManager(tmp_path)).read_into("w", strided)
     assert torch.equal(parameter, source) and torch.equal(strided, source)
     assert parameter.data_ptr() == address and parameter.requires_grad
 
 
 @pytest.mark.parametrize("target", [torch.zeros(4, 5), torch.zeros(4, 6, dtype=torch.float64)])
 def test_a_tensor_of_another_shape_or_type_is_refused(tmp_path: Path, target: torch.Tensor) -> None:
-    Checkpoints(tmp_path).save(1, {"w": torch.randn(4, 6)}, {})
+    CheckpointManager(tmp_path).save(1, {"w": torch.randn(4, 6)}, {})
     with pytest.raises(CheckpointError, match=r"tensor w is torch\.float32 .* another network"):
-        newest(Checkpoints(tmp_path)).read_into("w", target)
+        newest(CheckpointManager(tmp_path)).read_into("w", target)
 
 
 def test_a_tensor_that_is_not_there_is_named(tmp_path: Path) -> None:
-    Checkpoints(tmp_path).save(1, {"w": torch.zeros(1)}, {})
+    CheckpointManager(tmp_path).save(1, {"w": torch.zeros(1)}, {})
     with pytest.raises(CheckpointError, match="no tensor v"):
-        newest(Checkpoints(tmp_path)).read("v")
+        newest(CheckpointManager(tmp_path)).read("v")
 
 
 cuts = st.lists(st.integers(0, 7), max_size=3).map(lambda inner: sorted({0, 7, *inner}))
@@ -167,33 +167,33 @@ def test_any_box_can_be_read_however_the_tensor_was_cut(
     folder = tmp_path_factory.mktemp("cut")
     whole = torch.arange(49.0).reshape(7, 7)
     grid = [Box((a, c), (b, d)) for a, b in pairwise(rows) for c, d in pairwise(columns)]
-    Checkpoints(folder).save(1, (Piece("w", whole[box.slices], box, (7, 7)) for box in grid), {})
+    CheckpointManager(folder).save(1, (TensorChunk("w", whole[box.slices], box, (7, 7)) for box in grid), {})
     wanted = Box(
         (min(one[0], other[0]), min(one[1], other[1])), (max(one[0], other[0]), max(one[1], other[1]))
     )
-    assert torch.equal(newest(Checkpoints(folder)).read("w", wanted), whole[wanted.slices])
+    assert torch.equal(newest(CheckpointManager(folder)).read("w", wanted), whole[wanted.slices])
 
 
 def test_pieces_that_leave_a_hole_are_refused(tmp_path: Path) -> None:
-    pieces = [Piece("w", torch.zeros(2), Box((start,), (start + 2,)), (6,)) for start in (0, 4)]
-    with pytest.raises(CheckpointError, match="pieces of tensor w do not cover"):
-        Checkpoints(tmp_path).save(1, pieces, {})
+    pieces = [TensorChunk("w", torch.zeros(2), Box((start,), (start + 2,)), (6,)) for start in (0, 4)]
+    with pytest.raises(CheckpointError, match="chunks of tensor w do not cover"):
+        CheckpointManager(tmp_path).save(1, pieces, {})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_pieces_are_asked_for_one_at_a_time(tmp_path: Path) -> None:
     folder = tmp_path / "00000001.partial"
 
-    def pieces() -> Iterator[Piece]:
+    def pieces() -> Iterator[TensorChunk]:
         for number in range(3):
             assert len(list(folder.iterdir())) == number  # the one before is on disk
-            yield Piece(str(number), torch.zeros(1))
+            yield TensorChunk(str(number), torch.zeros(1))
 
-    Checkpoints(tmp_path).save(1, pieces(), {})
+    CheckpointManager(tmp_path).save(1, pieces(), {})
 
 
 def test_the_newest_few_are_kept(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, keep=2)
+    checkpoints = CheckpointManager(tmp_path, keep=2)
     for step in (1, 20, 300, 4000):
         checkpoints.save(step, {}, {})
     assert [path.name for path in checkpoints.paths()] == ["00000300", "00004000"]
@@ -201,14 +201,14 @@ def test_the_newest_few_are_kept(tmp_path: Path) -> None:
 
 
 def test_steps_are_ordered_as_numbers_however_large(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = CheckpointManager(tmp_path)
     checkpoints.save(99_999_999, {}, {})
     checkpoints.save(100_000_000, {}, {})
     assert newest(checkpoints).step == 100_000_000
 
 
 def test_the_same_step_again_replaces_the_first(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, keep=2)
+    checkpoints = CheckpointManager(tmp_path, keep=2)
     checkpoints.save(1, {}, {})
     for attempt in range(3):
         checkpoints.save(5, {}, {"attempt": attempt})
@@ -217,7 +217,7 @@ def test_the_same_step_again_replaces_the_first(tmp_path: Path) -> None:
 
 
 def test_checkpoints_of_a_future_that_was_not_taken_up_are_removed(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, keep=2)
+    checkpoints = CheckpointManager(tmp_path, keep=2)
     checkpoints.save(10, {}, {})
     damaged = checkpoints.save(20, {}, {})
     (damaged / "manifest.json").unlink()
@@ -232,7 +232,7 @@ def test_what_cannot_be_removed_fails_no_save_and_goes_at_a_later_one(
         (path / "manifest.json").unlink(missing_ok=True)
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints = CheckpointManager(tmp_path, keep=1)
     checkpoints.save(1, {}, {})
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "rmtree", refuse)
@@ -248,7 +248,7 @@ def test_what_cannot_be_removed_fails_no_save_and_goes_at_a_later_one(
 def test_a_folder_that_cannot_be_renamed_fails_no_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints = CheckpointManager(tmp_path, keep=1)
     old = checkpoints.save(1, {}, {})
     rename = Path.rename
 
@@ -264,7 +264,7 @@ def test_a_folder_that_cannot_be_renamed_fails_no_save(
 
 
 def test_an_empty_folder_has_no_latest(tmp_path: Path) -> None:
-    assert Checkpoints(tmp_path / "none").latest() == (None, ())
+    assert CheckpointManager(tmp_path / "none").latest() == (None, ())
 
 
 def flip_a_bit(path: Path) -> None:
@@ -290,7 +290,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("file", ["00000.safetensors", "manifest.json"])
 def test_a_damaged_newest_is_skipped_with_a_word(tmp_path: Path, file: str, damage: str) -> None:
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = CheckpointManager(tmp_path)
     checkpoints.save(1, {"w": torch.full((100,), 1.0)}, {})
     path = checkpoints.save(2, {"w": torch.full((100,), 2.0)}, {"position": 123456})
     DAMAGES[damage](path / file)
@@ -303,7 +303,7 @@ def test_a_damaged_newest_is_skipped_with_a_word(tmp_path: Path, file: str, dama
 
 
 def test_any_flipped_bit_of_a_manifest_is_found(tmp_path: Path) -> None:
-    path = Checkpoints(tmp_path).save(1, {"w": torch.zeros(1)}, {"position": 123456}) / "manifest.json"
+    path = CheckpointManager(tmp_path).save(1, {"w": torch.zeros(1)}, {"position": 123456}) / "manifest.json"
     sound = path.read_bytes()
     manifest = json.loads(sound)
     for place in range(len(sound)):
@@ -319,8 +319,8 @@ def test_any_flipped_bit_of_a_manifest_is_found(tmp_path: Path) -> None:
 
 
 def test_damage_after_opening_is_found_when_the_tensor_is_read(tmp_path: Path) -> None:
-    path = Checkpoints(tmp_path).save(1, {"w": torch.zeros(100)}, {})
-    found = newest(Checkpoints(tmp_path))
+    path = CheckpointManager(tmp_path).save(1, {"w": torch.zeros(100)}, {})
+    found = newest(CheckpointManager(tmp_path))
     flip_a_bit(path / "00000.safetensors")
     with pytest.raises(CheckpointError, match="checksum"):
         found.read("w")
@@ -328,27 +328,27 @@ def test_damage_after_opening_is_found_when_the_tensor_is_read(tmp_path: Path) -
 
 def test_if_all_are_damaged_that_is_an_error_and_no_fresh_start(tmp_path: Path) -> None:
     for step in (1, 2):
-        (Checkpoints(tmp_path).save(step, {}, {}) / "manifest.json").unlink()
+        (CheckpointManager(tmp_path).save(step, {}, {}) / "manifest.json").unlink()
     with pytest.raises(CheckpointError, match=r"every checkpoint in .* is damaged: .*00000002.*00000001"):
-        Checkpoints(tmp_path).latest()
+        CheckpointManager(tmp_path).latest()
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
-    Checkpoints(tmp_path, identity="one").save(1, {}, {})
+    CheckpointManager(tmp_path, identity="one").save(1, {}, {})
     with pytest.raises(RunError, match="checkpoint of another run"):
-        Checkpoints(tmp_path, identity="other").latest()
-    assert newest(Checkpoints(tmp_path, identity="one")).identity == "one"
+        CheckpointManager(tmp_path, identity="other").latest()
+    assert newest(CheckpointManager(tmp_path, identity="one")).identity == "one"
 
 
 def test_a_newer_format_is_not_guessed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cotswold.checkpoint.manifest._FORMAT", 2)
-    path = Checkpoints(tmp_path).save(1, {}, {})
+    path = CheckpointManager(tmp_path).save(1, {}, {})
     monkeypatch.undo()
     with pytest.raises(
         CheckpointError,
         match=r"by a newer version of Cotswold \(format 2; this version reads 1\)",
     ):
-        Checkpoints(tmp_path).load(path)
+        CheckpointManager(tmp_path).load(path)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_a_newer_format_is_not_guessed_at(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_disk_that_fills_up_leaves_the_checkpoint_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, reason: int
 ) -> None:
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = CheckpointManager(tmp_path)
     checkpoints.save(1, {"w": torch.ones(3)}, {})
     real, count = getattr(os, call), 0
 
@@ -394,32 +394,32 @@ def test_another_failure_of_the_disk_is_told_apart_from_a_full_one(
 
     monkeypatch.setattr(os, "write", failing)
     with pytest.raises(CheckpointError, match="cannot be written: Input/output error"):
-        Checkpoints(tmp_path).save(1, {"w": torch.ones(3)}, {})
+        CheckpointManager(tmp_path).save(1, {"w": torch.ones(3)}, {})
 
 
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda file, content: real(file, content[:7]))
     tensor = torch.randn(100)
-    Checkpoints(tmp_path).save(1, {"w": tensor}, {})
-    assert torch.equal(newest(Checkpoints(tmp_path)).read("w"), tensor)
+    CheckpointManager(tmp_path).save(1, {"w": tensor}, {})
+    assert torch.equal(newest(CheckpointManager(tmp_path)).read("w"), tensor)
 
 
 def test_a_state_that_json_cannot_hold_leaves_nothing_half_written(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
-        Checkpoints(tmp_path).save(1, {}, {"x": {1, 2}})
+        CheckpointManager(tmp_path).save(1, {}, {"x": {1, 2}})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_piece_whose_box_is_not_its_shape_is_refused() -> None:
     with pytest.raises(ValueError, match=r"shape \(2,\) and box"):
-        Piece("w", torch.zeros(2), Box((0,), (3,)), (6,))
+        TensorChunk("w", torch.zeros(2), Box((0,), (3,)), (6,))
     with pytest.raises(ValueError, match="both box and shape"):
-        Piece("w", torch.zeros(2), Box((0,), (2,)))
+        TensorChunk("w", torch.zeros(2), Box((0,), (2,)))
 
 
 def test_checkpoints_that_are_whole_but_of_no_use_are_not_called_damaged(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = CheckpointManager(tmp_path)
     checkpoints.save(1, {"w": torch.ones(2)}, {})
 
     def use(checkpoint: Checkpoint) -> None:

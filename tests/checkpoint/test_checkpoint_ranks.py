@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.support.checkpoint.many_ranks import returned, threads
 from tests.support.demo_runs import hasty_disk as hasty_disk
 
-from cotswold.checkpoint import Checkpoint, Checkpoints, Piece, manifest
+from cotswold.checkpoint import Checkpoint, CheckpointManager, TensorChunk, manifest
 from cotswold.errors import CheckpointError, DiskFullError, RunError
 from cotswold.files import open_file
 from cotswold.geometry import Box
@@ -75,7 +75,7 @@ def test_what_ranks_write_in_any_partition_others_read_bit_for_bit(
 ) -> None:
     folder = tmp_path_factory.mktemp("partition")
     writers, readers = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
-    wholes, pieces = {}, list[list[Piece]]([] for _ in range(writers))
+    wholes, pieces = {}, list[list[TensorChunk]]([] for _ in range(writers))
     for name in ("w", "v"):
         shape = tuple(data.draw(st.lists(st.integers(0, 6), max_size=4)))
         wholes[name] = random_bits(shape, data.draw(st.sampled_from(DTYPES)), len(name))
@@ -83,12 +83,12 @@ def test_what_ranks_write_in_any_partition_others_read_bit_for_bit(
             part = wholes[name][box.slices]
             if data.draw(st.booleans()):
                 part = spread(part, data.draw(st.permutations(range(len(shape)))))
-            pieces[data.draw(st.integers(0, writers - 1))].append(Piece(name, part, box, shape))
+            pieces[data.draw(st.integers(0, writers - 1))].append(TensorChunk(name, part, box, shape))
     wanted = [{name: data.draw(boxes(tuple(wholes[name].shape))) for name in wholes} for _ in range(readers)]
     orders = {name: data.draw(st.permutations(range(wholes[name].dim()))) for name in wholes}
 
     def read(ranks: Ranks) -> None:
-        checkpoint = Checkpoints(folder, ranks=ranks).latest().checkpoint
+        checkpoint = CheckpointManager(folder, ranks=ranks).latest().checkpoint
         assert checkpoint is not None and checkpoint.state == {"of": 0}
         for name, box in wanted[ranks.rank].items():
             part = wholes[name][box.slices]
@@ -99,30 +99,32 @@ def test_what_ranks_write_in_any_partition_others_read_bit_for_bit(
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(
-            "cotswold.checkpoint.shard_file._CHUNK_BYTES", data.draw(st.sampled_from([16, 48, 1 << 20]))
+            "cotswold.checkpoint.chunk_file._BUFFER_BYTES", data.draw(st.sampled_from([16, 48, 1 << 20]))
         )
         returned(save(folder, writers, lambda rank: iter(pieces[rank])))
         returned(threads(readers, read))
 
 
 def save(
-    folder: Path, size: int, pieces: Callable[[int], Iterator[Piece]], step: int = 1
+    folder: Path, size: int, pieces: Callable[[int], Iterator[TensorChunk]], step: int = 1
 ) -> list[Path | BaseException]:
     """What each of some ranks returns or raises that save a checkpoint together."""
     return threads(
         size,
-        lambda ranks: Checkpoints(folder, ranks=ranks).save(step, pieces(ranks.rank), {"of": ranks.rank}),
+        lambda ranks: CheckpointManager(folder, ranks=ranks).save(
+            step, pieces(ranks.rank), {"of": ranks.rank}
+        ),
     )
 
 
-def rows(rank: int, value: float = 0.0, count: int = 3) -> Iterator[Piece]:
+def rows(rank: int, value: float = 0.0, count: int = 3) -> Iterator[TensorChunk]:
     """A rank's row of a matrix, and a tensor of its own."""
-    yield Piece("w", torch.full((1, 4), value + rank), Box((rank, 0), (rank + 1, 4)), (count, 4))
-    yield Piece(f"own {rank}", torch.full((2,), value))
+    yield TensorChunk("w", torch.full((1, 4), value + rank), Box((rank, 0), (rank + 1, 4)), (count, 4))
+    yield TensorChunk(f"own {rank}", torch.full((2,), value))
 
 
 def newest(folder: Path) -> Checkpoint:
-    found = Checkpoints(folder).latest()
+    found = CheckpointManager(folder).latest()
     assert found.checkpoint is not None and found.skipped == ()
     return found.checkpoint
 
@@ -141,13 +143,13 @@ def test_every_rank_learns_where_the_checkpoint_is(tmp_path: Path) -> None:
 
 
 def test_a_rank_may_have_nothing_to_write(tmp_path: Path) -> None:
-    returned(save(tmp_path, 3, lambda rank: iter([Piece("w", torch.ones(4))] if rank == 1 else [])))
+    returned(save(tmp_path, 3, lambda rank: iter([TensorChunk("w", torch.ones(4))] if rank == 1 else [])))
     assert newest(tmp_path).read("w").tolist() == [1.0] * 4
 
 
 def test_one_process_writes_what_it_has_always_written(tmp_path: Path) -> None:
     """The manifest of format 1, field by field; checkpoints that lie on disks stay readable."""
-    returned(save(tmp_path, 1, lambda rank: iter([Piece("w", torch.ones(2))])))
+    returned(save(tmp_path, 1, lambda rank: iter([TensorChunk("w", torch.ones(2))])))
     manifest = json.loads((tmp_path / "00000001" / "manifest.json").read_text())
     assert manifest.pop("crc32") == "f8a2b7f3"
     assert manifest == {
@@ -170,7 +172,7 @@ def test_one_process_writes_what_it_has_always_written(tmp_path: Path) -> None:
     }
 
 
-def broken(rank: int) -> Iterator[Piece]:
+def broken(rank: int) -> Iterator[TensorChunk]:
     yield from rows(rank, 7.0)
     if rank == 1:
         raise ValueError("the third piece is odd")
@@ -218,25 +220,29 @@ def test_a_disk_that_fills_up_on_one_rank_fails_the_save_on_all(
 
 
 def test_a_state_that_json_cannot_hold_fails_the_save_on_all(tmp_path: Path) -> None:
-    results = threads(2, lambda ranks: Checkpoints(tmp_path, ranks=ranks).save(1, {}, {"x": {1}}))
+    results = threads(2, lambda ranks: CheckpointManager(tmp_path, ranks=ranks).save(1, {}, {"x": {1}}))
     all_raise(results, CheckpointError, "rank 0: TypeError")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_ranks_at_different_steps_are_told_so(tmp_path: Path) -> None:
-    results = threads(3, lambda ranks: Checkpoints(tmp_path, ranks=ranks).save(5 + ranks.rank // 2, {}, {}))
+    results = threads(
+        3, lambda ranks: CheckpointManager(tmp_path, ranks=ranks).save(5 + ranks.rank // 2, {}, {})
+    )
     all_raise(results, CheckpointError, "must save the same step, got [5, 5, 6]")
 
 
 def test_hosts_that_do_not_share_the_directory_are_told_so(tmp_path: Path) -> None:
-    results = threads(2, lambda ranks: Checkpoints(tmp_path / str(ranks.rank), ranks=ranks).save(1, {}, {}))
+    results = threads(
+        2, lambda ranks: CheckpointManager(tmp_path / str(ranks.rank), ranks=ranks).save(1, {}, {})
+    )
     all_raise(results, CheckpointError, "rank 1: ")
     all_raise(results, CheckpointError, "on a file system that all its hosts share")
 
 
 def test_a_tensor_that_two_ranks_write_is_refused(tmp_path: Path) -> None:
-    results = save(tmp_path, 2, lambda rank: iter([Piece("b", torch.ones(3))]))
-    all_raise(results, CheckpointError, "two pieces of tensor b overlap")
+    results = save(tmp_path, 2, lambda rank: iter([TensorChunk("b", torch.ones(3))]))
+    all_raise(results, CheckpointError, "two chunks of tensor b overlap")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -251,25 +257,29 @@ def test_overlaps_and_gaps_are_refused_and_nothing_else(
     results = save(
         tmp_path_factory.mktemp("overlap"),
         1,
-        lambda rank: (Piece("w", torch.zeros(box.shape), box, shape) for box in parts),
+        lambda rank: (TensorChunk("w", torch.zeros(box.shape), box, shape) for box in parts),
     )
     gaps = bool(parts) and set(seen) != set(Box.whole(shape).points())
     assert isinstance(results[0], CheckpointError) == (gaps or len(set(seen)) < len(seen))
 
 
 @pytest.mark.parametrize(
-    "other", [Piece("w", torch.ones(1), Box((1,), (2,)), (3,)), Piece("w", torch.ones(2, dtype=torch.int32))]
+    "other",
+    [
+        TensorChunk("w", torch.ones(1), Box((1,), (2,)), (3,)),
+        TensorChunk("w", torch.ones(2, dtype=torch.int32)),
+    ],
 )
-def test_pieces_of_different_wholes_are_refused(tmp_path: Path, other: Piece) -> None:
-    results = save(tmp_path, 2, lambda rank: iter([other if rank else Piece("w", torch.ones(2))]))
-    all_raise(results, CheckpointError, "pieces of tensor w belong to different tensors")
+def test_pieces_of_different_wholes_are_refused(tmp_path: Path, other: TensorChunk) -> None:
+    results = save(tmp_path, 2, lambda rank: iter([other if rank else TensorChunk("w", torch.ones(2))]))
+    all_raise(results, CheckpointError, "chunks of tensor w belong to different tensors")
 
 
 def test_a_piece_outside_of_the_whole_is_refused() -> None:
     with pytest.raises(ValueError, match="is not inside the whole"):
-        Piece("w", torch.zeros(2), Box((2,), (4,)), (3,))
+        TensorChunk("w", torch.zeros(2), Box((2,), (4,)), (3,))
     with pytest.raises(ValueError, match="is not inside the whole"):
-        Piece("w", torch.zeros(2), Box((0,), (2,)), (2, 1))
+        TensorChunk("w", torch.zeros(2), Box((0,), (2,)), (2, 1))
 
 
 @pytest.mark.parametrize("file", [f"{number:05d}.safetensors" for number in range(6)] + ["manifest.json"])
@@ -282,7 +292,7 @@ def test_all_ranks_go_back_to_the_same_checkpoint_where_the_newest_is_damaged(
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
 
     def look(ranks: Ranks) -> tuple[int, tuple[str, ...]]:
-        found = Checkpoints(tmp_path, ranks=ranks).latest()
+        found = CheckpointManager(tmp_path, ranks=ranks).latest()
         assert found.checkpoint is not None
         return found.checkpoint.step, found.skipped
 
@@ -303,17 +313,17 @@ def test_opening_reads_each_file_once_however_many_ranks_there_are(
         read.append(path.name)
         return open_file(path, flags)
 
-    monkeypatch.setattr("cotswold.checkpoint.shard_file.open_file", opened)
+    monkeypatch.setattr("cotswold.checkpoint.chunk_file.open_file", opened)
     returned(threads(4, lambda ranks: Checkpoint(path, ranks)))
     files = [name for name in read if name.endswith(".safetensors")]
     assert sorted(files) == [f"{number:05d}.safetensors" for number in range(6)]
 
 
 def test_a_rank_of_another_run_stops_all_of_them(tmp_path: Path) -> None:
-    Checkpoints(tmp_path, identity="one").save(1, {}, {})
+    CheckpointManager(tmp_path, identity="one").save(1, {}, {})
     identities = ["one", "other"]
     results = threads(
-        2, lambda ranks: Checkpoints(tmp_path, identity=identities[ranks.rank], ranks=ranks).latest()
+        2, lambda ranks: CheckpointManager(tmp_path, identity=identities[ranks.rank], ranks=ranks).latest()
     )
     for result in results:
         assert isinstance(result, RunError)
@@ -322,7 +332,7 @@ def test_a_rank_of_another_run_stops_all_of_them(tmp_path: Path) -> None:
 
 def test_ranks_that_see_different_checkpoints_of_one_name_are_told_so(tmp_path: Path) -> None:
     for rank in range(2):
-        Checkpoints(tmp_path / str(rank)).save(1, {}, {"of": rank})
+        CheckpointManager(tmp_path / str(rank)).save(1, {}, {"of": rank})
     results = threads(2, lambda ranks: Checkpoint(tmp_path / str(ranks.rank) / "00000001", ranks))
     for result in results:
         assert isinstance(result, CheckpointError)
@@ -330,7 +340,7 @@ def test_ranks_that_see_different_checkpoints_of_one_name_are_told_so(tmp_path: 
 
 
 def test_damage_after_opening_is_found_when_a_part_is_read(tmp_path: Path) -> None:
-    save(tmp_path, 1, lambda rank: iter([Piece("w", torch.arange(100.0).reshape(10, 10))]))
+    save(tmp_path, 1, lambda rank: iter([TensorChunk("w", torch.arange(100.0).reshape(10, 10))]))
     found = newest(tmp_path)
     file = tmp_path / "00000001" / "00000.safetensors"
     content = file.read_bytes()
@@ -352,9 +362,9 @@ def test_a_target_is_untouched_where_the_pieces_do_not_cover_the_box(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        manifest, "_check_pieces", lambda name, records: None
+        manifest, "_check_chunks", lambda name, records: None
     )  # as who else may have written it
-    save(tmp_path, 1, lambda rank: iter([Piece("w", torch.ones(2), Box((0,), (2,)), (3,))]))
+    save(tmp_path, 1, lambda rank: iter([TensorChunk("w", torch.ones(2), Box((0,), (2,)), (3,))]))
     target = torch.zeros(3)
     with pytest.raises(CheckpointError, match="do not cover"):
         newest(tmp_path).read_into("w", target)
@@ -380,14 +390,14 @@ def test_saving_and_reading_take_no_more_than_a_chunk_beyond_the_tensors(tmp_pat
 
 def test_all_ranks_go_back_where_one_cannot_take_the_newest(tmp_path: Path) -> None:
     for step in (1, 2):
-        Checkpoints(tmp_path).save(step, {"w": torch.zeros(3)}, {})
+        CheckpointManager(tmp_path).save(step, {"w": torch.zeros(3)}, {})
 
     def found(ranks: Ranks) -> tuple[int, tuple[str, ...]]:
         def take(checkpoint: Checkpoint) -> None:
             if (ranks.rank, checkpoint.step) == (1, 2):
                 raise CheckpointError("its disk is gone")
 
-        latest = Checkpoints(tmp_path, ranks=ranks).latest(take)
+        latest = CheckpointManager(tmp_path, ranks=ranks).latest(take)
         assert latest.checkpoint is not None
         return latest.checkpoint.step, latest.skipped
 

@@ -15,7 +15,7 @@ import torch
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from cotswold.checkpoint import Checkpoint, Checkpoints, Latest
+from cotswold.checkpoint import Checkpoint, CheckpointManager, Latest
 from cotswold.errors import CheckpointError, MismatchError
 
 TENSORS = {"w": torch.arange(6.0).reshape(2, 3), "random": torch.arange(5, dtype=torch.uint8)}
@@ -38,7 +38,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with checkpoints of steps 1 and 2."""
     folder = tmp_path_factory.mktemp("original")
     for step in (1, 2):
-        Checkpoints(folder).save(step, TENSORS, {"step": step})
+        CheckpointManager(folder).save(step, TENSORS, {"step": step})
     return folder
 
 
@@ -68,7 +68,7 @@ def read_all(checkpoint: Checkpoint) -> None:
 
 
 def found_in(folder: Path) -> Latest:
-    return Checkpoints(folder).latest(read_all)
+    return CheckpointManager(folder).latest(read_all)
 
 
 def went_back(folder: Path) -> str:
@@ -182,7 +182,7 @@ def test_what_is_no_file_is_passed_over_and_no_pipe_is_waited_for(folder: Path) 
 def test_a_folder_with_a_name_that_is_no_number_is_none_of_the_checkpoints(folder: Path) -> None:
     for name in ("\u00b2", "00000003-", "\u0663", "-1"):
         (folder / name).mkdir()
-    found = Checkpoints(folder).latest()
+    found = CheckpointManager(folder).latest()
     assert found.checkpoint is not None and found.checkpoint.step == 2 and not found.skipped
 
 
@@ -191,7 +191,7 @@ def test_checkpoints_of_another_network_are_not_called_damaged(folder: Path) -> 
         checkpoint.read_into("no such", torch.zeros(1))
 
     with pytest.raises(MismatchError, match=r"^[^;]*00000002 has no tensor no such[^;]*; [^;]*$"):
-        Checkpoints(folder).latest(take)
+        CheckpointManager(folder).latest(take)
 
 
 def test_a_checkpoint_that_its_user_cannot_take_is_passed_over(folder: Path) -> None:
@@ -199,6 +199,6 @@ def test_a_checkpoint_that_its_user_cannot_take_is_passed_over(folder: Path) -> 
         if checkpoint.step == 2:
             raise CheckpointError("it is of another shape")
 
-    found = Checkpoints(folder).latest(take)
+    found = CheckpointManager(folder).latest(take)
     assert found.checkpoint is not None and found.checkpoint.step == 1
     assert found.skipped == ("it is of another shape",)

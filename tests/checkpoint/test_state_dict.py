@@ -8,30 +8,38 @@ from pathlib import Path
 import pytest
 import torch
 
-from cotswold.checkpoint import Checkpoint, Checkpoints, IfThere, Piece, SealedPiece, StateValue, TensorPart
-from cotswold.checkpoint.state_dict import load, pieces, plain
+from cotswold.checkpoint import (
+    Checkpoint,
+    CheckpointManager,
+    OptionalTensor,
+    SealedChunk,
+    StateValue,
+    TensorChunk,
+    TensorPart,
+)
+from cotswold.checkpoint.state_dict import chunks, load, plain_values
 from cotswold.errors import CheckpointError
 from cotswold.geometry import Box
 
 
 def saved(folder: Path, *states: dict[str, StateValue]) -> Checkpoint:
     """A checkpoint of what ranks with these state dicts write."""
-    written: list[Piece | SealedPiece] = []
+    written: list[TensorChunk | SealedChunk] = []
     for rank, state in enumerate(states):
-        written += pieces(state, rank)
-    Checkpoints(folder).save(1, written, {})
-    found = Checkpoints(folder).latest().checkpoint
+        written += chunks(state, rank)
+    CheckpointManager(folder).save(1, written, {})
+    found = CheckpointManager(folder).latest().checkpoint
     assert found is not None
     return found
 
 
 def test_live_tensors_are_filled_in_place_and_plain_values_given_back(tmp_path: Path) -> None:
     state: dict[str, StateValue] = {"weight": torch.arange(6.0), "best": 0.5, "name": None}
-    assert plain(state) == {"best": 0.5, "name": None}
+    assert plain_values(state) == {"best": 0.5, "name": None}
     checkpoint = saved(tmp_path, state)
     weight = torch.zeros(6)
     view = weight.view(2, 3)
-    loaded = load({"weight": weight, "best": 7.0, "name": "x"}, checkpoint, plain(state))
+    loaded = load({"weight": weight, "best": 7.0, "name": "x"}, checkpoint, plain_values(state))
     assert loaded["weight"] is weight and loaded["best"] == 0.5 and loaded["name"] is None
     assert view.tolist() == [[0, 1, 2], [3, 4, 5]]
 
@@ -51,8 +59,10 @@ def test_ranks_write_their_parts_once_and_rank_0_what_all_have_alike(tmp_path: P
 
 
 def test_what_a_checkpoint_may_lack_is_left_out_of_what_was_loaded(tmp_path: Path) -> None:
-    checkpoint = saved(tmp_path, {"random": torch.ones(2), "random.cuda": IfThere(torch.full((2,), 3.0))})
-    target = IfThere(torch.zeros(2))
+    checkpoint = saved(
+        tmp_path, {"random": torch.ones(2), "random.cuda": OptionalTensor(torch.full((2,), 3.0))}
+    )
+    target = OptionalTensor(torch.zeros(2))
     assert load({"random.cuda": target}, checkpoint, {}) == {"random.cuda": target}
     assert target.tensor.tolist() == [3, 3]
     assert load({"other": target}, checkpoint, {}) == {}
@@ -64,7 +74,7 @@ class Rows:
     def __init__(self) -> None:
         self.loaded: list[Checkpoint] = []
 
-    def pieces(self) -> Iterator[SealedPiece]:
+    def chunks(self) -> Iterator[SealedChunk]:
         return iter(())
 
     def load(self, checkpoint: Checkpoint) -> None:

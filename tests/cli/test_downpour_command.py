@@ -20,7 +20,7 @@ from tests.support.cli.command import cotswold, sentences_in
 from tests.support.training.runs import events
 from tests.training.async_sgd.test_strategy import recipe_of
 
-from cotswold.host.process_info import family
+from cotswold.host.process_info import process_tree
 from cotswold.run import RunDirectory
 
 SLOW_SECONDS = 60.0
@@ -95,7 +95,7 @@ def test_a_run_is_looked_at_stopped_and_goes_on_and_leaves_nothing_when_killed(
     assert found["state"] == "goes on"
     pids = [row["pid"] for row in (*now["each"], *now["servers"])]
     assert {row["name"] for row in now["each"]} == {"replica-1", "replica-2"}
-    assert set(pids) < set(family(first.process.pid))
+    assert set(pids) < set(process_tree(first.process.pid))
     # stacks of all
     said = cotswold("why", first.run, "--stacks").out
     for name in ("main", "replica-1", "replica-2", "server-0", "server-1"):
@@ -129,7 +129,7 @@ def test_a_run_is_looked_at_stopped_and_goes_on_and_leaves_nothing_when_killed(
     # goes on, and is killed
     second = command("--resume")
     second.until(lambda now: learning(now) and now["samples"]["counted"] > counted)
-    started = family(second.process.pid)
+    started = process_tree(second.process.pid)
     assert len(started) >= 6
     assert second.ended(signal.SIGKILL) == -signal.SIGKILL
     deadline = time.monotonic() + 20.0
@@ -151,7 +151,7 @@ def test_a_second_signal_leaves_at_once_and_takes_all_processes_along(
     server = found["status"]["newest"]["replicas"]["servers"][0]["pid"]
     os.kill(server, signal.SIGSTOP)  # so that what is in hand is not settled
     begun.until(lambda now: now["open"] and any(row["silent_seconds"] > 1.5 for row in now["servers"]))
-    started = family(begun.process.pid)
+    started = process_tree(begun.process.pid)
     begun.process.send_signal(number)
     while "press again to stop at once" not in begun.said:
         time.sleep(0.05)

@@ -25,7 +25,7 @@ from PIL import Image
 from cotswold.cli.main import main
 import cotswold.api.train_recipe, cotswold.api.signals, cotswold.cli.train, cotswold.nn
 import cotswold.training.jobs.job, cotswold.training.full_batch.objective
-from cotswold.checkpoint import Checkpoints, Piece
+from cotswold.checkpoint import CheckpointManager, TensorChunk
 from cotswold.run import EventLog
 from cotswold.checkpoint.manifest import Manifest
 from cotswold.training.strategies.greedy import Greedy
@@ -139,9 +139,9 @@ run = folder / "killed"
 report["killed_before"] = {}
 for owner, name, number in (
     (Greedy, "train_step", 3),
-    (Piece, "write", 1),
+    (TensorChunk, "write", 1),
     (Manifest, "write", 2),
-    (Checkpoints, "_prune", 2),
+    (CheckpointManager, "_prune", 2),
     (EventLog, "write", 20),
 ):
     status, _ = ended(begun(run, lambda: killed_before(owner, name, number)))
@@ -236,8 +236,8 @@ def test_a_run_killed_in_any_phase_goes_on_with_the_same_bits(
     killed = report["killed_before"]
     assert [status for status, _ in killed.values()] == [-9] * 5, killed
     # inside a save the last checkpoint stays, and the one that was begun has a name of its own
-    for phase in ("Piece.write", "Manifest.write"):
+    for phase in ("TensorChunk.write", "Manifest.write"):
         assert any(name.endswith(".partial") for name in killed[phase][1]), killed
-    assert len(killed["Checkpoints._prune"][1]) == 3, killed  # renamed, and the oldest not yet removed
+    assert len(killed["CheckpointManager._prune"][1]) == 3, killed  # renamed, and the oldest not yet removed
     assert report["killed"] == 0
     assert same_as_undisturbed(folder / "killed", desk)

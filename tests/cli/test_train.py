@@ -15,7 +15,7 @@ import pytest
 from tests.cli.conftest import Desk
 from tests.support.cli.command import Said, cotswold
 
-from cotswold.checkpoint import Checkpoints
+from cotswold.checkpoint import CheckpointManager
 from cotswold.host import memory
 from cotswold.run import RunDirectory
 from cotswold.run.first_checkpoint import NOTHING_SAVED
@@ -62,8 +62,8 @@ def test_a_directory_that_holds_a_run_is_refused_without_resume(desk: Desk) -> N
     said = cotswold("train", desk.stacks_recipe, "--run", desk.stacks, "--stores", desk.stores)
     assert said.status == 2
     assert said.error == (
-        f"{desk.stacks} already holds a run; resume it with --resume (Python: resume=True), or choose another "
-        "directory"
+        f"{desk.stacks} already holds a run; resume it with --resume (Python: resume=True), or choose "
+        "another directory"
     )
 
 
@@ -106,7 +106,7 @@ def test_a_finished_run_is_prolonged_by_its_epochs_and_says_so(desk: Desk, tmp_p
     assert "prolonged" not in resume(run, desk, "--set", "training.epochs=3").err
     said = resume(run, desk, "--set", "training.epochs=1")
     assert said.status == 2
-    assert "is trained for 3 epochs, and 1 are fewer" in said.error
+    assert "is trained for 3 epochs, but 1 were requested" in said.error
     (run / "prolonged.json").write_text("{")
     said = cotswold("verify", run)
     assert said.status == 1 and "prolonged.json" in said.out
@@ -137,7 +137,7 @@ def test_a_run_in_use_is_refused_before_ranks_are_started_again_and_again(desk: 
 
 def test_a_damaged_checkpoint_is_passed_over_and_named(desk: Desk, tmp_path: Path) -> None:
     run = copied(desk.stacks, tmp_path / "run")
-    *_, newest = Checkpoints(run / "checkpoints").paths()
+    *_, newest = CheckpointManager(run / "checkpoints").paths()
     (newest / "00000.safetensors").write_bytes(b"")
     said = resume(run, desk)
     assert said.status == 0
@@ -148,7 +148,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(desk: Desk, tmp_path: Pat
 
 def test_a_run_with_nothing_but_damaged_checkpoints_is_the_machines_fault(desk: Desk, tmp_path: Path) -> None:
     run = copied(desk.stacks, tmp_path / "run")
-    for path in Checkpoints(run / "checkpoints").paths():
+    for path in CheckpointManager(run / "checkpoints").paths():
         (path / "manifest.json").unlink()
     said = resume(run, desk)
     assert said.status == 1
@@ -173,7 +173,7 @@ def test_a_full_disk_ends_the_run_and_what_was_saved_stays(desk: Desk, tmp_path:
         said = cotswold("train", desk.stacks_recipe, "--run", run, "--stores", desk.stores, *first)
     assert said.status == 1
     assert "no room left to write" in said.error and NOTHING_SAVED in said.error
-    assert Checkpoints(run / "checkpoints").paths() == []
+    assert CheckpointManager(run / "checkpoints").paths() == []
     assert resume(run, desk).status == 0
 
 

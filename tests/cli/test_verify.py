@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Desk
 from tests.support.cli.command import cotswold
 
-from cotswold.checkpoint import Checkpoints
+from cotswold.checkpoint import CheckpointManager
 from cotswold.run import RunDirectory
 from cotswold.run.verify import verify_run
 
@@ -41,7 +41,7 @@ def flip(file: Path, behind: bytes | None = None) -> Path:
 
 
 def newest(run: Path) -> Path:
-    return Checkpoints(run / "checkpoints").paths()[-1]
+    return CheckpointManager(run / "checkpoints").paths()[-1]
 
 
 def without(file: Path) -> Path:
@@ -101,7 +101,9 @@ def test_damage_to_a_run_is_found_and_named(run: Path, name: str) -> None:
 
 def test_every_damage_has_a_line_of_its_own(run: Path) -> None:
     files = [
-        flip(file) for path in Checkpoints(run / "checkpoints").paths() for file in path.glob("0000[01].*")
+        flip(file)
+        for path in CheckpointManager(run / "checkpoints").paths()
+        for file in path.glob("0000[01].*")
     ]
     assert len(files) > 2
     spoilt_events(run)
@@ -137,7 +139,7 @@ def test_a_run_that_is_being_trained_can_be_verified(run: Path) -> None:
 
 
 def test_a_checkpoint_that_is_superseded_meanwhile_is_no_damage(run: Path) -> None:
-    first = Checkpoints(run / "checkpoints").paths()[0]
+    first = CheckpointManager(run / "checkpoints").paths()[0]
 
     def superseded(done: int, total: int) -> None:
         shutil.rmtree(first, ignore_errors=True)

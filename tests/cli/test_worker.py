@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.support.cli.command import cotswold
 
-from cotswold.api.plan.base import plan
+from cotswold.api.plan.dry_run import plan
 from cotswold.api.servers.worker_host import lend
 from cotswold.errors import UserError
 

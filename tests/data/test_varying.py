@@ -6,8 +6,8 @@ from typing import cast
 
 import numpy as np
 
-from cotswold.batch.core.permutation import samples_at
 from cotswold.data import Augmentation, Store, keys
+from cotswold.shards.core.permutation import samples_at
 from cotswold.shards.runtime.work import OfParameters, samples_of
 from cotswold.training.async_sgd.hogwild_replica import HostWork
 from cotswold.training.async_sgd.replica_task import LearningWork

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import cotswold
-from cotswold.api.plan.base import plan
+from cotswold.api.plan.dry_run import plan
 
 PAGE = (Path(__file__).parents[2] / "docs" / "batch.md").read_text(encoding="utf-8")
 

@@ -136,10 +136,10 @@ def test_the_readme_leads_to_every_page() -> None:
 
 
 def test_a_name_that_is_gone_is_noticed() -> None:
-    assert resolves("mesh.partition") and resolves("launch.watch.failure_detector.Heartbeat")
+    assert resolves("mesh.partition") and resolves("launch.watch.failure_detector.FailureDetector")
     assert (
         not resolves("mesh.stack_step")
         and not resolves("data.order.shuffled_twice")
-        and not resolves("run.Checkpoints")
+        and not resolves("run.CheckpointManager")
     )
     assert is_field("network.stacks.0.channels") and not is_field("training.rate")

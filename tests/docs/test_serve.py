@@ -18,7 +18,7 @@ import torch
 from tests.warm import PYTHON
 
 import cotswold
-from cotswold.checkpoint import Checkpoints
+from cotswold.checkpoint import CheckpointManager
 
 ROOT = Path(__file__).parents[2]
 SECTION = (ROOT / "README.md").read_text().partition("## Parameter servers for your own loop\n")[2]
@@ -68,7 +68,7 @@ def test_the_loop_of_the_readme_learns_and_is_shorter_than_30_lines(tmp_path: Pa
         _, told = process.communicate(timeout=30)
     assert process.returncode == 0, told
     assert "ended: 0 clients, 600 pushes" in told and "38,400 samples counted" in told
-    checkpoints = Checkpoints(tmp_path / "served" / "checkpoints", identity="cotswold serve")
+    checkpoints = CheckpointManager(tmp_path / "served" / "checkpoints", identity="cotswold serve")
     checkpoint = checkpoints.latest().checkpoint
     assert checkpoint is not None and checkpoint.step == 600
     assert checkpoint.shape("0.weight") == (32, 8) and "vector.squares" in checkpoint.names

@@ -28,7 +28,10 @@ def test_counts_equal_counting_one_by_one(layer: BlockLocal) -> None:
         for bx in range(layer.grid[1]):
             for fy in range(layer.y.size):
                 for fx in range(layer.x.size):
-                    y, x = by * layer.y.stride - layer.y.low + fy, bx * layer.x.stride - layer.x.low + fx
+                    y, x = (
+                        by * layer.y.stride - layer.y.pad_before + fy,
+                        bx * layer.x.stride - layer.x.pad_before + fx,
+                    )
                     here = layer.input.channels * layer.rows * layer.columns * layer.depth
                     weights += here
                     products += here * (0 <= y < layer.input.height and 0 <= x < layer.input.width)
@@ -108,5 +111,5 @@ def test_rows_of_blocks_see_what_they_see_in_the_whole_layer(layer: BlockLocal, 
         whole = layer.y.reads(block, layer.input.height)
         seen = part.y.reads(block - first, part.input.height)
         assert (seen[0] + top, seen[1] + top) == whole
-        skipped = part.y.skipped(block - first, part.input.height)
-        assert skipped == layer.y.skipped(block, layer.input.height)
+        skipped = part.y.padding_read(block - first, part.input.height)
+        assert skipped == layer.y.padding_read(block, layer.input.height)

@@ -20,7 +20,7 @@ from cotswold.geometry import (
     StackPartition,
     Window,
 )
-from cotswold.geometry.partition import even_cuts, following_cuts, middle_cuts
+from cotswold.geometry.partition import chunk_bounds, midpoint_bounds, output_bounds
 
 grids = st.builds(Grid, st.integers(1, 4), st.integers(1, 4))
 
@@ -55,7 +55,7 @@ def _cover(boxes: tuple[Box, ...], height: int, width: int) -> bool:
 @given(st.integers(1, 60), st.integers(1, 9))
 def test_even_cuts_are_those_of_torch_chunk(extent: int, parts: int) -> None:
     share = -(-extent // parts)
-    sizes = [b - a for a, b in pairwise(even_cuts(extent, parts))]
+    sizes = [b - a for a, b in pairwise(chunk_bounds(extent, parts))]
     assert sum(sizes) == extent and len(sizes) == parts
     assert all(size in (share, 0) or at == extent // share for at, size in enumerate(sizes))
 
@@ -75,11 +75,11 @@ def test_cuts_that_follow_others_give_each_output_to_one_rank(
     assume(outputs)
 
     def reads(output: int) -> tuple[int, int]:
-        first = output * window.stride - window.low
+        first = output * window.stride - window.pad_before
         return first, first + window.size
 
-    below = even_cuts(extent, parts)
-    found = following_cuts(below, outputs, reads)
+    below = chunk_bounds(extent, parts)
+    found = output_bounds(below, outputs, reads)
     assert found[0] == 0 and found[-1] == outputs and list(found) == sorted(found)
     for rank, (first, stop) in enumerate(pairwise(found)):
         for output in range(first, stop):
@@ -94,9 +94,9 @@ def test_cuts_amid_windows_cover_the_axis(extent: int, parts: int, window: Windo
     assume(outputs)
     seen = [
         (window.reads(a, extent)[0], window.reads(b - 1, extent)[1]) if b > a else (0, 0)
-        for a, b in pairwise(even_cuts(outputs, parts))
+        for a, b in pairwise(chunk_bounds(outputs, parts))
     ]
-    found = middle_cuts(seen, extent)
+    found = midpoint_bounds(seen, extent)
     assert found[0] == 0 and found[-1] == extent and list(found) == sorted(found)
     assert all(a == b for (a, b), (first, stop) in zip(pairwise(found), seen, strict=True) if first == stop)
 

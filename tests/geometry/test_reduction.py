@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from cotswold.errors import GeometryError
 from cotswold.geometry import ReductionPlan, Step
 from cotswold.geometry.reduction_plans import (
-    WAYS,
+    ALGORITHMS,
+    across_lanes,
     all_reduction,
     chain,
     four_stages,
     hierarchy,
     leaves,
-    over_lanes,
     reduction,
     ring_over_groups,
     star,
@@ -65,7 +65,7 @@ def assert_sums(plan: ReductionPlan) -> None:
     assert all(vector == everything(plan) for vector in carried_out(both, own_vectors(both)))
 
 
-@pytest.mark.parametrize("name", sorted(WAYS))
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
 @settings(max_examples=30)
 @given(
     order=st.integers(1, 13).flatmap(lambda ranks: st.permutations(range(ranks))), count=st.integers(0, 20)
@@ -73,7 +73,7 @@ def assert_sums(plan: ReductionPlan) -> None:
 def test_every_way_sums_every_rank_once_and_its_mirror_brings_the_sum_back(
     name: str, order: Sequence[int], count: int
 ) -> None:
-    plan = reduction(count, WAYS[name], order)
+    plan = reduction(count, ALGORITHMS[name], order)
     assert plan.root == order[0]
     assert_sums(plan)
 
@@ -86,7 +86,7 @@ def test_every_way_sums_every_rank_once_and_its_mirror_brings_the_sum_back(
 def test_a_hierarchy_of_any_ways_sums_every_rank_once(sizes: list[list[int]], data: st.DataObject) -> None:
     numbers = iter(data.draw(st.permutations(range(sum(map(sum, sizes))))))
     tree = [[[next(numbers) for _ in range(size)] for size in group] for group in sizes]
-    ways = [WAYS[data.draw(st.sampled_from(sorted(WAYS)))] for _ in range(3)]
+    ways = [ALGORITHMS[data.draw(st.sampled_from(sorted(ALGORITHMS)))] for _ in range(3)]
     assert_sums(reduction(data.draw(st.integers(1, 9)), hierarchy(tree, ways), leaves(tree)))
 
 
@@ -98,7 +98,7 @@ def test_a_hierarchy_of_any_ways_sums_every_rank_once(sizes: list[list[int]], da
 def test_several_networks_share_the_vector_without_gap_or_overlap(
     shares: list[int], ranks: int, count: int
 ) -> None:
-    plan = reduction(count, over_lanes(chain, shares), range(ranks))
+    plan = reduction(count, across_lanes(chain, shares), range(ranks))
     assert_sums(plan)
     assert all(shares[step.lane] for step in plan.steps)
 
@@ -146,7 +146,7 @@ def test_the_papers_machine_has_194_processes_and_reduces_over_three_cards_at_on
 def test_pieces_cut_every_step_and_agendas_hold_both_ends_of_each_message(
     order: Sequence[int], count: int, elements: int
 ) -> None:
-    plan = reduction(count, WAYS["recursive halving"], order)
+    plan = reduction(count, ALGORITHMS["recursive halving"], order)
     pieces = plan.pieces(elements)
     assert [piece for begin, end in pieces for piece in range(begin, end)] == list(range(count))
     sent, received = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
@@ -163,9 +163,9 @@ def test_pieces_cut_every_step_and_agendas_hold_both_ends_of_each_message(
     assert elements_moved == sum(step.end - step.begin for step in plan.steps)
 
 
-@given(order=st.permutations(range(5)), count=st.integers(0, 9), name=st.sampled_from(sorted(WAYS)))
+@given(order=st.permutations(range(5)), count=st.integers(0, 9), name=st.sampled_from(sorted(ALGORITHMS)))
 def test_a_plan_travels_as_numbers(order: Sequence[int], count: int, name: str) -> None:
-    plan = reduction(count, WAYS[name], order)
+    plan = reduction(count, ALGORITHMS[name], order)
     assert ReductionPlan.from_numbers(plan.as_numbers()) == plan
     assert ReductionPlan.from_numbers(all_reduction(plan).as_numbers()).root is None
 

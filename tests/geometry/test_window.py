@@ -18,7 +18,7 @@ def windows(draw: st.DrawFn) -> Window:
 
 def positions(window: Window, extent: int) -> list[list[int]]:
     """What every output reads, found by sliding the window over the padded axis one by one."""
-    axis = range(-window.low, extent + window.high)
+    axis = range(-window.pad_before, extent + window.pad_after)
     starts = axis[:: window.stride]
     return [list(range(s, s + window.size)) for s in starts if s + window.size <= axis.stop]
 
@@ -33,7 +33,7 @@ def test_reads_and_skipped_split_every_window_into_map_and_padding(window: Windo
     for output, places in enumerate(positions(window, extent)):
         inside = [p for p in places if 0 <= p < extent]
         assert list(range(*window.reads(output, extent))) == inside
-        before, after = window.skipped(output, extent)
+        before, after = window.padding_read(output, extent)
         assert (before, after) == (sum(p < 0 for p in places), sum(p >= extent for p in places))
         assert before + len(inside) + after == window.size
 
@@ -56,8 +56,8 @@ def test_a_same_window_has_an_output_for_every_stride_with_no_more_zeros_than_th
 ) -> None:
     window = Window.same(size, stride, over=extent)
     assert window.outputs(extent) == -(-extent // stride)
-    assert window.high - window.low in (0, 1)
-    fewer = window.low + window.high - 1
+    assert window.pad_after - window.pad_before in (0, 1)
+    fewer = window.pad_before + window.pad_after - 1
     if fewer >= 0:
         assert Window(size, stride, fewer // 2, fewer - fewer // 2).outputs(extent) < window.outputs(extent)
 

@@ -6,24 +6,24 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from cotswold.host.hang_detection import Seen, Standstill, Still
+from cotswold.host.hang_detection import Hang, HangDetector, ProcessActivity
 
 BOUND = 10.0
-See = Callable[[float], Mapping[int, Seen]]
+See = Callable[[float], Mapping[int, ProcessActivity]]
 
 
 class Looking:
     """Looks once a pause, and knows what is seen at any second."""
 
     def __init__(self) -> None:
-        self.now, self.standstill = 100.0, Standstill(BOUND)
+        self.now, self.standstill = 100.0, HangDetector(BOUND)
         self.ended = 0
 
-    def step(self, seconds: float, see: See, *, says_how_long: bool = True) -> tuple[float, Still] | None:
+    def step(self, seconds: float, see: See, *, says_how_long: bool = True) -> tuple[float, Hang] | None:
         """A step of so long; what came of it, and after how many seconds."""
         began = self.now
         while self.now - began < seconds:
-            still = self.standstill.look(began, self.ended, lambda: see(self.now - began), self.now)
+            still = self.standstill.check(began, self.ended, lambda: see(self.now - began), self.now)
             if still is not None:
                 return self.now - began, still
             self.now += self.standstill.pause_seconds
@@ -36,17 +36,17 @@ class Looking:
 
 
 def waiting(*processes: int, core_share: float = 0.0) -> See:
-    return lambda second: {each: Seen("S", core_share * second, 7) for each in processes}
+    return lambda second: {each: ProcessActivity("S", core_share * second, 7) for each in processes}
 
 
 def computing(*processes: int) -> See:
-    return lambda second: {each: Seen("S", second, 7) for each in processes}
+    return lambda second: {each: ProcessActivity("S", second, 7) for each in processes}
 
 
 def test_a_stopped_process_is_named_after_the_bound_whatever_others_do() -> None:
     looking = Looking()
     looking.step(2.0, computing(1, 2, 3))
-    found = looking.step(60.0, lambda second: {**computing(1, 3)(second), 2: Seen("T", 5.0, 7)})
+    found = looking.step(60.0, lambda second: {**computing(1, 3)(second), 2: ProcessActivity("T", 5.0, 7)})
     assert found is not None
     second, still = found
     assert (still.processes, still.is_stopped) == ((2,), True)
@@ -55,7 +55,7 @@ def test_a_stopped_process_is_named_after_the_bound_whatever_others_do() -> None
 
 def test_a_process_that_goes_on_before_the_bound_is_left_alone() -> None:
     state = {True: "T", False: "S"}
-    found = Looking().step(60.0, lambda second: {1: Seen(state[second % 9 < 8], 3 * second, 7)})
+    found = Looking().step(60.0, lambda second: {1: ProcessActivity(state[second % 9 < 8], 3 * second, 7)})
     assert found is None
 
 
@@ -63,7 +63,12 @@ def test_a_process_that_goes_on_before_the_bound_is_left_alone() -> None:
 def test_a_process_that_wants_to_compute_waits_for_a_disk_or_is_debugged_does_not_stand_still(
     state: str,
 ) -> None:
-    assert Looking().step(900.0, lambda second: {1: Seen("S", 0.0, 7), 2: Seen(state, 0.0, 7)}) is None
+    assert (
+        Looking().step(
+            900.0, lambda second: {1: ProcessActivity("S", 0.0, 7), 2: ProcessActivity(state, 0.0, 7)}
+        )
+        is None
+    )
 
 
 def test_a_long_step_of_which_one_process_computes_is_left_alone() -> None:
@@ -95,7 +100,9 @@ def test_who_has_waited_long_in_a_step_that_ended_may_wait_for_three_times_as_lo
 def test_whoever_reads_over_a_network_and_computes_little_is_left_alone() -> None:
     looking = Looking()
     looking.step(2.0, computing(1))
-    assert looking.step(900.0, lambda second: {1: Seen("S", 0.001 * second, int(second / 5))}) is None
+    assert (
+        looking.step(900.0, lambda second: {1: ProcessActivity("S", 0.001 * second, int(second / 5))}) is None
+    )
 
 
 def test_a_heartbeat_is_no_computing() -> None:
@@ -106,17 +113,17 @@ def test_a_heartbeat_is_no_computing() -> None:
 
 
 def test_time_in_which_whoever_looks_stood_still_counts_for_nobody() -> None:
-    standstill, see = Standstill(BOUND), waiting(1)
+    standstill, see = HangDetector(BOUND), waiting(1)
     for now in (0.0, 1.0, 2.0):
-        assert standstill.look(0.0, 1, lambda: see(0.0), now) is None
-    assert standstill.look(0.0, 1, lambda: see(0.0), 5000.0) is None
+        assert standstill.check(0.0, 1, lambda: see(0.0), now) is None
+    assert standstill.check(0.0, 1, lambda: see(0.0), 5000.0) is None
 
 
 def test_nor_does_it_make_a_step_long() -> None:
     looking = Looking()
     began = looking.now
     for _ in range(3):
-        assert looking.standstill.look(began, 0, lambda: waiting(1)(0.0), looking.now) is None
+        assert looking.standstill.check(began, 0, lambda: waiting(1)(0.0), looking.now) is None
         looking.stand_still(3600.0)
     looking.ended += 1
     found = looking.step(9000.0, waiting(1))
@@ -136,12 +143,12 @@ def test_what_says_nothing_of_how_long_a_step_takes_is_neither_the_first_nor_the
 
 
 def test_of_short_steps_nothing_is_asked() -> None:
-    def see() -> Mapping[int, Seen]:
+    def see() -> Mapping[int, ProcessActivity]:
         raise AssertionError("it costs time")
 
-    standstill = Standstill(BOUND)
+    standstill = HangDetector(BOUND)
     for second in range(100):
-        assert standstill.look(float(second), second, see, float(second)) is None
+        assert standstill.check(float(second), second, see, float(second)) is None
 
 
 def test_where_the_system_says_nothing_nobody_stands_still() -> None:

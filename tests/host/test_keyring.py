@@ -41,10 +41,10 @@ def test_fingerprints_tell_tokens_apart_and_are_none_of_the_keys() -> None:
 
 def test_a_file_has_a_token_a_line_and_is_made_with_one(tmp_path: Path) -> None:
     path = tmp_path / "token"
-    made = KeyringFile.made(path).refreshed()
+    made = KeyringFile.create(path).refresh()
     assert len(made.tokens) == 1 and made.first == token_in(path)
     write(path, text=f"\n{NEW.text}\n\n  {OLD.text}\n")
-    assert KeyringFile(path).refreshed() == Keyring((NEW, OLD))
+    assert KeyringFile(path).refresh() == Keyring((NEW, OLD))
     assert token_in(path) == NEW
 
 
@@ -60,10 +60,10 @@ def test_a_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
     file = KeyringFile(path)
     for ring in ((OLD, NEW), (NEW, OLD), (NEW,)):
         write(path, *ring)
-        assert file.refreshed() == Keyring(ring)
+        assert file.refresh() == Keyring(ring)
     path.write_text(f"{OLD.text}\n")  # in its place, in the same tick of the clock, as long as before
-    assert file.refreshed() == Keyring((OLD,))
-    assert file.take_trouble() == ""
+    assert file.refresh() == Keyring((OLD,))
+    assert file.take_problem() == ""
 
 
 def test_a_file_that_nobody_touches_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,10 +72,10 @@ def test_a_file_that_nobody_touches_is_not_read(tmp_path: Path, monkeypatch: pyt
     file = KeyringFile(path)
     later = time.time_ns() + 5 * 10**9
     monkeypatch.setattr(time, "time_ns", lambda: later)
-    assert file.refreshed() == Keyring((OLD,))
+    assert file.refresh() == Keyring((OLD,))
     monkeypatch.setattr("cotswold.host.keyring.read_tokens", None)  # not to be called
     for _ in range(3):
-        assert file.refreshed() == Keyring((OLD,))
+        assert file.refresh() == Keyring((OLD,))
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_a_file_that_cannot_be_used_leaves_the_ring_and_is_told_of_once(
     file = KeyringFile(path)
     spoil(path)
     for _ in range(3):
-        assert file.refreshed() == Keyring((NEW, OLD))
-    trouble = file.take_trouble()
+        assert file.refresh() == Keyring((NEW, OLD))
+    trouble = file.take_problem()
     assert sentence in trouble and str(path) in trouble
-    assert "until then" in trouble and file.take_trouble() == ""
-    assert file.refreshed() == Keyring((NEW, OLD)) and file.take_trouble() == ""
+    assert "until then" in trouble and file.take_problem() == ""
+    assert file.refresh() == Keyring((NEW, OLD)) and file.take_problem() == ""
     write(path, NEW)
-    assert file.refreshed() == Keyring((NEW,)) and file.take_trouble() == ""
+    assert file.refresh() == Keyring((NEW,)) and file.take_problem() == ""
     path.chmod(0o644)
-    file.refreshed()
-    assert "chmod" in file.take_trouble()
+    file.refresh()
+    assert "chmod" in file.take_problem()

@@ -109,15 +109,15 @@ def test_a_name_that_leads_to_the_loopback_and_elsewhere_is_for_others(
 def test_peers_are_told_the_address_of_the_named_interface_or_of_the_way_to_the_master(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ways = {"master": "127.0.0.1", interface._ELSEWHERE: OUTSIDE}
-    monkeypatch.setattr(interface, "_own_address", lambda target: ways.get(target, ""))
+    ways = {"master": "127.0.0.1", interface._EXTERNAL_ADDRESS: OUTSIDE}
+    monkeypatch.setattr(interface, "_source_address", lambda target: ways.get(target, ""))
     monkeypatch.setattr(interface, "_address_of", {"eth7": "203.0.113.9"}.get)
     assert address_for_peers({"GLOO_SOCKET_IFNAME": "eth7,eth8", "MASTER_ADDR": "master"}) == "203.0.113.9"
     assert address_for_peers({"MASTER_ADDR": "master"}) == OUTSIDE, "its own name may lead to the loopback"
     assert address_for_peers({}) == OUTSIDE
     for here in ("localhost", "127.0.0.1", "::1"):
         assert address_for_peers({"MASTER_ADDR": here}) == "127.0.0.1", "nobody else can be there"
-    ways[interface._ELSEWHERE] = ""
+    ways[interface._EXTERNAL_ADDRESS] = ""
     assert address_for_peers({"MASTER_ADDR": "master"}) == "127.0.0.1"
     assert address_for_peers({}) is None
 

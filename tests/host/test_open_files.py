@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import MachineError
-from cotswold.host.fork_server_loop import LENGTH, NO_FILES, ForkLoop
-from cotswold.host.open_files import allow_descriptors, can_open, require_descriptors
+from cotswold.host.fork_server_loop import LENGTH, NO_FILES, ForkServerLoop
+from cotswold.host.open_files import can_open, raise_descriptor_limit, require_descriptors
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def test_there_is_room_for_as_many_files_as_can_be_opened() -> None:
 
 
 def test_too_few_open_files_are_told_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotswold.host.open_files.allow_descriptors", lambda: 100)
+    monkeypatch.setattr("cotswold.host.open_files.raise_descriptor_limit", lambda: 100)
     monkeypatch.setattr("cotswold.host.open_files.can_open", lambda count: count <= 60)
     require_descriptors(7)
     with pytest.raises(MachineError, match=r"14 processes need 102 .* may have 100 \(ulimit -n\).* fewer"):
@@ -58,7 +58,7 @@ def test_a_limit_that_cannot_rise_stays(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(resource, "setrlimit", refuse)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, resource.RLIM_INFINITY))
-    assert allow_descriptors() == 256
+    assert raise_descriptor_limit() == 256
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -66,10 +66,10 @@ def test_a_fork_server_without_numbers_for_the_files_of_a_start_says_so_and_goes
     ours, theirs = socket.socketpair()
     status, told = os.pipe()
     with ours, theirs:
-        loop = ForkLoop(theirs, lambda: None)
+        loop = ForkServerLoop(theirs, lambda: None)
         socket.send_fds(ours, [LENGTH.pack(2)], [told] * count)  # the system drops the others
         ours.sendall(b"{}")
-        assert loop._serve()
+        assert loop._serve_request()
         os.close(told)
         expected = b'{"error": "' + NO_FILES.encode() + b'"}\n' if count else b""
         assert os.read(status, 4096) == expected

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from cotswold.host import process_info as process_module
-from cotswold.host.hang_detection import Seen
+from cotswold.host.hang_detection import ProcessActivity
 from cotswold.host.process_info import (
-    family,
-    identity,
+    descendant_activity,
     is_stopped,
-    kill,
-    seen_of_descendants,
-    seen_of_others,
-    usage_of,
+    kill_by_identity,
+    process_identity,
+    process_tree,
+    thread_activity,
+    usage_reader,
 )
 from cotswold.testing.signals import wait_until
 
@@ -30,8 +30,8 @@ pytestmark = [
     pytest.mark.usefixtures("template"),  # it is a child, and computes when it starts
 ]
 PRINT = (
-    "from cotswold.host.process_info import identity; import time; "
-    "print(identity(), flush=True); time.sleep(60)"
+    "from cotswold.host.process_info import process_identity; import time; "
+    "print(process_identity(), flush=True); time.sleep(60)"
 )
 
 
@@ -43,7 +43,7 @@ def test_a_process_is_ended_by_its_identity_also_when_it_is_stopped() -> None:
         deadline = time.monotonic() + 10
         while not is_stopped(process.pid) and time.monotonic() < deadline:
             time.sleep(0.01)
-        kill(who)
+        kill_by_identity(who)
         assert process.wait(10) == -signal.SIGKILL
 
 
@@ -51,16 +51,16 @@ def test_a_process_that_has_the_number_of_another_is_left_alone() -> None:
     with subprocess.Popen([sys.executable, "-c", PRINT], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         host, pid, started = process.stdout.readline().split()
-        kill(f"{host} {pid} {int(started) + 1}")
-        kill(f"another-{host} {pid} {started}")
-        kill("")
+        kill_by_identity(f"{host} {pid} {int(started) + 1}")
+        kill_by_identity(f"another-{host} {pid} {started}")
+        kill_by_identity("")
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.2)
         process.kill()
 
 
 def test_what_a_thread_its_processes_and_the_disk_do_is_effort_and_waiting_is_none(tmp_path: Path) -> None:
-    usage = usage_of(threading.get_ident())
+    usage = usage_reader(threading.get_ident())
     before = usage()
     time.sleep(0.2)  # what is measured
     rested = usage()
@@ -89,12 +89,12 @@ def test_what_is_seen_of_processes_that_were_started_is_their_state_and_time(
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert seen_of_descendants()[process.pid].core_seconds > 0.03
+        assert descendant_activity()[process.pid].core_seconds > 0.03
         process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: seen_of_descendants()[process.pid].state == "T")
+        wait_until(lambda: descendant_activity()[process.pid].state == "T")
         process.send_signal(signal.SIGCONT)
         process.communicate(b"\n")
-    assert process.pid not in seen_of_descendants()
+    assert process.pid not in descendant_activity()
 
 
 @pytest.mark.parametrize("listing", ["children", "no such file"])
@@ -108,7 +108,7 @@ def test_a_family_is_known_also_where_the_system_lists_no_children(
     ) as process:
         assert process.stdout is not None
         grandchild = int(process.stdout.readline())
-        found = family(os.getpid())
+        found = process_tree(os.getpid())
         os.killpg(process.pid, signal.SIGKILL)
     assert found[0] == os.getpid() and {process.pid, grandchild} < set(found)
     assert found.index(process.pid) < found.index(grandchild)
@@ -127,8 +127,8 @@ def test_what_is_seen_of_other_threads_is_what_they_compute_and_not_what_the_ask
     thread.start()
     number = thread.native_id or 0
 
-    def seen() -> Seen:
-        found = seen_of_others(number)
+    def seen() -> ProcessActivity:
+        found = thread_activity(number)
         assert found is not None
         return found
 
@@ -142,7 +142,7 @@ def test_what_is_seen_of_other_threads_is_what_they_compute_and_not_what_the_ask
     over.set()
     thread.join()
     assert own - before < 0.02 and after - own > 0.03
-    assert seen_of_others(0) is None, "there is no such thread"
+    assert thread_activity(0) is None, "there is no such thread"
 
 
 def on_memory(folder: Path) -> bool:
@@ -154,13 +154,13 @@ def on_memory(folder: Path) -> bool:
 
 
 def test_a_process_that_runs_is_not_stopped() -> None:
-    assert identity().split()[1] == str(os.getpid()) and not is_stopped(os.getpid())
+    assert process_identity().split()[1] == str(os.getpid()) and not is_stopped(os.getpid())
 
 
 def test_nobody_is_known_or_killed_where_a_sandbox_hides_the_hosts_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = identity()
+    own = process_identity()
     monkeypatch.setattr(process_module, "_BOOT", tmp_path / "boot_id")
-    assert identity() == ""
-    kill(own)  # or this test would not end
+    assert process_identity() == ""
+    kill_by_identity(own)  # or this test would not end

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from cotswold.host import stack_dump as stacks
-from cotswold.host.process_info import family, letter_of
+from cotswold.host.process_info import process_state, process_tree
 
 PROGRAM = """
 import os, pathlib, subprocess, sys, time
-from cotswold.host import stack_dump as stacks
+from cotswold.host import stack_dump
 logs = pathlib.Path(sys.argv[1])
 
 def waiting_for_godot():
@@ -25,14 +25,15 @@ def waiting_for_godot():
     time.sleep(60)
 
 def child(name, listens):
-    script = "from cotswold.host import stacks; import time; " + ("stacks.answer_at(2); " if listens else "")
+    script = "from cotswold.host import stack_dump; import time; "
+    script += "stack_dump.dump_on_signal(2); " if listens else ""
     script += "print('ready', flush=True); time.sleep(60)"
     with open(logs / f"{name}.log", "a") as log:
         made = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=log)
     made.stdout.readline()
     return made
 
-with stacks.answering_into(logs / "main.log"):
+with stack_dump.dump_stacks_into(logs / "main.log"):
     children = [child("good", True), child("deaf", False), child("still", True)]
     print(*[each.pid for each in children], flush=True)
     waiting_for_godot()
@@ -58,40 +59,40 @@ def processes(tmp_path: Path) -> Iterator[list[int]]:
         main.stdout.close()
 
 
-@pytest.mark.skipif(not stacks.is_known_here(), reason="stacks need /proc")
+@pytest.mark.skipif(not stacks.is_supported(), reason="stacks need /proc")
 def test_every_process_that_listens_answers_and_no_other_is_harmed(
     processes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stacks, "_WAIT_SECONDS", 1.0)
     main, good, deaf, still = processes
-    assert family(main) == [main, good, deaf, still]
+    assert process_tree(main) == [main, good, deaf, still]
     os.kill(still, signal.SIGSTOP)
-    while not stacks.state_of(still):
+    while not stacks.describe_state(still):
         time.sleep(0.01)
     logs = tmp_path / "logs"
-    found = {each.name: each for each in stacks.ask(main, logs / "main.log", logs)}
+    found = {each.name: each for each in stacks.request_dumps(main, logs / "main.log", logs)}
     assert found.keys() == {"main", "good", "still"}
     assert "waiting_for_godot" in found["main"].text and found["main"].processes == (main,)
     assert "most recent call first" in found["good"].text
     assert found["still"].text == "" and found["still"].states == (f"process {still} is stopped",)
-    assert letter_of(deaf) in ("S", "R"), "it lives"
-    again = {each.name: each for each in stacks.ask(main, logs / "main.log", logs)}
+    assert process_state(deaf) in ("S", "R"), "it lives"
+    again = {each.name: each for each in stacks.request_dumps(main, logs / "main.log", logs)}
     assert again["main"].text.count("waiting_for_godot") == 1, "what was written before is not shown again"
 
 
 def test_a_process_that_was_never_asked_leaves_no_file(tmp_path: Path) -> None:
-    with stacks.answering_into(tmp_path / "logs" / "main.log"):
+    with stacks.dump_stacks_into(tmp_path / "logs" / "main.log"):
         assert (tmp_path / "logs" / "main.log").exists()
-        assert stacks._listens(os.getpid())
+        assert stacks._handles_signal(os.getpid())
     assert list(tmp_path.iterdir()) == []
-    assert not stacks._listens(os.getpid())
+    assert not stacks._handles_signal(os.getpid())
 
 
 def test_a_process_that_handles_the_signal_itself_keeps_its_handler(tmp_path: Path) -> None:
     heard: list[int] = []
     before = signal.signal(stacks.SIGNAL, lambda number, _: heard.append(number))
     try:
-        with stacks.answering_into(tmp_path / "logs" / "main.log"):
+        with stacks.dump_stacks_into(tmp_path / "logs" / "main.log"):
             os.kill(os.getpid(), stacks.SIGNAL)
         assert heard == [stacks.SIGNAL] and not (tmp_path / "logs").exists()
     finally:

@@ -29,9 +29,9 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def _asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("COTSWOLD_KERNELS", raising=False)
-    available.obstacle.cache_clear()
+    available.compile_error.cache_clear()
     yield
-    available.obstacle.cache_clear()
+    available.compile_error.cache_clear()
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_where_llvm_cannot_compile_torch_computes(called: list[str], monkeypatch
     def broken(*_: object) -> NoReturn:
         raise RuntimeError("LLVM is of another make")
 
-    monkeypatch.setattr(engine, "compiled", broken)
+    monkeypatch.setattr(engine, "compile_object", broken)
     falls_back_once(called, "LLVM is of another make")
 
 

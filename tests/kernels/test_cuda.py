@@ -272,9 +272,9 @@ def compiled(name: str, element: str, sides: dict[str, int], warps: int, stages:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from cotswold.kernels.cuda import programs
+    from cotswold.kernels.cuda import triton_kernels
 
-    kernel = triton.jit(getattr(programs, name))
+    kernel = triton.jit(getattr(triton_kernels, name))
     dtype = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}[element]
     fixed = {"image_class": 16, **launch.arithmetic(dtype), **sides}
     fixed = {argument: fixed[argument] for argument in kernel.arg_names if argument in fixed}
@@ -321,10 +321,10 @@ def test_batches_fall_into_few_classes_that_hold_them(images: int) -> None:
 @given(layers())
 def test_cells_of_a_map_lie_edge_to_edge_from_the_corner_of_the_padding(layer: BlockLocal) -> None:
     cell = tiles.best_cell(layer)
-    assert cell.rows * cell.wide <= cell.places <= tiles.MOST_PLACES
+    assert cell.rows * cell.wide <= cell.positions <= tiles.MAX_POSITIONS
     channels = layer.input.channels
-    down = {(y + layer.y.low) // cell.rows for y in range(layer.input.height)}
-    across = {(x + layer.x.low * channels) // cell.wide for x in range(layer.input.width * channels)}
+    down = {(y + layer.y.pad_before) // cell.rows for y in range(layer.input.height)}
+    across = {(x + layer.x.pad_before * channels) // cell.wide for x in range(layer.input.width * channels)}
     assert cell.count(layer) == len(down) * len(across)
 
 

@@ -15,8 +15,8 @@ from torch.distributed.tensor import DTensor, Replicate
 import cotswold
 from cotswold import nn
 from cotswold.errors import UserError
-from cotswold.kernels.available import chosen
-from cotswold.kernels.cuda.launch import Program
+from cotswold.kernels.available import backend
+from cotswold.kernels.cuda.launch import TunedKernel
 from cotswold.kernels.operands import check_on_device, pointer_of
 from cotswold.ops import products
 from cotswold.ops.updates import Update, apply_pushes
@@ -75,7 +75,7 @@ def test_no_program_for_cuda_gets_a_tensor_that_it_cannot_read(
 ) -> None:
     monkeypatch.setattr("cotswold.kernels.cuda.launch._kernel", lambda program: None)
     with pytest.raises(UserError, match=r"kernel .*cannot read"):
-        Program("product", (), ()).start([WITHOUT_MEMORY[kind](torch.ones(3))], [], {}, 1, {})
+        TunedKernel("product", (), ()).start([WITHOUT_MEMORY[kind](torch.ones(3))], [], {}, 1, {})
 
 
 @pytest.mark.parametrize("values", [torch.ones(2, 3), torch.ones(2, 3)[1:, 1:], torch.ones(0, 3)])
@@ -84,7 +84,7 @@ def test_a_tensor_with_memory_is_read_where_it_lies(values: Tensor) -> None:
     check_on_device(values)
 
 
-@pytest.mark.skipif(chosen() != "llvm", reason="kernels of this package are not used here")
+@pytest.mark.skipif(backend() != "llvm", reason="kernels of this package are not used here")
 def test_filters_without_memory_are_refused_by_a_product() -> None:
     layer = nn.LocallyConnected2d(1, 2, (4, 4), 3)
     x, filters = torch.ones(2, 1, 4, 4), _dtensor(layer.weight.detach())
@@ -92,7 +92,7 @@ def test_filters_without_memory_are_refused_by_a_product() -> None:
         products.product(x, filters, layer._planes[0].layer)
 
 
-@pytest.mark.skipif(chosen() != "llvm", reason="kernels of this package are not used here")
+@pytest.mark.skipif(backend() != "llvm", reason="kernels of this package are not used here")
 def test_weights_without_memory_are_refused_by_an_update() -> None:
     with pytest.raises(UserError, match="DTensor"):
         apply_pushes(Update("add"), _dtensor(torch.ones(8)), None, [(1.0, torch.ones(8))])

@@ -26,15 +26,15 @@ def _work(rank: Rank) -> tuple[int, int]:
             nn.Sequential(nn.Conv2d(4, 64, 3, padding=1), nn.Conv2d(64, 64, 3)), "1x3"
         )
     mesh, partitioned = Mesh.of("1x3"), rank.kept["partitioned"]
-    mesh.take_count()
+    mesh.take_bytes_sent()
     for _ in range(CALLS):
         mesh.sum_in_place(torch.ones(SUMMED))
         mesh.largest_in_place(torch.ones(SUMMED // 2, dtype=torch.int64))
         mesh.gather(torch.ones(GATHERED))
-    of_mesh = mesh.take_count()
+    of_mesh = mesh.take_bytes_sent()
     for _ in range(CALLS):
         partitioned(torch.ones(2, 4, 20, 33)).square().mean().backward()
-    return of_mesh, mesh.take_count()
+    return of_mesh, mesh.take_bytes_sent()
 
 
 @pytest.mark.soak

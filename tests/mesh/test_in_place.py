@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from cotswold.errors import UserError
 from cotswold.geometry import Box, Grid, Partition
 from cotswold.mesh import DistributedMap, Mesh, SpatialLayer, local_map, partition
-from cotswold.mesh.modules.parameters import own_parts
+from cotswold.mesh.modules.parameters import local_parameters_installed
 
 GRIDS = ("1x2", "2x1", "2x2")
 SHAPE = (2, 4, 6, 8)
@@ -225,7 +225,7 @@ def _features(
     def changed(x: Any) -> Any:
         torch.manual_seed(0)  # the same on every rank, whichever imported this module when
         layers = partition(nn.Sequential(nn.Linear(4, 6), then()), x.mesh)
-        with own_parts(layers):
+        with local_parameters_installed(layers):
             features = layers[0](x.mean((2, 3)).float())
             change(features)
             return layers[1](features) + 1

@@ -20,7 +20,7 @@ from torch import Tensor
 from cotswold.errors import GeometryError
 from cotswold.host.ipc.shared_memory import is_supported
 from cotswold.host.token import Token
-from cotswold.launch.watch.failure import peer_lost
+from cotswold.launch.watch.failure import is_peer_lost
 from cotswold.mesh import Mesh
 from cotswold.mesh.transport import connect as connecting
 from cotswold.mesh.transport.transport import Expected, Transport
@@ -176,7 +176,7 @@ def _abandoned(kind: str) -> int:
             if hasattr(transport, name)
         ]
         for end in (*mesh.channels.values(), *mesh.streams.values()):
-            held += [end._arrived, end._awaited, end._given_up]
+            held += [end._arrived, end._awaited, end._abandoned]
         return sum(map(len, held))
 
 
@@ -205,7 +205,7 @@ def _rank_of_two(rank: int, store: str, kind: str, told: Connection) -> None:
             _finished(mesh, transport, tag)
         except (RuntimeError, OSError) as error:
             transport.abandon(tag)
-            told.send((type(error).__name__, str(error), peer_lost(error)))
+            told.send((type(error).__name__, str(error), is_peer_lost(error)))
             os._exit(0)
 
 

@@ -46,15 +46,17 @@ def dense(filters: Tensor, layer: BlockLocal) -> Tensor:
                 left = x // layer.columns * layer.x.stride
                 wide = filters.new_zeros(
                     shape.channels,
-                    shape.height + layer.y.low + layer.y.high,
-                    shape.width + layer.x.low + layer.x.high,
+                    shape.height + layer.y.pad_before + layer.y.pad_after,
+                    shape.width + layer.x.pad_before + layer.x.pad_after,
                 )
                 window = torch.nn.functional.pad(
                     taps.permute(2, 0, 1),
                     (left, wide.shape[2] - left - layer.x.size, top, wide.shape[1] - top - layer.y.size),
                 )
                 inside = window[
-                    :, layer.y.low : layer.y.low + shape.height, layer.x.low : layer.x.low + shape.width
+                    :,
+                    layer.y.pad_before : layer.y.pad_before + shape.height,
+                    layer.x.pad_before : layer.x.pad_before + shape.width,
                 ]
                 rows.append(inside.flatten())
     return torch.stack(rows)

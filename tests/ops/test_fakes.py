@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Smoothing
-from cotswold.ops import contrast, filters, local, order, pooling
+from cotswold.ops import contrast, filters, local, memory_format, pooling
 from cotswold.ops import fused_activation as activated
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -74,7 +74,7 @@ def promised(operation: Callable[..., Tensor], *arguments: object) -> Tensor:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_smoothed_maps_lie_as_compilers_are_told(dtype: torch.dtype) -> None:
     for x in maps(dtype):
-        for last in (order._last_op, order._first_op):
+        for last in (memory_format._last_op, memory_format._first_op):
             promised(last, x)
         for size, keep in SMOOTHINGS:
             if not keep and min(x.shape[2:]) < 2 * size - 1:

@@ -15,9 +15,9 @@ from torch.autograd import gradcheck, gradgradcheck
 from cotswold import ops
 from cotswold.errors import ForwardModeError, GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels.operands import pitches_of
+from cotswold.kernels.operands import map_strides
 from cotswold.ops.fused_activation import Activation
-from cotswold.ops.layout import lay_out
+from cotswold.ops.layout import neurons_to_map
 
 APPLIED: dict[Activation, Callable[[Tensor], Tensor]] = {
     "identity": lambda x: x,
@@ -53,7 +53,7 @@ def plain(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, activat
     flat = x.double().flatten(1) @ Dense.of(layer).matrix(filters.double()).T
     shape = layer.output
     sums = flat.reshape(-1, shape.channels, shape.height, shape.width)
-    return APPLIED[activation](sums + lay_out(biases.double(), layer))
+    return APPLIED[activation](sums + neurons_to_map(biases.double(), layer))
 
 
 def ulps(found: Tensor, expected: Tensor) -> float:
@@ -73,7 +73,7 @@ def test_a_layer_in_float32_is_right_to_the_last_places(
     layer = LAYERS[name]
     x, filters, biases = whole_numbers(layer, images, torch.float32)
     found = ops.local_layer(x, filters, biases, layer, activation)
-    assert found.dtype == torch.float32 and pitches_of(found) is not None
+    assert found.dtype == torch.float32 and map_strides(found) is not None
     assert ulps(found, plain(x, filters, biases, layer, activation)) <= ULPS[activation]
 
 

@@ -14,7 +14,7 @@ from cotswold import ops
 from cotswold.errors import ForwardModeError, GeometryError
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps import layout as copies
-from cotswold.kernels.operands import Pitches, pitches_of
+from cotswold.kernels.operands import MapStrides, map_strides
 
 
 def test_a_contiguous_picture_is_copied_so_that_its_images_are_last() -> None:
@@ -33,13 +33,13 @@ def test_a_slice_of_batch_rows_and_columns_keeps_its_parents_pitch() -> None:
     parent = ops.images_last(torch.randn(6, 2, 4, 5))
     part = parent[1:4, :, 1:3, 2:4]
     assert ops.images_last(part) is part
-    assert pitches_of(part) == Pitches(channel=6, column=2 * 6, row=5 * 2 * 6)
+    assert map_strides(part) == MapStrides(channel=6, column=2 * 6, row=5 * 2 * 6)
 
 
 @pytest.mark.parametrize("shape", [(1, 2, 3, 4), (3, 1, 1, 1), (1, 1, 1, 1), (0, 2, 3, 4), (2, 1, 3, 1)])
 def test_shapes_with_single_or_no_elements_have_a_layout(shape: tuple[int, ...]) -> None:
     y = ops.images_last(torch.randn(shape))
-    assert pitches_of(y) is not None
+    assert map_strides(y) is not None
     assert y.shape == shape
 
 
@@ -52,7 +52,7 @@ def test_expanded_pictures_are_copied_because_their_images_share_memory() -> Non
 
 def test_a_slice_of_channels_is_copied_because_its_columns_do_not_touch() -> None:
     part = ops.images_last(torch.randn(3, 4, 5, 6))[:, 1:3]
-    assert pitches_of(part) is None
+    assert map_strides(part) is None
     assert torch.equal(ops.images_last(part), part)
 
 
@@ -69,7 +69,7 @@ def test_a_map_of_any_shape_is_itself_in_either_order(
 ) -> None:
     x = torch.randn(images, channels, height, width).to(dtype)
     last = ops.images_last(x)
-    assert pitches_of(last) is not None and torch.equal(last, x)
+    assert map_strides(last) is not None and torch.equal(last, x)
     first = ops.images_first(last)
     assert first.is_contiguous() and torch.equal(first, x)
 
@@ -117,7 +117,7 @@ def test_vectors_of_any_width_copy_every_number_and_nothing_beside_them(
     last = memory.permute(3, 2, 0, 1)[:images]
     back = torch.full_like(x, torch.nan)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copies, "ALONE", 1)
+        patch.setattr(copies, "SERIAL_BELOW", 1)
         for map_, to_last in ((x, True), (back, False)):
             copies.copy(map_, last, to_last, processor, threads)
     assert torch.equal(last, x) and torch.equal(back, x)

@@ -13,7 +13,7 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels.operands import pitches_of
+from cotswold.kernels.operands import map_strides
 from cotswold.ops import batched
 from cotswold.ops.products import in_bands
 
@@ -183,7 +183,7 @@ def test_a_tall_map_in_torchs_order_gives_the_same_bits(images: int, dtype: torc
     in_bands(x, TALL, lambda *band: bands.append(band[2]))
     assert len(bands) > 1
     found, last = ops.local_product(x, filters, TALL), ops.images_last(x)
-    assert torch.equal(found, ops.local_product(last, filters, TALL)) and pitches_of(found) is not None
+    assert torch.equal(found, ops.local_product(last, filters, TALL)) and map_strides(found) is not None
     close(found, reference.local_product(x.double(), filters.double(), TALL), 1e-5)
     activated = ops.local_layer(x, filters, biases, TALL, "tanh")
     assert torch.equal(activated, ops.local_layer(last, filters, biases, TALL, "tanh"))

@@ -18,7 +18,7 @@ from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, Window
 from cotswold.kernels import available
 
-pytestmark = pytest.mark.skipif(available.obstacle() is not None, reason="no kernels here")
+pytestmark = pytest.mark.skipif(available.compile_error() is not None, reason="no kernels here")
 
 GEOMETRY = BlockLocal(MapShape(3, 23, 19), Window(7, 2, 3, 2), Window(5, 3, 1, 2), 2, 3, 5)
 IMAGES = 37

@@ -26,7 +26,7 @@ def test_runs_cover_every_block_once(layer: BlockLocal) -> None:
 def test_the_blocks_of_a_run_see_exactly_the_part_of_their_fields_inside_the_map(layer: BlockLocal) -> None:
     for run in all_runs(layer):
         for y, x in members(run):
-            low, high = layer.y.skipped(y, layer.input.height)
-            left, right = layer.x.skipped(x, layer.input.width)
+            low, high = layer.y.padding_read(y, layer.input.height)
+            left, right = layer.x.padding_read(x, layer.input.width)
             seen = (low, layer.y.size - high, left, layer.x.size - right)
             assert seen == (run.top, run.bottom, run.left, run.right)

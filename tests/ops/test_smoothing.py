@@ -16,7 +16,7 @@ from cotswold import ops
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import MapShape, Smoothing
 from cotswold.ops.contrast import gaussian_means
-from cotswold.ops.pooling import box_spread, box_sum
+from cotswold.ops.pooling import box_sum, box_sum_adjoint
 
 PAPER = Smoothing(5)
 
@@ -42,7 +42,9 @@ def test_normalisation_equals_its_reference(
 def test_spreading_is_the_adjoint_of_summing(case: tuple[Smoothing, MapShape]) -> None:
     smoothing, shape = case
     x, y = random_map(shape, 2), random_map(smoothing.output(shape), 2, seed=2)
-    torch.testing.assert_close((y * box_sum(x, smoothing)).sum(), (x * box_spread(y, x, smoothing)).sum())
+    torch.testing.assert_close(
+        (y * box_sum(x, smoothing)).sum(), (x * box_sum_adjoint(y, x, smoothing)).sum()
+    )
 
 
 def test_sums_over_windows_do_not_cancel() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cotswold.optim.directions import BETAS, BetaName, Change
-from cotswold.optim.gram import Products, two_loops
+from cotswold.optim.cg import BETAS, BetaName, Change
+from cotswold.optim.lbfgs import Products, two_loops
 
 
 def vectors(count: int, seed: int) -> Tensor:

@@ -28,7 +28,7 @@ from cotswold.optim import (
     TensorVectors,
     Vectors,
 )
-from cotswold.optim.directions import BETAS
+from cotswold.optim.cg import BETAS
 
 SEARCHES: dict[str, Search] = {
     "strong": StrongWolfe(curvature=0.4),

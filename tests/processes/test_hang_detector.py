@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from cotswold.errors import MachineError
-from cotswold.host.process_info import seen_of_others
+from cotswold.host.process_info import thread_activity
 from cotswold.processes import hang_detector as watch_module
 from cotswold.processes import worker_thread as thread_module
 from cotswold.processes.hang_detector import Watch
@@ -55,7 +55,7 @@ class Thread:
 
         self.working.do(wait)
         assert begun.wait(20)
-        wait_until(lambda: (seen := seen_of_others(self.working.number)) is not None and seen.state == "S")
+        wait_until(lambda: (seen := thread_activity(self.working.number)) is not None and seen.state == "S")
 
     def ends(self, watch: Watch, seconds: int) -> tuple[int, str] | None:
         """After how many of so many seconds it is noticed that nothing is done, and how that is said."""
@@ -141,7 +141,7 @@ def test_a_step_in_which_the_whole_process_was_stopped_is_not_a_long_one(
 def test_nobody_is_said_to_hang_where_a_process_that_computes_is_not_seen(
     thread: Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_module, "seen_of_descendants", dict)
+    monkeypatch.setattr(watch_module, "descendant_activity", dict)
     runs = Watch("replica-1", thread.working, Leading(os.getpid()), BOUND)
     thread.hang()
     assert thread.ends(runs, 200) is None

@@ -436,7 +436,7 @@ def test_same_padding_gives_a_block_for_every_stride_of_the_map() -> None:
     overrides = ["network.stacks.0.padding=same", "network.stacks.0.stride=3"]
     (stack,) = parse(TEXT, overrides=overrides).stack_geometries()
     assert stack.filters.grid == (14, 20)  # of 40 x 60
-    assert (stack.filters.y.low, stack.filters.y.high) == (5, 6)
+    assert (stack.filters.y.pad_before, stack.filters.y.pad_after) == (5, 6)
 
 
 def test_padding_takes_a_number_or_that_word() -> None:

@@ -21,16 +21,16 @@ from tests.support.replicas.remote_places import Places
 from tests.support.training.reference_network import BATCH, SAMPLES, SEED, work
 from torch import Tensor
 
-from cotswold.batch.core.permutation import samples_at
 from cotswold.errors import MachineError, UserError
 from cotswold.paramserver.core.replica import StepTask
 from cotswold.processes import worker_context as own_work
-from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.device import compute_on, device_of_this_thread, own_device
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.replicas.accumulation import Accumulation, OwnSteps
 from cotswold.replicas.evaluator_process import EvaluatorRole
 from cotswold.replicas.vectors import DeviceVectors, HostVectors, Vectors, vectors_like
+from cotswold.replication.run_settings import ReplicatedClusterSettings
+from cotswold.shards.core.permutation import samples_at
 from cotswold.shards.runtime.arithmetic import is_finite, raw
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.parameters import parameters_of
@@ -233,9 +233,9 @@ def test_a_work_is_moved_by_a_thread_that_has_its_device(
     current: threading.local, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Moving()
-    monkeypatch.setattr(own_work, "function_of", lambda text: lambda: made)
+    monkeypatch.setattr(own_work, "import_function", lambda text: lambda: made)
     monkeypatch.setattr(own_work, "own_endpoint", lambda name, reach: nullcontext(Mock()))
-    reach = Reach.of(ClusterSettings(), None).said()
+    reach = Reach.of(ReplicatedClusterSettings(), None).said()
     with own_work.at_work("replica-9", "tcp://nobody", "any:work", {}, reach, 1, "cuda", 1):
         second = torch.device("cuda", 1)
         assert made.found == [(second, second)]

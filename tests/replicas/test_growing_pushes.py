@@ -12,18 +12,18 @@ import torch
 from tests.support.training.reference_network import BATCH, SAMPLES, SEED, work
 from torch import Tensor
 
-from cotswold.batch.core.permutation import samples_at
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.rank_fanout import Ranks
 from cotswold.paramserver.core.replica import Pace, Replica, StepTask
 from cotswold.paramserver.core.update_sequence import Part
-from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.worker_thread import Working
 from cotswold.replicas.accumulation import GROWS, GROWS_MOVING, Accumulation
 from cotswold.replicas.replica_process import ReplicaRole
 from cotswold.replicas.startup import ReplicaSettings
 from cotswold.replicas.vectors import vectors_like
+from cotswold.replication.run_settings import ReplicatedClusterSettings
+from cotswold.shards.core.permutation import samples_at
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.parameters import parameters_of
 from cotswold.shards.runtime.work import PortionSum, ReplicaWork
@@ -149,7 +149,9 @@ def test_the_next_push_begins_without_moving() -> None:
 def test_replicas_move_where_servers_take_plain_steps_and_nothing_forbids_it(
     rule: Rule, may_move: bool, beyond: int
 ) -> None:
-    settings = ReplicaSettings(ClusterSettings(workers=3), Pace(1), 0.1, rule=rule, may_move=may_move)
+    settings = ReplicaSettings(
+        ReplicatedClusterSettings(workers=3), Pace(1), 0.1, rule=rule, may_move=may_move
+    )
     assert settings.stepping.beyond == beyond
 
 

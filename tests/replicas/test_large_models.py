@@ -10,15 +10,15 @@ from tests.support.replicas.opened_replicas import opened as opened
 
 from cotswold.errors import UserError
 from cotswold.paramserver.core.replica import Pace
-from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.replicas.replicas import open_replicas
 from cotswold.replicas.startup import ReplicaSettings
+from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.transport import Endpoint
 
 
 def test_a_replica_that_just_trains_is_not_dropped_though_not_three_vectors_may_wait_for_it() -> None:
     events: list[tuple[str, Mapping[str, object]]] = []
-    processes = ClusterSettings(workers=1, servers=1, shard_bytes=1 << 18)
+    processes = ReplicatedClusterSettings(workers=1, servers=1, shard_bytes=1 << 18)
     settings = ReplicaSettings(processes, Pace(2048), 1.0)
     with open_replicas(
         settings,
@@ -39,5 +39,5 @@ def test_parameters_of_which_a_server_would_have_too_many_for_a_message_are_refu
     defaults = Endpoint.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "message_bytes", 4 * 32)
-    with pytest.raises(UserError, match=r"192 bytes.* 128 at most .*cluster\.servers"):
+    with pytest.raises(UserError, match=r"192 bytes.* at most 128 .*cluster\.servers"):
         opened(servers=1)

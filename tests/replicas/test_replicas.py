@@ -15,12 +15,12 @@ from tests.support.replicas.opened_replicas import BATCH, PATTERNS, SIZE, Opener
 from tests.support.replicas.opened_replicas import opened as opened
 from tests.support.replicas.works import Regression, regression
 
-from cotswold.batch.core.permutation import samples_at
 from cotswold.errors import UserError
 from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.shards.core.permutation import samples_at
 
 WELL = "ended with exit code 0"
 

@@ -21,10 +21,10 @@ from cotswold import wire as m
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Token
 from cotswold.paramserver.core.replica import Pace
-from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.coordinator_loop import TroubleError
 from cotswold.replicas.replicas import open_replicas
 from cotswold.replicas.startup import ReplicaSettings
+from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.transport import Endpoint
 from cotswold.wire.codec import encode
 
@@ -54,7 +54,11 @@ def test_a_server_without_memory_is_named_and_nobody_hangs(tmp_path: Path) -> No
 def test_replicas_that_learn_are_not_disturbed_either(fork_server: ForkServer) -> None:
     token = Token.new()
     chosen = ReplicaSettings(
-        ClusterSettings(workers=2, servers=2, shard_bytes=64, seed=3), Pace(10), 0.02, epochs=4, fraction=1.0
+        ReplicatedClusterSettings(workers=2, servers=2, shard_bytes=64, seed=3),
+        Pace(10),
+        0.02,
+        epochs=4,
+        fraction=1.0,
     )
     work = {"patterns": 1000, "size": 48, "seconds": 0.002}
     with open_replicas(
@@ -86,7 +90,10 @@ def test_replicas_that_learn_are_not_disturbed_either(fork_server: ForkServer) -
 @pytest.mark.slow
 def test_a_replicas_server_that_stands_still_is_named(fork_server: ForkServer) -> None:
     chosen = ReplicaSettings(
-        ClusterSettings(workers=1, servers=2, shard_bytes=64, silent_seconds=1.0), Pace(10), 0.02, epochs=900
+        ReplicatedClusterSettings(workers=1, servers=2, shard_bytes=64, silent_seconds=1.0),
+        Pace(10),
+        0.02,
+        epochs=900,
     )
     work = {"patterns": 1000, "size": 48, "seconds": 0.002}
     with open_replicas(

@@ -101,7 +101,7 @@ def test_a_host_makes_a_lost_or_damaged_state_again_from_its_disks(
     harm(state)
     told = recover_alone(state, tmp_path / "servers")
     assert "4 buckets of 1 run of cluster abc-1" in told
-    assert ("; the damaged one is " in told) is (harm is not delete)
+    assert ("; the damaged one was moved to " in told) is (harm is not delete)
     found, leading = written(state)
     assert found.runs == {RUN: TEXT}
     assert found.groups == {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cotswold.checkpoint import Checkpoints
+from cotswold.checkpoint import CheckpointManager
 from cotswold.errors import CheckpointError, CotswoldError, MachineError, RunError
 from cotswold.run import EventLog, RunDirectory, read_events, tensorboard
 
@@ -21,7 +21,7 @@ def run(tmp_path: Path) -> RunDirectory:
     """A run with two checkpoints and a line of events."""
     run = RunDirectory.create(tmp_path / "run", 'name = "x"\n', {})
     for step in (1, 2):
-        Checkpoints(run.checkpoints).save(step, {"w": torch.zeros(3)}, {})
+        CheckpointManager(run.checkpoints).save(step, {"w": torch.zeros(3)}, {})
     with EventLog(run.events) as log:
         log.write("start")
     return run
@@ -66,7 +66,7 @@ def test_a_checkpoint_with_a_link_is_passed_over(run: RunDirectory, tmp_path: Pa
     file = run.checkpoints / "00000002" / name
     shutil.move(file, tmp_path / name)
     file.symlink_to(tmp_path / name)
-    found = Checkpoints(run.checkpoints).latest()
+    found = CheckpointManager(run.checkpoints).latest()
     assert found.checkpoint is not None and found.checkpoint.step == 1
     assert f"{name} cannot be read: it is a symbolic link" in found.skipped[0]
 
@@ -74,7 +74,7 @@ def test_a_checkpoint_with_a_link_is_passed_over(run: RunDirectory, tmp_path: Pa
 def test_a_checkpoint_that_is_a_link_is_passed_over(run: RunDirectory, tmp_path: Path) -> None:
     shutil.move(run.checkpoints / "00000002", tmp_path / "taken")
     (run.checkpoints / "00000002").symlink_to(tmp_path / "taken")
-    found = Checkpoints(run.checkpoints).latest()
+    found = CheckpointManager(run.checkpoints).latest()
     assert found.checkpoint is not None and found.checkpoint.step == 1
     assert "00000002 is a symbolic link" in found.skipped[0]
 
@@ -85,9 +85,9 @@ def test_checkpoints_are_not_saved_into_a_folder_that_is_a_link(run: RunDirector
     run.checkpoints.symlink_to(tmp_path / "mine")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(CheckpointError, match="checkpoints cannot be written: it is a symbolic link"):
-        Checkpoints(run.checkpoints).save(3, {}, {})
+        CheckpointManager(run.checkpoints).save(3, {}, {})
     with pytest.raises(CheckpointError, match="checkpoints is a symbolic link, which is not followed"):
-        Checkpoints(run.checkpoints).latest()
+        CheckpointManager(run.checkpoints).latest()
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cotswold.checkpoint import Checkpoint, Checkpoints, Piece
+from cotswold.checkpoint import Checkpoint, CheckpointManager, TensorChunk
 from cotswold.errors import CheckpointError, DivergedError
 from cotswold.recipe.schema import Price
 from cotswold.run import Event, EventLog, Metrics, Recorder, Stop, read_events
@@ -32,8 +32,8 @@ def clock() -> Clock:
 def recorder_in(folder: Path, log: EventLog, clock: Clock, sent: Callable[[], int] = lambda: 0) -> Recorder:
     return Recorder(
         log=log,
-        checkpoints=Checkpoints(folder / "checkpoints"),
-        best=Checkpoints(folder / "best"),
+        checkpoints=CheckpointManager(folder / "checkpoints"),
+        best=CheckpointManager(folder / "best"),
         stop=Stop(),
         checkpoint_seconds=60,
         metadata={"recipe": "mine"},
@@ -42,8 +42,8 @@ def recorder_in(folder: Path, log: EventLog, clock: Clock, sent: Callable[[], in
     )
 
 
-def values(number: float) -> list[Piece]:
-    return [Piece("x", torch.tensor([number]))]
+def values(number: float) -> list[TensorChunk]:
+    return [TensorChunk("x", torch.tensor([number]))]
 
 
 def events(folder: Path, kind: str) -> list[Event]:
@@ -153,7 +153,7 @@ def test_numbers_that_are_none_are_told_with_their_place_and_the_last_good_check
 def test_the_limit_leaves_time_for_another_save(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slowly() -> list[Piece]:
+    def slowly() -> list[TensorChunk]:
         clock.now += 30
         return values(1.0)
 
@@ -239,7 +239,7 @@ def test_a_run_that_goes_on_knows_at_which_loss_it_began(tmp_path: Path, clock: 
 def test_finite_values_whose_sum_is_not_are_saved(tensor: torch.Tensor, tmp_path: Path, clock: Clock) -> None:
     with EventLog(tmp_path / "events.jsonl") as log:
         recorder = recorder_in(tmp_path, log, clock)
-        assert recorder.save(1, [Piece("x", tensor)], {}, "step 1").is_dir()
+        assert recorder.save(1, [TensorChunk("x", tensor)], {}, "step 1").is_dir()
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, complex(0, torch.nan)])
@@ -247,7 +247,7 @@ def test_values_that_are_not_finite_are_not_saved(value: complex, tmp_path: Path
     with EventLog(tmp_path / "events.jsonl") as log:
         recorder = recorder_in(tmp_path, log, clock)
         with pytest.raises(DivergedError, match="x has values that are not finite"):
-            recorder.save(1, [Piece("x", torch.tensor([value]))], {}, "step 1")
+            recorder.save(1, [TensorChunk("x", torch.tensor([value]))], {}, "step 1")
 
 
 def test_infinities_from_before_training_are_saved_and_new_ones_are_not(tmp_path: Path, clock: Clock) -> None:
@@ -255,6 +255,6 @@ def test_infinities_from_before_training_are_saved_and_new_ones_are_not(tmp_path
     with EventLog(tmp_path / "events.jsonl") as log:
         recorder = recorder_in(tmp_path, log, clock)
         recorder.begin_with({"mask": mask})
-        assert recorder.save(1, [Piece("mask", mask)], {}, "step 1").is_dir()
+        assert recorder.save(1, [TensorChunk("mask", mask)], {}, "step 1").is_dir()
         with pytest.raises(DivergedError, match="mask has"):
-            recorder.save(2, [Piece("mask", torch.tensor([math.nan, 0.0]))], {}, "step 2")
+            recorder.save(2, [TensorChunk("mask", torch.tensor([math.nan, 0.0]))], {}, "step 2")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from cotswold.checkpoint import Checkpoint, Checkpoints
+from cotswold.checkpoint import Checkpoint, CheckpointManager
 from cotswold.run import Stop
 from cotswold.training.jobs.create import Resume, open_job
 from cotswold.training.jobs.job import Job
@@ -54,7 +54,7 @@ def _trained(job: Job, until: int | None = None) -> Checkpoint:
             stop.signal = 15
 
     job.train(watch, stop)
-    return Checkpoint(Checkpoints(job.run.checkpoints).paths()[-1])
+    return Checkpoint(CheckpointManager(job.run.checkpoints).paths()[-1])
 
 
 def _values(checkpoint: Checkpoint, table: str) -> dict[str, object]:

@@ -236,7 +236,7 @@ def test_a_sample_that_cannot_be_read_is_named_and_the_run_goes_on_from_there(
 
 
 def test_a_module_cannot_be_sent_to_other_machines(data: Data, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be sent to other machines; name a function that makes it"):
+    with pytest.raises(UserError, match="cannot be sent to other machines; name a function that returns it"):
         trained(data, tmp_path / "run", address="localhost:1")
     assert not (tmp_path / "run").exists()
 
@@ -250,10 +250,10 @@ def test_an_address_without_the_secret_of_its_machines_is_refused_before_there_i
     recipe, stores = labelled_vectors(tmp_path, ""), tmp_path / "stores"
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
-        with pytest.raises(UserError, match="set COTSWOLD_TOKEN to that with which 'cotswold worker'"):
+        with pytest.raises(UserError, match="set COTSWOLD_TOKEN to the token with which 'cotswold worker'"):
             open_job(recipe, tmp_path / "run", overrides=[f"cluster.address={address}"], stores=stores)
         words = {"loss": "cross_entropy", "strategy": "batch", "address": address}
-        with pytest.raises(UserError, match="set COTSWOLD_TOKEN to that with which 'cotswold worker'"):
+        with pytest.raises(UserError, match="set COTSWOLD_TOKEN to the token with which 'cotswold worker'"):
             cotswold.train(PARTS, directory=tmp_path / "run", **words)  # type: ignore[arg-type]  # as above
     assert not (tmp_path / "run").exists() and not stores.exists()
 
@@ -272,7 +272,7 @@ PARTS = f"{Path(__file__).stem}:parts"
 @pytest.mark.parametrize(
     ("factory", "loss", "said"),
     [
-        (PARTS, nn.functional.cross_entropy, "a loss for other machines is a name"),
+        (PARTS, nn.functional.cross_entropy, "a loss for other machines must be a name"),
         ("__main__:parts", "cross_entropy", "is in the program itself"),
     ],
 )

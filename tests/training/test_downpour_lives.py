@@ -15,7 +15,7 @@ from tests.support.training.runs import bits, events, finish, last, resumed
 from tests.training.async_sgd.test_strategy import job_of, recipe_of
 from tests.warm import PYTHON
 
-from cotswold.checkpoint import Checkpoints
+from cotswold.checkpoint import CheckpointManager
 from cotswold.errors import DivergedError, MachineError, RecipeError
 from cotswold.replicas import evaluator
 from cotswold.replicas.evaluator import Evaluator
@@ -63,7 +63,7 @@ def test_a_run_that_is_killed_at_any_moment_goes_on_from_its_newest_checkpoint(t
         [*PYTHON, "-c", SCRIPT, str(recipe), str(run.path), str(tmp_path / "stores")]
     ) as process:
         deadline = time.monotonic() + 60
-        while len(Checkpoints(run.checkpoints).paths()) < 1 and time.monotonic() < deadline:
+        while len(CheckpointManager(run.checkpoints).paths()) < 1 and time.monotonic() < deadline:
             time.sleep(0.02)
         os.kill(process.pid, signal.SIGKILL)
     before = audit(run)
@@ -159,7 +159,7 @@ def test_a_run_whose_evaluators_all_end_saves_what_it_has_learnt(
     if is_stopped:
         assert not job.train(watch=watch, stop=stop)
     else:
-        with pytest.raises(MachineError, match="nothing can be judged"):
+        with pytest.raises(MachineError, match="nothing can be evaluated"):
             job.train(watch=watch, stop=stop)
     assert not pids, "it was killed"
     assert audit(job.run)["counted"] > 0

@@ -77,6 +77,6 @@ def test_an_address_without_the_secret_of_its_machines_is_refused_before_there_i
     monkeypatch.delenv("COTSWOLD_TOKEN", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         given = [f"cluster.address=127.0.0.1:{listening.getsockname()[1]}"]
-        with pytest.raises(UserError, match="set COTSWOLD_TOKEN to that with which 'cotswold worker'"):
+        with pytest.raises(UserError, match="set COTSWOLD_TOKEN to the token with which 'cotswold worker'"):
             open_job(recipe_of(tmp_path), tmp_path / "run", overrides=given, stores=tmp_path / "stores")
     assert not (tmp_path / "run").exists()

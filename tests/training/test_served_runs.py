@@ -25,7 +25,7 @@ from tests.training.full_batch.test_served_batch import LAYERS
 from tests.warm import PYTHON
 
 from cotswold.errors import MachineError, UserError
-from cotswold.host.process_info import family
+from cotswold.host.process_info import process_tree
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Job
 
@@ -71,7 +71,7 @@ def trained(job: Job, meanwhile: Meanwhile) -> RunDirectory:
 
 def processes(command: Command) -> list[int]:
     """Those that a command has started, not itself."""
-    return family(command.process.pid)[1:]
+    return process_tree(command.process.pid)[1:]
 
 
 def gone(numbers: list[int], seconds: float = 20.0) -> bool:

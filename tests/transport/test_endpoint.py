@@ -204,7 +204,7 @@ def test_for_a_stopped_process_no_more_than_the_bound_is_kept_and_it_hears_so_wh
         sent += 1
         assert sent < 50
     lost = heard(parent)
-    assert isinstance(lost, Lost) and lost.peer == "child" and "takes nothing" in lost.why
+    assert isinstance(lost, Lost) and lost.peer == "child" and "reads nothing" in lost.why
     process.send_signal(signal.SIGCONT)
     assert process.stdout is not None
     for line in process.stdout:

@@ -27,7 +27,7 @@ from cotswold.analysis.report.blocks import (
     TableCell,
     row,
 )
-from cotswold.analysis.report.render import page_html
+from cotswold.analysis.report.build import page_html
 from cotswold.ui.words import percent, plain
 from cotswold.words import counted
 from measures.accuracy.cases import SYNCHRONOUS, Case

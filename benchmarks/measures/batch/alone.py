@@ -13,7 +13,7 @@ from typing import Self
 
 import torch
 
-from cotswold.batch.core.permutation import Dealing
+from cotswold.shards.core.permutation import Dealing
 from measures.batch.network import bunyip
 
 

@@ -17,9 +17,9 @@ import torch
 from cotswold.bench.measure import rounded_all
 from cotswold.optim import Combine
 from cotswold.simulate import BatchWork, Cluster, predict_evaluation, this_machine
-from cotswold.simulate.batch_work import Travel
-from cotswold.simulate.bunyip import dense_work
-from cotswold.simulate.cluster import Rate
+from cotswold.simulate.estimates.bunyip import dense_work
+from cotswold.simulate.hardware.cluster import Rate
+from cotswold.simulate.workloads.batch_work import Travel
 from cotswold.training.full_batch.local import WholeSet
 from measures.batch.alone import Alone
 from measures.batch.cluster import Search, bunyip_cluster

@@ -30,7 +30,7 @@ from cotswold.analysis.report.blocks import (
     TableCell,
     row,
 )
-from cotswold.analysis.report.render import page_html
+from cotswold.analysis.report.build import page_html
 from cotswold.data.datasets.japanese_ocr import JapaneseSet, contact_sheet
 from cotswold.ui.words import count, duration, percent, plain, scaled
 from measures.bunyip import paper

@@ -31,7 +31,7 @@ from cotswold.analysis.report.blocks import (
     TableCell,
     row,
 )
-from cotswold.analysis.report.render import page_html
+from cotswold.analysis.report.build import page_html
 from cotswold.bench.measure import Document, rounded
 from cotswold.errors import MachineError
 from cotswold.files import disk_errors, replace_file

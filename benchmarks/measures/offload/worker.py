@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.bench.measure import Document, rounded, rounded_all
-from cotswold.checkpoint import Checkpoints
+from cotswold.checkpoint import CheckpointManager
 from cotswold.geometry import StackGeometry
 from cotswold.host import available_bytes
 from cotswold.training.jobs.memory_estimate import stack_budget
@@ -121,7 +121,7 @@ def _timed(step: object, rounds: int) -> list[float]:
 
 def _save(stack: OffloadedStack, folder: Path) -> Document:
     start = time.perf_counter()
-    Checkpoints(folder).save(1, [*stack.rows.pieces(), *stack.momentum_rows.pieces()], {})
+    CheckpointManager(folder).save(1, [*stack.rows.chunks(), *stack.momentum_rows.chunks()], {})
     return {"seconds": rounded(time.perf_counter() - start)}
 
 

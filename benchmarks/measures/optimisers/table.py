@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from statistics import median, quantiles
 
 from cotswold.optim import ApproximateWolfe, BunyipSearch, CGMethod, LBFGSMethod, Search, StrongWolfe
-from cotswold.optim.directions import BETAS, BetaName
+from cotswold.optim.cg import BETAS, BetaName
 from measures.optimisers.problems import Problem
 from measures.optimisers.runs import Counted, Minimiser, ours, run, scipy
 

@@ -21,7 +21,7 @@ from cotswold.analysis.report.blocks import (
     Table,
     row,
 )
-from cotswold.analysis.report.render import page_html
+from cotswold.analysis.report.build import page_html
 from measures.papers.part import Claim, Found, Paper, Part, Result
 
 NOTHING = "not run yet"

@@ -18,8 +18,8 @@ from statistics import mean
 from cotswold.bench.measure import Document, rounded
 from cotswold.geometry import Grid
 from cotswold.simulate import Cluster, load_cluster, predict
-from cotswold.simulate.layers import LayerWork
-from cotswold.simulate.papers import adam
+from cotswold.simulate.workloads.layers import LayerWork
+from cotswold.simulate.workloads.papers import adam
 from measures.downpour.growing import simulated_speed
 
 THREADS = 16

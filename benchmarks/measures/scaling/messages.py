@@ -174,8 +174,8 @@ def raw(exchange: Exchange, values: int) -> Callable[[], None]:
 
     def send() -> None:
         messages = [
-            *(dist.P2POp(dist.irecv, one, mesh.member(source), mesh.group) for source, one in into),
-            *(dist.P2POp(dist.isend, one, mesh.member(target), mesh.group) for target, one in out),
+            *(dist.P2POp(dist.irecv, one, mesh.global_rank(source), mesh.group) for source, one in into),
+            *(dist.P2POp(dist.isend, one, mesh.global_rank(target), mesh.group) for target, one in out),
         ]
         for work in dist.batch_isend_irecv(messages) if messages else []:
             work.wait()

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cotswold import ops
-from cotswold.checkpoint import Checkpoints
+from cotswold.checkpoint import CheckpointManager
 from cotswold.data.loading.reader import Reader
 from cotswold.nn import SparseAutoencoderStack
 from cotswold.run import EventLog
@@ -36,7 +36,7 @@ _CALLS: tuple[tuple[str, Any, str], ...] = (
     (VALIDATION, Joint, "validate"),
     (BEGINNING, Greedy, "begin"),
     (BEGINNING, Joint, "begin"),
-    (SAVING, Checkpoints, "save"),
+    (SAVING, CheckpointManager, "save"),
     (EVENTS, EventLog, "write"),
     (WAITING, Reader, "next"),
 )

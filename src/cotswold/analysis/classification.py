@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from cotswold.analysis.images import jpeg_uri, picture, signed
-from cotswold.analysis.results_file import Sealed
-from cotswold.analysis.tables import html_table
+from cotswold.analysis.results_file import Sealed, html_table
 from cotswold.errors import SourceError
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cotswold.analysis.results_file import Sealed
-from cotswold.analysis.tables import html_table
+from cotswold.analysis.results_file import Sealed, html_table
 from cotswold.errors import SourceError
 
 

@@ -6,7 +6,9 @@ Knows: how a result becomes JSON and is found to be damaged. Does not know: what
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from html import escape
 from math import isfinite
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -16,8 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 from cotswold.errors import MachineError, RunError
 from cotswold.files.checksum import seal
 from cotswold.files.durable import disk_errors, replace_file
-from cotswold.files.opening import read_bytes
-from cotswold.files.untrusted import BYTES_MAX, MalformedError, Object, parse_object
+from cotswold.files.safe_open import read_bytes
+from cotswold.files.untrusted_json import BYTES_MAX, JsonObject, MalformedError, parse_object
 
 T = TypeVar("T")
 _SEAL = "crc32"
@@ -90,8 +92,18 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
-def _sealed(content: Object) -> str:
+def _sealed(content: JsonObject) -> str:
     try:
         return seal(content)
     except ValueError as error:
         raise MalformedError("it has a figure that is not a number") from error
+
+
+def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return rows of text below a caption and headings."""
+    headings = "".join(f"<th>{escape(each)}</th>" for each in head)
+    lines = "".join("<tr>" + "".join(f"<td>{escape(each)}</td>" for each in row) + "</tr>" for row in rows)
+    return (
+        f"<table><caption>{escape(caption)}</caption><thead><tr>{headings}</tr></thead>"
+        f"<tbody>{lines}</tbody></table>"
+    )

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.run import Run
 from cotswold.api.threads import computing
+from cotswold.run import RunDirectory
 from cotswold.ui.display import display_for
 
 if TYPE_CHECKING:
@@ -18,41 +18,26 @@ if TYPE_CHECKING:
     from cotswold.nn import StackNetwork
 
 
-def report(
-    run: Run | str | Path,
-    *,
-    threads: int | None = None,
-    progress: bool | None = None,
-) -> Path:
-    """Write a run's report, one HTML page without external resources, and return its path.
+def write_report(run: RunDirectory, name: str, threads: int | None, progress: bool | None) -> Path:
+    """Write the report of a run, which the page calls ``name``; arguments as for `cotswold.report`."""
+    from cotswold.recipe import load
 
-    The run may be in progress. Damaged parts are left out and named on the page.
-
-    Args:
-        run: The run, or its directory.
-        threads: Number of threads. [as in the recipe, else all cores]
-        progress: Show progress. [if on a terminal or in a notebook]
-
-    Raises:
-        RunError: if the directory contains no run.
-    """
-    known, display = Run(run), display_for(progress)
-    recipe = known.recipe
+    recipe, display = load(run.recipe), display_for(progress)
     with computing(threads, recipe), display.stages() as told:
         from cotswold import analysis, training
 
         told("drawing", 0)
         found = _Found()
         if recipe.network.stacks:
-            _look(found, known)
-        store = training.kept_store(known.directory)
+            _look(found, run)
+        store = training.kept_store(run)
         path = analysis.build_report(
-            known.directory,
+            run,
             found.network,
             found.transform,
             left_out=None if store is None else analysis.LeftOut(*store.broken, store.remarks),
             problems=found.problems,
-            name=str(run.path if isinstance(run, Run) else run),
+            name=name,
         )
     for problem in found.problems:
         display.say(problem)
@@ -68,13 +53,13 @@ class _Found:
     problems: list[str] = field(default_factory=list)
 
 
-def _look(found: _Found, run: Run) -> None:
+def _look(found: _Found, run: RunDirectory) -> None:
     from cotswold import training
     from cotswold.data import Transform
     from cotswold.errors import CotswoldError
 
     try:
-        trained = training.trained_stacks(run.directory)
+        trained = training.trained_stacks(run)
     except CotswoldError as error:  # no checkpoint, damaged, or too large for this machine
         found.problems.append(f"the report contains no filters: {error}")
         return

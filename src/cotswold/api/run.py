@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.arguments import check_path, check_whole
+from cotswold.api.report import write_report
 from cotswold.errors import RunError, UserError
 from cotswold.run import RunDirectory, read_events
 from cotswold.ui.progress import describe, phase_name
@@ -76,9 +77,9 @@ class Run:
     @property
     def checkpoints(self) -> list[Path]:
         """Directories of the existing checkpoints, newest last."""
-        from cotswold.checkpoint import Checkpoints
+        from cotswold.checkpoint import CheckpointManager
 
-        return list(Checkpoints(self.directory.checkpoints).paths())
+        return list(CheckpointManager(self.directory.checkpoints).paths())
 
     @property
     def status(self) -> str:
@@ -111,9 +112,12 @@ class Run:
         RunError if there is no checkpoint, and MemoryLimitError if the network does not fit into memory.
         """
         from cotswold import training
-        from cotswold.checkpoint import Checkpoints
+        from cotswold.checkpoint import CheckpointManager
 
-        known = [*Checkpoints(self.directory.checkpoints).paths(), *Checkpoints(self.directory.best).paths()]
+        known = [
+            *CheckpointManager(self.directory.checkpoints).paths(),
+            *CheckpointManager(self.directory.best).paths(),
+        ]
         if self._kept is None or self._kept[0] != known:
             network = self.recipe.network
             if network.module is not None:
@@ -141,7 +145,7 @@ class Run:
             RunError: if there is no checkpoint.
             MismatchError: if the module differs; it stays unchanged.
         """
-        from cotswold.checkpoint import Checkpoint, Checkpoints
+        from cotswold.checkpoint import Checkpoint, CheckpointManager
         from cotswold.training.jobs.same_module import check_module
 
         def take(checkpoint: Checkpoint) -> None:
@@ -150,7 +154,7 @@ class Run:
                 checkpoint.read_into(f"network.{name}", tensor)
 
         for folder in (self.directory.best, self.directory.checkpoints):
-            found = Checkpoints(folder, identity=self.directory.identity).latest(take).checkpoint
+            found = CheckpointManager(folder, identity=self.directory.identity).latest(take).checkpoint
             if found is not None:
                 return module.eval()
         raise RunError(f"{self.path} has no checkpoint yet; train it first, or continue with resume=True")
@@ -215,9 +219,7 @@ class Run:
             threads: Number of threads. [as in the recipe, else all cores]
             progress: Show progress. [if on a terminal or in a notebook]
         """
-        from cotswold.api.report import report
-
-        return report(self, threads=threads, progress=progress)
+        return write_report(self.directory, str(self.path), threads, progress)
 
     def __repr__(self) -> str:
         return f"<cotswold.Run {str(self.path)!r}: {self.status}>"
@@ -261,3 +263,25 @@ def _curve(losses: list[tuple[object, float]]) -> str:
         title = f"<title>{escape(phase_name(phase))}: loss {values[0]:.4g} to {values[-1]:.4g}</title>"
         drawn.append(f'<polyline points="{points}" fill="none" stroke="currentColor">{title}</polyline>')
     return f'<svg width="{_WIDTH}" height="{_HEIGHT}">{"".join(drawn)}</svg>' if drawn else ""
+
+
+def report(
+    run: Run | str | Path,
+    *,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> Path:
+    """Write a run's report, one HTML page without external resources, and return its path.
+
+    The run may be in progress. Damaged parts are left out and named on the page.
+
+    Args:
+        run: The run, or its directory.
+        threads: Number of threads. [as in the recipe, else all cores]
+        progress: Show progress. [if on a terminal or in a notebook]
+
+    Raises:
+        RunError: if the directory contains no run.
+    """
+    name = str(run.path if isinstance(run, Run) else run)
+    return write_report(Run(run).directory, name, threads, progress)

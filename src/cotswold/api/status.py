@@ -21,7 +21,7 @@ from cotswold.ui.progress import describe
 
 if TYPE_CHECKING:
     from cotswold.files import Holder
-    from cotswold.host.stack_dump import Stacks
+    from cotswold.host.stack_dump import StackDump
 
 State = Literal["goes on", "ended", "was killed", "has not begun"]
 _LATE_SECONDS = 5.0
@@ -50,7 +50,7 @@ class Why:
     """The newest event of each kind and the time of writing (Unix seconds), for a run in progress or
     killed.
     """
-    stacks: tuple[Stacks, ...] = ()
+    stacks: tuple[StackDump, ...] = ()
     """Stacks of the run's processes on this machine, if requested."""
 
 
@@ -145,9 +145,9 @@ def _going_on(run: Run, holder: Holder, status: Mapping[str, object]) -> str:
         return f"{said}; it is starting, without a report yet"
     late = time.time() - doing.figure(status, "written")
     if late > _LATE_SECONDS:
-        from cotswold.host.stack_dump import state_of
+        from cotswold.host.stack_dump import describe_state
 
-        state = state_of(holder.process) if holder.is_here else ""
+        state = describe_state(holder.process) if holder.is_here else ""
         process = f": process {holder.process} {state}" if state else "; --stacks shows its stack"
         return f"{said}; no report for {doing.seconds_in_words(late)}{process}"
     return said
@@ -221,15 +221,15 @@ def _happened(event: Mapping[str, object]) -> str:
     return f"{name} {kind} ({said})" if said else f"{name} {kind}"
 
 
-def _stacks(run: Run, holder: Holder) -> tuple[Stacks, ...]:
-    from cotswold.host.stack_dump import ask, is_known_here
+def _stacks(run: Run, holder: Holder) -> tuple[StackDump, ...]:
+    from cotswold.host.stack_dump import is_supported, request_dumps
 
     if not holder.is_here:
         raise UserError(f"{run.path} is trained on {holder.host}; request its stacks there")
-    if not is_known_here():
+    if not is_supported():
         raise UserError("stacks need /proc, which only Linux has; use py-spy dump --pid here")
     try:
-        return tuple(ask(holder.process, run.directory.main_log, run.directory.main_log.parent))
+        return tuple(request_dumps(holder.process, run.directory.main_log, run.directory.main_log.parent))
     except PermissionError as error:
         raise UserError(f"{run.path} is trained by another user; request its stacks as that user") from error
 

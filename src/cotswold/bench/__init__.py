@@ -1,4 +1,4 @@
-"""Measurements of the user's machine beside ceilings and baselines: JSON and plots."""
+"""Measurements of the user's machine compared with peaks and baselines: JSON and plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured in one go, and the choice of some of it by group and name.
+"""One measurement, and the selection of measurements by group and name.
 
 Knows: groups, names, efforts. Does not know: what is measured, processes.
 """
@@ -18,7 +18,7 @@ Subject = TypeVar("Subject")
 
 @dataclass(frozen=True)
 class Case(Generic[Subject]):
-    """One thing that is measured in one go; ``once``: for the first number of threads alone."""
+    """One measurement; with ``once``, for the first number of threads only."""
 
     group: str
     name: str
@@ -32,24 +32,24 @@ class Case(Generic[Subject]):
 
 
 def groups_of(only: Sequence[str], known: Sequence[str]) -> set[str]:
-    """The groups of these names, all for none; a name may be several with commas between.
+    """The groups of these names, by default all; a name may list several, separated by commas.
 
-    Raises UserError for a name that is no group's.
+    Raises UserError for an unknown group.
     """
     names = [name for several in only for name in several.split(",")]
     for name in names:
         if name not in known:
-            raise UserError(f"--only {name} is no group; the groups are {', '.join(known)}")
+            raise UserError(f"--only {name} is not a group; the groups are {', '.join(known)}")
     return set(names or known)
 
 
 def some(
     every: Sequence[Case[Any]], only: Sequence[str], match: str, known: Sequence[str]
 ) -> list[Case[Any]]:
-    """Those of these groups whose name has the text; raises UserError where none is left."""
+    """The cases of these groups whose names contain the text; raise UserError if none is left."""
     groups = groups_of(only, known)
     found = [one for one in every if one.group in groups and match.lower() in one.name.lower()]
     if not found:
         names = "; ".join(dict.fromkeys(one.name for one in every if one.group in groups))
-        raise UserError(f"nothing is left to measure of {names or 'these groups'}; give another --match")
+        raise UserError(f"no measurement of {names or 'these groups'} matches; give another --match")
     return found

@@ -1,4 +1,4 @@
-"""How thoroughly kernels are measured.
+"""The effort of measurements of kernels.
 
 Knows: rounds, seconds, sizes. Does not know: what is measured.
 """
@@ -12,7 +12,7 @@ from cotswold.bench.measure import Rounds
 
 @dataclass(frozen=True)
 class Effort:
-    """Rounds and the size of the dense product that is the ceiling."""
+    """Rounds, and the size of the dense product that is the peak."""
 
     rounds: Rounds = Rounds(most=7, least=3, seconds=2.0, slow_seconds=1.5)  # noqa: RUF009
     dense_size: int = 2048

@@ -1,9 +1,10 @@
-"""Measuring side by side on a machine that others use too.
+"""Interleaved measurement on a machine that others use too.
 
-Knows: interleaving, medians and spread, what a result says of its machine. Does not know: what is measured.
+Knows: interleaving, medians and spread, the machine's description in a result. Does not know: what is
+measured.
 
 The clock of a shared machine drifts by a factor of two within a minute. So everything that is compared runs
-in one row, round after round, and is compared round by round: a slow second slows both.
+in turn, round after round, and is compared round by round: a slow second slows both.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from statistics import quantiles
 from typing import TypeVar
 
 Document = dict[str, object]
-"""What a measurement leaves behind; JSON."""
+"""A result of measurements; JSON."""
 Clock = Callable[[], float]
 Key = TypeVar("Key")
 
 UNTIMED_SECONDS = 0.25
-"""A call of this length is hardly touched by what ran before it."""
+"""Calls of this length are hardly affected by earlier work."""
 SHORTEST_SECONDS = 2e-3
-"""An action that is shorter is repeated within a sample until it takes about so long."""
+"""A shorter action is repeated within a sample until it takes about this long."""
 REPEATS_MOST = 1000
 _DIGITS = 5
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -34,7 +35,7 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Spread:
-    """Least, quartiles and greatest of some samples."""
+    """Minimum, quartiles and maximum of some samples."""
 
     least: float
     lower: float
@@ -44,7 +45,7 @@ class Spread:
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Spread:
-        """Quartiles as linear interpolation gives them."""
+        """Compute quartiles by linear interpolation."""
         if len(samples) == 1:
             return cls(*[samples[0]] * 5)
         lower, median, upper = quantiles(samples, n=4, method="inclusive")
@@ -57,9 +58,9 @@ class Spread:
 
 @dataclass(frozen=True)
 class Rounds:
-    """How long to go on: at most so many rounds, no more after so many seconds, but at least so many.
+    """Bounds on the number of rounds: at most ``most``, none after ``seconds``, but at least ``least``.
 
-    An action of which one call takes longer than ``slow_seconds`` takes no part in the rounds.
+    An action with calls longer than ``slow_seconds`` is excluded from the rounds.
     """
 
     most: int
@@ -73,9 +74,9 @@ def interleaved(
 ) -> dict[Key, list[float]]:
     """Seconds of every action in every round, after one round that does not count.
 
-    A round begins with another action each time, so that none always follows the same one. Before a sample an
-    action runs once without being timed, unless it is long: threads of libraries spin for a while after their
-    work is done, and caches hold what others left. What is too slow for the rounds has one sample.
+    Each round starts with another action, so that the order varies. Before a sample a short action runs once
+    untimed: threads of libraries spin for a while after their work, and caches hold others' data. An action
+    that is too slow for the rounds has one sample.
     """
     limits = rounds if isinstance(rounds, Rounds) else Rounds(rounds)
     probes = {key: _probe(action, clock) for key, action in actions.items()}
@@ -96,7 +97,7 @@ def interleaved(
 
 
 def _probe(action: Callable[[], object], clock: Clock) -> float:
-    """The second call: the first may compile."""
+    """Seconds of the second call; the first may compile."""
     _sample(action, 1, clock)
     return max(_sample(action, 1, clock), 1e-9)
 
@@ -119,30 +120,30 @@ def _no_collection() -> Iterator[None]:
 
 
 def rates(work: float, seconds: Sequence[float]) -> Spread:
-    """Work a second."""
+    """Work per second."""
     return Spread.of([work / one for one in seconds])
 
 
 def ratios(first: Sequence[float], second: Sequence[float]) -> Spread:
-    """First over second, round by round; one sample alone stands for every round."""
+    """First over second, round by round; a single sample stands for every round."""
     first, second = (list(first) * len(second), second) if len(first) == 1 else (first, second)
     second = list(second) * len(first) if len(second) == 1 else second
     return Spread.of([a / b for a, b in zip(first, second, strict=True)])
 
 
 def rounded(value: float) -> float:
-    """Five significant digits."""
+    """Round to five significant digits."""
     return float(f"{value:.{_DIGITS}g}")
 
 
 def rounded_all(values: Sequence[float]) -> list[float]:
-    """Five significant digits each."""
+    """Round each value to five significant digits."""
     return [rounded(value) for value in values]
 
 
 @contextmanager
 def threads_in_children(threads: int) -> Iterator[None]:
-    """Processes that start meanwhile compute on so many threads, whatever library does it."""
+    """Limit processes that start in the block to ``threads`` threads, for every library."""
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, str(threads)))
     try:
@@ -156,7 +157,7 @@ def threads_in_children(threads: int) -> Iterator[None]:
 
 
 def document(bench: str, command: str, **content: object) -> Document:
-    """A result: the command that gives it, the machine and its load, then what was measured."""
+    """A result: its command, the machine and its load, then the measurements."""
     from cotswold.run import describe_environment
 
     load = [rounded(value) for value in os.getloadavg()]

@@ -1,6 +1,6 @@
-"""A row of a result: one operation by everybody, the bars that it must meet, and whether it does.
+"""A row of a result: one operation in all implementations, its bars, and if it meets them.
 
-Knows: rates, ratios taken round by round, bars. Does not know: which operations there are, time, tables.
+Knows: rates, ratios taken round by round, bars. Does not know: the operations, time, tables.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Sense = Literal["at least", "at most"]
 
 @dataclass(frozen=True)
 class RowKey:
-    """Where a row belongs: its group, its shape, its operation; ``images`` is 0 where there is no batch."""
+    """Identity of a row: its group, shape and operation; ``images`` is 0 without a batch."""
 
     group: str
     shape: str
@@ -29,7 +29,7 @@ class RowKey:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A ratio of ours to something, and the bar for its median; no bar where it is only to be seen."""
+    """A ratio of ours to a reference, and the bar for its median; None for information only."""
 
     against: str
     ratio: Spread
@@ -38,14 +38,14 @@ class Comparison:
 
     @property
     def met(self) -> bool | None:
-        """Whether the median of the ratio meets the bar; None without one."""
+        """True if the median of the ratio meets the bar; None without a bar."""
         if self.bar is None:
             return None
         median = self.ratio.median
         return median >= self.bar if self.sense == "at least" else median <= self.bar
 
     def as_dict(self) -> Document:
-        """As JSON has it."""
+        """The comparison as JSON."""
         return {
             "against": self.against,
             "ratio": self.ratio.as_dict(),
@@ -57,7 +57,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Row:
-    """Figures of ours and of every baseline in a unit, their samples, verdicts, and a remark if need be."""
+    """Figures of ours and of every baseline in a unit, their samples, verdicts, and an optional remark."""
 
     place: RowKey
     unit: str
@@ -69,7 +69,7 @@ class Row:
     facts: Mapping[str, object] = field(default_factory=dict)
 
     def as_dict(self) -> Document:
-        """As JSON has it."""
+        """The row as JSON."""
         return {
             "group": self.place.group,
             "shape": self.place.shape,
@@ -86,14 +86,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What bounds an operation: its name, its work and the seconds that it took in each round."""
+    """An upper bound of an operation: its name, its work and its seconds in each round."""
 
     name: str
     work: float
     seconds: Sequence[float]
 
     def reached(self, work: float, seconds: Sequence[float], bar: float | None) -> Comparison:
-        """The share of the ceiling's rate, round by round."""
+        """The fraction of the bound's rate, round by round."""
         ours, most = [work / one for one in seconds], [self.work / one for one in self.seconds]
         return Comparison(self.name, ratios(ours, most), bar)
 
@@ -112,12 +112,12 @@ def timed(
 
 
 def giga(spread: Spread) -> Spread:
-    """The same in units of 10⁹."""
+    """The spread in units of 10⁹."""
     return Spread(*(value / GIGA for value in vars(spread).values()))
 
 
 def beside_best_baseline(samples: Samples, bar: float | None) -> list[Comparison]:
-    """How many times faster ours is than the fastest of the others; nothing where there are none."""
+    """Speed-up of ours over the fastest baseline; empty without baselines."""
     baselines = [by for by in samples if by != OURS]
     if not baselines:
         return []

@@ -1,4 +1,4 @@
-"""Checkpoints: named tensors, split into pieces in files, that any number of ranks can write and read."""
+"""Checkpoints: named tensors, split into chunks in files, that any number of ranks can write and read."""
 
 from __future__ import annotations
 

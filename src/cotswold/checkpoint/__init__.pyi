@@ -1,23 +1,23 @@
 from .checkpoint import Checkpoint as Checkpoint
-from .manager import Checkpoints as Checkpoints
+from .chunk_file import SealedChunk as SealedChunk
+from .chunk_file import TensorChunk as TensorChunk
+from .manager import CheckpointManager as CheckpointManager
 from .manager import Latest as Latest
-from .piece_in_file import SealedPiece as SealedPiece
-from .shard_file import Piece as Piece
-from .state_dict import IfThere as IfThere
-from .state_dict import InFiles as InFiles
+from .state_dict import FileBackedTensor as FileBackedTensor
+from .state_dict import OptionalTensor as OptionalTensor
 from .state_dict import StateDict as StateDict
 from .state_dict import StateValue as StateValue
 from .state_dict import TensorPart as TensorPart
 
 __all__ = [
     "Checkpoint",
-    "Checkpoints",
-    "IfThere",
-    "InFiles",
+    "CheckpointManager",
+    "FileBackedTensor",
     "Latest",
-    "Piece",
-    "SealedPiece",
+    "OptionalTensor",
+    "SealedChunk",
     "StateDict",
     "StateValue",
+    "TensorChunk",
     "TensorPart",
 ]

@@ -1,6 +1,6 @@
 """One checkpoint: named tensors and a state, whole or not present at all.
 
-Knows: how to assemble tensors from pieces of any ranks. Does not know: the tensors' meaning, how a checkpoint
+Knows: how to assemble tensors from chunks of any ranks. Does not know: the tensors' meaning, how a checkpoint
 is written.
 """
 
@@ -12,9 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cotswold.checkpoint.manifest import Manifest, by_tensor
-from cotswold.checkpoint.piece_record import PieceRecord
-from cotswold.checkpoint.shard_file import read_piece, verify_piece
+from cotswold.checkpoint.chunk_file import read_chunk, verify_chunk
+from cotswold.checkpoint.manifest import ChunkRecord, Manifest, by_tensor
 from cotswold.errors import CheckpointError, MismatchError
 from cotswold.geometry import Box
 from cotswold.host.ranks import ALONE, Ranks, raise_on_all
@@ -42,9 +41,9 @@ class Checkpoint:
     def __init__(self, path: Path, ranks: Ranks = ALONE) -> None:
         with raise_on_all(ranks, CheckpointError):
             manifest = Manifest.read(path)
-            for record in manifest.pieces[ranks.rank :: ranks.size]:
-                verify_piece(path, record)
-        if len(set(ranks.gather(manifest.seal))) > 1:
+            for record in manifest.chunks[ranks.rank :: ranks.size]:
+                verify_chunk(path, record)
+        if len(set(ranks.gather(manifest.checksum))) > 1:
             raise CheckpointError(
                 f"{path} is not the same checkpoint for every rank; a run's directory must be on a file "
                 "system that all its hosts share"
@@ -53,12 +52,12 @@ class Checkpoint:
         self.step = manifest.step
         self.identity = manifest.identity
         self.state = manifest.state
-        self._pieces = by_tensor(manifest.pieces)
+        self._chunks = by_tensor(manifest.chunks)
 
     @property
     def names(self) -> list[str]:
         """Names of all tensors."""
-        return list(self._pieces)
+        return list(self._chunks)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of the whole tensor ``name``.
@@ -76,8 +75,8 @@ class Checkpoint:
         """
         return self._records(name)[0].torch_dtype
 
-    def records(self, name: str) -> Sequence[PieceRecord]:
-        """Return the records of the pieces of tensor ``name``.
+    def records(self, name: str) -> Sequence[ChunkRecord]:
+        """Return the records of the chunks of tensor ``name``.
 
         Their file names are in the checkpoint's folder.
 
@@ -90,7 +89,7 @@ class Checkpoint:
         return self._records(name)
 
     def read(self, name: str, box: Box | None = None) -> Tensor:
-        """Read a tensor, or a part of it, assembled from its pieces.
+        """Read a tensor, or a part of it, assembled from its chunks.
 
         Args:
             name: Name of the tensor.
@@ -101,7 +100,7 @@ class Checkpoint:
 
         Raises:
             MismatchError: The checkpoint has no such tensor.
-            CheckpointError: A file is damaged, or the pieces do not cover the box.
+            CheckpointError: A file is damaged, or the chunks do not cover the box.
         """
         box = Box.whole(self.shape(name)) if box is None else box
         tensor = torch.empty(box.shape, dtype=self.dtype(name))
@@ -121,7 +120,7 @@ class Checkpoint:
 
         Raises:
             MismatchError: The shape or type differs, or the checkpoint has no such tensor.
-            CheckpointError: A file is damaged, or the pieces do not cover the box.
+            CheckpointError: A file is damaged, or the chunks do not cover the box.
         """
         shape, dtype = self.shape(name), self.dtype(name)
         box = Box.whole(shape) if box is None else box
@@ -134,19 +133,19 @@ class Checkpoint:
             (record, common) for record in self._records(name) if (common := box.intersect(record.box)).size
         ]
         if sum(common.size for _, common in parts) != box.size:
-            raise CheckpointError(f"{self.path}: the pieces of tensor {name} do not cover {box}")
+            raise CheckpointError(f"{self.path}: the chunks of tensor {name} do not cover {box}")
         for record, common in parts:
             to = common.shift(tuple(-start for start in box.start)).slices
-            read_piece(self.path, record, common, target.detach()[to])
+            read_chunk(self.path, record, common, target.detach()[to])
 
     def tensors(self) -> dict[str, Tensor]:
         """Read all tensors, whole, by name."""
         return {name: self.read(name) for name in self.names}
 
-    def _records(self, name: str) -> list[PieceRecord]:
-        if name not in self._pieces:
+    def _records(self, name: str) -> list[ChunkRecord]:
+        if name not in self._chunks:
             raise MismatchError(
                 f"{self.path} has no tensor {name}; it was written by another network, or with a "
                 "state_dict that lacks it"
             )
-        return self._pieces[name]
+        return self._chunks[name]

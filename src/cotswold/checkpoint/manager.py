@@ -1,7 +1,7 @@
 """A folder of checkpoints that any number of ranks write together.
 
 Knows: the order of writing, which checkpoints may be removed. Does not know: the tensors' meaning, the number
-of processes that will read them. Each rank writes its pieces into a temporary folder (`<step>.partial`),
+of processes that will read them. Each rank writes its chunks into a temporary folder (`<step>.partial`),
 which is synced and renamed. So a kill of any rank at any moment leaves earlier checkpoints intact.
 """
 
@@ -20,10 +20,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from cotswold.checkpoint.checkpoint import Checkpoint
-from cotswold.checkpoint.manifest import Manifest, State
-from cotswold.checkpoint.piece_in_file import SealedPiece
-from cotswold.checkpoint.piece_record import PieceRecord
-from cotswold.checkpoint.shard_file import Piece
+from cotswold.checkpoint.chunk_file import SealedChunk, TensorChunk
+from cotswold.checkpoint.manifest import ChunkRecord, Manifest, State
 from cotswold.errors import CheckpointError, MismatchError, RunError
 from cotswold.files import PARTIAL, disk_errors, real_folder, sync_folder
 from cotswold.host.ranks import ALONE, Ranks, raise_on_all
@@ -43,7 +41,7 @@ class Latest(NamedTuple):
     skipped: tuple[str, ...]
 
 
-class Checkpoints:
+class CheckpointManager:
     """A folder of checkpoints.
 
     With several ranks the folder is on a file system that all of them share. All ranks call `save`, `latest`
@@ -68,17 +66,17 @@ class Checkpoints:
         self._ranks = ranks
 
     def save(
-        self, step: int, tensors: Mapping[str, Tensor] | Iterable[Piece | SealedPiece], state: State
+        self, step: int, tensors: Mapping[str, Tensor] | Iterable[TensorChunk | SealedChunk], state: State
     ) -> Path:
-        """Write a checkpoint, each rank its own pieces, and remove outdated checkpoints.
+        """Write a checkpoint, each rank its own chunks, and remove outdated checkpoints.
 
         Checkpoints of later steps, which a resumed run did not load, are removed, and so are the leftovers of
         a killed save. A failure to remove one fails no save: rank 0 warns, and the next save tries again.
 
         Args:
             step: Number of the training step, the same on every rank.
-            tensors: This rank's pieces, or whole tensors by name; may be empty. Each value of a tensor is in
-                exactly one piece of one rank. Pieces are consumed one at a time, and must not wait for other
+            tensors: This rank's chunks, or whole tensors by name; may be empty. Each value of a tensor is in
+                exactly one chunk of one rank. Chunks are consumed one at a time, and must not wait for other
                 ranks.
             state: Values that JSON can represent (tuples come back as lists); rank 0's are saved.
 
@@ -87,25 +85,25 @@ class Checkpoints:
 
         Raises:
             DiskFullError: On every rank, if the disk is full for one; earlier checkpoints stay intact.
-            CheckpointError: On every rank, if one cannot write or the pieces do not fit; earlier checkpoints
+            CheckpointError: On every rank, if one cannot write or the chunks do not fit; earlier checkpoints
                 stay intact.
         """
-        path = self._begun(step)
-        beside = _beside(path)
+        path = self._create_partial(step)
+        partial = _partial_path(path)
         try:
-            with self._agreed():
-                own = self._written(beside, tensors)
-            records = [PieceRecord(**each) for rank in self._ranks.gather(own) for each in rank]
-            with self._agreed():
+            with self._raise_on_all():
+                own = self._write_chunks(partial, tensors)
+            records = [ChunkRecord(**each) for rank in self._ranks.gather(own) for each in rank]
+            with self._raise_on_all():
                 if self._ranks.rank == 0:
-                    Manifest(step, self._identity, state, tuple(records)).write(beside)
-                    sync_folder(beside)
-                    beside.rename(path)
+                    Manifest(step, self._identity, state, tuple(records)).write(partial)
+                    sync_folder(partial)
+                    partial.rename(path)
                     sync_folder(self.folder)
                     self._prune(path)
         except BaseException:
             if self._ranks.rank == 0:
-                shutil.rmtree(beside, ignore_errors=True)
+                shutil.rmtree(partial, ignore_errors=True)
             raise
         return path
 
@@ -126,7 +124,7 @@ class Checkpoints:
         """
         skipped = list[str]()
         misfit: MismatchError | None = None
-        with self._agreed():
+        with self._raise_on_all():
             own = [path.name for path in self.paths()]
         for name in reversed(self._ranks.gather(own)[0]):
             try:
@@ -177,27 +175,28 @@ class Checkpoints:
             )
         entries = self.folder.iterdir() if self.folder.is_dir() else ()
         return sorted(
-            (each for each in entries if _order(each) is not None), key=lambda each: _order(each) or ()
+            (each for each in entries if _parse_name(each) is not None),
+            key=lambda each: _parse_name(each) or (),
         )
 
     @contextmanager
-    def _agreed(self) -> Iterator[None]:
+    def _raise_on_all(self) -> Iterator[None]:
         with raise_on_all(self._ranks, CheckpointError), disk_errors(self.folder, CheckpointError):
             yield
 
-    def _begun(self, step: int) -> Path:
+    def _create_partial(self, step: int) -> Path:
         """Return the new checkpoint's folder; rank 0 has created its temporary folder."""
         steps = self._ranks.gather(step)
         if len(set(steps)) > 1:
             raise CheckpointError(f"the ranks must save the same step, got {steps}")
         name = ""
-        with self._agreed():
+        with self._raise_on_all():
             if self._ranks.rank == 0:
                 real_folder(self.folder)
                 for leftover in self.folder.glob(f"*{PARTIAL}"):
                     _discard(leftover)
                 path = self._free_path(step)
-                _beside(path).mkdir()
+                _partial_path(path).mkdir()
                 name = path.name
         return self.folder / str(self._ranks.gather(name)[0])
 
@@ -206,36 +205,36 @@ class Checkpoints:
 
         A leftover that cannot be removed keeps its name, too.
         """
-        taken = [order[1] for each in self.paths() if (order := _order(each)) and order[0] == step]
+        taken = [order[1] for each in self.paths() if (order := _parse_name(each)) and order[0] == step]
         names = (
             f"{step:08d}" if time == 1 else f"{step:08d}-{time}" for time in count(max(taken, default=0) + 1)
         )
-        return next(path for name in names if not _beside(path := self.folder / name).exists())
+        return next(path for name in names if not _partial_path(path := self.folder / name).exists())
 
-    def _written(
-        self, folder: Path, tensors: Mapping[str, Tensor] | Iterable[Piece | SealedPiece]
+    def _write_chunks(
+        self, folder: Path, tensors: Mapping[str, Tensor] | Iterable[TensorChunk | SealedChunk]
     ) -> list[dict[str, object]]:
-        """Write this rank's pieces and return their records for the manifest."""
+        """Write this rank's chunks and return their records for the manifest."""
         if not folder.is_dir():
             raise CheckpointError(
                 f"{folder}, which rank 0 has created, is missing on this host; a run's directory must be on "
                 "a file system that all its hosts share"
             )
-        pieces: Iterable[Piece | SealedPiece] = (
-            (Piece(*item) for item in tensors.items()) if isinstance(tensors, Mapping) else tensors
+        chunks: Iterable[TensorChunk | SealedChunk] = (
+            (TensorChunk(*item) for item in tensors.items()) if isinstance(tensors, Mapping) else tensors
         )
         rank, size = self._ranks.rank, self._ranks.size
         # Numbers are interleaved over ranks, so that no two files have the same name.
         return [
-            asdict(piece.write(folder, f"{rank + size * number:05d}.safetensors"))
-            for number, piece in enumerate(pieces)
+            asdict(chunk.write(folder, f"{rank + size * number:05d}.safetensors"))
+            for number, chunk in enumerate(chunks)
         ]
 
     def _prune(self, newest: Path) -> None:
         paths = self.paths()
         position = paths.index(newest)
         later, earlier = paths[position + 1 :], paths[:position]
-        same = [each for each in earlier if (_order(each) or ())[:1] == (_order(newest) or ())[:1]]
+        same = [each for each in earlier if (_parse_name(each) or ())[:1] == (_parse_name(newest) or ())[:1]]
         rest = [each for each in earlier if each not in same]
         for path in [*later, *same, *rest[: max(len(rest) + 1 - self._keep, 0)]]:
             _discard(path)
@@ -244,7 +243,7 @@ class Checkpoints:
 def _discard(folder: Path) -> None:
     """Remove a folder, renamed first so that a half-removed checkpoint does not count as one."""
     try:
-        gone = folder if folder.name.endswith(PARTIAL) else folder.rename(_beside(folder))
+        gone = folder if folder.name.endswith(PARTIAL) else folder.rename(_partial_path(folder))
         shutil.rmtree(gone)
     except OSError as error:
         warnings.warn(
@@ -255,11 +254,11 @@ def _discard(folder: Path) -> None:
         )
 
 
-def _beside(path: Path) -> Path:
+def _partial_path(path: Path) -> Path:
     return path.with_name(path.name + PARTIAL)
 
 
-def _order(path: Path) -> tuple[int, int] | None:
+def _parse_name(path: Path) -> tuple[int, int] | None:
     """Parse (step, number of earlier saves of it) from a folder's name; None for other names."""
     found = _NAME.fullmatch(path.name)
     return (int(found[1]), int(found[2] or 1)) if found else None

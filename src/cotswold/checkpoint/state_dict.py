@@ -1,6 +1,6 @@
 """The contents of a program's checkpoint: a dictionary of live values, as in torch.distributed.checkpoint.
 
-Knows: which values become pieces, which rank writes them, how to load them in place. Does not know: the
+Knows: which values become chunks, which rank writes them, how to load them in place. Does not know: the
 program.
 
 A state dict maps names to tensors, parts of tensors, tensors in files, and plain values. `load` fills the
@@ -16,8 +16,7 @@ from typing import Protocol
 from torch import Tensor
 
 from cotswold.checkpoint.checkpoint import Checkpoint
-from cotswold.checkpoint.piece_in_file import SealedPiece
-from cotswold.checkpoint.shard_file import Piece
+from cotswold.checkpoint.chunk_file import SealedChunk, TensorChunk
 from cotswold.errors import CheckpointError
 from cotswold.geometry import Box
 
@@ -41,7 +40,7 @@ class TensorPart:
 
 
 @dataclass(frozen=True)
-class IfThere:
+class OptionalTensor:
     """A tensor that a checkpoint may lack; then `load` leaves its name out.
 
     Args:
@@ -51,10 +50,10 @@ class IfThere:
     tensor: Tensor
 
 
-class InFiles(Protocol):
-    """A tensor whose values are in files in the format of a checkpoint's pieces."""
+class FileBackedTensor(Protocol):
+    """A tensor whose values are in files in the format of a checkpoint's chunks."""
 
-    def pieces(self) -> Iterable[SealedPiece]:
+    def chunks(self) -> Iterable[SealedChunk]:
         """Return all of its files, after all writes to them."""
         ...
 
@@ -67,24 +66,24 @@ class InFiles(Protocol):
         ...
 
 
-StateValue = Tensor | TensorPart | IfThere | InFiles | Plain
+StateValue = Tensor | TensorPart | OptionalTensor | FileBackedTensor | Plain
 StateDict = Mapping[str, StateValue]
 
 
-def pieces(state: StateDict, rank: int = 0) -> Iterator[Piece | SealedPiece]:
-    """Yield the pieces that a rank writes: its parts and files, and on rank 0 the replicated tensors."""
+def chunks(state: StateDict, rank: int = 0) -> Iterator[TensorChunk | SealedChunk]:
+    """Yield the chunks that a rank writes: its parts and files, and on rank 0 the replicated tensors."""
     for name, value in state.items():
         if isinstance(value, TensorPart):
             if value.tensor.numel():
-                yield Piece(name, value.tensor, value.box, value.shape)
-        elif isinstance(value, IfThere | Tensor):
+                yield TensorChunk(name, value.tensor, value.box, value.shape)
+        elif isinstance(value, OptionalTensor | Tensor):
             if rank == 0:
-                yield Piece(name, value.tensor if isinstance(value, IfThere) else value)
+                yield TensorChunk(name, value.tensor if isinstance(value, OptionalTensor) else value)
         elif not isinstance(value, Plain):
-            yield from value.pieces()
+            yield from value.chunks()
 
 
-def plain(state: StateDict) -> dict[str, Plain]:
+def plain_values(state: StateDict) -> dict[str, Plain]:
     """Return the plain values of a state dict."""
     return {name: value for name, value in state.items() if isinstance(value, Plain)}
 
@@ -101,20 +100,20 @@ def load(state: StateDict, checkpoint: Checkpoint, kept: Mapping[str, object]) -
             checkpoint.read_into(name, value.tensor, value.box)
         elif isinstance(value, Tensor):
             checkpoint.read_into(name, value)
-        elif isinstance(value, IfThere):
+        elif isinstance(value, OptionalTensor):
             if name not in checkpoint.names:
                 continue
             checkpoint.read_into(name, value.tensor)
         elif not isinstance(value, Plain):
             value.load(checkpoint)
         if isinstance(value, Plain):
-            loaded[name] = _plain(name, kept, checkpoint)
+            loaded[name] = _plain_value(name, kept, checkpoint)
         else:
             loaded[name] = value
     return loaded
 
 
-def _plain(name: str, kept: Mapping[str, object], checkpoint: Checkpoint) -> Plain:
+def _plain_value(name: str, kept: Mapping[str, object], checkpoint: Checkpoint) -> Plain:
     if name not in kept:
         raise CheckpointError(f"{checkpoint.path} has no value for {name}; it was written by another version")
     value = kept[name]

@@ -24,8 +24,8 @@ from cotswold.cli.support.streams import prepare_streams, unprintable
 from cotswold.cli.support.working_directory import check_working_directory
 from cotswold.errors import CotswoldError, told
 from cotswold.files import is_full
-from cotswold.host.open_files import allow_descriptors
-from cotswold.launch import rank_log as own_log
+from cotswold.host.open_files import raise_descriptor_limit
+from cotswold.launch import rank_log
 from cotswold.ui.progress import say
 
 DEBUG = "COTSWOLD_DEBUG"
@@ -105,7 +105,7 @@ def main(words: Sequence[str] | None = None) -> None:
     another; 128 + a signal's number.
     """
     prepare_streams()
-    allow_descriptors()
+    raise_descriptor_limit()
     words = list(sys.argv[1:] if words is None else words)
     debug = "--debug" in words or bool(os.environ.get(DEBUG))
     with _own_environment(debug):
@@ -130,13 +130,13 @@ def _run(words: Sequence[str], debug: bool) -> int:
         )
     except CycloptsError as error:
         if debug:
-            own_log.keep(traceback.format_exc())
+            rank_log.append(traceback.format_exc())
             raise
         say(usage.shortened(usage.sentence(error)))
         return 2
     except CotswoldError as error:
         if debug:
-            own_log.keep(traceback.format_exc())
+            rank_log.append(traceback.format_exc())
             raise
         say(f"{usage.shortened(str(error))}{unprintable(str(error))}")
         return error.exit_code
@@ -148,14 +148,14 @@ def _run(words: Sequence[str], debug: bool) -> int:
         return 141
     except Exception as error:
         if debug:
-            own_log.keep(traceback.format_exc())
+            rank_log.append(traceback.format_exc())
             raise
         sentence = usage.shortened(_sentence(error))
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             say(sentence)
             return 2
         if isinstance(error, OSError) and error.errno == errno.EMFILE:
-            most = allow_descriptors()
+            most = raise_descriptor_limit()
             say(f"{sentence}: this process may open {most} files; raise it (ulimit -n {max(1024, 2 * most)})")
             return 1
         if isinstance(error, OSError) and is_full(error):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from cotswold.api.servers.data_server import ServedDataStatus
+    from cotswold.api.servers.data_server_status import ServedDataStatus
 
 _LOOK_SECONDS = 0.5
 _STOPPING = "stopping: telling trainers that the pool ends; press again to stop at once"

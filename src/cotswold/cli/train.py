@@ -143,7 +143,7 @@ def train(
             "--json needs --dry-run; the events of a run are in its events.jsonl, one JSON object per line"
         )
     if dry_run:
-        from cotswold.api.plan.base import plan
+        from cotswold.api.plan.dry_run import plan
         from cotswold.cli.support.plan_output import lines
 
         found = plan(recipe, directory=run, overrides=overrides, threads=threads)

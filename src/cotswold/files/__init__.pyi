@@ -10,19 +10,19 @@ from .durable import replacing as replacing
 from .durable import sync_folder as sync_folder
 from .durable import write_all as write_all
 from .durable import writing_whole as writing_whole
-from .home import expanded as expanded
-from .home import home as home
+from .home_directory import expanded as expanded
+from .home_directory import home as home
 from .lock import DirectoryLock as DirectoryLock
 from .lock import Holder as Holder
 from .lock import holder_of as holder_of
-from .opening import open_file as open_file
-from .opening import open_reading as open_reading
-from .opening import read_bytes as read_bytes
-from .opening import real_folder as real_folder
-from .untrusted import MalformedError as MalformedError
-from .untrusted import parse_object as parse_object
-from .untrusted import read_object as read_object
-from .untrusted import take as take
+from .safe_open import open_file as open_file
+from .safe_open import open_reading as open_reading
+from .safe_open import read_bytes as read_bytes
+from .safe_open import real_folder as real_folder
+from .untrusted_json import MalformedError as MalformedError
+from .untrusted_json import parse_object as parse_object
+from .untrusted_json import read_object as read_object
+from .untrusted_json import take as take
 
 __all__ = [
     "FREE_AND_REPEAT",

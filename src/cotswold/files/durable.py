@@ -77,17 +77,17 @@ def create_file(path: Path, content: bytes, mode: int = 0o666) -> None:
 
     Processes of several hosts, which may have equal process ids, can try at once: one of them succeeds.
     """
-    beside = _beside(path)
+    partial = _partial_path(path)
     try:
-        with durable_file(beside, mode) as file:
+        with durable_file(partial, mode) as file:
             write_all(file, content)
-        os.link(beside, path)  # unlike a rename, a link fails if the name is taken
+        os.link(partial, path)  # unlike a rename, a link fails if the name is taken
     finally:
-        beside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
-def _beside(path: Path) -> Path:
+def _partial_path(path: Path) -> Path:
     """Path for the temporary content of a file, unique over processes and hosts."""
     return path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}{PARTIAL}")
 
@@ -98,14 +98,14 @@ def writing_whole(path: Path) -> Iterator[BinaryIO]:
 
     For files that are synced later, or checked after a power cut before they are used.
     """
-    beside = _beside(path)
+    partial = _partial_path(path)
     try:
-        file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         with os.fdopen(file, "wb") as stream:
             yield stream
-        beside.replace(path)
+        partial.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -21,22 +21,22 @@ from types import TracebackType
 
 from cotswold.errors import BusyError, DiskFullError, MachineError
 from cotswold.files.durable import is_full, write_all
-from cotswold.files.opening import open_file
-from cotswold.files.untrusted import MalformedError, parse_object, take
+from cotswold.files.safe_open import open_file
+from cotswold.files.untrusted_json import MalformedError, parse_object, take
 
 _BYTES_MAX = 4096
-_ASKED_TIMES, _ASKED_SECONDS = 5, 0.02
+_ATTEMPTS, _RETRY_SECONDS = 5, 0.02
 """Attempts to take a lock, and seconds between them: `holder_of` holds a lock for a moment, too."""
 _held: set[int] = set()
 """Descriptors of locks that this process holds; a fork releases its copies, as it may outlive the process."""
 
 
-def _let_go_in_fork() -> None:
+def _release_in_fork() -> None:
     while _held:
         os.close(_held.pop())
 
 
-os.register_at_fork(after_in_child=_let_go_in_fork)
+os.register_at_fork(after_in_child=_release_in_fork)
 
 
 class DirectoryLock:
@@ -56,18 +56,18 @@ class DirectoryLock:
             remedy = f"get write permission for {self._directory}, or copy it" if denied else "remove it"
             raise MachineError(f"{place} cannot be opened: {error.strerror}; {remedy} to continue") from error
         try:
-            _take(file)
+            _acquire(file)
             own: dict[str, object] = {"process": os.getpid(), "host": platform.node()}
             own |= {"since": int(time.time()), "what": self._what}
             os.ftruncate(file, 0)
             write_all(file, json.dumps(own).encode())
         except OSError as error:
             content = os.pread(file, _BYTES_MAX, 0)
-            holder, remedy = _holder(content)
+            holder, remedy = _describe_holder(content)
             os.close(file)
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 raise BusyError(
-                    f"{_conflict(self._what, content)}{self._directory} is in use by {holder}; "
+                    f"{_describe_conflict(self._what, content)}{self._directory} is in use by {holder}; "
                     f"wait for it, {remedy}, or choose another directory"
                 ) from error
             if is_full(error):
@@ -123,7 +123,7 @@ def holder_of(directory: Path) -> Holder | None:
                 f"{place} cannot be tested: {error.strerror}; try on the run's host"
             ) from error
         try:
-            return Holder(*_said(os.pread(file, _BYTES_MAX, 0)))
+            return Holder(*_parse_holder(os.pread(file, _BYTES_MAX, 0)))
         except MalformedError:  # it is being written at this moment
             return Holder(0, "", 0)
     finally:
@@ -131,23 +131,23 @@ def holder_of(directory: Path) -> Holder | None:
     return None
 
 
-def _take(file: int) -> None:
+def _acquire(file: int) -> None:
     """Lock an open file; OSError if another process holds it for more than a moment."""
-    for _ in range(_ASKED_TIMES):
+    for _ in range(_ATTEMPTS):
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        time.sleep(_ASKED_SECONDS)
+        time.sleep(_RETRY_SECONDS)
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _said(content: bytes) -> tuple[int, str, int]:
+def _parse_holder(content: bytes) -> tuple[int, str, int]:
     """Parse process, host and time from the file of a held lock."""
     found = parse_object(content)
     return take(found, "process", int), take(found, "host", str), take(found, "since", int)
 
 
-def _conflict(what: str, content: bytes) -> str:
+def _describe_conflict(what: str, content: bytes) -> str:
     """Describe the conflict: two of a kind in one directory, or another kind, as the holder wrote."""
     try:
         other = take(parse_object(content), "what", str)
@@ -158,10 +158,10 @@ def _conflict(what: str, content: bytes) -> str:
     return f"no directory for a {what}, but that of a {other}: "
 
 
-def _holder(content: bytes) -> tuple[str, str]:
+def _describe_holder(content: bytes) -> tuple[str, str]:
     """Describe a lock's holder, and how to stop it, from the content of the file."""
     try:
-        process, host, since = _said(content)
+        process, host, since = _parse_holder(content)
         began = datetime.fromtimestamp(since).astimezone().isoformat(" ", "minutes")
     except (MalformedError, ValueError, OverflowError, OSError):  # it is being written, or damaged
         return "an unknown process", "stop it"

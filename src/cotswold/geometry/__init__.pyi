@@ -7,11 +7,11 @@ from .partition import Grid as Grid
 from .partition import Partition as Partition
 from .reduction import ReductionPlan as ReductionPlan
 from .reduction import Step as Step
-from .reduction_time import Card as Card
 from .reduction_time import Host as Host
 from .reduction_time import Network as Network
-from .reduction_time import chosen_all_reduction as chosen_all_reduction
-from .reduction_time import chosen_plan as chosen_plan
+from .reduction_time import NetworkCard as NetworkCard
+from .reduction_time import best_all_reduce as best_all_reduce
+from .reduction_time import best_plan as best_plan
 from .region import Region as Region
 from .stack import Smoothing as Smoothing
 from .stack import StackGeometry as StackGeometry
@@ -21,12 +21,12 @@ from .window import Window as Window
 __all__ = [
     "BlockLocal",
     "Box",
-    "Card",
     "ExchangePlan",
     "Grid",
     "Host",
     "MapShape",
     "Network",
+    "NetworkCard",
     "Partition",
     "ReductionPlan",
     "Region",
@@ -36,6 +36,6 @@ __all__ = [
     "Step",
     "Transfer",
     "Window",
-    "chosen_all_reduction",
-    "chosen_plan",
+    "best_all_reduce",
+    "best_plan",
 ]

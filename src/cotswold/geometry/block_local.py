@@ -45,7 +45,7 @@ class MapShape:
 
 @dataclass(frozen=True)
 class BlockLocal:
-    """A local, untied layer: block (by, bx) of neurons reads rows ``by*step_y - low ...`` of the input map.
+    """A local, untied layer: block (by, bx) of neurons reads rows ``by*step_y - pad_before ...`` of a map.
 
     A block is ``rows x columns`` positions of the output map with ``depth`` channels; its neurons are ordered
     [row in block][column in block][depth]. ``rows = columns = 1`` is the ordinary untied layer.
@@ -83,7 +83,8 @@ class BlockLocal:
             if window.outputs(extent) < 1:
                 raise GeometryError(
                     f"a receptive field {window.size} {name} does not fit a map {extent} {name} "
-                    f"with padding {window.low} and {window.high}; use a smaller field or a larger map"
+                    f"with padding {window.pad_before} and {window.pad_after}; use a smaller field or a "
+                    "larger map"
                 )
 
     @property
@@ -142,8 +143,8 @@ class BlockLocal:
         for window, extent, first, stop in zip(
             (self.y, self.x), extents, blocks.start, blocks.stop, strict=True
         ):
-            low, high = window.skipped(first, extent)[0], window.skipped(stop - 1, extent)[1]
-            windows.append(replace(window, low=low, high=high))
+            low, high = window.padding_read(first, extent)[0], window.padding_read(stop - 1, extent)[1]
+            windows.append(replace(window, pad_before=low, pad_after=high))
             edges.append((window.reads(first, extent)[0], window.reads(stop - 1, extent)[1]))
         (top, bottom), (left, right) = edges
         below = MapShape(self.input.channels, bottom - top, right - left)
@@ -180,9 +181,9 @@ class BlockLocal:
         """
         height = self.input.height
         rows = self.y.reads(first, height)[0], self.y.reads(stop - 1, height)[1]
-        low, high = self.y.skipped(first, height)[0], self.y.skipped(stop - 1, height)[1]
+        low, high = self.y.padding_read(first, height)[0], self.y.padding_read(stop - 1, height)[1]
         below = replace(self.input, height=rows[1] - rows[0])
-        return replace(self, input=below, y=replace(self.y, low=low, high=high)), rows
+        return replace(self, input=below, y=replace(self.y, pad_before=low, pad_after=high)), rows
 
     @property
     def product_flops(self) -> int:

@@ -84,5 +84,5 @@ class Box:
         return product(*(range(a, b) for a, b in zip(self.start, self.stop, strict=True)))
 
 
-NOTHING = Box((0, 0), (0, 0))
+EMPTY_BOX = Box((0, 0), (0, 0))
 """Empty box of a plane, for a rank that owns or reads no point."""

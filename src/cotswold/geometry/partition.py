@@ -68,12 +68,12 @@ class Grid:
         return f"{self.rows}x{self.columns}"
 
 
-def even_cuts(extent: int, parts: int) -> tuple[int, ...]:
+def chunk_bounds(extent: int, parts: int) -> tuple[int, ...]:
     """Return the boundaries of ``parts`` chunks: ``ceil(extent / parts)`` each, later ones smaller or empty.
 
     The split of ``torch.chunk`` and of DTensor.
 
-    >>> even_cuts(46, 4), even_cuts(2, 4)
+    >>> chunk_bounds(46, 4), chunk_bounds(2, 4)
     ((0, 12, 24, 36, 46), (0, 1, 2, 2, 2))
     """
     share = -(-extent // parts)
@@ -113,7 +113,7 @@ class Partition:
             shape: Height and width of the plane.
             grid: Grid of ranks.
         """
-        return cls(even_cuts(shape[0], grid.rows), even_cuts(shape[1], grid.columns))
+        return cls(chunk_bounds(shape[0], grid.rows), chunk_bounds(shape[1], grid.columns))
 
     @property
     def grid(self) -> Grid:
@@ -145,14 +145,14 @@ class Partition:
         return Partition(tuple(rows * at for at in self.y), tuple(columns * at for at in self.x))
 
 
-def middle_cuts(windows: Sequence[tuple[int, int]], extent: int) -> tuple[int, ...]:
+def midpoint_bounds(windows: Sequence[tuple[int, int]], extent: int) -> tuple[int, ...]:
     """Return cuts of an axis such that each part is in the middle of the window that its rank reads.
 
     ``windows`` are (first, stop) by rank. Between two windows the cut is in the middle of their overlap; a
     gap belongs to the rank before it. A rank with an empty window gets an empty part. The parts cover the
     whole axis unless all windows are empty.
 
-    >>> middle_cuts([(0, 20), (12, 32), (32, 32)], 40)
+    >>> midpoint_bounds([(0, 20), (12, 32), (32, 32)], 40)
     (0, 16, 40, 40)
     """
     reading = [index for index, (first, stop) in enumerate(windows) if stop > first]
@@ -168,7 +168,7 @@ def middle_cuts(windows: Sequence[tuple[int, int]], extent: int) -> tuple[int, .
     return tuple(cuts)
 
 
-def following_cuts(
+def output_bounds(
     cuts: Sequence[int], outputs: int, reads: Callable[[int], tuple[int, int]]
 ) -> tuple[int, ...]:
     """Return cuts of a layer's output axis that follow those of its input axis.
@@ -176,7 +176,7 @@ def following_cuts(
     Each output goes to the rank that owns the middle of the range it reads, ``reads(output)`` (first, stop),
     which may include padding.
 
-    >>> following_cuts((0, 10, 20), 16, lambda output: (output, output + 5))
+    >>> output_bounds((0, 10, 20), 16, lambda output: (output, output + 5))
     (0, 8, 16)
     """
     extent = cuts[-1]

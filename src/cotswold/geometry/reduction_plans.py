@@ -2,8 +2,8 @@
 
 Knows: orders of ranks, groups within groups. Does not know: rates, the fastest algorithm (`reduction_time`).
 
-An algorithm (`Way`) is a function of an order of ranks and a range. It returns the steps after which the
-first rank of the order has the sum of the range. Any order works; neighbours in the order should be close in
+An `Algorithm` is a function of an order of ranks and a range. It returns the steps after which the first rank
+of the order has the sum of the range. Any order works; neighbours in the order should be close in
 the network.
 """
 
@@ -16,7 +16,7 @@ from typing import TypeAlias
 from cotswold.errors import GeometryError
 from cotswold.geometry.reduction import ReductionPlan, Step
 
-Way: TypeAlias = Callable[[Sequence[int], int, int], list[Step]]
+Algorithm: TypeAlias = Callable[[Sequence[int], int, int], list[Step]]
 Tree: TypeAlias = "int | Sequence[Tree]"
 """A rank, or nested groups; the first rank of a group is its leader."""
 
@@ -115,7 +115,7 @@ def recursive_halving(order: Sequence[int], begin: int, end: int) -> list[Step]:
     return steps
 
 
-WAYS: dict[str, Way] = {
+ALGORITHMS: dict[str, Algorithm] = {
     "binomial tree": binomial_tree,
     "chain": chain,
     "recursive halving": recursive_halving,
@@ -124,29 +124,29 @@ WAYS: dict[str, Way] = {
 }
 
 
-def hierarchy(tree: Tree, ways: Sequence[Way]) -> Way:
+def hierarchy(tree: Tree, algorithms: Sequence[Algorithm]) -> Algorithm:
     """Return the algorithm that sums within the innermost groups, then between groups, level by level.
 
-    ``ways`` holds one algorithm for each level, the outermost first. The result ignores the order of ranks:
+    ``algorithms`` holds one algorithm per level, the outermost first. The result ignores the order of ranks:
     its ranks are those of the tree, and the first of them has the sum.
 
-    >>> way = hierarchy([[0, 1], [2, 3]], [chain, star])
-    >>> [(step.stage, step.sender, step.receiver) for step in way([], 0, 1)]
+    >>> algorithm = hierarchy([[0, 1], [2, 3]], [chain, star])
+    >>> [(step.stage, step.sender, step.receiver) for step in algorithm([], 0, 1)]
     [(0, 1, 0), (0, 3, 2), (1, 2, 0)]
     """
 
     def steps_of(part: Tree, level: int, begin: int, end: int) -> list[Step]:
         if isinstance(part, int):
             return []
-        if level >= len(ways) or not part:
+        if level >= len(algorithms) or not part:
             raise GeometryError("a hierarchy needs one algorithm per level and no empty groups")
         inner = [step for each in part for step in steps_of(each, level + 1, begin, end)]
-        return inner + _later(ways[level](list(map(first_of, part)), begin, end), inner)
+        return inner + _later(algorithms[level](list(map(leader_of, part)), begin, end), inner)
 
     return lambda _, begin, end: steps_of(tree, 0, begin, end)
 
 
-def first_of(tree: Tree) -> int:
+def leader_of(tree: Tree) -> int:
     """Return the leader of a group."""
     while not isinstance(tree, int):
         tree = tree[0]
@@ -158,7 +158,7 @@ def leaves(tree: Tree) -> list[int]:
     return [tree] if isinstance(tree, int) else [rank for part in tree for rank in leaves(part)]
 
 
-def over_lanes(way: Way, shares: Sequence[int]) -> Way:
+def across_lanes(algorithm: Algorithm, shares: Sequence[int]) -> Algorithm:
     """Split the range over several networks: lane ``i`` gets a fraction proportional to ``shares[i]``."""
 
     def steps_of(order: Sequence[int], begin: int, end: int) -> list[Step]:
@@ -167,7 +167,7 @@ def over_lanes(way: Way, shares: Sequence[int]) -> Way:
             first = begin + (end - begin) * at // total
             last = begin + (end - begin) * (at + share) // total
             if first < last:
-                steps += [step._replace(lane=lane) for step in way(order, first, last)]
+                steps += [step._replace(lane=lane) for step in algorithm(order, first, last)]
             at += share
         return steps
 
@@ -178,7 +178,7 @@ def four_stages(
     groups: Sequence[Sequence[Sequence[int]]],
     server: Sequence[int],
     lanes: Callable[[int, int], int],
-) -> Way:
+) -> Algorithm:
     """Return Bunyip's reduction (Aberdeen et al. 2000, 5.2, figure 5), to the first rank of its server.
 
     ``groups`` are its four, A to D, of hosts of ranks; ``lanes(a, b)`` is the switch between two groups.
@@ -210,11 +210,11 @@ def four_stages(
     return steps_of
 
 
-def reduction(count: int, way: Way, order: Sequence[int]) -> ReductionPlan:
+def reduction(count: int, algorithm: Algorithm, order: Sequence[int]) -> ReductionPlan:
     """Return the plan of an algorithm for an order of ranks 0 to n - 1; the first one gets the sum."""
     if sorted(order) != list(range(len(order))):
         raise GeometryError(f"order must hold each rank from 0 once, got {list(order)[:20]}")
-    steps = way(order, 0, count) if count else []
+    steps = algorithm(order, 0, count) if count else []
     return ReductionPlan(len(order), order[0], count, tuple(sorted(steps)))
 
 

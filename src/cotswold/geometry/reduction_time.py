@@ -21,15 +21,15 @@ from typing import NamedTuple
 from cotswold.errors import GeometryError
 from cotswold.geometry.reduction import Item, ReductionPlan
 from cotswold.geometry.reduction_plans import (
-    WAYS,
+    ALGORITHMS,
+    Algorithm,
     Tree,
-    Way,
+    across_lanes,
     all_reduction,
     binomial_tree,
     chain,
     hierarchy,
     leaves,
-    over_lanes,
     reduction,
     ring_over_groups,
     star,
@@ -43,7 +43,7 @@ _Resource = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
-class Card:
+class NetworkCard:
     """A network card.
 
     Args:
@@ -65,7 +65,7 @@ class Host:
     """
 
     ranks: tuple[int, ...]
-    cards: tuple[Card, ...]
+    cards: tuple[NetworkCard, ...]
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Network:
         common = set.intersection(*({card.switch for card in host.cards} for host in self.hosts))
         return sorted(common) if len(common) > 1 else [0]
 
-    def way_between(self, sender: int, receiver: int, lane: int) -> list[tuple[_Resource, int]]:
+    def path_between(self, sender: int, receiver: int, lane: int) -> list[tuple[_Resource, int]]:
         """Return the resources that a message uses in order, each with its rate in bytes per second.
 
         Args:
@@ -134,7 +134,7 @@ class Network:
                 way.append(((what, switch, 0), self.uplink_bits_per_second[switch] // 8))
         return [*way, (("receives", target, into.switch), into.bits_per_second // 8)]
 
-    def _cards(self, source: int, target: int, lane: int) -> tuple[Card, Card]:
+    def _cards(self, source: int, target: int, lane: int) -> tuple[NetworkCard, NetworkCard]:
         """Return the cards that connect two hosts: at the switch of the lane, if both have one there."""
         ours, theirs = self.hosts[source].cards, self.hosts[target].cards
         pairs = [(one, other) for one in ours for other in theirs if one.switch == other.switch]
@@ -231,7 +231,7 @@ def _ends(
     while queue:
         one = heapq.heappop(queue)
         who = one.sender, one.receiver, one.lane
-        way = ways[who] if who in ways else ways.setdefault(who, network.way_between(*who))
+        way = ways[who] if who in ways else ways.setdefault(who, network.path_between(*who))
         size = sizes[one.piece]
         if one.hop < len(way):
             resource, rate = way[one.hop]
@@ -274,7 +274,7 @@ def candidates(network: Network, count: int, root: int) -> dict[str, ReductionPl
     }
     lanes = network.lanes()
     by_host, by_switch = _tree_of_hosts(network, root), _tree_of_switches(network, root)
-    for name, way in WAYS.items():
+    for name, way in ALGORITHMS.items():
         plans[f"{name} over hosts"] = reduction(count, hierarchy(by_host, [way, star]), leaves(by_host))
         if len(lanes) > 1:
             plans[f"{name} over hosts, all cards"] = _over_cards(network, count, by_host, way, lanes)
@@ -286,7 +286,7 @@ def candidates(network: Network, count: int, root: int) -> dict[str, ReductionPl
     return plans
 
 
-def chosen_plan(network: Network, count: int, element_bytes: int, root: int) -> tuple[str, ReductionPlan]:
+def best_plan(network: Network, count: int, element_bytes: int, root: int) -> tuple[str, ReductionPlan]:
     """Return the plan of least predicted time with its name; on a tie, the one with fewer messages.
 
     Args:
@@ -301,7 +301,7 @@ def chosen_plan(network: Network, count: int, element_bytes: int, root: int) -> 
     return _fastest(candidates(network, count, root), network, element_bytes)
 
 
-def chosen_all_reduction(network: Network, count: int, element_bytes: int) -> tuple[str, ReductionPlan]:
+def best_all_reduce(network: Network, count: int, element_bytes: int) -> tuple[str, ReductionPlan]:
     """Return the all-reduce plan of least predicted time with its name.
 
     Args:
@@ -340,7 +340,7 @@ def _busiest_seconds(plan: ReductionPlan, network: Network, element_bytes: int) 
     """Seconds of the busiest card, link or memory: a lower bound on the predicted time."""
     loads: dict[_Resource, float] = {}
     for step in plan.steps:
-        for resource, rate in network.way_between(step.sender, step.receiver, step.lane):
+        for resource, rate in network.path_between(step.sender, step.receiver, step.lane):
             seconds = (step.end - step.begin) * element_bytes / rate
             loads[resource] = loads.get(resource, 0.0) + seconds
     return max(loads.values(), default=0.0)
@@ -362,7 +362,7 @@ def _tree_of_switches(network: Network, root: int) -> list[list[list[int]]]:
 
 
 def _over_cards(
-    network: Network, count: int, tree: Sequence[Sequence[int]], way: Way, lanes: Sequence[int]
+    network: Network, count: int, tree: Sequence[Sequence[int]], way: Algorithm, lanes: Sequence[int]
 ) -> ReductionPlan:
     """Return a hierarchy whose upper level uses several switches at once."""
     shares = [0] * (max(lanes) + 1)
@@ -372,12 +372,12 @@ def _over_cards(
         ]
         shares[lane] = min(rates)
     upper: list[Tree] = [list(ranks) for ranks in tree]
-    return reduction(count, hierarchy(upper, [over_lanes(way, shares), star]), leaves(upper))
+    return reduction(count, hierarchy(upper, [across_lanes(way, shares), star]), leaves(upper))
 
 
-def without(network: Network, gone: Sequence[int]) -> tuple[Network, list[int]]:
+def without_ranks(network: Network, lost: Sequence[int]) -> tuple[Network, list[int]]:
     """Return the network without some ranks, the others renumbered, and the old number of each."""
-    left = [rank for rank in range(network.ranks) if rank not in set(gone)]
+    left = [rank for rank in range(network.ranks) if rank not in set(lost)]
     numbers = {old: new for new, old in enumerate(left)}
     hosts = tuple(
         replace(host, ranks=tuple(numbers[rank] for rank in host.ranks if rank in numbers))

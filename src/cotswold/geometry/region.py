@@ -38,6 +38,6 @@ class Region:
         return inside != self.outside
 
     @property
-    def rest(self) -> Region:
+    def complement(self) -> Region:
         """Complement of the region."""
         return Region(self.box, not self.outside)

@@ -11,9 +11,9 @@ from functools import cached_property
 from itertools import pairwise
 
 from cotswold.geometry.block_local import BlockLocal, MapShape
-from cotswold.geometry.box import NOTHING, Box
+from cotswold.geometry.box import EMPTY_BOX, Box
 from cotswold.geometry.exchange import ExchangePlan
-from cotswold.geometry.partition import Grid, Partition, following_cuts, middle_cuts
+from cotswold.geometry.partition import Grid, Partition, midpoint_bounds, output_bounds
 from cotswold.geometry.stack import Smoothing, StackGeometry
 from cotswold.geometry.window import Window
 
@@ -62,7 +62,9 @@ class StackPartition:
         layer, blocks = self.geometry.filters, self.blocks
         down = _seen(blocks.y, layer.y, layer.input.height)
         across = _seen(blocks.x, layer.x, layer.input.width)
-        return Partition(middle_cuts(down, layer.input.height), middle_cuts(across, layer.input.width))
+        return Partition(
+            midpoint_bounds(down, layer.input.height), midpoint_bounds(across, layer.input.width)
+        )
 
     @cached_property
     def responses(self) -> Partition:
@@ -92,9 +94,9 @@ class StackPartition:
 
         def reads(box: Box) -> Box:
             if not box.size:
-                return NOTHING
-            first = tuple(at - window.low for at in box.start)
-            return Box(first, tuple(at - window.low + window.size - 1 for at in box.stop))
+                return EMPTY_BOX
+            first = tuple(at - window.pad_before for at in box.start)
+            return Box(first, tuple(at - window.pad_before + window.size - 1 for at in box.stop))
 
         return ExchangePlan(self.responses.boxes, tuple(reads(box) for box in self.pooled.boxes))
 
@@ -134,10 +136,10 @@ def _follow(below: Partition, smoothing: Smoothing) -> Partition:
 
     def cuts(of: tuple[int, ...]) -> tuple[int, ...]:
         def reads(output: int) -> tuple[int, int]:
-            first = output - window.low
+            first = output - window.pad_before
             return first, first + window.size
 
-        return following_cuts(of, window.outputs(of[-1]), reads)
+        return output_bounds(of, window.outputs(of[-1]), reads)
 
     return Partition(cuts(below.y), cuts(below.x))
 
@@ -145,7 +147,7 @@ def _follow(below: Partition, smoothing: Smoothing) -> Partition:
 def _reads(box: Box, window: Window, shape: MapShape) -> Box:
     """Box of a map that a box of outputs reads."""
     if not box.size:
-        return NOTHING
+        return EMPTY_BOX
     rows, columns = (
         (window.reads(first, extent)[0], window.reads(stop - 1, extent)[1])
         for first, stop, extent in zip(box.start, box.stop, (shape.height, shape.width), strict=True)

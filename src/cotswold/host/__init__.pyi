@@ -6,13 +6,12 @@ from .cores import granted_cores as granted_cores
 from .cores import waiting_settings as waiting_settings
 from .descriptors import is_readable as is_readable
 from .descriptors import wake_pipe as wake_pipe
-from .fork_self import inherited as inherited
 from .fork_server import ForkServer as ForkServer
 from .ipc.listener import Listener as Listener
 from .ipc.listener import TcpListener as TcpListener
 from .ipc.shared_memory import Block as Block
-from .ipc.shared_memory_channel import Channel as Channel
-from .ipc.tcp_channel import MessageStream as MessageStream
+from .ipc.shared_memory_channel import SharedMemoryChannel as SharedMemoryChannel
+from .ipc.tcp_channel import TcpChannel as TcpChannel
 from .keyring import Keyring as Keyring
 from .keyring import KeyringFile as KeyringFile
 from .memory import available_bytes as available_bytes
@@ -30,6 +29,7 @@ from .processes import how as how
 from .ranks import ALONE as ALONE
 from .ranks import Ranks as Ranks
 from .ranks import raise_on_all as raise_on_all
+from .self_fork import inherited as inherited
 from .token import Token as Token
 from .token import cluster_token_of as cluster_token_of
 from .token import is_signed as is_signed
@@ -41,15 +41,15 @@ __all__ = [
     "ALONE",
     "Block",
     "Call",
-    "Channel",
     "ForkServer",
     "Keyring",
     "KeyringFile",
     "Listener",
-    "MessageStream",
     "Process",
     "Processes",
     "Ranks",
+    "SharedMemoryChannel",
+    "TcpChannel",
     "TcpListener",
     "Token",
     "address_for_peers",

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from cotswold.host.parent_death import bound_to_parent
+from cotswold.host.parent_death import pdeathsig_setter
 from cotswold.host.process_info import exit_code_of
 from cotswold.host.processes import how
 
@@ -33,7 +33,7 @@ class Child:
         self._process = process
         self.name = name
         self.machine = socket.gethostname()
-        self._ending = -1
+        self._end_descriptor = -1
 
     @classmethod
     def start(
@@ -60,7 +60,7 @@ class Child:
                 stderr=output,
                 pass_fds=handed,
                 start_new_session=True,
-                preexec_fn=bound_to_parent(),
+                preexec_fn=pdeathsig_setter(),
             ),
             name,
         )
@@ -72,9 +72,9 @@ class Child:
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when the process has ended; call it before `end`."""
-        if self._ending < 0:
-            self._ending = _ending_of(self._process.pid)
-        return self._ending
+        if self._end_descriptor < 0:
+            self._end_descriptor = _open_end_descriptor(self._process.pid)
+        return self._end_descriptor
 
     def code(self) -> int | None:
         """Return the exit code, or minus a signal's number; None while the process runs.
@@ -104,12 +104,12 @@ class Child:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        if self._ending >= 0:
-            os.close(self._ending)
-            self._ending = -1
+        if self._end_descriptor >= 0:
+            os.close(self._end_descriptor)
+            self._end_descriptor = -1
 
 
-def _ending_of(pid: int) -> int:
+def _open_end_descriptor(pid: int) -> int:
     """Return a descriptor that becomes readable when a process that is not yet reaped has ended."""
     if sys.platform == "linux":
         return os.pidfd_open(pid)

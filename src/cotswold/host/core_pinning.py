@@ -27,7 +27,7 @@ def dealt_cores(
     if processes > len(granted):
         return [None] * processes
     nodes = sorted(_nodes(granted, root), key=lambda cores: (-len(cores), min(cores)))
-    order = [core for cores in nodes for core in _whole_first(cores, root)]
+    order = [core for cores in nodes for core in _physical_cores_first(cores, root)]
     return list(order[:processes])
 
 
@@ -84,12 +84,12 @@ def staying_on(cores: Iterable[int | None]) -> Iterator[None]:
 def _nodes(granted: set[int], root: Path) -> list[set[int]]:
     """Granted cores of each NUMA node; all in one if the system names none."""
     lists = sorted((root / "sys/devices/system/node").glob("node[0-9]*/cpulist"))
-    nodes = [found for path in lists if (found := granted & _listed(path.read_text()))]
+    nodes = [found for path in lists if (found := granted & _parse_cpu_list(path.read_text()))]
     unnamed = granted.difference(*nodes)
     return nodes + ([unnamed] if unnamed else [])
 
 
-def _whole_first(cores: set[int], root: Path) -> list[int]:
+def _physical_cores_first(cores: set[int], root: Path) -> list[int]:
     place = root / "sys/devices/system/cpu"
     seen: set[int] = set()
     first: list[int] = []
@@ -97,14 +97,14 @@ def _whole_first(cores: set[int], root: Path) -> list[int]:
     for core in sorted(cores):
         (second if core in seen else first).append(core)
         path = place / f"cpu{core}/topology/thread_siblings_list"
-        seen |= _listed(path.read_text()) if path.exists() else {core}
+        seen |= _parse_cpu_list(path.read_text()) if path.exists() else {core}
     return first + second
 
 
-def _listed(text: str) -> set[int]:
+def _parse_cpu_list(text: str) -> set[int]:
     r"""Parse the kernel's list of numbers.
 
-    >>> sorted(_listed("0-2,8\n"))
+    >>> sorted(_parse_cpu_list("0-2,8\n"))
     [0, 1, 2, 8]
     """
     ends = [part.partition("-") for part in text.strip().split(",") if part]

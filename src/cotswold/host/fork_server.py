@@ -20,9 +20,9 @@ from cotswold.errors import MachineError, UserError
 from cotswold.files import disk_errors, open_file
 from cotswold.host.child_process import Child
 from cotswold.host.cores import granted_cores
-from cotswold.host.fork_self import Fork
-from cotswold.host.fork_server_loop import NO_FILES, THREADS, send
+from cotswold.host.fork_server_loop import NO_FILES, THREADS, send_request
 from cotswold.host.processes import LOST, Call, how
+from cotswold.host.self_fork import SelfFork
 
 START_SECONDS = 120.0
 """Maximum seconds of a start; the first start waits for the imports."""
@@ -53,8 +53,8 @@ class ForkServer:
         with theirs:
             given = json.dumps([theirs.fileno(), sys.path, list(modules), environ.get(THREADS)])
             words, alone = [sys.executable, "-P", "-c", _PROGRAM, given], {**environ, THREADS: "1"}
-            with _started(control):
-                self._keep(control, Child.start(words, alone, handed=[theirs.fileno()]))
+            with _processes(control):
+                self._attach(control, Child.start(words, alone, handed=[theirs.fileno()]))
 
     @classmethod
     def of_this_process(
@@ -73,14 +73,14 @@ class ForkServer:
             )
         server = cls.__new__(cls)
         control, theirs = socket.socketpair()
-        with theirs, _started(control):
-            server._keep(control, Fork(theirs, control, prepare, given))
+        with theirs, _processes(control):
+            server._attach(control, SelfFork(theirs, control, prepare, given))
         return server
 
-    def _keep(self, control: socket.socket, server: Child | Fork) -> None:
+    def _attach(self, control: socket.socket, server: Child | SelfFork) -> None:
         control.settimeout(START_SECONDS)
         self._control, self._server = control, server
-        self._started: list[Forked] = []
+        self._processes: list[ForkedProcess] = []
 
     @property
     def pid(self) -> int:
@@ -91,30 +91,30 @@ class ForkServer:
         """This host, and the number of cores that it grants to this process."""
         return {socket.gethostname(): granted_cores(environ={})}
 
-    def start(self, call: Call, machine: str | None = None) -> Forked:
+    def start(self, call: Call, machine: str | None = None) -> ForkedProcess:
         """Start a process and return when it runs. Raises errors as `Processes.start`."""
         host = socket.gethostname()
         if machine not in (None, host):
             raise UserError(f"{call.name} is to run on {machine}, but the only machine is {host}")
-        self._started = [each for each in self._started if not each.is_let_go]
-        words = call.words().encode()
-        with _output_of(call) as output:
+        self._processes = [each for each in self._processes if not each.is_released]
+        words = call.to_json().encode()
+        with _open_output(call) as output:
             status, theirs = os.pipe()
             try:
-                self._ask(words, [theirs, output])
+                self._request(words, [theirs, output])
             except MachineError:
                 os.close(status)
                 raise
             finally:
                 os.close(theirs)
-        process = Forked(call, host, status, self)
+        process = ForkedProcess(call, host, status, self)
         process.await_start()
-        self._started.append(process)
+        self._processes.append(process)
         return process
 
     def close(self) -> None:
         """End all processes and the server."""
-        for each in self._started:
+        for each in self._processes:
             each.end()
         self._control.close()
         self._server.end()
@@ -123,20 +123,20 @@ class ForkServer:
         """Exit code of the server; None while it runs."""
         return self._server.code()
 
-    def let_go(self, pid: int) -> None:
+    def release(self, pid: int) -> None:
         """Release the number of a killed process."""
         with suppress(MachineError):  # the server has ended, and its numbers are free
-            self._ask(json.dumps({"let_go": pid}).encode())
+            self._request(json.dumps({"let_go": pid}).encode())
 
-    def _ask(self, words: bytes, files: Sequence[int] = ()) -> None:
+    def _request(self, words: bytes, files: Sequence[int] = ()) -> None:
         try:
-            send(self._control, words, files)
+            send_request(self._control, words, files)
         except OSError as error:
             raise MachineError(f"the fork server has ended ({error.strerror}); start again") from error
 
 
 @contextmanager
-def _started(control: socket.socket) -> Iterator[None]:
+def _processes(control: socket.socket) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -145,7 +145,7 @@ def _started(control: socket.socket) -> Iterator[None]:
 
 
 @contextmanager
-def _output_of(call: Call) -> Iterator[int]:
+def _open_output(call: Call) -> Iterator[int]:
     """Open a descriptor that appends to the output file of a process."""
     if call.output is None:
         yield 2
@@ -158,16 +158,16 @@ def _output_of(call: Call) -> Iterator[int]:
         os.close(output)
 
 
-class Forked:
+class ForkedProcess:
     """A process that a fork server has started; implements `Process`."""
 
     def __init__(self, call: Call, machine: str, status: int, server: ForkServer) -> None:
         self.name, self.machine = call.name, machine
         self.pid = 0
-        self.is_let_go = False
+        self.is_released = False
         self._status, self._server = status, server
         os.set_blocking(status, False)
-        self._said = b""
+        self._buffer = b""
         self._code: int | None = None
         self._why = "is running"
 
@@ -205,7 +205,7 @@ class Forked:
 
     def end(self) -> None:
         """Kill the process and its children, then release it."""
-        if self.is_let_go:
+        if self.is_released:
             return
         if self._server.code() is None:  # otherwise the number may belong to another process
             with suppress(ProcessLookupError, PermissionError):
@@ -215,8 +215,8 @@ class Forked:
             self._wait(deadline)
         if self._code is None:
             self._code, self._why = -signal.SIGKILL, "was killed, and has not ended yet"
-        self.is_let_go = True
-        self._server.let_go(self.pid)
+        self.is_released = True
+        self._server.release(self.pid)
         os.close(self._status)
         self._status = -1
 
@@ -234,23 +234,23 @@ class Forked:
         except BlockingIOError:
             return
         if not said:
-            self._lost()
-        *lines, self._said = (self._said + said).split(b"\n")
+            self._handle_lost_server()
+        *lines, self._buffer = (self._buffer + said).split(b"\n")
         for line in lines:
             told = json.loads(line)
             self.pid = told.get("pid", 0)
             if "error" in told:
                 self._code, self._why = 1, told["error"]
             elif "code" in told:
-                self._await_last()
+                self._await_close()
                 self._code = told["code"]
                 self._why = how(told["code"]) + (f": {told['words']}" if told["words"] else "")
 
-    def _await_last(self) -> None:
+    def _await_close(self) -> None:
         """Wait until the server closes the pipe; from then on selectors always report the end."""
         self._wait(time.monotonic() + END_SECONDS)
 
-    def _lost(self) -> None:
+    def _handle_lost_server(self) -> None:
         if self._code is None:
             code = self._server.code()
             if self.pid == 0 and code is None:

@@ -1,4 +1,4 @@
-"""Main loop of the process from which others are forked.
+"""Main loop of the process from which others are child.
 
 Knows: forks, signals, passed descriptors, exit codes. Does not know: the client (`fork_server`), what the
 processes do.
@@ -29,39 +29,39 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from cotswold.errors import CotswoldError, told
-from cotswold.host import stack_dump as stacks
-from cotswold.host.parent_death import bound_to_parent
+from cotswold.host import stack_dump
+from cotswold.host.parent_death import pdeathsig_setter
 from cotswold.host.process_info import exit_code_of
-from cotswold.host.processes import function_of
+from cotswold.host.processes import import_function
 
 LENGTH = struct.Struct("=I")
 THREADS = "OMP_NUM_THREADS"
-_WORDS_BYTES_MOST = 4096
+_MESSAGE_BYTES_MAX = 4096
 _FILES_OF_START = 2
 NO_FILES = "the fork server has no open files left; allow more (ulimit -n)"
 
 
 @dataclass
-class _Forked:
-    """A forked process that is not yet released."""
+class _ForkedChild:
+    """A child process that is not yet released."""
 
     status: int
     """Descriptor on which its number and its end are reported; -1 afterwards."""
     words: int
     """Descriptor from which its last message is read; -1 afterwards."""
-    is_let_go: bool = False
+    is_released: bool = False
 
 
-class ForkLoop:
+class ForkServerLoop:
     """Serves the requests on ``control`` until they end."""
 
     def __init__(self, control: socket.socket, prepare: Callable[[], object]) -> None:
         self._control, self._prepare = control, prepare
-        self._forked: dict[int, _Forked] = {}
+        self._children: dict[int, _ForkedChild] = {}
         self._woken, self._wake = socket.socketpair()
         self._selector = selectors.DefaultSelector()
-        self._bind = bound_to_parent() or (lambda: None)
-        self._broken: str | None = None
+        self._bind = pdeathsig_setter() or (lambda: None)
+        self._import_error: str | None = None
 
     def run(self, modules: Iterable[str]) -> None:
         """Import ``modules``, then fork on request; return when the socket is closed."""
@@ -74,9 +74,9 @@ class ForkLoop:
             for module in modules:
                 importlib.import_module(module)
         except Exception as error:
-            self._broken = f"the fork server cannot import its modules: {told(error)}"
+            self._import_error = f"the fork server cannot import its modules: {told(error)}"
         gc.collect()
-        gc.freeze()  # a collection in a forked process would write to, and so copy, all pages
+        gc.freeze()  # a collection in a child process would write to, and so copy, all pages
         self._selector.register(self._control, selectors.EVENT_READ)
         self._selector.register(self._woken, selectors.EVENT_READ)
         while True:
@@ -84,56 +84,58 @@ class ForkLoop:
             if self._woken in ready:
                 with suppress(BlockingIOError):
                     self._woken.recv(4096)
-                self._collect()
-            if self._control in ready and not self._serve():
+                self._collect_ended()
+            if self._control in ready and not self._serve_request():
                 break
-        for pid in self._forked:
+        for pid in self._children:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
 
-    def _serve(self) -> bool:
+    def _serve_request(self) -> bool:
         """Serve one request; False if there are no more."""
         try:
             request, files = _receive(self._control)
         except (EOFError, ConnectionError):
             return False
         if "let_go" in request:
-            self._let_go(request["let_go"])
+            self._release(request["let_go"])
         elif len(files) == _FILES_OF_START:
             self._start(request, *files)
         else:  # the kernel drops descriptors for which this process has no number left (MSG_CTRUNC)
             if files:  # without even the first descriptor the client sees only the end of the stream
-                _tell(files[0], error=NO_FILES)
+                _report(files[0], error=NO_FILES)
             for file in files:
                 os.close(file)
         return True
 
     def _start(self, request: dict[str, Any], status: int, output: int) -> None:
         try:
-            if self._broken is not None:
-                raise ImportError(self._broken)
+            if self._import_error is not None:
+                raise ImportError(self._import_error)
             words, saying = os.pipe()
             try:
                 pid = os.fork()
                 if pid == 0:
-                    self._become(request, status, output, saying, words)
+                    self._run_child(request, status, output, saying, words)
             except OSError:
                 os.close(words)
                 raise
             finally:
                 os.close(saying)
         except (OSError, ImportError) as error:
-            _tell(status, error=str(error))
+            _report(status, error=str(error))
             os.close(status)
             return
         finally:
             os.close(output)
         with suppress(OSError):  # the process has done it
             os.setpgid(pid, pid)
-        self._forked[pid] = _Forked(status, words)
+        self._children[pid] = _ForkedChild(status, words)
 
-    def _become(self, request: dict[str, Any], status: int, output: int, saying: int, words: int) -> NoReturn:
-        """Body of the forked process; it reports its number when it is ready for signals."""
+    def _run_child(
+        self, request: dict[str, Any], status: int, output: int, saying: int, words: int
+    ) -> NoReturn:
+        """Body of the child process; it reports its number when it is ready for signals."""
         code = 1
         try:
             default_signals()
@@ -141,12 +143,12 @@ class ForkLoop:
             self._bind()
             for end in (self._selector, self._control, self._woken, self._wake):
                 end.close()
-            others = (file for each in self._forked.values() for file in (each.status, each.words))
+            others = (file for each in self._children.values() for file in (each.status, each.words))
             for file in (words, *others):
                 if file >= 0:
                     os.close(file)
-            _print_to(output)
-            _tell(status, pid=os.getpid())
+            _redirect_output(output)
+            _report(status, pid=os.getpid())
             os.close(status)
             code = self._call(request, saying)
         finally:
@@ -161,7 +163,7 @@ class ForkLoop:
         try:
             self._prepare()
             os.environ.update(request["environ"])
-            returned = function_of(function)(**request["arguments"])
+            returned = import_function(function)(**request["arguments"])
             return returned if isinstance(returned, int) else 0
         except SystemExit as error:
             if error.code is None or isinstance(error.code, int):
@@ -176,39 +178,39 @@ class ForkLoop:
             traceback.print_exc()
         with suppress(OSError):
             os.set_blocking(saying, False)
-            os.write(saying, words.encode(errors="replace")[:_WORDS_BYTES_MOST])
+            os.write(saying, words.encode(errors="replace")[:_MESSAGE_BYTES_MAX])
         return code
 
-    def _collect(self) -> None:
+    def _collect_ended(self) -> None:
         """Report processes that have ended, and reap those that were released."""
-        for pid, forked in list(self._forked.items()):
-            if forked.status >= 0:
-                self._tell_end(pid, forked)
-            if forked.status < 0 and forked.is_let_go:
-                del self._forked[pid]
+        for pid, child in list(self._children.items()):
+            if child.status >= 0:
+                self._report_end(pid, child)
+            if child.status < 0 and child.is_released:
+                del self._children[pid]
                 with suppress(ChildProcessError):
                     os.waitpid(pid, 0)
 
-    def _tell_end(self, pid: int, forked: _Forked) -> None:
+    def _report_end(self, pid: int, child: _ForkedChild) -> None:
         code = exit_code_of(pid)
         if code is None:
             return
-        os.set_blocking(forked.words, False)
+        os.set_blocking(child.words, False)
         said = b""
         with suppress(OSError):
-            said = os.read(forked.words, _WORDS_BYTES_MOST)
-        _tell(forked.status, pid=pid, code=code, words=said.decode(errors="replace"))
-        os.close(forked.status)
-        os.close(forked.words)
-        forked.status = forked.words = -1
+            said = os.read(child.words, _MESSAGE_BYTES_MAX)
+        _report(child.status, pid=pid, code=code, words=said.decode(errors="replace"))
+        os.close(child.status)
+        os.close(child.words)
+        child.status = child.words = -1
 
-    def _let_go(self, pid: int) -> None:
-        if pid in self._forked:
-            self._forked[pid].is_let_go = True
-            self._collect()
+    def _release(self, pid: int) -> None:
+        if pid in self._children:
+            self._children[pid].is_released = True
+            self._collect_ended()
 
 
-def send(control: socket.socket, body: bytes, files: Sequence[int] = ()) -> None:
+def send_request(control: socket.socket, body: bytes, files: Sequence[int] = ()) -> None:
     """Send a request in JSON to a fork server."""
     socket.send_fds(control, [LENGTH.pack(len(body))], files)
     control.sendall(body)
@@ -234,17 +236,17 @@ def main(control: int, modules: Sequence[str], threads: str | None) -> None:
         if threads is not None:
             os.environ[THREADS] = threads
 
-    ForkLoop(socket.socket(fileno=control), prepare).run(modules)
+    ForkServerLoop(socket.socket(fileno=control), prepare).run(modules)
 
 
 def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
     head, files, _, _ = socket.recv_fds(control, LENGTH.size, _FILES_OF_START)
-    head += _exactly(control, LENGTH.size - len(head))
+    head += _receive_exactly(control, LENGTH.size - len(head))
     (length,) = LENGTH.unpack(head)
-    return json.loads(_exactly(control, length)), files
+    return json.loads(_receive_exactly(control, length)), files
 
 
-def _exactly(control: socket.socket, count: int) -> bytes:
+def _receive_exactly(control: socket.socket, count: int) -> bytes:
     found = bytearray()
     while len(found) < count:
         piece = control.recv(min(count - len(found), 1 << 20))
@@ -254,12 +256,12 @@ def _exactly(control: socket.socket, count: int) -> bytes:
     return bytes(found)
 
 
-def _tell(status: int, **what: object) -> None:
+def _report(status: int, **what: object) -> None:
     with suppress(OSError):  # the client has exited; the requests end as well
         os.write(status, json.dumps(what).encode() + b"\n")
 
 
-def _print_to(output: int) -> None:
+def _redirect_output(output: int) -> None:
     """Redirect standard output and error to a descriptor, and standard input from the null device."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     for file, stream in ((nothing, 0), (output, 1), (output, 2)):
@@ -267,7 +269,7 @@ def _print_to(output: int) -> None:
     os.close(nothing)
     os.close(output)
     faulthandler.enable(2)  # prints the stack if the process crashes
-    stacks.answer_at(2)
+    stack_dump.dump_on_signal(2)
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", buffering=1, errors="backslashreplace", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)

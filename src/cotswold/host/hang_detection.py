@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-_WAITS = 3
+_WAIT_FACTOR = 3
 """Bounds, and longest steps, for which all processes may wait."""
-_FIRST = 4
+_FIRST_STEP_FACTOR = 4
 """Factor on the allowed wait in the first step."""
-_SHARE = 0.02
+_BUSY_SHARE = 0.02
 """Fraction of a core below which a process only polls (a heartbeat: about 0.005)."""
 _TICKS_SECONDS = 0.02
 """Resolution of process times in seconds: the system counts hundredths."""
@@ -36,7 +36,7 @@ _WAKES, _WAKES_PER_SECOND = 2, 0.05
 
 
 @dataclass(frozen=True)
-class Seen:
+class ProcessActivity:
     """The system's observation of a process."""
 
     state: str
@@ -48,7 +48,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Still:
+class Hang:
     """A step that makes no progress."""
 
     processes: tuple[int, ...]
@@ -59,7 +59,7 @@ class Still:
     """Seconds for which they have been idle."""
 
 
-class Standstill:
+class HangDetector:
     """Checks steps, of which one is computed at a time."""
 
     def __init__(self, silent_seconds: float) -> None:
@@ -75,7 +75,7 @@ class Standstill:
         """Duration of the longest step, in seconds covered by checks, with a resolution of one pause."""
         self._stopped: dict[int, float] = {}
         """Times since which processes are stopped."""
-        self._marks: dict[int, tuple[float, Seen]] = {}
+        self._marks: dict[int, tuple[float, ProcessActivity]] = {}
         """Time of each process's last activity, and its observation then."""
 
     @property
@@ -83,17 +83,17 @@ class Standstill:
         """Seconds between checks."""
         return min(1.0, self._bound / 8)
 
-    def look(
+    def check(
         self,
         step: float | None,
         ended: int,
-        see: Callable[[], Mapping[int, Seen]],
+        observe: Callable[[], Mapping[int, ProcessActivity]],
         now: float,
-    ) -> Still | None:
+    ) -> Hang | None:
         """Check the current step and return a stall, if there is one.
 
         ``step`` identifies the step, None between steps. ``ended`` counts the steps whose duration is
-        representative. ``see`` observes all processes; it is called if a step takes longer than a pause.
+        representative. ``observe`` observes all processes; it is called if a step takes longer than a pause.
         """
         self._awake += 0.0 if self._now is None else min(now - self._now, 2 * self.pause_seconds)
         self._now = now
@@ -105,11 +105,11 @@ class Standstill:
         self._ended = ended
         if step is None or self._awake - self._began < self.pause_seconds:
             return None
-        seen = see()
-        self._mark(seen)
-        return self._halted() or self._waiting(seen)
+        seen = observe()
+        self._record_activity(seen)
+        return self._find_stopped() or self._find_waiting(seen)
 
-    def _mark(self, seen: Mapping[int, Seen]) -> None:
+    def _record_activity(self, seen: Mapping[int, ProcessActivity]) -> None:
         for gone in [each for each in self._marks if each not in seen]:
             del self._marks[gone]
         self._stopped = {
@@ -120,23 +120,27 @@ class Standstill:
             is_busy = _is_busy(before, what, self._awake - since)
             self._marks[each] = (self._awake, what) if is_busy else (since, before)
 
-    def _halted(self) -> Still | None:
+    def _find_stopped(self) -> Hang | None:
         """Report processes that have been stopped for too long."""
         since = {each: when for each, when in self._stopped.items() if self._awake - when >= self._bound}
         if not since:
             return None
-        return Still(tuple(sorted(since)), True, self._awake - min(since.values()))
+        return Hang(tuple(sorted(since)), True, self._awake - min(since.values()))
 
-    def _waiting(self, seen: Mapping[int, Seen]) -> Still | None:
+    def _find_waiting(self, seen: Mapping[int, ProcessActivity]) -> Hang | None:
         """Report a step in which all processes have waited for too long."""
         is_first = self._ended == 0
-        most = _FIRST * _WAITS * self._bound if is_first else _WAITS * max(self._bound, self._longest)
+        most = (
+            _FIRST_STEP_FACTOR * _WAIT_FACTOR * self._bound
+            if is_first
+            else _WAIT_FACTOR * max(self._bound, self._longest)
+        )
         waited = min((self._awake - since for since, _ in self._marks.values()), default=0.0)
-        return Still(tuple(sorted(seen)), False, waited) if waited >= most else None
+        return Hang(tuple(sorted(seen)), False, waited) if waited >= most else None
 
 
-def _is_busy(before: Seen, now: Seen, seconds: float) -> bool:
+def _is_busy(before: ProcessActivity, now: ProcessActivity, seconds: float) -> bool:
     """True if a process has been active in the last ``seconds``."""
-    has_computed = now.core_seconds - before.core_seconds > _TICKS_SECONDS + _SHARE * seconds
+    has_computed = now.core_seconds - before.core_seconds > _TICKS_SECONDS + _BUSY_SHARE * seconds
     has_read = now.wakes - before.wakes > _WAKES + _WAKES_PER_SECOND * seconds
     return now.state in ("R", "D", "t") or has_computed or has_read

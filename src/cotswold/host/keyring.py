@@ -54,7 +54,7 @@ class KeyringFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._stamp: object = None
-        self._trouble = self._reported = ""
+        self._problem = self._reported = ""
         try:
             self._ring = Keyring(read_tokens(path))
         except FileNotFoundError as error:
@@ -63,36 +63,36 @@ class KeyringFile:
             ) from error
 
     @classmethod
-    def made(cls, path: Path) -> KeyringFile:
+    def create(cls, path: Path) -> KeyringFile:
         """Create the file if it is missing, for the process that starts a cluster, then read it."""
         tokens_in(path)
         return cls(path)
 
-    def refreshed(self) -> Keyring:
+    def refresh(self) -> Keyring:
         """Return the ring that the file has now; call it about once a second.
 
-        If the file cannot be read, or holds no token, the result is the previous ring, and `take_trouble`
+        If the file cannot be read, or holds no token, the result is the previous ring, and `take_problem`
         says why.
         """
-        stamp = self._stamped()
+        stamp = self._read_stamp()
         if stamp is not None and stamp == self._stamp:
             return self._ring
         self._stamp = stamp
         try:
-            self._ring, self._trouble = Keyring(read_tokens(self.path)), ""
+            self._ring, self._problem = Keyring(read_tokens(self.path)), ""
         except FileNotFoundError:
-            self._trouble = f"the token file {self.path} has been removed; write the tokens in use into it"
+            self._problem = f"the token file {self.path} has been removed; write the tokens in use into it"
         except UserError as error:
-            self._trouble = str(error) if str(self.path) in str(error) else f"in {self.path}: {error}"
+            self._problem = str(error) if str(self.path) in str(error) else f"in {self.path}: {error}"
         return self._ring
 
-    def take_trouble(self) -> str:
-        """Return the file's problem since `refreshed` detected it, once; empty without one."""
-        trouble = "" if self._trouble == self._reported else self._trouble
-        self._reported = self._trouble
+    def take_problem(self) -> str:
+        """Return the file's problem since `refresh` detected it, once; empty without one."""
+        trouble = "" if self._problem == self._reported else self._problem
+        self._reported = self._problem
         return trouble and f"{trouble} (until then the previous tokens stay in use)"
 
-    def _stamped(self) -> object:
+    def _read_stamp(self) -> object:
         """Stamp that differs for a file that was written again; None while the file is too recent.
 
         File times have a coarse resolution.

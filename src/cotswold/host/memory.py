@@ -25,8 +25,8 @@ def available_bytes(root: Path = Path("/")) -> int:
 
     If the machine does not report its free memory (macOS), the result is all installed memory.
     """
-    rooms = [room for room in (_meminfo(root), *_groups(root)) if room is not None]
-    return min(rooms) if rooms else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    free = [each for each in (_meminfo(root), *_groups_free_bytes(root)) if each is not None]
+    return min(free) if free else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def require_memory(
@@ -62,8 +62,8 @@ def _meminfo(root: Path) -> int | None:
     return None
 
 
-def _groups(root: Path) -> list[int]:
-    rooms = []
+def _groups_free_bytes(root: Path) -> list[int]:
+    free = []
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -76,11 +76,11 @@ def _groups(root: Path) -> list[int]:
         # In a container the path may be the host's, while the mount shows the container's group at its root.
         inner = base / path.lstrip("/")
         folders = [inner, *inner.parents[: len(inner.relative_to(base).parts)]]
-        rooms += [room for folder in folders if (room := _room(folder, *names)) is not None]
-    return rooms
+        free += [each for folder in folders if (each := _group_free_bytes(folder, *names)) is not None]
+    return free
 
 
-def _room(folder: Path, limit_name: str, used_name: str, cache_name: str) -> int | None:
+def _group_free_bytes(folder: Path, limit_name: str, used_name: str, cache_name: str) -> int | None:
     limit, used = _text(folder / limit_name).strip(), _text(folder / used_name).strip()
     if not limit.isdigit() or not used.isdigit() or int(limit) >= _UNLIMITED:
         return None

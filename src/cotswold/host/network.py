@@ -18,9 +18,9 @@ from collections.abc import Mapping
 LOOPBACK = "127.0.0.1"
 _SIOCGIFADDR = 0x8915
 """Linux's request for an interface's IPv4 address."""
-_UNKNOWN = OSError, UnicodeError
+_RESOLUTION_ERRORS = OSError, UnicodeError
 """Python's exceptions for an unknown name, and for a text that cannot be a name ("a..b")."""
-_ELSEWHERE = "192.0.2.1"
+_EXTERNAL_ADDRESS = "192.0.2.1"
 """An address reserved for documentation (RFC 5737): its route is the default route."""
 
 
@@ -31,8 +31,8 @@ def interface_to(host: str, *, several_hosts: bool) -> str | None:
     the default route.
     """
     by_address = {address: name for _, name in socket.if_nameindex() if (address := _address_of(name))}
-    for target in (host, _ELSEWHERE):
-        address = _own_address(target)
+    for target in (host, _EXTERNAL_ADDRESS):
+        address = _source_address(target)
         if address in by_address and not (several_hosts and address.startswith("127.")):
             return by_address[address]
     return None
@@ -44,7 +44,7 @@ def address_of_keeper(host: str, *, several_hosts: bool, interface: str | None) 
     With ``several_hosts`` such a name is this host's own. Other hosts then use the address of ``interface``,
     or of the default route, if there is one.
     """
-    if not (several_hosts and _is_loopback(host)):
+    if not (several_hosts and _resolves_to_loopback(host)):
         return host
     return _address_to_others(interface) or host
 
@@ -57,7 +57,9 @@ def listener_at(host: str, port: int, *, interface: str | None) -> socket.socket
     EADDRNOTAVAIL if the address or name does not exist.
     """
     unavailable = OSError(errno.EADDRNOTAVAIL, "its host name cannot be resolved")
-    own = sorted(_addresses(host), key=_loops)  # If a name also resolves to other addresses, peers use those.
+    own = sorted(
+        _addresses(host), key=_is_loopback_address
+    )  # If a name also resolves to other addresses, peers use those.
     for address in filter(None, [*own, _address_to_others(interface)] if own else []):
         try:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -81,34 +83,34 @@ def address_for_peers(environ: Mapping[str, str]) -> str | None:
     master = environ.get("MASTER_ADDR")
     if master is not None and _means_this_host(master):
         return LOOPBACK
-    found = [_own_address(target) for target in (master, _ELSEWHERE) if target]
+    found = [_source_address(target) for target in (master, _EXTERNAL_ADDRESS) if target]
     # A host's own name may resolve to the loopback, where other hosts cannot reach it.
-    return next((one for one in sorted(found, key=_loops_if_any) if one), None)
+    return next((one for one in sorted(found, key=_is_loopback_if_any) if one), None)
 
 
 def address_towards(host: str) -> str | None:
     """This machine's source address for connections to ``host``; None without a route."""
-    return _own_address(host) or None
+    return _source_address(host) or None
 
 
 def _means_this_host(host: str) -> bool:
     """True if a text means the loopback on any host; false for a host's own name, which may resolve to it."""
     try:
-        return host == "localhost" or _loops(host)
+        return host == "localhost" or _is_loopback_address(host)
     except ValueError:  # a name
         return False
 
 
-def _is_loopback(host: str) -> bool:
+def _resolves_to_loopback(host: str) -> bool:
     found = _addresses(host)
-    return bool(found) and all(map(_loops, found))
+    return bool(found) and all(map(_is_loopback_address, found))
 
 
-def _loops_if_any(address: str) -> bool:
-    return bool(address) and _loops(address)
+def _is_loopback_if_any(address: str) -> bool:
+    return bool(address) and _is_loopback_address(address)
 
 
-def _loops(address: str) -> bool:
+def _is_loopback_address(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
@@ -120,20 +122,20 @@ def _addresses(host: str) -> list[str]:
                 str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
             )
         )
-    except _UNKNOWN:
+    except _RESOLUTION_ERRORS:
         return []
 
 
 def _address_to_others(interface: str | None) -> str:
     """This host's address for others, by the named interface or the default route; "" without one."""
-    return (_address_of(interface) or "") if interface else _own_address(_ELSEWHERE)
+    return (_address_of(interface) or "") if interface else _source_address(_EXTERNAL_ADDRESS)
 
 
-def _own_address(target: str) -> str:
+def _source_address(target: str) -> str:
     """Source address of this host for packets to ``target``; sends nothing."""
     try:
         found = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)
-    except _UNKNOWN:
+    except _RESOLUTION_ERRORS:
         return ""
     for family, kind, protocol, _, place in sorted(found, key=_is_ipv6):
         try:

@@ -10,23 +10,23 @@ import resource
 
 from cotswold.errors import MachineError
 
-_MOST = 1 << 16
+_DESCRIPTORS_MAX = 1 << 16
 """Maximum value to which the limit is raised."""
 _PER_MEMBER = 6
 """Open files for each peer: four sockets, a monitor, and the pipe that reports its end."""
-_OF_ENDPOINT = 18
+_PER_ENDPOINT = 18
 """Open files of an endpoint without peers, the fork server, and files read or written for a moment."""
 
 
-def allow_descriptors() -> int:
+def raise_descriptor_limit() -> int:
     """Raise the soft limit as far as possible; return the number of files that this process may open.
 
     Child processes inherit the limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
+    wanted = _DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS_MAX)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return _MOST if soft == resource.RLIM_INFINITY else soft
+        return _DESCRIPTORS_MAX if soft == resource.RLIM_INFINITY else soft
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError):  # macOS has a limit below an unlimited hard one
@@ -53,7 +53,7 @@ def require_descriptors(members: int) -> None:
 
     ZeroMQ ends a process that has no descriptor left, so call this before the others start.
     """
-    most, wanted = allow_descriptors(), _OF_ENDPOINT + _PER_MEMBER * members
+    most, wanted = raise_descriptor_limit(), _PER_ENDPOINT + _PER_MEMBER * members
     if not can_open(wanted):
         raise MachineError(
             f"{members} processes need {wanted} more open files in each that connects to all of them, and "

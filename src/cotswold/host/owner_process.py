@@ -10,21 +10,21 @@ import os
 from cotswold.errors import UserError
 
 
-class OwnProcess:
+class OwnerProcess:
     """The process that connected to ``where``."""
 
     def __init__(self, where: str) -> None:
         self._where, self._pid = where, os.getpid()
 
     @property
-    def is_this(self) -> bool:
+    def is_current(self) -> bool:
         """Whether this is that process, and no fork of it."""
         return self._pid == os.getpid()
 
-    def require(self) -> None:
+    def require_current(self) -> None:
         """Raise UserError in a fork. Call it before any lock is taken: another thread may have held the lock
         when the process was forked."""
-        if not self.is_this:
+        if not self.is_current:
             raise UserError(
                 f"process {self._pid} connected to {self._where}, and this process, {os.getpid()}, is a fork "
                 "of it: connect again in this process"

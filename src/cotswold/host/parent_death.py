@@ -14,7 +14,7 @@ from collections.abc import Callable
 _PR_SET_PDEATHSIG = 1
 
 
-def bound_to_parent() -> Callable[[], None] | None:
+def pdeathsig_setter() -> Callable[[], None] | None:
     """Return a function for a child to call first: Linux then kills the child when its parent ends.
 
     The parent creates it, because a child forked from a process with several threads can load no library.

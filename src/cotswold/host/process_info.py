@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cotswold.host.hang_detection import Seen
+from cotswold.host.hang_detection import ProcessActivity
 
 _BOOT, _NETWORK = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
 _PROC = Path("/proc")
@@ -25,81 +25,83 @@ _STATE, _PARENT, _USER, _STARTED = 0, 1, 11, 19
 
 
 @dataclass(frozen=True)
-class Usage:
+class ResourceUsage:
     """Resource usage of a thread: seconds of CPU time, blocks read from and written to disks."""
 
     core_seconds: float
     blocks: int
 
 
-def identity() -> str:
+def process_identity() -> str:
     """Identity of this process: host, number, time of its start; "" if the system does not say."""
     pid = os.getpid()
-    host, fields = _host(), _fields(pid)
+    host, fields = _host_identity(), _stat_fields(pid)
     return f"{host} {pid} {fields[_STARTED]}" if host and fields else ""
 
 
-def kill(who: str) -> None:
+def kill_by_identity(who: str) -> None:
     """Kill a process by its identity, also a stopped one, if it is on this host and still the same."""
     if not who:
         return
     host, pid, started = who.split()
-    fields = _fields(int(pid))
-    if fields and _host() == host and fields[_STARTED] == started:
+    fields = _stat_fields(int(pid))
+    if fields and _host_identity() == host and fields[_STARTED] == started:
         try:
             os.kill(int(pid), signal.SIGKILL)
         except OSError:  # it has just ended, or belongs to another user
             return
 
 
-def usage_of(thread: int) -> Callable[[], Usage]:
+def usage_reader(thread: int) -> Callable[[], ResourceUsage]:
     """Return a function that reads the resource usage of a live thread of this process.
 
     It adds the CPU time of child processes, and all blocks that the process read and wrote. Where threads
     have no clock (macOS), every thread counts as busy.
     """
     if not hasattr(time, "pthread_getcpuclockid"):
-        return lambda: Usage(time.monotonic(), 0)
+        return lambda: ResourceUsage(time.monotonic(), 0)
     clock, pid = time.pthread_getcpuclockid(thread), os.getpid()
 
-    def read() -> Usage:
+    def read() -> ResourceUsage:
         used = resource.getrusage(resource.RUSAGE_SELF)
-        seconds = time.clock_gettime(clock) + sum(map(_seconds, family(pid)[1:]))
-        return Usage(seconds, used.ru_inblock + used.ru_oublock)
+        seconds = time.clock_gettime(clock) + sum(map(_cpu_seconds, process_tree(pid)[1:]))
+        return ResourceUsage(seconds, used.ru_inblock + used.ru_oublock)
 
     return read
 
 
 def is_stopped(pid: int) -> bool:
     """True if a signal has stopped this process."""
-    return letter_of(pid) == "T"
+    return process_state(pid) == "T"
 
 
-def letter_of(pid: int) -> str:
+def process_state(pid: int) -> str:
     """Letter of a process's state; empty for a process that no longer exists."""
-    return "".join(_fields(pid)[_STATE : _STATE + 1])
+    return "".join(_stat_fields(pid)[_STATE : _STATE + 1])
 
 
-def family(pid: int) -> list[int]:
+def process_tree(pid: int) -> list[int]:
     """The process and all its running descendants; parents come first."""
     is_listed = (_PROC / str(os.getpid()) / "task" / str(os.getpid()) / _CHILDREN).exists()
-    children_of = _listed if is_listed else _by_parents()
+    children_of = _children_listed if is_listed else _children_by_parents()
     found = [pid]
     for each in found:  # the list grows
         found += sorted(children_of(each))
     return found
 
 
-def seen_of_descendants() -> dict[int, Seen]:
+def descendant_activity() -> dict[int, ProcessActivity]:
     """Observations of all descendants of this process, by their numbers."""
     found = {}
-    for pid in family(os.getpid())[1:]:
-        if fields := _fields(pid):
-            found[pid] = Seen(fields[_STATE], _seconds_in(fields), _wakes(Path(f"/proc/{pid}/task/{pid}")))
+    for pid in process_tree(os.getpid())[1:]:
+        if fields := _stat_fields(pid):
+            found[pid] = ProcessActivity(
+                fields[_STATE], _parse_cpu_seconds(fields), _wakeups(Path(f"/proc/{pid}/task/{pid}"))
+            )
     return found
 
 
-def seen_of_others(thread: int) -> Seen | None:
+def thread_activity(thread: int) -> ProcessActivity | None:
     """Observation of all threads of this process except the calling one; None if the system does not say.
 
     The state and the number of wake-ups are those of the thread with the native id ``thread``.
@@ -108,7 +110,7 @@ def seen_of_others(thread: int) -> Seen | None:
     fields = _text(folder / "stat").rpartition(")")[2].split()
     if not fields:
         return None
-    return Seen(fields[_STATE], time.process_time() - time.thread_time(), _wakes(folder))
+    return ProcessActivity(fields[_STATE], time.process_time() - time.thread_time(), _wakeups(folder))
 
 
 def exit_code_of(pid: int) -> int | None:
@@ -125,7 +127,7 @@ def exit_code_of(pid: int) -> int | None:
     return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
-def _host() -> str:
+def _host_identity() -> str:
     """Identity of this machine since its boot; each network namespace counts as a separate host.
 
     "" if the system does not say: no /proc, or a sandbox that hides a part of it.
@@ -136,27 +138,27 @@ def _host() -> str:
         return ""
 
 
-def _listed(pid: int) -> list[int]:
+def _children_listed(pid: int) -> list[int]:
     """Children of a process, as the system lists them."""
     tasks = (_PROC / str(pid) / "task").glob(f"*/{_CHILDREN}")
     return [int(child) for task in tasks for child in _text(task).split()]
 
 
-def _by_parents() -> Callable[[int], list[int]]:
+def _children_by_parents() -> Callable[[int], list[int]]:
     """Find children by the parents' numbers of all processes of the system, which takes longer."""
     children: dict[int, list[int]] = {}
     for folder in _PROC.glob("[0-9]*"):
-        if fields := _fields(int(folder.name)):
+        if fields := _stat_fields(int(folder.name)):
             children.setdefault(int(fields[_PARENT]), []).append(int(folder.name))
     return lambda pid: children.get(pid, [])
 
 
-def _seconds(pid: int) -> float:
+def _cpu_seconds(pid: int) -> float:
     """CPU seconds that a process has used."""
-    return _seconds_in(_fields(pid))
+    return _parse_cpu_seconds(_stat_fields(pid))
 
 
-def _wakes(thread: Path) -> int:
+def _wakeups(thread: Path) -> int:
     """Number of times that a thread, given by its folder, has waited."""
     for line in _text(thread / "status").splitlines():
         if line.startswith("voluntary_ctxt_switches:"):
@@ -164,11 +166,11 @@ def _wakes(thread: Path) -> int:
     return 0
 
 
-def _seconds_in(fields: list[str]) -> float:
+def _parse_cpu_seconds(fields: list[str]) -> float:
     return sum(map(int, fields[_USER : _USER + 2])) / os.sysconf("SC_CLK_TCK")
 
 
-def _fields(pid: int) -> list[str]:
+def _stat_fields(pid: int) -> list[str]:
     # the name, in brackets, may contain any character
     return _text(_PROC / str(pid) / "stat").rpartition(")")[2].split()
 

@@ -37,7 +37,7 @@ class Call:
     output: Path | None = None
     """File to which the process appends its output (default: the starting process's streams)."""
 
-    def words(self) -> str:
+    def to_json(self) -> str:
         """Serialise the call as JSON; UserError if JSON cannot represent an argument."""
         try:
             return json.dumps(
@@ -139,7 +139,7 @@ def how(code: int) -> str:
         return f"was killed by signal {-code}"
 
 
-def function_of(text: str) -> Callable[..., object]:
+def import_function(text: str) -> Callable[..., object]:
     """Import the function that ``"module:function"`` names; UserError if there is none."""
     module, _, name = text.partition(":")
     try:

@@ -42,14 +42,14 @@ class Ranks(Protocol):
         ...
 
 
-class _Alone:
+class _SingleRank:
     rank, size = 0, 1
 
     def gather(self, value: object) -> list[Any]:
         return [value]
 
 
-ALONE: Ranks = _Alone()
+ALONE: Ranks = _SingleRank()
 """The only rank of a job with one process."""
 
 
@@ -66,35 +66,35 @@ def raise_on_all(ranks: Ranks, otherwise: type[CotswoldError]) -> Iterator[None]
         yield
     except BaseException as error:  # the others must learn of an interrupt, too
         failure = error
-    found = ranks.gather(None if failure is None else [type(failure).__name__, _said(failure)])
+    found = ranks.gather(None if failure is None else [type(failure).__name__, _describe(failure)])
     if failure is not None and (ranks.size == 1 or not isinstance(failure, Exception)):
         raise failure
     failed = {rank: each for rank, each in enumerate(found) if each is not None}
     if failed:
         kind, _ = next(iter(failed.values()))
-        told = _told({rank: message for rank, (_, message) in failed.items()}, ranks.size)
-        raise getattr(errors, kind, otherwise)(told) from failure
+        message_text = _combine_messages({rank: message for rank, (_, message) in failed.items()}, ranks.size)
+        raise getattr(errors, kind, otherwise)(message_text) from failure
 
 
-def _told(messages: dict[int, str], size: int) -> str:
+def _combine_messages(messages: dict[int, str], size: int) -> str:
     """Combine the messages of the ranks that failed; ranks with equal messages share one."""
     alike: dict[str, list[int]] = {}
     for rank, message in messages.items():
         alike.setdefault(message, []).append(rank)
     if [*alike.values()] == [[*range(size)]]:
         return next(iter(alike))
-    shown = [f"{_named(who)}: {message}" for message, who in list(alike.items())[:_SHOWN]]
+    shown = [f"{_format_ranks(who)}: {message}" for message, who in list(alike.items())[:_SHOWN]]
     more = [f"{len(alike) - _SHOWN} more messages"] if len(alike) > _SHOWN else []
     return "; ".join(shown + more)
 
 
-def _named(who: list[int]) -> str:
+def _format_ranks(who: list[int]) -> str:
     if len(who) > _SHOWN:
         return f"ranks {', '.join(map(str, who[:_SHOWN]))} and {len(who) - _SHOWN} more"
     return f"rank {who[0]}" if len(who) == 1 else f"ranks {', '.join(map(str, who[:-1]))} and {who[-1]}"
 
 
-def _said(failure: BaseException) -> str:
+def _describe(failure: BaseException) -> str:
     if isinstance(failure, CotswoldError):
         return str(failure)
     return f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotswold.files import open_file, open_reading, real_folder
-from cotswold.host.process_info import family, letter_of
+from cotswold.host.process_info import process_state, process_tree
 
 SIGNAL = signal.SIGUSR2
 _PROC = Path("/proc")
@@ -28,13 +28,13 @@ _BYTES_MAX = 1 << 18
 _STATES = {"T": "is stopped", "t": "is stopped by a debugger", "D": "waits for a disk", "Z": "has ended"}
 
 
-def answer_at(descriptor: int) -> None:
+def dump_on_signal(descriptor: int) -> None:
     """Make this process write its stacks to a descriptor on each signal."""
     faulthandler.register(SIGNAL, file=descriptor, all_threads=True)
 
 
 @contextmanager
-def answering_into(path: Path) -> Iterator[None]:
+def dump_stacks_into(path: Path) -> Iterator[None]:
     """Make this process write its stacks into a file, for a `with` block; an empty file is removed.
 
     A process that handles the signal itself is left alone.
@@ -46,7 +46,7 @@ def answering_into(path: Path) -> Iterator[None]:
     real_folder(path.parent)
     file = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        answer_at(file)
+        dump_on_signal(file)
         yield
     finally:
         faulthandler.unregister(SIGNAL)
@@ -60,7 +60,7 @@ def answering_into(path: Path) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Stacks:
+class StackDump:
     """The answer of processes that write into one file."""
 
     name: str
@@ -72,47 +72,47 @@ class Stacks:
     """Descriptions of unusual states of the processes, for instance that one is stopped."""
 
 
-def is_known_here() -> bool:
+def is_supported() -> bool:
     """True if this system provides information on processes."""
     return (_PROC / "self" / "stat").exists()
 
 
-def state_of(process: int) -> str:
+def describe_state(process: int) -> str:
     """Describe an unusual state of a process; empty for an ordinary one."""
-    return _STATES.get(letter_of(process), "")
+    return _STATES.get(process_state(process), "")
 
 
-def ask(process: int, own: Path, logs: Path) -> list[Stacks]:
+def request_dumps(process: int, own: Path, logs: Path) -> list[StackDump]:
     """Make a process that writes into ``own``, and all its descendants, write their stacks.
 
     The descendants print into files of the folder ``logs``. Processes that print elsewhere, or have no
     handler, are left alone. Raises PermissionError for a process of another user.
     """
     files: dict[Path, list[int]] = {}
-    for each in family(process):
-        place = own if each == process else _output(each)
-        if place is not None and place.parent == logs.resolve() and _listens(each):
+    for each in process_tree(process):
+        place = own if each == process else _output_file(each)
+        if place is not None and place.parent == logs.resolve() and _handles_signal(each):
             files.setdefault(place, []).append(each)
     before = {place: _size(place) for place in files}
     for each in [each for processes in files.values() for each in processes]:
         with suppress(ProcessLookupError):
             os.kill(each, SIGNAL)
-    _await(before)
-    return [_answer(place, processes, before[place]) for place, processes in files.items()]
+    _await_dumps(before)
+    return [_read_dump(place, processes, before[place]) for place, processes in files.items()]
 
 
-def _answer(place: Path, processes: Sequence[int], before: int) -> Stacks:
-    states = tuple(f"process {each} {said}" for each in processes if (said := state_of(each)))
+def _read_dump(place: Path, processes: Sequence[int], before: int) -> StackDump:
+    states = tuple(f"process {each} {said}" for each in processes if (said := describe_state(each)))
     try:
         with open_reading(place) as file:
             file.seek(before)
             text = file.read(_BYTES_MAX).decode(errors="replace")
     except OSError:
         text = ""
-    return Stacks(place.stem, tuple(processes), text, states)
+    return StackDump(place.stem, tuple(processes), text, states)
 
 
-def _await(before: dict[Path, int]) -> None:
+def _await_dumps(before: dict[Path, int]) -> None:
     """Wait until all processes have finished writing, or for some seconds."""
     deadline, sizes, changed = time.monotonic() + _WAIT_SECONDS, dict(before), time.monotonic()
     while time.monotonic() < deadline:
@@ -132,7 +132,7 @@ def _size(place: Path) -> int:
         return 0
 
 
-def _output(process: int) -> Path | None:
+def _output_file(process: int) -> Path | None:
     """File to which a process prints."""
     try:
         return (_PROC / str(process) / "fd" / "2").readlink()
@@ -140,7 +140,7 @@ def _output(process: int) -> Path | None:
         return None
 
 
-def _listens(process: int) -> bool:
+def _handles_signal(process: int) -> bool:
     """True if the process handles the signal; otherwise the signal would end it."""
     with suppress(OSError, ValueError):
         lines: Iterable[str] = (_PROC / str(process) / "status").read_text(errors="replace").splitlines()

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from cotswold.errors import UserError
 from cotswold.files.durable import create_file
-from cotswold.files.opening import open_file
+from cotswold.files.safe_open import open_file
 
 VARIABLE = "COTSWOLD_TOKEN"
 """Environment variable that passes on a token."""
@@ -85,7 +85,7 @@ def cluster_token_of(environ: Mapping[str, str]) -> Token | None:
     return Token(text) if text else None
 
 
-def handed_to_ranks(environ: Mapping[str, str]) -> dict[str, str]:
+def rank_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Environment for ranks that share a new token; the token of a pool is passed on."""
     pool = environ.get(POOL_VARIABLE, environ.get(VARIABLE, ""))
     return {**environ, VARIABLE: Token.new().text, POOL_VARIABLE: pool}

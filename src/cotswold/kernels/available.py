@@ -33,16 +33,16 @@ _failures: list[str] = []
 """Errors of kernels in this process."""
 
 
-def usable(x: Tensor) -> bool:
+def has_cpu_kernel(x: Tensor) -> bool:
     """True if compiled CPU kernels run operations on a tensor: on a CPU, of a supported dtype."""
-    return x.device.type == "cpu" and x.dtype in DTYPES and chosen() == "llvm"
+    return x.device.type == "cpu" and x.dtype in DTYPES and backend() == "llvm"
 
 
-def multiplies(x: Tensor) -> bool:
-    """True if compiled CPU kernels run products of a tensor: as `usable`, and half precision."""
+def has_product_kernel(x: Tensor) -> bool:
+    """True if compiled CPU kernels run products of a tensor: as `has_cpu_kernel`, and half precision."""
     if x.dtype not in HALVES:
-        return usable(x)
-    return x.device.type == "cpu" and chosen() == "llvm" and (x.dtype == torch.bfloat16 or _has_float16())
+        return has_cpu_kernel(x)
+    return x.device.type == "cpu" and backend() == "llvm" and (x.dtype == torch.bfloat16 or _has_float16())
 
 
 @lru_cache(maxsize=1)
@@ -54,7 +54,7 @@ def _has_float16() -> bool:
     return here is not None and (here.isa != "avx2" or "+f16c" in here.features.split(","))
 
 
-def on_cuda(x: Tensor) -> bool:
+def has_cuda_kernel(x: Tensor) -> bool:
     """True if Triton kernels run products of a tensor: on a CUDA device, of a supported dtype."""
     if not x.is_cuda or _wanted() == "torch":
         return False
@@ -64,21 +64,21 @@ def on_cuda(x: Tensor) -> bool:
     return x.dtype in TAKEN and available()
 
 
-def chosen() -> str:
+def backend() -> str:
     """Return ``llvm`` or ``torch``; raise UserError if the variable has another value."""
-    return "torch" if _wanted() == "torch" or reason() else "llvm"
+    return "torch" if _wanted() == "torch" or unavailable_reason() else "llvm"
 
 
-def reason() -> str | None:
+def unavailable_reason() -> str | None:
     """Return the reason why kernels are unavailable; None if they run or the user turned them off."""
-    return _failures[0] if _failures else obstacle()
+    return _failures[0] if _failures else compile_error()
 
 
-def or_torch(operation: Callable[P, R]) -> Callable[P, R]:
+def fallback_to_torch(operation: Callable[P, R]) -> Callable[P, R]:
     """Decorate an operation so that torch repeats it if one of its kernels fails its self-test.
 
-    The operation must call `usable` or `multiplies` each time, and change nothing before its kernels are
-    ready.
+    The operation must call `has_cpu_kernel` or `has_product_kernel` each time, and change nothing before its
+    kernels are ready.
     """
 
     @wraps(operation)
@@ -102,7 +102,7 @@ def _wanted() -> str:
 
 
 @lru_cache(maxsize=1)
-def obstacle() -> str | None:
+def compile_error() -> str | None:
     """Return the reason why kernels cannot be compiled here, with one warning; None if they can."""
     found = _found()
     if found is not None:
@@ -133,7 +133,9 @@ def _found() -> str | None:
         kind = ir.FunctionType(ir.IntType(64), [])
         builder = ir.IRBuilder(ir.Function(module, kind, "trial").append_basic_block())
         builder.ret(ir.Constant(ir.IntType(64), 42))
-        answer = engine.call_for_integer(engine.loaded(engine.compiled(module, here), here, "trial"))
+        answer = engine.call_for_integer(
+            engine.load_object(engine.compile_object(module, here), here, "trial")
+        )
     except Exception as error:  # a broken or foreign LLVM may raise anything; torch still works
         return f"llvmlite cannot compile here ({error})"
     return None if answer == 42 else "llvmlite compiles wrongly here"

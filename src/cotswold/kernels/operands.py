@@ -21,7 +21,7 @@ LOW_ADDRESS = 1 << 40
 
 
 @dataclass(frozen=True)
-class Pitches:
+class MapStrides:
     """Strides of a map with images last: elements between adjacent channels, columns and rows."""
 
     channel: int
@@ -29,7 +29,7 @@ class Pitches:
     row: int
 
 
-def pitches_of(x: Tensor) -> Pitches | None:
+def map_strides(x: Tensor) -> MapStrides | None:
     """Return the strides of a map with images last, or None if its layout is another.
 
     Strides of dimensions with one element are ignored.
@@ -47,12 +47,12 @@ def pitches_of(x: Tensor) -> Pitches | None:
     row = row_stride if height > 1 else width * channels * channel
     dense = channel >= max(images, 1) and row >= width * channels * channel
     aligned = width == 1 or column_stride == channels * channel
-    return Pitches(channel, channels * channel, row) if dense and aligned else None
+    return MapStrides(channel, channels * channel, row) if dense and aligned else None
 
 
-def required_pitches(x: Tensor) -> Pitches:
+def required_map_strides(x: Tensor) -> MapStrides:
     """Return the strides of a map whose images must be last."""
-    found = pitches_of(x)
+    found = map_strides(x)
     assert found is not None, "the images of a map must be last"
     return found
 

@@ -1,6 +1,6 @@
-from .gang import Led as Led
-from .gang import follow as follow
-from .gang import lead as lead
+from .forked_group import LeaderGroup as LeaderGroup
+from .forked_group import follow as follow
+from .forked_group import lead as lead
 from .local import run_local as run_local
 from .membership import Membership as Membership
 from .membership import join as join
@@ -10,7 +10,7 @@ from .world import threads_of as threads_of
 from .world import world_of as world_of
 
 __all__ = [
-    "Led",
+    "LeaderGroup",
     "Membership",
     "World",
     "follow",

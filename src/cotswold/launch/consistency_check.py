@@ -13,12 +13,12 @@ _NAMED = 8
 """Maximum number of ranks named in a sentence."""
 
 
-def difference(
-    facts: Sequence[Mapping[str, str]], hosts: Sequence[str], numbers: Sequence[int]
+def first_difference(
+    facts: Sequence[Mapping[str, str]], hosts: Sequence[str], global_ranks: Sequence[int]
 ) -> str | None:
     """Describe the first fact in which a rank differs from the first rank; None if all ranks agree.
 
-    ``numbers`` are the ranks' numbers as sentences show them.
+    ``global_ranks`` are the ranks' numbers as sentences show them.
     """
     for name in dict.fromkeys(name for each in facts for name in each):
         values = [each.get(name, "nothing") for each in facts]
@@ -29,14 +29,14 @@ def difference(
             where = ", ".join(dict.fromkeys(hosts[rank] for rank in alike))
             verb = "has" if len(alike) == 1 else "have"
             return (
-                f"the ranks do not agree on {name}: rank {numbers[0]} on {hosts[0]} has "
-                f"{_short(values[0])}, {named([numbers[rank] for rank in alike])} on {where} {verb} "
-                f"{_short(other)}; start all ranks with the same value"
+                f"the ranks do not agree on {name}: rank {global_ranks[0]} on {hosts[0]} has "
+                f"{_shorten(values[0])}, {format_ranks([global_ranks[rank] for rank in alike])} on {where} "
+                f"{verb} {_shorten(other)}; start all ranks with the same value"
             )
     return None
 
 
-def named(ranks: Sequence[int]) -> str:
+def format_ranks(ranks: Sequence[int]) -> str:
     """Name ranks in a sentence: "rank 3", or "ranks 1, 2 and 5 more"."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
@@ -44,6 +44,6 @@ def named(ranks: Sequence[int]) -> str:
     return f"ranks {', '.join(map(str, ranks[:_NAMED]))}{more}"
 
 
-def _short(value: str) -> str:
+def _shorten(value: str) -> str:
     value = " ".join(value.split())
     return value if len(value) <= _SHOWN else value[: _SHOWN - 1] + "…"

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from cotswold.errors import UserError
 from cotswold.host.child_process import Child
-from cotswold.host.token import handed_to_ranks
-from cotswold.launch import rank_log as own_log
+from cotswold.host.token import rank_environment
+from cotswold.launch import rank_log
 from cotswold.launch.logs import Logs
-from cotswold.launch.rank_group import RankGroup, say
-from cotswold.launch.signals import Asked
+from cotswold.launch.rank_group import RankGroup, print_message
+from cotswold.launch.signals import SignalRequests
 from cotswold.launch.world import LOOPBACK, World, settings_of
 
 PROGRAM = (sys.executable, "-m", "cotswold.cli.main")
@@ -59,35 +59,37 @@ def run_local(
         0 if all ranks finished, 128 + n if signal n stopped them, 2 for a user's mistake (never restarted),
         otherwise 1.
     """
-    with Asked().listening() as asked, Logs(logs) as kept:
+    with SignalRequests().handle_signals() as requests, Logs(logs) as logs_folder:
         for start in range(restarts + 1):
             chosen = words if start == 0 or restart_words is None else restart_words
-            group = RankGroup(_started([*program, *chosen], ranks, kept, cores, environ), kept, asked)
+            group = RankGroup(
+                _start_ranks([*program, *chosen], ranks, logs_folder, cores, environ), logs_folder, requests
+            )
             try:
                 code = group.wait()
             finally:
                 group.kill()
             if ended is not None:
-                kept.settle()
-                ended(kept.path(0).parent)
-            if code != 1 or asked.heard or start == restarts:
+                logs_folder.move_into_run()
+                ended(logs_folder.path(0).parent)
+            if code != 1 or requests.received or start == restarts:
                 return code
-            say(f"restarting all ranks ({start + 1} of {restarts})")
+            print_message(f"restarting all ranks ({start + 1} of {restarts})")
     raise AssertionError("the last start returns")
 
 
-def _started(
+def _start_ranks(
     command: Sequence[str], ranks: int, logs: Logs, cores: int, environ: Mapping[str, str]
 ) -> list[Child]:
     """Start all ranks; rank 0 inherits the listening socket, so no other process can take the port."""
     processes: list[Child] = []
-    environ = handed_to_ranks(environ)
+    environ = rank_environment(environ)
     with socket.create_server((LOOPBACK, 0), backlog=4 * ranks) as listener:
         master = f"{LOOPBACK}:{listener.getsockname()[1]}"
         try:
             for rank in range(ranks):
                 world = World(rank, ranks, rank, ranks, master, "cotswold")
-                processes.append(_start(command, world, listener, logs, cores, environ))
+                processes.append(_start_rank(command, world, listener, logs, cores, environ))
         except OSError as error:
             for process in processes:
                 process.end()
@@ -97,7 +99,7 @@ def _started(
     return processes
 
 
-def _start(
+def _start_rank(
     command: Sequence[str],
     world: World,
     listener: socket.socket,
@@ -116,10 +118,13 @@ def _start(
         "COTSWOLD_PARENT": str(os.getpid()),
     }
     first = world.rank == 0
-    logs.head(world.rank, f"rank {world.rank} of {world.size}: {shlex.join(command)}")
+    logs.log_start(world.rank, f"rank {world.rank} of {world.size}: {shlex.join(command)}")
     log = logs.open(world.rank)
     if first:
-        variables |= {"COTSWOLD_LISTENER": str(listener.fileno()), own_log.VARIABLE: own_log.handed(log)}
+        variables |= {
+            "COTSWOLD_LISTENER": str(listener.fileno()),
+            rank_log.VARIABLE: rank_log.variable_value(log),
+        }
     try:
         if first:
             return Child.start(command, variables, handed=(listener.fileno(), log))

@@ -45,11 +45,11 @@ class Logs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.settle()
+        self.move_into_run()
         if self._folder != self._final:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def settle(self) -> None:
+    def move_into_run(self) -> None:
         """Move the folder into the run's directory once that holds a run; open files stay open."""
         if self._folder != self._final and self._run_exists() and not self._final.exists():
             self._folder.rename(self._final)
@@ -65,16 +65,16 @@ class Logs:
         with disk_errors(self._folder, RunError):
             return open_file(self.path(rank), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def head(self, rank: int, line: str) -> None:
+    def log_start(self, rank: int, line: str) -> None:
         """Append a line with the time that marks the start of a rank."""
         self._append(rank, _HEAD, line)
 
-    def foot(self, rank: int, line: str) -> None:
+    def log_end(self, rank: int, line: str) -> None:
         """Append a line with the time that marks the end of a rank; write errors are ignored."""
         with suppress(OSError, CotswoldError):
             self._append(rank, _FOOT, line)
 
-    def where(self, rank: int) -> str:
+    def describe_file(self, rank: int) -> str:
         """Name a rank's file in a sentence; without a run's directory the file will not be kept."""
         return str(self.path(rank)) if self._folder == self._final else "its output"
 

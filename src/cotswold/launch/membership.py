@@ -23,15 +23,15 @@ from torch.nn import functional
 
 from cotswold.errors import LaunchError, RankError
 from cotswold.host import Token, token_of
-from cotswold.launch.consistency_check import difference, named
-from cotswold.launch.join_timeout import Waiting
-from cotswold.launch.rank_identity import Place, place_in_group, place_in_world
-from cotswold.launch.rendezvous import Meeting, Rendezvous
+from cotswold.launch.consistency_check import first_difference, format_ranks
+from cotswold.launch.rank_identity import RankIdentity, identity_from_group, identity_from_world
+from cotswold.launch.rendezvous import Rendezvous, Session
+from cotswold.launch.startup import StartupDeadline
 from cotswold.launch.store_connection import connections_to
-from cotswold.launch.watch.failure import peer_lost, sentence_of
+from cotswold.launch.watch.failure import describe_error, is_peer_lost
 from cotswold.launch.watch.monitor import Monitor
 from cotswold.launch.watch.role import Role
-from cotswold.launch.world import World, launcher_keeps_store, world_of
+from cotswold.launch.world import World, launcher_hosts_store, world_of
 
 TIMEOUT_SECONDS = 20.0
 """Seconds of silence after which a rank counts as dead."""
@@ -65,7 +65,7 @@ class Membership:
     size: int
     hosts: tuple[str, ...]
     _group: dist.ProcessGroup
-    _exchanging: Callable[[], AbstractContextManager[None]] = nullcontext
+    _mark_exchange: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def gather(self, value: object) -> list[Any]:
         """Gather a JSON-serialisable value from every rank.
@@ -78,7 +78,7 @@ class Membership:
         """
         text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         sizes = [torch.zeros(1, dtype=torch.int64, device="cpu") for _ in range(self.size)]
-        with self._exchanging():
+        with self._mark_exchange():
             dist.all_gather(sizes, torch.tensor([len(text)], device="cpu"), group=self._group)
             longest = max(int(size) for size in sizes)
             texts = [torch.empty(longest, dtype=torch.uint8, device="cpu") for _ in range(self.size)]
@@ -89,7 +89,7 @@ class Membership:
 
     def barrier(self) -> None:
         """Wait until every rank has called this method."""
-        with self._exchanging():
+        with self._mark_exchange():
             dist.barrier(group=self._group)
 
 
@@ -157,38 +157,44 @@ def join(
     """
     deadline, host = time.monotonic() + arrival_seconds, socket.gethostname()
     existing = dist.is_initialized()
-    place = _place(world, store, group, token or token_of(os.environ), arrival_seconds)
-    me = f"rank {place.numbers[place.rank]} on {host}"
-    waiting = Waiting(me, place.master, timeout_seconds, arrival_seconds, deadline)
+    identity = _find_identity(world, store, group, token or token_of(os.environ), arrival_seconds)
+    own_name = f"rank {identity.global_ranks[identity.rank]} on {host}"
+    startup = StartupDeadline(own_name, identity.master, timeout_seconds, arrival_seconds, deadline)
     rendezvous = Rendezvous(
-        place.rank, place.size, host, place.job, place.token, connections_to(place.door, waiting), waiting
+        identity.rank,
+        identity.size,
+        host,
+        identity.job,
+        identity.token,
+        connections_to(identity.store_source, startup),
+        startup,
     )
-    meeting = rendezvous.meet()
-    rendezvous.claim(meeting, facts or {})
+    session = rendezvous.open_session()
+    rendezvous.claim_rank(session, facts or {})
     role = Role(
-        place.rank,
-        place.size,
-        place.keeper,
+        identity.rank,
+        identity.size,
+        identity.store_rank,
         timeout_seconds,
         _STALL_TIMEOUTS * timeout_seconds if stall_seconds is None else stall_seconds,
-        "the launcher's store" if launcher_keeps_store(os.environ) else "the ranks' store",
+        "the launcher's store" if launcher_hosts_store(os.environ) else "the ranks' store",
     )
-    monitor = Monitor(rendezvous.again(meeting), role, parent=place.parent, note=note)
-    monitor.met(place.names, ())  # until all ranks have arrived and reported their hosts
+    monitor = Monitor(rendezvous.reconnect(session), role, parent=identity.parent, note=note)
+    monitor.set_members(identity.names, ())  # until all ranks have arrived and reported their hosts
     monitor.start()
     own: dist.ProcessGroup | None = None
     try:
-        hosts, disagreement = _meet(place, meeting, rendezvous, monitor)
+        hosts, disagreement = _wait_for_members(identity, session, rendezvous, monitor)
         if disagreement is None:
             if not existing:
-                _make_default_group(meeting.raw, role)
-            own = _own_group(place)
-            yield Membership(place.rank, place.size, hosts, own, monitor.exchanging)
+                _make_default_group(session.raw, role)
+            own = _create_membership_group(identity)
+            yield Membership(identity.rank, identity.size, hosts, own, monitor.mark_exchange)
     except BaseException as error:
         if isinstance(error, SystemExit) and not error.code:  # the script's own exit, with success
             monitor.leave()
         else:
-            monitor.fail(sentence_of(error), peer_lost=peer_lost(error))
+            monitor.fail(describe_error(error), peer_lost=is_peer_lost(error))
         raise
     else:
         monitor.leave()
@@ -201,14 +207,14 @@ def join(
         raise LaunchError(disagreement)
 
 
-def _place(
+def _find_identity(
     world: World | None,
     store: Store | None,
     group: dist.ProcessGroup | None,
     token: Token | None,
     arrival_seconds: float,
-) -> Place:
-    """Return this process's place: in an existing process group, or as a launcher describes it."""
+) -> RankIdentity:
+    """Return this process's identity: in an existing process group, or as a launcher describes it."""
     if (store is not None or dist.is_initialized()) and not hasattr(Store, "clone"):
         raise LaunchError(
             f"torch {torch.__version__} cannot open a second connection to an existing store; use a newer "
@@ -219,36 +225,36 @@ def _place(
             raise LaunchError(
                 "torch.distributed already has a process group, which defines the ranks; leave world out"
             )
-        return place_in_group(group, store, token, arrival_seconds)
+        return identity_from_group(group, store, token, arrival_seconds)
     world = world or world_of(os.environ)
     if world is None:
         raise LaunchError(
             "this process was started alone, without torchrun, mpirun or srun, and torch.distributed has no "
             "process group; start several processes, or call torch.distributed.init_process_group first"
         )
-    return place_in_world(world, store, token)
+    return identity_from_world(world, store, token)
 
 
-def _meet(
-    place: Place, meeting: Meeting, rendezvous: Rendezvous, monitor: Monitor
+def _wait_for_members(
+    identity: RankIdentity, session: Session, rendezvous: Rendezvous, monitor: Monitor
 ) -> tuple[tuple[str, ...], str | None]:
     """Wait for all ranks; return their hosts, and the disagreement, which every rank finds alike."""
-    waiting = rendezvous.waiting
-    while absent := monitor.absent():
-        if time.monotonic() > waiting.deadline:
+    startup = rendezvous.startup
+    while absent := monitor.absent_ranks():
+        if time.monotonic() > startup.deadline:
             raise RankError(
-                f"{named([place.numbers[rank] for rank in absent])} of {place.size} did not arrive at "
-                f"{waiting.master} within {waiting.arrival_seconds:.3g} s; check their logs, and whether "
-                "all ranks use the same address"
+                f"{format_ranks([identity.global_ranks[rank] for rank in absent])} of {identity.size} did "
+                f"not arrive at {startup.master} within {startup.arrival_seconds:.3g} s; check their logs, "
+                "and whether all ranks use the same address"
             )
         time.sleep(0.02)
-    members = rendezvous.members(meeting)
+    members = rendezvous.read_members(session)
     hosts = tuple(str(member["host"]) for member in members)
-    monitor.met(
-        [f"rank {number} on {host}" for number, host in zip(place.numbers, hosts, strict=True)],
+    monitor.set_members(
+        [f"rank {number} on {host}" for number, host in zip(identity.global_ranks, hosts, strict=True)],
         [str(member["process"]) for member in members],
     )
-    return hosts, difference([member["facts"] for member in members], hosts, place.numbers)
+    return hosts, first_difference([member["facts"] for member in members], hosts, identity.global_ranks)
 
 
 def _make_default_group(store: Store, role: Role) -> None:
@@ -262,11 +268,11 @@ def _make_default_group(store: Store, role: Role) -> None:
     )
 
 
-def _own_group(place: Place) -> dist.ProcessGroup:
+def _create_membership_group(identity: RankIdentity) -> dist.ProcessGroup:
     """Create a process group for the membership alone, with a long timeout."""
-    everybody = place.size == dist.get_world_size()
+    everybody = identity.size == dist.get_world_size()
     group: dist.ProcessGroup = dist.new_group(
-        list(place.numbers),
+        list(identity.global_ranks),
         backend="gloo",
         timeout=timedelta(seconds=_WORK_SECONDS),
         use_local_synchronization=not everybody,

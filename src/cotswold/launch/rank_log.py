@@ -12,13 +12,13 @@ from contextlib import suppress
 VARIABLE = "COTSWOLD_LOG"
 
 
-def handed(file: int) -> str:
+def variable_value(file: int) -> str:
     """Return the variable's value for a child that inherits this descriptor."""
     found = os.fstat(file)
     return f"{file} {found.st_dev} {found.st_ino}"
 
 
-def keep(text: str, environ: Mapping[str, str] = os.environ) -> None:
+def append(text: str, environ: Mapping[str, str] = os.environ) -> None:
     """Append lines to this process's log, if it has one; write errors are ignored."""
     if VARIABLE not in environ:
         return
@@ -32,7 +32,7 @@ def keep(text: str, environ: Mapping[str, str] = os.environ) -> None:
         return
 
 
-def say(sentence: str) -> None:
+def log_message(sentence: str) -> None:
     """Print a sentence on standard error and append it to the log, from any thread.
 
     A closed terminal is ignored.
@@ -40,4 +40,4 @@ def say(sentence: str) -> None:
     line = f"cotswold: {sentence}\n"
     with suppress(OSError):
         os.write(2, line.encode("utf-8", "backslashreplace"))
-    keep(line)
+    append(line)

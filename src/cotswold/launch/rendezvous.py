@@ -22,23 +22,23 @@ from typing import TYPE_CHECKING, Any
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]  # documented, not in __all__
 
 from cotswold.errors import LaunchError
-from cotswold.host.process_info import identity
+from cotswold.host.process_info import process_identity
 from cotswold.host.token import Token
-from cotswold.launch import rank_log as own_log
-from cotswold.launch.join_timeout import Waiting
+from cotswold.launch import rank_log
 from cotswold.launch.signed_store import SignedStore
+from cotswold.launch.startup import StartupDeadline
 from cotswold.launch.store_connection import Connections
-from cotswold.launch.watch.monitor import END, name_of
-from cotswold.launch.watch.verdict import Verdict
+from cotswold.launch.watch.abort_reason import AbortReason
+from cotswold.launch.watch.monitor import ABORT_KEY, beat_key
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]  # documented, not in __all__
 
-_OPEN, _ROLL = "open", "roll"
+_HEADER, _ROSTER = "open", "roster"
 
 
 @dataclass(frozen=True)
-class Opening:
+class SessionHeader:
     """The first message of rank 0: the number of ranks, and a nonce for this start alone."""
 
     size: int
@@ -49,18 +49,18 @@ class Opening:
         return json.dumps([self.size, self.nonce])
 
     @classmethod
-    def loads(cls, text: str) -> Opening:
+    def loads(cls, text: str) -> SessionHeader:
         """Parse the store's text."""
         return cls(*json.loads(text))
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Session:
     """The session of one start: torch's store, and the same store with signed texts."""
 
     raw: Store
     signed: SignedStore
-    opening: Opening
+    header: SessionHeader
 
 
 @dataclass(frozen=True)
@@ -76,43 +76,43 @@ class Rendezvous:
     job: str
     token: Token
     connections: Connections
-    waiting: Waiting
+    startup: StartupDeadline
     _warned: threading.Event = field(default_factory=threading.Event)
 
-    def meet(self) -> Meeting:
+    def open_session(self) -> Session:
         """Open the session as rank 0, or find it; RankError if the store cannot be reached in time."""
-        store, within = self.connections.first(), self.waiting.within
+        store, within = self.connections.open_first(), self.startup.call_with_timeout
         if self.rank == 0:
-            return within(lambda: self._open(store))
-        public = self._public(store)
-        while (opening := within(lambda: self._opened(public))) is None:
-            self.waiting.again(
+            return within(lambda: self._create_session(store))
+        public = self._public_store(store)
+        while (header := within(lambda: self._read_header(public))) is None:
+            self.startup.pause_before_retry(
                 "which has not arrived or uses another token; give all ranks the same COTSWOLD_TOKEN"
             )
-        return self._meeting(store, opening)
+        return self._session(store, header)
 
-    def again(self, meeting: Meeting) -> SignedStore:
+    def reconnect(self, session: Session) -> SignedStore:
         """Return the session's signed store over a separate connection."""
-        return self._meeting(self.connections.another(), meeting.opening).signed
+        return self._session(self.connections.open_another(), session.header).signed
 
-    def claim(self, meeting: Meeting, facts: Mapping[str, str]) -> None:
+    def claim_rank(self, session: Session, facts: Mapping[str, str]) -> None:
         """Claim this rank; LaunchError if another process holds it, or if the number of ranks differs."""
-        size, within = meeting.opening.size, self.waiting.within
+        size, within = session.header.size, self.startup.call_with_timeout
         if size != self.size:
-            said = f"{self.waiting.me} was started as one of {self.size} ranks, rank 0 as one of {size}"
-            verdict = Verdict(self.rank, said, silent=False).dumps()
-            within(lambda: meeting.signed.write_first(END, verdict))
+            said = f"{self.startup.own_name} was started as one of {self.size} ranks, rank 0 as one of {size}"
+            reason = AbortReason(self.rank, said, silent=False).dumps()
+            within(lambda: session.signed.write_if_absent(ABORT_KEY, reason))
             raise LaunchError(f"{said}; start all ranks with the same number")
         claim = json.dumps(
             {
                 "host": self.host,
-                "process": identity(),
+                "process": process_identity(),
                 "pid": os.getpid(),
                 "nonce": secrets.token_hex(16),
                 "facts": dict(facts),
             }
         )
-        holder = within(lambda: meeting.signed.write_first(_member(self.rank), claim))
+        holder = within(lambda: session.signed.write_if_absent(_member_key(self.rank), claim))
         if holder != claim:
             other = json.loads(holder)
             raise LaunchError(
@@ -120,52 +120,52 @@ class Rendezvous:
                 "give each process a different rank, and each job a different port"
             )
 
-    def members(self, meeting: Meeting) -> list[dict[str, Any]]:
+    def read_members(self, session: Session) -> list[dict[str, Any]]:
         """Return the claims of all ranks, once rank 0 has seen the same: none is of an earlier start."""
-        names, within = [_member(rank) for rank in range(self.size)], self.waiting.within
+        names, within = [_member_key(rank) for rank in range(self.size)], self.startup.call_with_timeout
         while True:
-            claims = within(lambda: meeting.signed.read(names))
-            roll = hashlib.sha256(json.dumps(claims).encode()).hexdigest()
+            claims = within(lambda: session.signed.read(names))
+            roster = hashlib.sha256(json.dumps(claims).encode()).hexdigest()
             if None not in claims and self.rank == 0:
-                within(partial(meeting.signed.write, _ROLL, roll))
-            if None not in claims and within(lambda: meeting.signed.read([_ROLL])) == [roll]:
+                within(partial(session.signed.write, _ROSTER, roster))
+            if None not in claims and within(lambda: session.signed.read([_ROSTER])) == [roster]:
                 return [json.loads(claim) for claim in claims if claim is not None]
-            self.waiting.again("which does not see the same ranks")
+            self.startup.pause_before_retry("which does not see the same ranks")
 
-    def _public(self, store: Store) -> SignedStore:
-        """Store of the opening message; its names depend on the job, so that jobs stay apart."""
+    def _public_store(self, store: Store) -> SignedStore:
+        """Store of the header message; its names depend on the job, so that jobs stay apart."""
         place = PrefixStore(f"cotswold {self.job}", store)
         return SignedStore(place, self.token.derive(f"launch {self.job}"), self._warn)
 
-    def _meeting(self, store: Store, opening: Opening) -> Meeting:
-        start = f"launch {self.job} {opening.nonce}"
-        place = PrefixStore(f"cotswold {self.job} {opening.nonce}", store)
-        return Meeting(place, SignedStore(place, self.token.derive(start), self._warn), opening)
+    def _session(self, store: Store, header: SessionHeader) -> Session:
+        start = f"launch {self.job} {header.nonce}"
+        place = PrefixStore(f"cotswold {self.job} {header.nonce}", store)
+        return Session(place, SignedStore(place, self.token.derive(start), self._warn), header)
 
-    def _open(self, store: Store) -> Meeting:
-        meeting = self._meeting(store, Opening(self.size, secrets.token_hex(16)))
+    def _create_session(self, store: Store) -> Session:
+        session = self._session(store, SessionHeader(self.size, secrets.token_hex(16)))
         ranks = range(self.size)
-        meeting.signed.prepare([*map(name_of, ranks), *map(_member, ranks), END, _ROLL])
-        self._public(store).write(_OPEN, meeting.opening.dumps())
-        return meeting
+        session.signed.prepare([*map(beat_key, ranks), *map(_member_key, ranks), ABORT_KEY, _ROSTER])
+        self._public_store(store).write(_HEADER, session.header.dumps())
+        return session
 
-    def _opened(self, public: SignedStore) -> Opening | None:
-        if not public.has(_OPEN):
+    def _read_header(self, public: SignedStore) -> SessionHeader | None:
+        if not public.has(_HEADER):
             return None
-        text = public.read([_OPEN])[0]
-        return None if text is None else Opening.loads(text)
+        text = public.read([_HEADER])[0]
+        return None if text is None else SessionHeader.loads(text)
 
     def _warn(self, name: str) -> None:
         """Report once that another process writes into the store."""
         if not self._warned.is_set():
             self._warned.set()
-            own_log.say(
-                f"what the ranks' store at {self.waiting.master} holds under {name!r} is not signed with "
+            rank_log.log_message(
+                f"what the ranks' store at {self.startup.master} holds under {name!r} is not signed with "
                 "this run's token, and is ignored; another program writes there, or the ranks' tokens "
                 "differ"
             )
 
 
-def _member(rank: int) -> str:
+def _member_key(rank: int) -> str:
     """Name under which a rank's claim is stored."""
     return f"member/{rank}"

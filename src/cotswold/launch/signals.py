@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that request to save and stop; a second one requests to leave at once."""
 ECHO_SECONDS = 0.3
 """Seconds within which a repeated signal counts as the same request.
@@ -21,10 +21,10 @@ ECHO_SECONDS = 0.3
 
 
 @dataclass
-class Asked:
+class SignalRequests:
     """Requests received so far."""
 
-    heard: list[tuple[int, float]] = field(default_factory=list)
+    received: list[tuple[int, float]] = field(default_factory=list)
     """Signals that request a stop, each with its time in seconds."""
     suspended: bool = False
     """True while a Ctrl-Z is pending."""
@@ -32,16 +32,16 @@ class Asked:
     @property
     def first(self) -> int | None:
         """The first signal received; it determines the exit code."""
-        return self.heard[0][0] if self.heard else None
+        return self.received[0][0] if self.received else None
 
     @contextmanager
-    def listening(self) -> Iterator[Asked]:
+    def handle_signals(self) -> Iterator[SignalRequests]:
         """Handle signals inside a `with` block; signals ignored by `nohup` or a script's `&` stay ignored."""
-        before = {number: signal.getsignal(number) for number in (*ASKING, signal.SIGTSTP)}
+        before = {number: signal.getsignal(number) for number in (*STOP_SIGNALS, signal.SIGTSTP)}
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._hear)
+            signal.signal(number, self._receive)
         if before[signal.SIGHUP] is not signal.SIG_IGN:
-            signal.signal(signal.SIGHUP, self._hear)
+            signal.signal(signal.SIGHUP, self._receive)
         if before[signal.SIGTSTP] is not signal.SIG_IGN:
             signal.signal(signal.SIGTSTP, self._suspend)
         try:
@@ -50,28 +50,28 @@ class Asked:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _hear(self, number: int, _: object) -> None:
-        self.heard.append((number, time.monotonic()))
+    def _receive(self, number: int, _: object) -> None:
+        self.received.append((number, time.monotonic()))
 
     def _suspend(self, _number: int, _frame: object) -> None:
         self.suspended = True
 
 
-def passed_on(heard: Sequence[tuple[int, float]]) -> list[int]:
+def signals_to_forward(received: Sequence[tuple[int, float]]) -> list[int]:
     """Return the signals that ranks receive for those that came: one to save and stop, a second to leave.
 
     The second differs from the first, so that no rank takes it for an echo. A hangup is passed on as SIGTERM,
     and never counts as the second signal: closing a terminal sends it automatically.
     """
-    if not heard:
+    if not received:
         return []
-    (first, at), *later = heard
+    (first, at), *later = received
     gentle = signal.SIGTERM if first == signal.SIGHUP else first
-    hurried = [
+    urgent = [
         (number, when)
         for number, when in later
         if number != signal.SIGHUP and not (number == first and when - at < ECHO_SECONDS)
     ]
-    if not hurried:
+    if not urgent:
         return [gentle]
     return [gentle, signal.SIGINT if gentle == signal.SIGTERM else signal.SIGTERM]

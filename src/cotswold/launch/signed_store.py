@@ -42,15 +42,15 @@ class SignedStore:
 
     def write(self, name: str, text: str) -> None:
         """Store a signed text under ``name``."""
-        self._store.set(name, self._signed(name, text))
+        self._store.set(name, self._sign(name, text))
 
-    def write_first(self, name: str, text: str) -> str:
+    def write_if_absent(self, name: str, text: str) -> str:
         """Store a signed text under ``name`` unless there is one; return the stored text."""
-        ours = self._signed(name, text)
+        ours = self._sign(name, text)
         there = self._store.compare_set(name, _EMPTY, ours)
         if there == ours.encode():
             return text
-        said = self._verified(name, there)
+        said = self._verify(name, there)
         if said is None:
             self._store.set(name, ours)
             return text
@@ -59,12 +59,12 @@ class SignedStore:
     def read(self, names: Sequence[str]) -> list[str | None]:
         """Return the text of each name, None if it is not signed. Waits for names that are missing."""
         values = self._store.multi_get(list(names))
-        return [self._verified(name, value) for name, value in zip(names, values, strict=True)]
+        return [self._verify(name, value) for name, value in zip(names, values, strict=True)]
 
-    def _signed(self, name: str, text: str) -> str:
+    def _sign(self, name: str, text: str) -> str:
         return f"{sign(self._key, name.encode(), text.encode()).decode()} {text}"
 
-    def _verified(self, name: str, value: bytes) -> str | None:
+    def _verify(self, name: str, value: bytes) -> str | None:
         if value == _EMPTY.encode():
             return None
         signature, _, content = value.partition(b" ")

@@ -148,7 +148,7 @@ def settings_of(world: World, cores: int, environ: Mapping[str, str]) -> dict[st
     }
 
 
-def launcher_keeps_store(environ: Mapping[str, str]) -> bool:
+def launcher_hosts_store(environ: Mapping[str, str]) -> bool:
     """True if the store at MASTER_ADDR is torchrun's own, which outlives the ranks."""
     return environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
@@ -194,7 +194,7 @@ def _torchrun(environ: Mapping[str, str]) -> World | None:
         master=_join(_text(environ, "MASTER_ADDR"), _number(environ, "MASTER_PORT")),
         launcher="torchrun" if by_torchrun else "the launcher that set RANK and WORLD_SIZE",
         job=job if by_torchrun else "",
-        hosted=launcher_keeps_store(environ),
+        hosted=launcher_hosts_store(environ),
     )
 
 

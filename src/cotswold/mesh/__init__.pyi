@@ -1,5 +1,5 @@
 from .maps.exchange import Exchange as Exchange
-from .maps.exchange import Pending as Pending
+from .maps.exchange import ExchangeHandle as ExchangeHandle
 from .maps.map import DistributedMap as DistributedMap
 from .maps.map import local_map as local_map
 from .modules.layer import SpatialLayer as SpatialLayer
@@ -11,8 +11,8 @@ from .stacks.stack import TrainedStack as TrainedStack
 __all__ = [
     "DistributedMap",
     "Exchange",
+    "ExchangeHandle",
     "Mesh",
-    "Pending",
     "SpatialLayer",
     "TrainedStack",
     "local_map",

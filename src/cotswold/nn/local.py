@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.nn._checks import (
+from cotswold.nn.layer_base import (
     Layer,
+    as_int,
     autocast,
     batched,
     check_dtype,
@@ -30,7 +31,6 @@ from cotswold.nn._checks import (
     refuse_onnx,
     shaped,
     traced_as_leaf,
-    whole,
 )
 
 Extent = int | Sequence[int]
@@ -218,7 +218,7 @@ class _LocallyConnected(Layer):
 
 def _per_axis(name: str, value: Extent, axes: int, least: int) -> tuple[int, ...]:
     values = (value,) * axes if not isinstance(value, Sequence) else tuple(value)
-    found = [number for v in values if (number := whole(v)) is not None and number >= least]
+    found = [number for v in values if (number := as_int(v)) is not None and number >= least]
     if not len(values) == len(found) == axes:
         numbers = "an integer" if axes == 1 else f"one or {axes} integers"
         raise GeometryError(f"{name} must be {numbers} of at least {least}, got {value!r}")
@@ -242,11 +242,11 @@ def _planes(layer: _LocallyConnected, windows: tuple[Window, ...]) -> tuple[_Pla
     if z.outputs(depth) < 1:
         raise GeometryError(
             f"a receptive field of depth {z.size} does not fit an input of depth {depth} "
-            f"with padding {z.low} and {z.high}; use a smaller kernel or a larger input"
+            f"with padding {z.pad_before} and {z.pad_after}; use a smaller kernel or a larger input"
         )
     planes = []
     for index in range(z.outputs(depth)):
-        (start, stop), (before, after) = z.reads(index, depth), z.skipped(index, depth)
+        (start, stop), (before, after) = z.reads(index, depth), z.padding_read(index, depth)
         below = MapShape(layer.in_channels * (stop - start), height, width)
         block = BlockLocal(below, y, x, rows, columns, behind * layer.out_channels)
         planes.append(_Plane((start, stop), (before, z.size - after), block))

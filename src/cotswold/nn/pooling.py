@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.geometry import Smoothing
-from cotswold.nn._checks import batched, check_floating, check_tensor, refuse_onnx, traced_as_leaf, whole
+from cotswold.nn.layer_base import as_int, batched, check_floating, check_tensor, refuse_onnx, traced_as_leaf
 
 Padding = Literal[0, "same"]
 
@@ -20,7 +20,7 @@ Padding = Literal[0, "same"]
 def _smoothing(size: int, padding: Padding) -> Smoothing:
     if padding not in (0, "same"):
         raise GeometryError(f"padding must be 0 or 'same', got {padding!r}")
-    number = whole(size)
+    number = as_int(size)
     if number is None or number < 1:
         raise GeometryError(f"the window size must be an integer of at least 1, got {size!r}")
     return Smoothing(number, keep=padding == "same")

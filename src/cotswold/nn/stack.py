@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cotswold import ops
 from cotswold.geometry import StackGeometry
-from cotswold.nn._checks import (
+from cotswold.nn.layer_base import (
     Layer,
     autocast,
     batched,
@@ -26,7 +26,7 @@ from cotswold.nn._checks import (
     traced_as_leaf,
     unsharded,
 )
-from cotswold.ops.layout import lay_out
+from cotswold.ops.layout import neurons_to_map
 from cotswold.ops.reverse_mode import is_traced
 
 
@@ -243,11 +243,11 @@ class SparseAutoencoderStack(Layer):
 
     def _responses(self, x: Tensor, norms: Tensor) -> Tensor:
         x, filters = autocast(x, self.filters)
-        scale = lay_out(self.alpha * self.gain / norms, self.geometry.filters)
+        scale = neurons_to_map(self.alpha * self.gain / norms, self.geometry.filters)
         return ops.local_product(x, filters, self.geometry.filters) * scale.to(x.dtype)
 
     def _decoded(self, responses: Tensor, norms: Tensor) -> Tensor:
-        scaled = responses / lay_out(norms, self.geometry.filters).to(responses.dtype)
+        scaled = responses / neurons_to_map(norms, self.geometry.filters).to(responses.dtype)
         scaled, filters = autocast(scaled, self.filters)
         return ops.local_adjoint(scaled, filters, self.geometry.filters)
 

@@ -8,8 +8,8 @@ from .fused_activation import local_layer as local_layer
 from .local import local_adjoint as local_adjoint
 from .local import local_outer as local_outer
 from .local import local_product as local_product
-from .order import images_first as images_first
-from .order import images_last as images_last
+from .memory_format import images_first as images_first
+from .memory_format import images_last as images_last
 from .pooling import l2_pool as l2_pool
 from .state import StackObjective as StackObjective
 from .state import StackReport as StackReport

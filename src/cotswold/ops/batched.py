@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
-from cotswold.kernels.operands import pitches_of
+from cotswold.kernels.operands import map_strides
 from cotswold.ops.layout import empty_map
-from cotswold.ops.order import arranged
+from cotswold.ops.memory_format import images_last_no_grad
 from cotswold.ops.runs import BlockRun, all_runs
 
 WIDE_ENOUGH = 32
@@ -24,7 +24,7 @@ SCRATCH_ELEMENTS = 1 << 20
 """Elements of merged field rows: 4 MiB of float32 (measured: up to twice as fast on narrow fields)."""
 
 
-def accumulator(dtype: torch.dtype) -> torch.dtype:
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     """Accumulation dtype of products of a dtype."""
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
@@ -33,7 +33,7 @@ class FieldViews:
     """Strided views of a layer's receptive fields in its input map (images last)."""
 
     def __init__(self, values: Tensor, layer: BlockLocal) -> None:
-        pitch = pitches_of(values)
+        pitch = map_strides(values)
         assert pitch is not None, "the images of a map must be last"
         self._values, self._layer, self._pitch = values, layer, pitch
         self._column = pitch.channel * layer.input.channels
@@ -42,8 +42,8 @@ class FieldViews:
         """Field view ``(block, row, column * channel, image)`` of blocks ``first``, ``first + every``, ..."""
         layer, pitch = self._layer, self._pitch
         step = run.dy * layer.y.stride * pitch.row + run.dx * layer.x.stride * self._column
-        top = run.y * layer.y.stride - layer.y.low + field_row
-        left = run.x * layer.x.stride - layer.x.low + run.left
+        top = run.y * layer.y.stride - layer.y.pad_before + field_row
+        left = run.x * layer.x.stride - layer.x.pad_before + run.left
         offset = self._values.storage_offset() + top * pitch.row + left * self._column + first * step
         blocks = len(range(first, run.blocks, every))
         size = (blocks, rows, (run.right - run.left) * layer.input.channels, self._values.shape[0])
@@ -52,7 +52,7 @@ class FieldViews:
 
 def block_outputs(values: Tensor, run: BlockRun, layer: BlockLocal) -> Tensor:
     """View of a run's outputs in an output map: ``(block, row in block, column in block * depth, image)``."""
-    pitch = pitches_of(values)
+    pitch = map_strides(values)
     assert pitch is not None, "the images of a map must be last"
     column = pitch.channel * layer.depth
     step = run.dy * layer.rows * pitch.row + run.dx * layer.columns * column
@@ -81,7 +81,7 @@ def _groups(rows: int, size: int) -> Iterable[tuple[int, int]]:
 
 def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """Return ``Wx``, the map of responses."""
-    x, filters = arranged(x), filters.contiguous()
+    x, filters = images_last_no_grad(x), filters.contiguous()
     out = empty_map(x, x.shape[0], layer.output)
     if out.numel() == 0:
         return out
@@ -90,7 +90,7 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
         weights = block_filters(filters, run, layer)
         blocks, rows, wide, _ = weights.shape
         # bfloat16 keeps its float32 sum only inside one product, so one product takes all rows
-        size = rows if accumulator(x.dtype) != x.dtype else max(1, WIDE_ENOUGH // wide)
+        size = rows if accumulation_dtype(x.dtype) != x.dtype else max(1, WIDE_ENOUGH // wide)
         places = block_outputs(out, run, layer)
         in_place = layer.rows == 1
         total = places[:, 0] if in_place else x.new_empty(blocks, neurons, images)
@@ -105,8 +105,8 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
 
 def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """Return ``W'y`` on the input map; overlapping fields are summed."""
-    y, filters = arranged(y), filters.contiguous()
-    sums = empty_map(y, y.shape[0], layer.input, accumulator(y.dtype)).zero_()
+    y, filters = images_last_no_grad(y), filters.contiguous()
+    sums = empty_map(y, y.shape[0], layer.input, accumulation_dtype(y.dtype)).zero_()
     if sums.numel() == 0:
         return sums.to(y.dtype)
     windows, images = FieldViews(sums, layer), y.shape[0]
@@ -150,8 +150,8 @@ def outer_run(target: Tensor, delta: Tensor, x: Tensor, run: BlockRun, layer: Bl
 
 def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
     """Return ``δx'`` summed over images: the filters' gradient, 0 for weights that read only padding."""
-    delta, x = arranged(delta), arranged(x)
-    padded = any((layer.y.low, layer.y.high, layer.x.low, layer.x.high))
+    delta, x = images_last_no_grad(delta), images_last_no_grad(x)
+    padded = any((layer.y.pad_before, layer.y.pad_after, layer.x.pad_before, layer.x.pad_after))
     if padded or x.shape[0] == 0:
         gradient = x.new_zeros(layer.filters_shape)
     else:

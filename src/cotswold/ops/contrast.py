@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing, Window
-from cotswold.kernels.available import or_torch, usable
-from cotswold.ops.batched import accumulator
+from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
+from cotswold.ops.batched import accumulation_dtype
 from cotswold.ops.layout import empty_map
-from cotswold.ops.order import arranged, images_last
-from cotswold.ops.pooling import check_within, fold, positive_range, unfold, workers
+from cotswold.ops.memory_format import images_last, images_last_no_grad
+from cotswold.ops.pooling import check_within, merge_vmap_dim, positive_range, split_vmap_dim, workers
 from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def gaussian_means(extent: int, smoothing: Smoothing, like: Tensor) -> Tensor:
     """
     window = smoothing.window
     inputs = torch.arange(extent, dtype=like.dtype, device=like.device)
-    starts = torch.arange(window.outputs(extent), dtype=like.dtype, device=like.device) - window.low
+    starts = torch.arange(window.outputs(extent), dtype=like.dtype, device=like.device) - window.pad_before
     place = inputs - starts[:, None]
     weights = torch.exp(-((place - (smoothing.size - 1) / 2) ** 2) / (2 * (smoothing.size / 4) ** 2))
     weights = torch.where((place >= 0) & (place < smoothing.size), weights, 0)
@@ -55,7 +55,12 @@ def _crop(x: Tensor, smoothing: Smoothing) -> Tensor:
     if smoothing.keep:
         return x
     window = Window.same(smoothing.size)
-    return x[:, :, window.low : x.shape[2] - window.high, window.low : x.shape[3] - window.high]
+    return x[
+        :,
+        :,
+        window.pad_before : x.shape[2] - window.pad_after,
+        window.pad_before : x.shape[3] - window.pad_after,
+    ]
 
 
 def _uncrop(x: Tensor, smoothing: Smoothing) -> Tensor:
@@ -66,7 +71,9 @@ def _uncrop(x: Tensor, smoothing: Smoothing) -> Tensor:
     images, channels, height, width = x.shape
     reach = smoothing.size - 1
     out = x.new_zeros((height + reach, width + reach, channels, images)).permute(3, 2, 0, 1)
-    out[:, :, window.low : window.low + height, window.low : window.low + width] = x
+    out[
+        :, :, window.pad_before : window.pad_before + height, window.pad_before : window.pad_before + width
+    ] = x
     return out
 
 
@@ -78,7 +85,7 @@ class _Steps:
 
     def __init__(self, h: Tensor, smoothing: Smoothing, floor: float) -> None:
         self.smoothing, self.dtype = smoothing, h.dtype
-        h = h.to(accumulator(h.dtype))
+        h = h.to(accumulation_dtype(h.dtype))
         inner = smoothing.output(MapShape(*h.shape[1:]))
         like = h.new_empty(0)
         self.first = tuple(gaussian_means(extent, smoothing, like) for extent in h.shape[2:])
@@ -111,7 +118,7 @@ def _bands(shape: MapShape, smoothing: Smoothing, dtype: torch.dtype) -> Bands:
     wide, inner = torch.empty(0, dtype=torch.float64, device="cpu"), smoothing.output(shape)
     extents = (shape.height, shape.width, inner.height, inner.width)
     matrices = [gaussian_means(extent, smoothing, wide) for extent in extents]
-    low, size = smoothing.window.low, smoothing.size
+    low, size = smoothing.window.pad_before, smoothing.size
     forward = [_band(matrix, size, low).to(dtype) for matrix in matrices]
     transposed = [_band(matrix.T, size, size - 1 - low).to(dtype) for matrix in matrices]
     return Bands((*forward,), (*transposed,))  # type: ignore[arg-type]  # four of each
@@ -146,11 +153,11 @@ def _norm_op(h: Tensor, size: int, keep: bool, floor: float) -> Tensor:
     return _normalised(h, Smoothing(size, keep), floor)
 
 
-@or_torch
+@fallback_to_torch
 def _normalised(h: Tensor, smoothing: Smoothing, floor: float) -> Tensor:
-    if not usable(h):
-        return arranged(_Steps(h, smoothing, floor).output())
-    h = arranged(h)
+    if not has_cpu_kernel(h):
+        return images_last_no_grad(_Steps(h, smoothing, floor).output())
+    h = images_last_no_grad(h)
     out = empty_map(h, h.shape[0], _output_shape(h, smoothing))
     _normalisation(MapShape(*h.shape[1:]), smoothing, floor, h.dtype, workers(h)).normalise(h, out)
     return out
@@ -167,11 +174,11 @@ def _gradient_op(grad: Tensor, h: Tensor, size: int, keep: bool, floor: float) -
     return _gradient(grad, h, Smoothing(size, keep), floor)
 
 
-@or_torch
+@fallback_to_torch
 def _gradient(grad: Tensor, h: Tensor, smoothing: Smoothing, floor: float) -> Tensor:
-    if not usable(h):
-        return arranged(_Steps(h, smoothing, floor).backward(grad))
-    grad, h = arranged(grad), arranged(h)
+    if not has_cpu_kernel(h):
+        return images_last_no_grad(_Steps(h, smoothing, floor).backward(grad))
+    grad, h = images_last_no_grad(grad), images_last_no_grad(h)
     shape = MapShape(*h.shape[1:])
     out = empty_map(h, h.shape[0], shape)
     _normalisation(shape, smoothing, floor, h.dtype, workers(h)).gradient(grad, h, out)
@@ -203,8 +210,10 @@ class _ContrastNorm(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], h: Tensor, size: int, keep: bool, floor: float
     ) -> tuple[Tensor, int]:
-        folded = fold(h, in_dims[0], info.batch_size)
-        return unfold(apply("contrast_norm", _ContrastNorm, folded, size, keep, floor), info.batch_size), 0
+        folded = merge_vmap_dim(h, in_dims[0], info.batch_size)
+        return split_vmap_dim(
+            apply("contrast_norm", _ContrastNorm, folded, size, keep, floor), info.batch_size
+        ), 0
 
 
 class _NormGradient(torch.autograd.Function):
@@ -241,8 +250,12 @@ class _NormGradient(torch.autograd.Function):
         keep: bool,
         floor: float,
     ) -> tuple[Tensor, int]:
-        folded = [fold(one, dim, info.batch_size) for one, dim in zip((grad, h), in_dims[:2], strict=True)]
-        return unfold(apply("contrast_norm", _NormGradient, *folded, size, keep, floor), info.batch_size), 0
+        folded = [
+            merge_vmap_dim(one, dim, info.batch_size) for one, dim in zip((grad, h), in_dims[:2], strict=True)
+        ]
+        return split_vmap_dim(
+            apply("contrast_norm", _NormGradient, *folded, size, keep, floor), info.batch_size
+        ), 0
 
 
 differentiate(_norm_op, _ContrastNorm)
@@ -261,7 +274,7 @@ _NEEDS_FLOOR = f"contrast_norm needs a positive floor, such as {FLOOR}"
 def _check_floor(floor: float, dtype: torch.dtype) -> None:
     """Raise UserError unless the dtype holds the floor and its reciprocal, and its sums hold the square."""
     least, most = positive_range(dtype)
-    least_square, most_square = positive_range(accumulator(dtype))
+    least_square, most_square = positive_range(accumulation_dtype(dtype))
     least, most = max(least, 4 / most, least_square**0.5), min(most, most_square**0.5)
     check_within(floor, least, most, _NEEDS_FLOOR, dtype)
 

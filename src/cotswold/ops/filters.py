@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Box
-from cotswold.kernels.available import or_torch, usable
+from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import name_of, pointer_of
-from cotswold.ops.batched import accumulator
+from cotswold.ops.batched import accumulation_dtype
 from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 from cotswold.ops.updates import Update, apply_pushes
 
@@ -65,7 +65,7 @@ def scale_rows_to_norm_1(rows: Tensor) -> None:
 
 
 def _plain_norms(filters: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(filters, dim=(2, 3), dtype=accumulator(filters.dtype))
+    norms: Tensor = torch.linalg.vector_norm(filters, dim=(2, 3), dtype=accumulation_dtype(filters.dtype))
     return norms
 
 
@@ -88,9 +88,9 @@ def _norms_op(filters: Tensor) -> Tensor:
     return _norms(filters)
 
 
-@or_torch
+@fallback_to_torch
 def _norms(filters: Tensor) -> Tensor:
-    if filters.numel() == 0 or not usable(filters):
+    if filters.numel() == 0 or not has_cpu_kernel(filters):
         return _in_range(filters, _plain_norms(filters)) if filters.numel() else _plain_norms(filters)
     from cotswold.kernels.maps.norms import norms
 
@@ -115,7 +115,7 @@ def _workers(filters: Tensor) -> tuple[Matrices, Processor, int]:
 @_norms_op.register_fake
 def _(filters: Tensor) -> Tensor:
     shape = (filters.shape[0], filters.shape[1], filters.shape[4])
-    return filters.new_empty(shape, dtype=accumulator(filters.dtype))
+    return filters.new_empty(shape, dtype=accumulation_dtype(filters.dtype))
 
 
 def _plain_scaled(filters: Tensor, scales: Tensor) -> Tensor:
@@ -128,9 +128,9 @@ def _scaled_op(filters: Tensor, scales: Tensor) -> Tensor:
     return _scaled(filters, scales)
 
 
-@or_torch
+@fallback_to_torch
 def _scaled(filters: Tensor, scales: Tensor) -> Tensor:
-    if not usable(filters) or not filters.is_contiguous():
+    if not has_cpu_kernel(filters) or not filters.is_contiguous():
         return _plain_scaled(filters, scales)
     from cotswold.kernels.maps.norms import scaled
 
@@ -227,12 +227,12 @@ def random_filters(
     shape, channels = layer.filters_shape[2:], layer.input.channels
     out = torch.empty((end_row - top_row, end - first, *shape), dtype=dtype, device=device)
     for y in range(top_row, end_row):
-        top, bottom = layer.y.skipped(y, layer.input.height)
+        top, bottom = layer.y.padding_read(y, layer.input.height)
         for x in range(first, end):
             seeds = np.random.SeedSequence((seed, stack, y, x))
             generator = np.random.Generator(np.random.Philox(seeds))
             values = torch.from_numpy(generator.standard_normal(shape, dtype=np.float32)).to(torch.float64)
-            left, right = layer.x.skipped(x, layer.input.width)
+            left, right = layer.x.padding_read(x, layer.input.width)
             values[:top] = 0
             values[shape[0] - bottom :] = 0
             values[:, : left * channels] = 0

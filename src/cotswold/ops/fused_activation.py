@@ -13,10 +13,10 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels.available import or_torch, usable
-from cotswold.kernels.operands import pitches_of
+from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
+from cotswold.kernels.operands import map_strides
 from cotswold.ops import flops, products
-from cotswold.ops.layout import empty_map, lay_out
+from cotswold.ops.layout import empty_map, neurons_to_map
 from cotswold.ops.local import (
     Code,
     adjoint_of,
@@ -56,25 +56,27 @@ def bias_gradient(delta: Tensor, code: Code) -> Tensor:
 
 def _plain(x: Tensor, filters: Tensor, biases: Tensor, code: Code, activation: str) -> Tensor:
     layer = decode(code)
-    return _APPLIED[activation](local_product(x, filters, layer) + lay_out(biases, layer))
+    return _APPLIED[activation](local_product(x, filters, layer) + neurons_to_map(biases, layer))
 
 
-@or_torch
+@fallback_to_torch
 def _activated(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, activation: str) -> Tensor:
-    if not usable(x) or not products.finishes(x, layer, activation):
-        y = products.product(x, filters, layer).add_(lay_out(biases, layer))
+    if not has_cpu_kernel(x) or not products.supports_epilogue(x, layer, activation):
+        y = products.product(x, filters, layer).add_(neurons_to_map(biases, layer))
         return _APPLIED[activation](y)
     from cotswold.kernels import products as kernels
 
     filters, biases = filters.contiguous(), biases.contiguous()
     out = empty_map(x, x.shape[0], products.output_of(layer))
-    if pitches_of(x) is not None:
-        kernels.activated(x, filters, biases, layer, out, activation)
+    if map_strides(x) is not None:
+        kernels.product_with_activation(x, filters, biases, layer, out, activation)
         return out
 
     def of_band(band: BlockLocal, seen: Tensor, blocks: slice) -> None:
         rows = slice(blocks.start * layer.rows, blocks.stop * layer.rows)
-        kernels.activated(seen, filters[blocks], biases[blocks], band, out[:, :, rows], activation)
+        kernels.product_with_activation(
+            seen, filters[blocks], biases[blocks], band, out[:, :, rows], activation
+        )
 
     products.in_bands(x, layer, of_band)
     return out

@@ -21,7 +21,7 @@ def empty_map(like: Tensor, images: int, shape: MapShape, dtype: torch.dtype | N
     return like.new_empty_strided(size, strides, dtype=dtype)
 
 
-def lay_out(values: Tensor, layer: BlockLocal) -> Tensor:
+def neurons_to_map(values: Tensor, layer: BlockLocal) -> Tensor:
     """Arrange one value per neuron ``(block_y, block_x, neuron)`` as a map ``(depth, y, x)``."""
     down, across = values.shape[:2]
     spread = values.reshape(down, across, layer.rows, layer.columns, layer.depth).permute(4, 0, 2, 1, 3)

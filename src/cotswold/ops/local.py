@@ -27,8 +27,8 @@ def encode(layer: BlockLocal) -> Code:
     shape, y, x = layer.input, layer.y, layer.x
     return (
         *(shape.channels, shape.height, shape.width),
-        *(y.size, y.stride, y.low, y.high),
-        *(x.size, x.stride, x.low, x.high),
+        *(y.size, y.stride, y.pad_before, y.pad_after),
+        *(x.size, x.stride, x.pad_before, x.pad_after),
         *(layer.rows, layer.columns, layer.depth),
     )
 

@@ -14,11 +14,11 @@ from torch.nn.functional import avg_pool2d, pad
 
 from cotswold.errors import UserError
 from cotswold.geometry import MapShape, Smoothing
-from cotswold.kernels.available import or_torch, usable
+from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import name_of
-from cotswold.ops.batched import accumulator
+from cotswold.ops.batched import accumulation_dtype
 from cotswold.ops.layout import empty_map
-from cotswold.ops.order import arranged, images_last
+from cotswold.ops.memory_format import images_last, images_last_no_grad
 from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def box_sum(x: Tensor, smoothing: Smoothing) -> Tensor:
     return _maps(planes[:, :, ahead:, ahead:], x)
 
 
-def box_spread(y: Tensor, x: Tensor, smoothing: Smoothing) -> Tensor:
+def box_sum_adjoint(y: Tensor, x: Tensor, smoothing: Smoothing) -> Tensor:
     """Adjoint of ``box_sum`` at the input ``x``: add every output to all positions of its window."""
     if x.shape[0] == 0:
         return torch.zeros_like(x)
@@ -87,13 +87,13 @@ def _pool_op(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
     return _pool(x, Smoothing(size, keep), epsilon)
 
 
-@or_torch
+@fallback_to_torch
 def _pool(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
-    if not usable(x):
+    if not has_cpu_kernel(x):
         return _plain_pool(x, smoothing, epsilon)
     from cotswold.kernels.maps import pool
 
-    x = arranged(x)
+    x = images_last_no_grad(x)
     out = empty_map(x, x.shape[0], _output(smoothing, *x.shape[1:]))
     pool(x, out, smoothing, epsilon, workers(x))
     return out
@@ -105,7 +105,7 @@ def _(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
 
 
 def _plain_pool(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
-    wide = x.to(accumulator(x.dtype))
+    wide = x.to(accumulation_dtype(x.dtype))
     sums = box_sum(wide * wide, smoothing)  # a slice for an even window; compilers expect a dense map
     out = empty_map(x, x.shape[0], MapShape(*sums.shape[1:]))
     return torch.sqrt(sums.add_(epsilon), out=out)
@@ -119,14 +119,14 @@ def _gradient_op(
     return _gradient(grad, pooled, x, Smoothing(size, keep), weight)
 
 
-@or_torch
+@fallback_to_torch
 def _gradient(grad: Tensor | None, pooled: Tensor, x: Tensor, smoothing: Smoothing, weight: float) -> Tensor:
-    if not usable(x):
+    if not has_cpu_kernel(x):
         return _plain_gradient(grad, pooled, x, smoothing, weight)
     from cotswold.kernels.maps import pool_gradient
 
-    pooled, x = arranged(pooled), arranged(x)
-    grad = arranged(grad) if grad is not None else None
+    pooled, x = images_last_no_grad(pooled), images_last_no_grad(x)
+    grad = images_last_no_grad(grad) if grad is not None else None
     out = empty_map(x, x.shape[0], MapShape(*x.shape[1:]))
     pool_gradient(grad, pooled, x, out, smoothing, weight, workers(x))
     return out
@@ -144,11 +144,11 @@ def _slope(grad: Tensor | None, pooled: Tensor, weight: float) -> Tensor:
 def _plain_gradient(
     grad: Tensor | None, pooled: Tensor, x: Tensor, smoothing: Smoothing, weight: float
 ) -> Tensor:
-    slope = _slope(grad, pooled, weight).to(accumulator(x.dtype))
-    return arranged((x * box_spread(slope, x.to(slope.dtype), smoothing)).to(x.dtype))
+    slope = _slope(grad, pooled, weight).to(accumulation_dtype(x.dtype))
+    return images_last_no_grad((x * box_sum_adjoint(slope, x.to(slope.dtype), smoothing)).to(x.dtype))
 
 
-def fold(x: Tensor | None, dim: int | None, count: int) -> Tensor | None:
+def merge_vmap_dim(x: Tensor | None, dim: int | None, count: int) -> Tensor | None:
     """Merge a mapped dimension into the images."""
     if x is None:
         return None
@@ -156,8 +156,8 @@ def fold(x: Tensor | None, dim: int | None, count: int) -> Tensor | None:
     return mapped.flatten(0, 1)
 
 
-def unfold(out: Tensor, count: int) -> Tensor:
-    """Inverse of ``fold``."""
+def split_vmap_dim(out: Tensor, count: int) -> Tensor:
+    """Inverse of ``merge_vmap_dim``."""
     return out.reshape(count, out.shape[0] // count, *out.shape[1:])
 
 
@@ -182,12 +182,12 @@ class _L2Pool(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], x: Tensor, size: int, keep: bool, epsilon: float
     ) -> tuple[Tensor, int]:
-        folded = fold(x, in_dims[0], info.batch_size)
-        return unfold(apply("l2_pool", _L2Pool, folded, size, keep, epsilon), info.batch_size), 0
+        folded = merge_vmap_dim(x, in_dims[0], info.batch_size)
+        return split_vmap_dim(apply("l2_pool", _L2Pool, folded, size, keep, epsilon), info.batch_size), 0
 
 
 class _PoolGradient(torch.autograd.Function):
-    """``x * spread((grad + weight) / pooled)``; torch differentiates it further."""
+    """``x * box_sum_adjoint((grad + weight) / pooled)``; torch differentiates it further."""
 
     @staticmethod
     def forward(
@@ -212,10 +212,10 @@ class _PoolGradient(torch.autograd.Function):
             Smoothing(ctx.size, ctx.keep),
             ctx.needs_input_grad,
         )
-        dtype, wide = x.dtype, accumulator(x.dtype)  # the product of two float16 numbers may overflow
+        dtype, wide = x.dtype, accumulation_dtype(x.dtype)  # the product of two float16 numbers may overflow
         above, pooled, x = above.to(wide), pooled.to(wide), x.to(wide)
         slope = _slope(None if grad is None else grad.to(wide), pooled, ctx.weight)
-        to_x = (above * box_spread(slope, x, smoothing)).to(dtype) if wants_x else None
+        to_x = (above * box_sum_adjoint(slope, x, smoothing)).to(dtype) if wants_x else None
         to_slope = box_sum(above * x, smoothing) / pooled if wants_grad or wants_pooled else None
         to_grad = to_slope.to(dtype) if wants_grad and to_slope is not None and grad is not None else None
         to_pooled = (-to_slope * slope).to(dtype) if wants_pooled and to_slope is not None else None
@@ -233,8 +233,10 @@ class _PoolGradient(torch.autograd.Function):
         weight: float,
     ) -> tuple[Tensor, int]:
         count = info.batch_size
-        folded = [fold(one, dim, count) for one, dim in zip((grad, pooled, x), in_dims[:3], strict=True)]
-        return unfold(apply("l2_pool", _PoolGradient, *folded, size, keep, weight), count), 0
+        folded = [
+            merge_vmap_dim(one, dim, count) for one, dim in zip((grad, pooled, x), in_dims[:3], strict=True)
+        ]
+        return split_vmap_dim(apply("l2_pool", _PoolGradient, *folded, size, keep, weight), count), 0
 
 
 differentiate(_pool_op, _L2Pool)
@@ -244,7 +246,9 @@ differentiate(_gradient_op, _PoolGradient)
 def pool_backward(
     x: Tensor, pooled: Tensor, smoothing: Smoothing, grad: Tensor | None, weight: float
 ) -> Tensor:
-    """``x * spread((grad + weight) / pooled)``: the gradient of ``<grad, pooled> + weight sum pooled``.
+    """Return the gradient of ``<grad, pooled> + weight sum pooled``.
+
+    It is ``x * box_sum_adjoint((grad + weight) / pooled)``.
 
     ``pooled`` is ``l2_pool(x, smoothing)``; ``grad`` has its shape, or is None for zeros. Maps are ``(image,
     channel, y, x)``, any strides; the result has the images last.

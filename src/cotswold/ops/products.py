@@ -16,11 +16,11 @@ from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Box, MapShape, Region
 from cotswold.kernels import cuda
-from cotswold.kernels.available import multiplies, on_cuda, or_torch
-from cotswold.kernels.operands import pitches_of
+from cotswold.kernels.available import fallback_to_torch, has_cuda_kernel, has_product_kernel
+from cotswold.kernels.operands import map_strides
 from cotswold.ops import batched
-from cotswold.ops.layout import empty_map, lay_out
-from cotswold.ops.order import arranged
+from cotswold.ops.layout import empty_map, neurons_to_map
+from cotswold.ops.memory_format import images_last_no_grad
 
 BANDS_MOST = 4
 LEAST_BLOCK_ROWS = 6
@@ -33,16 +33,16 @@ def output_of(layer: BlockLocal) -> MapShape:
     return layer.output
 
 
-@or_torch
+@fallback_to_torch
 def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """Return ``Wx``, the map of responses."""
-    if not multiplies(x) and not on_cuda(x):
+    if not has_product_kernel(x) and not has_cuda_kernel(x):
         return batched.product(x, filters, layer)
     filters, out = filters.contiguous(), empty_map(x, x.shape[0], output_of(layer))
     if x.is_cuda:
-        cuda.product(arranged(x), filters, layer, out)
+        cuda.product(images_last_no_grad(x), filters, layer, out)
         return out
-    if pitches_of(x) is not None:
+    if map_strides(x) is not None:
         _kernels().product(x, filters, layer, out)
         return out
 
@@ -54,7 +54,7 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     return out
 
 
-@or_torch
+@fallback_to_torch
 def product_of(
     x: Tensor,
     filters: Tensor,
@@ -63,44 +63,44 @@ def product_of(
     out: Tensor,
     biases: Tensor | None = None,
 ) -> None:
-    """Write ``Wx`` of the blocks in ``only`` into a map of responses; see `in_regions`.
+    """Write ``Wx`` of the blocks in ``only`` into a map of responses; see `has_regions`.
 
-    If ``biases`` are given, add them, with the same bits as `ops.local_layer` if `adds_biases`.
+    If ``biases`` are given, add them, with the same bits as `ops.local_layer` if `supports_biases`.
     """
     if not _meets(only, layer.grid):
         return
-    if not in_regions(x):  # a kernel failed its self-test after the caller had checked
+    if not has_regions(x):  # a kernel failed its self-test after the caller had checked
         whole = product(x, filters, layer)
         if biases is not None:
-            whole.add_(lay_out(biases, layer))
+            whole.add_(neurons_to_map(biases, layer))
         blocks = _inside(only, layer.grid)
         inside = blocks.repeat_interleave(layer.rows, 0).repeat_interleave(layer.columns, 1)
         out.copy_(torch.where(inside, whole, out))
     elif biases is None:
         _kernels().product(x, filters, layer, out, only=only)
     else:
-        _kernels().activated(x, filters, biases, layer, out, "identity", only=only)
+        _kernels().product_with_activation(x, filters, biases, layer, out, "identity", only=only)
 
 
-def adds_biases(x: Tensor, layer: BlockLocal) -> bool:
+def supports_biases(x: Tensor, layer: BlockLocal) -> bool:
     """True if kernels add biases within a product; else they are added afterwards."""
-    return finishes(x, layer, "identity")
+    return supports_epilogue(x, layer, "identity")
 
 
-def finishes(x: Tensor, layer: BlockLocal, activation: str) -> bool:
-    """True if a product can include biases and an activation; see `kernels.products.finishes`."""
+def supports_epilogue(x: Tensor, layer: BlockLocal, activation: str) -> bool:
+    """True if a product can include biases and an activation; see `kernels.products.supports_epilogue`."""
     from cotswold.kernels import products
 
-    return products.finishes(x.shape[0], x.dtype, layer, activation)
+    return products.supports_epilogue(x.shape[0], x.dtype, layer, activation)
 
 
-@or_torch
+@fallback_to_torch
 def adjoint_at(y: Tensor, filters: Tensor, layer: BlockLocal, only: Region, out: Tensor) -> None:
-    """Write ``W'y`` at the positions in ``only`` into an input map; see `in_regions`."""
+    """Write ``W'y`` at the positions in ``only`` into an input map; see `has_regions`."""
     plane = (layer.input.height, layer.input.width)
     if not _meets(only, plane):
         return
-    if in_regions(y):
+    if has_regions(y):
         _kernels().adjoint(y, filters, layer, out, only=only)
     else:
         out.copy_(torch.where(_inside(only, plane), adjoint(y, filters, layer), out))
@@ -111,9 +111,9 @@ def _inside(only: Region, plane: tuple[int, int]) -> Tensor:
     return torch.tensor([[only.holds(y, x) for x in range(plane[1])] for y in range(plane[0])], device="cpu")
 
 
-def in_regions(x: Tensor) -> bool:
+def has_regions(x: Tensor) -> bool:
     """True if products of maps like ``x`` (images last, filters contiguous) can be restricted to regions."""
-    return multiplies(x)
+    return has_product_kernel(x)
 
 
 def _meets(only: Region, shape: tuple[int, int]) -> bool:
@@ -133,15 +133,15 @@ def in_bands(x: Tensor, layer: BlockLocal, of_band: Callable[[BlockLocal, Tensor
     for number in range(count):
         first, stop = down * number // count, down * (number + 1) // count
         band, rows = layer.block_rows(first, stop)
-        of_band(band, arranged(x[:, :, slice(*rows)]), slice(first, stop))
+        of_band(band, images_last_no_grad(x[:, :, slice(*rows)]), slice(first, stop))
 
 
-@or_torch
+@fallback_to_torch
 def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """Return ``W'y`` on the input map; overlapping fields are summed."""
-    if not multiplies(y) and not on_cuda(y):
+    if not has_product_kernel(y) and not has_cuda_kernel(y):
         return batched.adjoint(y, filters, layer)
-    y, filters = arranged(y), filters.contiguous()
+    y, filters = images_last_no_grad(y), filters.contiguous()
     out = empty_map(y, y.shape[0], layer.input)
     if y.is_cuda:
         cuda.adjoint(y, filters, layer, out)
@@ -150,13 +150,13 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     return out
 
 
-@or_torch
+@fallback_to_torch
 def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
     """Return ``δx'`` summed over images: the filters' gradient, 0 for weights that read only padding."""
-    if not multiplies(x) and not on_cuda(x):
+    if not has_product_kernel(x) and not has_cuda_kernel(x):
         return batched.outer(delta, x, layer)
-    delta, x = arranged(delta), arranged(x)
-    padded = any((layer.y.low, layer.y.high, layer.x.low, layer.x.high))
+    delta, x = images_last_no_grad(delta), images_last_no_grad(x)
+    padded = any((layer.y.pad_before, layer.y.pad_after, layer.x.pad_before, layer.x.pad_after))
     new = x.new_zeros if padded or x.shape[0] == 0 else x.new_empty
     gradient = new(layer.filters_shape)
     if x.shape[0] == 0:

@@ -35,9 +35,9 @@ class BlockRun:
 def _stretches(window: Window, extent: int) -> Iterator[tuple[int, int, int, int]]:
     """Yield ``(first output, outputs, start, stop)``: outputs with the same part of their window inside."""
     outputs = window.outputs(extent)
-    first, before = 0, window.skipped(0, extent)
+    first, before = 0, window.padding_read(0, extent)
     for output in range(1, outputs + 1):
-        here = window.skipped(output, extent) if output < outputs else None
+        here = window.padding_read(output, extent) if output < outputs else None
         if here != before:
             yield first, output - first, before[0], window.size - before[1]
             first, before = output, here or before
@@ -46,7 +46,7 @@ def _stretches(window: Window, extent: int) -> Iterator[tuple[int, int, int, int
 @lru_cache(maxsize=1024)
 def row_runs(layer: BlockLocal, y: int) -> tuple[BlockRun, ...]:
     """Runs of one block row, from left to right."""
-    low, high = layer.y.skipped(y, layer.input.height)
+    low, high = layer.y.padding_read(y, layer.input.height)
     return tuple(
         BlockRun(y, x, 0, 1, blocks, low, layer.y.size - high, left, right)
         for x, blocks, left, right in _stretches(layer.x, layer.input.width)

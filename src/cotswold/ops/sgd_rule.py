@@ -37,7 +37,7 @@ def _lengths(filters: Tensor, dtype: torch.dtype) -> Tensor:
     return (wide * wide).sum((1, 2)).sqrt()
 
 
-def move(
+def filter_step(
     filters: Tensor, norms: Tensor, momentum: Tensor, gradient: Tensor, alpha: Tensor, rule: StepRule
 ) -> None:
     """Update the filters of some blocks in place; they end with norm 1.
@@ -76,7 +76,7 @@ def floored_scale(overlap: Tensor, energy: Tensor, penalty: Tensor) -> Tensor:
     return torch.maximum(best_scale(overlap, energy, penalty), alone * FLOOR)
 
 
-def search(alpha: Tensor, overlap: Tensor, energy: Tensor, penalty: Tensor, rule: StepRule) -> None:
+def alpha_step(alpha: Tensor, overlap: Tensor, energy: Tensor, penalty: Tensor, rule: StepRule) -> None:
     """Move α in place by a damped step towards its best value on the batch."""
     factor = floored_scale(overlap, energy, penalty).clamp(0.5, 2.0) ** rule.damping
     alpha.mul_(factor).clamp_(*ALPHA_RANGE)

@@ -48,7 +48,7 @@ class StackObjective:
 
 @dataclass(frozen=True)
 class StepRule:
-    """Constants of one step, used by `rule.move` and `rule.search`."""
+    """Constants of one step, used by `sgd_rule.filter_step` and `sgd_rule.alpha_step`."""
 
     rate: float
     """Step size, in units of 1 / (α fan-in); 2 works for every data set tried."""

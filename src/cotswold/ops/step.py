@@ -17,16 +17,16 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, StackGeometry
-from cotswold.kernels.available import or_torch, usable
-from cotswold.kernels.operands import pitches_of
+from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
+from cotswold.kernels.operands import map_strides
 from cotswold.ops import sgd_rule as rules
-from cotswold.ops.batched import accumulator, block_filters, outer_run
+from cotswold.ops.batched import accumulation_dtype, block_filters, outer_run
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
-from cotswold.ops.layout import lay_out
+from cotswold.ops.layout import neurons_to_map
 from cotswold.ops.local import check_alike, check_map
-from cotswold.ops.order import arranged
-from cotswold.ops.pooling import box_spread, pooled_values
+from cotswold.ops.memory_format import images_last_no_grad
+from cotswold.ops.pooling import box_sum_adjoint, pooled_values
 from cotswold.ops.products import adjoint, product
 from cotswold.ops.runs import BlockRun, row_runs
 from cotswold.ops.state import StackObjective, StackReport, StackState, StepRule
@@ -37,7 +37,7 @@ GRADIENT_ELEMENTS = 1 << 19
 
 def dot(a: Tensor, b: Tensor) -> Tensor:
     """Return ``<a, b>`` of two maps, row by row, so that the order of the sum does not depend on threads."""
-    wide = accumulator(a.dtype)
+    wide = accumulation_dtype(a.dtype)
     rows = (x.permute(2, 3, 1, 0).flatten(1).to(wide) for x in (a, b))
     product: Tensor = torch.linalg.vecdot(*rows).sum(dtype=torch.float64)
     return product
@@ -45,18 +45,18 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 
 def total(a: Tensor) -> Tensor:
     """Return the sum of a map in float64, row by row."""
-    rows = a.permute(2, 3, 1, 0).flatten(1).sum(1, dtype=accumulator(a.dtype))
+    rows = a.permute(2, 3, 1, 0).flatten(1).sum(1, dtype=accumulation_dtype(a.dtype))
     return rows.sum(dtype=torch.float64)
 
 
-def unit_scales(state: StackState, layer: BlockLocal) -> Tensor:
+def inverse_norms(state: StackState, layer: BlockLocal) -> Tensor:
     """Scales that turn responses into those of unit filters, ``(depth, y, x)``; 0 for a filter of zeros."""
-    return lay_out(rules.reciprocal(state.norms), layer)
+    return neurons_to_map(rules.reciprocal(state.norms), layer)
 
 
 def respond(state: StackState, batch: Tensor, layer: BlockLocal) -> Tensor:
     """Return ``αWx``, where x is the batch times the gain."""
-    return _respond(state, batch, layer, unit_scales(state, layer))
+    return _respond(state, batch, layer, inverse_norms(state, layer))
 
 
 def _respond(state: StackState, batch: Tensor, layer: BlockLocal, unit: Tensor) -> Tensor:
@@ -66,10 +66,10 @@ def _respond(state: StackState, batch: Tensor, layer: BlockLocal, unit: Tensor) 
 
 def decode(z: Tensor, state: StackState, layer: BlockLocal) -> Tensor:
     """Return ``W'z``."""
-    return adjoint(z * unit_scales(state, layer).to(z.dtype), state.filters, layer)
+    return adjoint(z * inverse_norms(state, layer).to(z.dtype), state.filters, layer)
 
 
-class Passes(Protocol):
+class FilterAccess(Protocol):
     """Passes of a step over a stack's filters, implemented by the owner of the filters."""
 
     def measure(self) -> None:
@@ -92,7 +92,7 @@ class Passes(Protocol):
 
 
 @dataclass(frozen=True)
-class InMemoryPasses:
+class InMemoryFilterAccess:
     """Passes over filters in memory, whole or some rows of blocks."""
 
     state: StackState
@@ -104,13 +104,13 @@ class InMemoryPasses:
 
     def decode(self, batch: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``αWx`` and ``W'αWx``."""
-        unit = unit_scales(self.state, self.layer)
+        unit = inverse_norms(self.state, self.layer)
         z = _respond(self.state, batch, self.layer, unit)
         return z, adjoint(z * unit.to(z.dtype), self.state.filters, self.layer)
 
     def add_residual(self, to_z: Tensor, residual: Tensor) -> None:
         """Add W times the residual to the responses' gradient."""
-        unit = unit_scales(self.state, self.layer).to(residual.dtype)
+        unit = inverse_norms(self.state, self.layer).to(residual.dtype)
         to_z.add_(product(residual, self.state.filters, self.layer).mul_(unit))
 
     def step(self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule) -> None:
@@ -122,7 +122,7 @@ class InMemoryPasses:
     def move(
         self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule, encode: bool
     ) -> Tensor | None:
-        """See `Passes.move`."""
+        """See `FilterAccess.move`."""
         self.add_residual(encoding[0], decoding[1])
         encoded = decode(encoding[0], self.state, self.layer) if encode else None
         self.step(decoding, encoding, rule)
@@ -160,7 +160,7 @@ def _checked(state: StackState, batch: Tensor, geometry: StackGeometry) -> Tenso
         raise UserError("the batch of a stack must have at least one image, got 0; skip empty batches")
     check_alike("a stack", batch, state.filters)
     _check_held("norms", state.norms, shapes.norms)
-    return arranged(batch)
+    return images_last_no_grad(batch)
 
 
 def _check_held(name: str, held: Tensor, shape: tuple[int, ...]) -> None:
@@ -170,7 +170,7 @@ def _check_held(name: str, held: Tensor, shape: tuple[int, ...]) -> None:
 
 def _check_masters(state: StackState) -> None:
     """Raise UserError if filters are too narrow to add small steps and have no float32 masters."""
-    wide = accumulator(state.filters.dtype)
+    wide = accumulation_dtype(state.filters.dtype)
     if state.filters.dtype == wide:
         return
     if state.masters is None or state.masters.dtype != wide:
@@ -187,7 +187,7 @@ def calibrate(
     batch: Tensor,
     geometry: StackGeometry,
     objective: StackObjective,
-    passes: Passes | None = None,
+    passes: FilterAccess | None = None,
 ) -> None:
     """Set gain, norms and α in place from a batch: inputs of RMS 1, the α that minimises the objective.
 
@@ -203,7 +203,7 @@ def calibrate(
         UserError: An empty batch, or dtypes or devices that differ.
     """
     batch = _checked(state, batch, geometry)
-    passes = passes or InMemoryPasses(state, geometry.filters)
+    passes = passes or InMemoryFilterAccess(state, geometry.filters)
     power = dot(batch, batch) / batch.numel()
     state.gain.copy_(torch.where(power > 0, power.rsqrt(), 1.0))
     passes.measure()
@@ -224,7 +224,7 @@ def stack_step(
     *,
     upstream: Tensor | None = None,
     input_gradient: bool = False,
-    passes: Passes | None = None,
+    passes: FilterAccess | None = None,
 ) -> StackReport:
     """Run one training step on a batch: change ``state`` in place and return the losses.
 
@@ -256,7 +256,7 @@ def stack_step(
     _check_held("momentum", state.momentum, _shapes(geometry).filters)
     images, dtype = batch.shape[0], batch.dtype
     alpha, gain = state.alpha, state.gain
-    passes = passes or InMemoryPasses(state, geometry.filters)
+    passes = passes or InMemoryFilterAccess(state, geometry.filters)
 
     z, decoded = passes.decode(batch)
     overlap, energy = gain * dot(decoded, batch), dot(decoded, decoded)
@@ -267,14 +267,14 @@ def stack_step(
     pooled = pooled_values(z, geometry.pool, objective.epsilon)
     penalty = objective.sparsity * total(pooled)
     slope = _pooled_slope(pooled, geometry, objective.sparsity / images, upstream)
-    to_z = box_spread(slope, z, geometry.pool).mul_(z)
+    to_z = box_sum_adjoint(slope, z, geometry.pool).mul_(z)
     del pooled, slope
     encoded = passes.move((z, residual), (to_z, batch), rule, input_gradient)
 
     to_batch = None
     if encoded is not None:
         to_batch = encoded.mul_(alpha.to(dtype)).sub_(residual).mul_(gain.to(dtype))
-    rules.search(state.alpha, overlap, energy, penalty, rule)
+    rules.alpha_step(state.alpha, overlap, energy, penalty, rule)
     loss = reconstruction + penalty / images
     return StackReport(loss, reconstruction, penalty / images, state.alpha.clone(), to_batch)
 
@@ -289,13 +289,13 @@ def _pooled_slope(pooled: Tensor, geometry: StackGeometry, weight: float, upstre
             f"the upstream gradient has {upstream.shape[0]} images, but the batch has {pooled.shape[0]}"
         )
     check_alike("a stack", upstream, pooled)
-    above = arranged(upstream)
+    above = images_last_no_grad(upstream)
     if geometry.norm.size > 1:
         above = contrast_norm_backward(above, pooled, geometry.norm, FLOOR)
     return (above + weight) / pooled
 
 
-@or_torch
+@fallback_to_torch
 def _move_filters(
     state: StackState,
     layer: BlockLocal,
@@ -306,11 +306,11 @@ def _move_filters(
 ) -> None:
     """Compute gradient and step for a few neurons at a time: ``δx'`` of decoding plus ``δx'`` of encoding."""
     _check_masters(state)
-    if usable(state.filters) and _same_layout(state):
+    if has_cpu_kernel(state.filters) and _same_layout(state):
         from cotswold.kernels import products as kernels
 
         (z, residual), (to_z, batch) = decoding, encoding
-        if pitches_of(batch) != pitches_of(residual):
+        if map_strides(batch) != map_strides(residual):
             batch, whole = batch.new_empty_strided(batch.shape, residual.stride()), batch
             batch.copy_(whole)
         rate = rule.rate / (float(alpha) * layer.fan_in)
@@ -343,7 +343,7 @@ def _move_plainly(
     rule: StepRule,
 ) -> None:
     """The same by torch, some blocks at a time."""
-    wide = accumulator(state.filters.dtype)
+    wide = accumulation_dtype(state.filters.dtype)
     moved = state.filters if state.masters is None else state.masters
     for y in range(layer.grid[0]):
         for run in _chunks(layer, y):
@@ -352,7 +352,7 @@ def _move_plainly(
             inside = block_filters(gradient[None], replace(run, y=0, x=0), layer)
             outer_run(inside, *decoding, run, layer, beta=0)
             outer_run(inside, *encoding, run, layer, beta=1)
-            rules.move(
+            rules.filter_step(
                 moved[y, blocks],
                 state.norms[y, blocks],
                 state.momentum[y, blocks],

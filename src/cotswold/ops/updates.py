@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotswold.kernels.available import or_torch, usable
+from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import name_of
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Update:
     """True if every row is divided by its norm afterwards; rows of zeros or with a norm not finite stay."""
 
 
-@or_torch
+@fallback_to_torch
 def apply_pushes(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
     """Apply all pushes in order, in place, in one pass over weights and optimizer state.
 
@@ -83,8 +83,8 @@ def apply_pushes(update: Update, weights: Tensor, kept: Tensor | None, pushes: S
     _check(update, weights, kept, pushes)
     if not (pushes or update.unit_norm):
         return
-    if not usable(weights):
-        _by_torch(update, weights, kept, pushes)
+    if not has_cpu_kernel(weights):
+        _apply_with_torch(update, weights, kept, pushes)
         return
     from cotswold.kernels import updates
 
@@ -99,7 +99,7 @@ def _shard(update: Update, size: int, dtype: torch.dtype) -> Shard:
     return updates.Shard(update.kind, size, name_of(dtype), update.constant, columns, update.unit_norm)
 
 
-@or_torch
+@fallback_to_torch
 def apply_each(queues: Sequence[Queue]) -> None:
     """`apply_pushes` to many shards in one call, so that small shards cost little more than their bytes.
 
@@ -110,11 +110,13 @@ def apply_each(queues: Sequence[Queue]) -> None:
         return
     for queue in queues:
         _check_queue(queue, queues[0])
-    if not usable(torch.from_numpy(queues[0].weights)):
+    if not has_cpu_kernel(torch.from_numpy(queues[0].weights)):
         for update, weights, kept, factors, pushes in queues:
             beside = None if kept is None else torch.from_numpy(kept)
             numbers = [torch.from_numpy(values) for values in pushes]
-            _by_torch(update, torch.from_numpy(weights), beside, list(zip(factors, numbers, strict=True)))
+            _apply_with_torch(
+                update, torch.from_numpy(weights), beside, list(zip(factors, numbers, strict=True))
+            )
         return
     from cotswold.kernels import updates
 
@@ -140,7 +142,7 @@ def _addresses(vectors: Sequence[Array]) -> list[int]:
         return [values.ctypes.data for values in vectors]
 
 
-@or_torch
+@fallback_to_torch
 def apply_factors(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[FactorPush]) -> None:
     """`apply_pushes` of products of factors, without forming any product in memory.
 
@@ -160,7 +162,7 @@ def apply_factors(update: Update, weights: Tensor, kept: Tensor | None, pushes: 
                 f"{activations.dtype}) do not fit {rows} rows of {update.columns} weights"
             )
     _check(update, weights, kept, [])
-    if not usable(weights):
+    if not has_cpu_kernel(weights):
         products = [(factor, (errors.t() @ seen).view(-1)) for factor, errors, seen in pushes]
         apply_pushes(update, weights, kept, products)
         return
@@ -209,7 +211,7 @@ def _check_queue(queue: Queue, first: Queue) -> None:
             )
 
 
-def _by_torch(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
+def _apply_with_torch(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
     for first in range(0, weights.numel(), BLOCK):
         block = slice(first, first + BLOCK)
         beside = weights[:0] if kept is None else kept[block]

@@ -1,11 +1,11 @@
+from .cg import BetaName as BetaName
 from .cg import CGMethod as CGMethod
 from .convergence import Convergence as Convergence
-from .decay import Decayed as Decayed
-from .directions import BetaName as BetaName
-from .iteration import Iteration as Iteration
-from .iteration import MethodState as MethodState
 from .lbfgs import LBFGSMethod as LBFGSMethod
+from .method import Iteration as Iteration
 from .method import Method as Method
+from .method import MethodState as MethodState
+from .objective import Decayed as Decayed
 from .objective import Evaluation as Evaluation
 from .objective import Objective as Objective
 from .schedule import Schedule as Schedule
@@ -29,8 +29,8 @@ from .vectors.base import Dot as Dot
 from .vectors.base import Drop as Drop
 from .vectors.base import Multiply as Multiply
 from .vectors.base import Vectors as Vectors
-from .vectors.blocks import combine as combine
-from .vectors.blocks import dot as dot
+from .vectors.deterministic_blas import combine as combine
+from .vectors.deterministic_blas import dot as dot
 from .vectors.dtensor import DTensorVectors as DTensorVectors
 from .vectors.local import FunctionObjective as FunctionObjective
 from .vectors.local import TensorVectors as TensorVectors

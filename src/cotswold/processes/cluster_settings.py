@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cotswold.errors import UserError
-from cotswold.replication.controller.settings import MOST_COPIES
-from cotswold.replication.replica.settings import Copying, Way
 
 _SILENCES = 3
 Travel = Literal["bunyip", "sandblaster"]
@@ -24,26 +22,6 @@ class ClusterSettings:
     """Number of workers to start, and to restart if they exit; others may join (`cotswold worker`)."""
     servers: int = 1
     """Number of parameter servers; it does not change the bits of a result."""
-    server_copies: int = 1
-    """Replication factor: servers that hold each bucket of replicas' parameters. With 2 or more the run
-    survives the loss of a server."""
-    server_copies_min: int = 1
-    """Fewest members with which a bucket accepts pushes; with fewer, pushes wait."""
-    replication: Way = "star"
-    """Topology by which changes travel to the members of a bucket: star or chain."""
-    disks: str | None = None
-    """Folder in which each server keeps its state of a short while ago, from which a bucket is restored if
-    all members are lost; None for no disks."""
-    flush_seconds: float = 1.0
-    """Seconds until a change is on disk, if the disk is fast enough."""
-    standing: tuple[str, ...] = ()
-    """Addresses (HOST:PORT) of the controllers of a standalone cluster. If given, only `buckets` is used
-    of the settings about servers."""
-    note: str | None = None
-    """File in which a run notes its name on a standalone cluster. With it, the run deletes what an
-    earlier, killed process of the run left there."""
-    buckets: int | None = None
-    """Buckets of parameters that are replicated separately, at most; None for 8 per server."""
     travel: Travel = "sandblaster"
     """`bunyip`: workers keep the point and the direction, step lengths travel, sums are reduced over the
     workers. `sandblaster`: workers pull the point when an evaluation starts, and push their sums."""
@@ -84,21 +62,9 @@ class ClusterSettings:
     """Seconds that processes may take until they say hello."""
 
     @property
-    def keeps_copies(self) -> bool:
-        """True if the parameters of replicas are in buckets, each replicated on servers or disks."""
-        return self.server_copies > 1 or self.disks is not None or bool(self.standing)
-
-    @property
     def members(self) -> int:
-        """Number of processes that communicate with the coordinator, without an evaluator. At most as many
-        communicate with a server; for a standalone cluster the number of servers is unknown."""
-        servers = 0 if self.standing else self.servers
-        return self.workers + servers + (self.keeps_copies and not self.standing)
-
-    @property
-    def copying(self) -> Copying:
-        """Settings of the replication between servers."""
-        return Copying(least=self.server_copies_min, way=self.replication)
+        """Number of processes that communicate with the coordinator; a server has no more peers."""
+        return self.workers + self.servers
 
     @property
     def lost_seconds(self) -> float:
@@ -106,32 +72,9 @@ class ClusterSettings:
         return _SILENCES * self.silent_seconds
 
     def __post_init__(self) -> None:
-        for name in (
-            "workers",
-            "servers",
-            "server_copies",
-            "server_copies_min",
-            "portion",
-            "copies",
-            "threads",
-            "ranks",
-        ):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} = {getattr(self, name)}: must be at least 1")
-        if self.buckets is not None and self.buckets < 1:
-            raise UserError(f"buckets = {self.buckets}: must be at least 1")
+        require_at_least_1(self, "workers", "servers", "portion", "copies", "threads", "ranks")
         if self.link_bits_per_second < 1:
             raise UserError(f"link_bits_per_second = {self.link_bits_per_second}: must be more than 0")
-        if self.server_copies > min(self.servers, MOST_COPIES):
-            raise UserError(
-                f"server_copies = {self.server_copies}, servers = {self.servers}: at most {MOST_COPIES} "
-                "copies, each on another server; give more servers, or fewer copies"
-            )
-        if self.server_copies_min > self.server_copies:
-            raise UserError(
-                f"server_copies_min = {self.server_copies_min}, server_copies = {self.server_copies}: pushes "
-                "would wait forever; give more copies, or a smaller server_copies_min"
-            )
         if self.ports is not None and not 0 < self.ports[0] <= self.ports[1] < 1 << 16:
             raise UserError(f"ports {self.ports[0]} to {self.ports[1]}: must be between 1 and 65535")
         if not 0 < self.fraction <= 1:
@@ -140,6 +83,18 @@ class ClusterSettings:
             raise UserError(f"deadline = {self.deadline} times the usual: must be more than 0")
         if self.shard_bytes < 64:
             raise UserError(f"shard_bytes = {self.shard_bytes}: must be at least 64 (default: 1 MiB)")
-        for name in ("silent_seconds", "alone_seconds", "start_seconds", "flush_seconds"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"{name} = {getattr(self, name)}: must be more than 0")
+        require_more_than_0(self, "silent_seconds", "alone_seconds", "start_seconds")
+
+
+def require_at_least_1(settings: object, *names: str) -> None:
+    """Raise UserError for the first of these settings that is below 1."""
+    for name in names:
+        if getattr(settings, name) < 1:
+            raise UserError(f"{name} = {getattr(settings, name)}: must be at least 1")
+
+
+def require_more_than_0(settings: object, *names: str) -> None:
+    """Raise UserError for the first of these settings that is not above 0."""
+    for name in names:
+        if not getattr(settings, name) > 0:
+            raise UserError(f"{name} = {getattr(settings, name)}: must be more than 0")

@@ -52,5 +52,5 @@ def _fingerprints(environ: Mapping[str, str]) -> tuple[str, ...]:
     found = tokens_of_cluster(environ)
     if found is None:
         return ()
-    ring = found.refreshed() if isinstance(found, KeyringFile) else Keyring.of(found)
+    ring = found.refresh() if isinstance(found, KeyringFile) else Keyring.of(found)
     return tuple(map(fingerprint, ring.tokens))

@@ -57,7 +57,7 @@ def own_endpoint(name: str, reach: Reach, token: Token | Keyring | None = None) 
     """
     token = token or token_of(os.environ)
     if token is None:
-        raise UserError(f"{name} needs the run's token in COTSWOLD_TOKEN; only the coordinator can start it")
+        raise UserError(f"{name} needs the run's token in COTSWOLD_TOKEN; a coordinator must start it")
     return Endpoint(
         token,
         name,

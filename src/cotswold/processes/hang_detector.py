@@ -13,8 +13,8 @@ import os
 from collections.abc import Mapping, Sequence
 
 from cotswold.errors import MachineError
-from cotswold.host.hang_detection import Seen, Standstill, Still
-from cotswold.host.process_info import letter_of, seen_of_descendants, seen_of_others
+from cotswold.host.hang_detection import Hang, HangDetector, ProcessActivity
+from cotswold.host.process_info import descendant_activity, process_state, thread_activity
 from cotswold.processes.worker_thread import Working
 from cotswold.shards.runtime.work import FedWork, SharedWork
 
@@ -27,7 +27,7 @@ class Watch:
         self._name, self._working = name, working
         self._led = work if isinstance(work, SharedWork) else None
         self._fed = work if isinstance(work, FedWork) else None
-        self._standstill = Standstill(silent_seconds)
+        self._standstill = HangDetector(silent_seconds)
         self._looked = float("-inf")
 
     def look(self, now: float) -> None:
@@ -39,19 +39,19 @@ class Watch:
         working = self._working
         # the process that supplies its data is checked elsewhere
         is_starved = self._fed is not None and self._fed.is_starved
-        still = self._standstill.look(None if is_starved else working.step, working.ended, self._see, now)
+        still = self._standstill.check(None if is_starved else working.step, working.ended, self._see, now)
         if still is not None:
             raise MachineError(self._said(still))
 
-    def _see(self) -> Mapping[int, Seen]:
+    def _see(self) -> Mapping[int, ProcessActivity]:
         """Activity of all computing processes; empty if one of them runs and cannot be inspected."""
-        own, others = seen_of_others(self._working.number), seen_of_descendants()
+        own, others = thread_activity(self._working.number), descendant_activity()
         led = () if self._led is None else self._led.processes
-        if own is None or any(each.pid not in others and letter_of(each.pid) for each in led):
+        if own is None or any(each.pid not in others and process_state(each.pid) for each in led):
             return {}
         return {os.getpid(): own, **others}
 
-    def _said(self, still: Still) -> str:
+    def _said(self, still: Hang) -> str:
         where, end = f"for {still.seconds:.3g} s in the middle of a step", ""
         if self._led is not None:
             end = f", and the processes of {self._name} end together"

@@ -17,8 +17,15 @@ _WELL_SECONDS = 10.0
 class Life:
     """Restart backoff of a process, independent of its changing name.
 
-    >>> life = Life(0.0) >>> for now in (1.0, 2.0, 3.0, 30.0): ... life.ended(now) ... print(life.due) ...
-    life.started(now) 1.0 2.2 3.4 30.0
+    >>> life = Life(0.0)
+    >>> for now in (1.0, 2.0, 3.0, 30.0):
+    ...     life.ended(now)
+    ...     print(life.due)
+    ...     life.started(now)
+    1.0
+    2.2
+    3.4
+    30.0
     """
 
     began: float

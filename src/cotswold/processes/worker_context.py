@@ -5,7 +5,7 @@ Knows: threads, how a work is created, its device, the endpoint. Does not know: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
@@ -14,12 +14,11 @@ import torch._dynamo  # a custom operation imports it at its first call; a fork 
 
 from cotswold.errors import UserError
 from cotswold.host import keep_freed_bytes
-from cotswold.host.processes import function_of
+from cotswold.host.processes import import_function
 from cotswold.processes.device import compute_on, own_device
 from cotswold.processes.endpoint_settings import Reach, own_endpoint
-from cotswold.replication.client.endpoints import Outward
-from cotswold.replication.client.routed_messenger import RoutedPost
 from cotswold.shards.runtime.work import DeviceWork
+from cotswold.transport import Endpoint
 from cotswold.wire import COORDINATOR
 from cotswold.wire.messenger import Post
 
@@ -34,8 +33,7 @@ def at_work(
     threads: int,
     device: str = "cpu",
     place: int = 0,
-    controllers: Mapping[str, str] | None = None,
-    standing_run: str = "",
+    make_post: Callable[[Endpoint], Post] = Post,
 ) -> Iterator[tuple[object, Post]]:
     """Create the work of ``work`` (``"module:function"``) and the messenger of the process called ``name``;
     both end with the block.
@@ -44,8 +42,7 @@ def at_work(
         reach: Fields of `EndpointSettings`. The token is in the environment.
         device: Device, as for `own_device`; it becomes this thread's device.
         place: Place of the process, as for `own_device`.
-        controllers: Controllers' addresses by name, if servers are replicated.
-        standing_run: Name of the run on a standalone cluster.
+        make_post: Create the messenger over the endpoint; its endpoint is closed with the block.
 
     Raises:
         UserError: If there is no such work or no token, or if the work supports the CPU only.
@@ -54,7 +51,7 @@ def at_work(
     torch.set_num_threads(threads)
     keep_freed_bytes()
     with ExitStack() as held:
-        made: object = function_of(work)(**arguments)
+        made: object = import_function(work)(**arguments)
         if device != "cpu":
             if not isinstance(made, DeviceWork):
                 raise UserError(f'{work} returns a CPU-only work; set training.device to "cpu"')
@@ -65,10 +62,6 @@ def at_work(
             made = held.enter_context(made)
         endpoint = held.enter_context(own_endpoint(name, Reach(**reach)))
         endpoint.connect(COORDINATOR, coordinator)
-        if not controllers:
-            yield made, Post(endpoint)
-            return
-        outward = Outward(name, standing_run, Reach(**reach)) if standing_run else None
-        post = RoutedPost(endpoint, controllers, outward)
+        post = make_post(endpoint)
         held.callback(post.endpoint.close)
         yield made, post

@@ -25,7 +25,7 @@ from cotswold.recipe.field_types import (
     places_of,
     sections_in,
 )
-from cotswold.recipe.schema import Recipe, Section
+from cotswold.recipe.schema.fields import Section
 
 _UNKNOWN = "extra_forbidden"
 _NO_TAG, _WRONG_TAG = "union_tag_not_found", "union_tag_invalid"
@@ -51,7 +51,7 @@ def complaint(
     error: ValidationError,
     text: str,
     overridden: Collection[str],
-    root: type[Section] = Recipe,
+    root: type[Section],
     also: Collection[str] = (),
 ) -> str:
     """Return the text after the file's name.
@@ -67,7 +67,7 @@ def complaint(
     path = place.path
     others = {_place(each, root).path for each in details} - {path}
     line = "" if ".".join(path) in overridden else _line(path, text)
-    sentence = _sentence(first, place, also if path[:1] == ("training",) else ())
+    sentence = _sentence(first, place, root, also if path[:1] == ("training",) else ())
     more = f" (and {len(others)} more)" if others else ""
     return f"{line}: {sentence}{more}"
 
@@ -85,11 +85,11 @@ class FieldPlace(NamedTuple):
     """Strategies or types of these tables, for the field that chooses among them."""
 
 
-def _sentence(error: ErrorDetails, place: FieldPlace, also: Collection[str]) -> str:
+def _sentence(error: ErrorDetails, place: FieldPlace, root: type[Section], also: Collection[str]) -> str:
     path, owner, beside, choices = place
     key, here = path[-1] if path else "", shortened(".".join(part or '""' for part in path), 120)
     if error["type"] == _UNKNOWN:
-        return f"{here} {_unknown(key, path, owner, beside, also)}"
+        return f"{here} {_unknown(key, path, owner, beside, root, also)}"
     if error["type"] == BEYOND:
         return f"{here} cannot be {shown(error['input'])}; it takes {error['ctx']['most']}"
     if error["type"] == "missing":
@@ -117,12 +117,13 @@ def _unknown(
     path: tuple[str, ...],
     owner: type[Section],
     beside: Sequence[type[Section]],
+    root: type[Section],
     also: Collection[str],
 ) -> str:
     """Explain a key that the table does not have: it belongs to another kind of table, or is misspelt."""
     field, _ = chosen_by(owner) or ("", ())
     known = [*(name for name in owner.model_fields if name != field), *also]
-    close = _meant(path, known) or get_close_matches(key, known, n=1)
+    close = _meant(path, known, root) or get_close_matches(key, known, n=1)
     belongs = _having(key, beside)
     if belongs:
         close = close or [name for name in known if {*name.split("_")} & {*key.split("_")}]
@@ -132,20 +133,20 @@ def _unknown(
     if elsewhere and not close:
         return f"is not a key; {elsewhere[0]} belongs to {_named(field, _having(elsewhere[0], beside))}"
     close = close or [name for name in known if get_close_matches(key, name.split("_"), n=1, cutoff=0.7)]
-    close = close or places_of(key)
+    close = close or places_of(key, root)
     if close:
         return f"is not a key; did you mean {close[0]}?"
     return f"is not a key; known keys: {', '.join(known)}"
 
 
-def _meant(path: tuple[str, ...], known: Collection[str]) -> list[str]:
+def _meant(path: tuple[str, ...], known: Collection[str], root: type[Section]) -> list[str]:
     """Fields that a common alternative name means: in this table, or in another one."""
     meant = MEANT.get(path[-1])
     if meant is None:
         return []
     if meant in known:
         return [meant]
-    return [place for place in places_of(meant) if not place.startswith(f"{path[0]}.")]
+    return [place for place in places_of(meant, root) if not place.startswith(f"{path[0]}.")]
 
 
 def _having(key: str, tables: Sequence[type[Section]]) -> Sequence[str]:

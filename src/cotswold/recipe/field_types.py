@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from cotswold.recipe.schema import Recipe, Section
+from cotswold.recipe.schema.fields import Section
 from cotswold.recipe.schema.training import STRATEGIES, names_of
 
 _WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
@@ -39,7 +39,7 @@ def is_section(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Section)
 
 
-def places_of(name: str, root: type[Section] = Recipe) -> list[str]:
+def places_of(name: str, root: type[Section]) -> list[str]:
     """Return the dotted names of all fields of this name, lists of tables excepted: training.epochs."""
     found: dict[str, None] = {}
     for key, field in root.model_fields.items():

@@ -74,7 +74,7 @@ def parse(text: str, origin: str = "recipe", overrides: Sequence[str] = (), tell
     except TOMLDecodeError as error:
         raise RecipeError(f"{origin} is not TOML: {shortened(str(error), 300)}") from error
     except ValueError as error:
-        raise RecipeError(f"{origin} is no recipe: {shortened(str(error), 300)}") from error
+        raise RecipeError(f"{origin} is not a recipe: {shortened(str(error), 300)}") from error
     values = migrated(values, origin)
     sentences = override_all(values, overrides)
     recipe = _checked(values, origin, text, overrides)
@@ -120,7 +120,7 @@ def _checked(
         if isinstance(strategy, str) and unknown and strategy in refused:
             raise kind(f"{origin} names strategy {strategy}; {refused[strategy]}") from error
         overridden = {each.partition("=")[0].strip() for each in overrides}
-        raise kind(f"{origin}{complaint(error, text, overridden, also=also)}") from error
+        raise kind(f"{origin}{complaint(error, text, overridden, Recipe, also)}") from error
     if recipe.input_known:
         try:
             recipe.stack_geometries()

@@ -27,7 +27,7 @@ import numpy as np
 from cotswold import wire as m
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import Token, wake_pipe
-from cotswold.host.owner_process import OwnProcess
+from cotswold.host.owner_process import OwnerProcess
 from cotswold.paramserver.core.client import Outcome, State, Visitor
 from cotswold.paramserver.core.client_ledger import ANY
 from cotswold.paramserver.core.update_sequence import Part
@@ -88,7 +88,7 @@ class Client:
         self._machine: Visitor | None = None
         self._error: CotswoldError | None = None
         self._is_closing = False
-        self._process = OwnProcess(self._where)
+        self._process = OwnerProcess(self._where)
         self._point: Array = np.empty(0)
         self._servers: frozenset[str] = frozenset()
         self._shards: dict[int, m.Shard] = {}
@@ -133,7 +133,7 @@ class Client:
 
         Raises MachineError if the servers are lost, UserError in a fork of the connected process.
         """
-        self._process.require()
+        self._process.require_current()
         with self._one_at_a_time(), self._lock:
             self._ask(lambda machine: machine.pull(time.monotonic()))
             self._wait(lambda: self._machine is not None and not self._machine.is_pulling)
@@ -155,7 +155,7 @@ class Client:
         pulled since. Raises MachineError if the servers are lost, UserError in a fork of the connected
         process.
         """
-        self._process.require()
+        self._process.require_current()
         if self._is_stale:
             raise PushRefusedError(
                 "the previous push was dropped as too stale, and this one would be, too; pull first"
@@ -175,7 +175,7 @@ class Client:
 
     def close(self) -> None:
         """Disconnect; no effect in a fork of the connected process."""
-        if not self._process.is_this:
+        if not self._process.is_current:
             return
         with self._lock:
             if self._is_closing:

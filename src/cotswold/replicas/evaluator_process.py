@@ -23,6 +23,7 @@ from cotswold.processes.device import compute_on, device_of_this_thread
 from cotswold.processes.hang_detector import Watch
 from cotswold.processes.worker_context import at_work
 from cotswold.processes.worker_thread import Working
+from cotswold.replication.client.routed_messenger import messengers_of
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.chunked_read import groups_of
 from cotswold.shards.runtime.work import JudgeWork
@@ -58,8 +59,8 @@ def main(
         reach: Fields of `EndpointSettings`.
         silent_seconds: Seconds after which an evaluation without progress hangs.
         device: As for `own_device`.
-        controllers: As for `at_work`.
-        standing_run: As for `at_work`.
+        controllers: As for `messengers_of`.
+        standing_run: As for `messengers_of`.
 
     Raises:
         UserError: If there is no such work.
@@ -74,8 +75,7 @@ def main(
         reach,
         threads,
         device,
-        controllers=controllers,
-        standing_run=standing_run,
+        make_post=messengers_of(name, reach, controllers, standing_run),
     )
     with at as (made, post):
         judging = cast(JudgeWork, made)  # as promised

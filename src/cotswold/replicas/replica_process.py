@@ -31,6 +31,7 @@ from cotswold.processes.worker_context import at_work
 from cotswold.processes.worker_thread import Working
 from cotswold.replicas.accumulation import GROWS, Accumulation, Pushed, Stepping
 from cotswold.replicas.vectors import vectors_like
+from cotswold.replication.client.routed_messenger import messengers_of
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.parameters import parameters_of, products_of
 from cotswold.shards.runtime.work import (
@@ -84,15 +85,15 @@ def main(
         silent_seconds: Seconds after which a step without progress hangs.
         device: As for `own_device`.
         place: As for `own_device`.
-        controllers: As for `at_work`.
-        standing_run: As for `at_work`.
+        controllers: As for `messengers_of`.
+        standing_run: As for `messengers_of`.
 
     Raises:
         UserError: If there is no such work.
         MachineError: If the coordinator exits first, or a step hangs.
     """
-    began = name, coordinator, work, arguments, reach, threads, device, place, controllers, standing_run
-    with at_work(*began) as (made, post):
+    began = name, coordinator, work, arguments, reach, threads, device, place
+    with at_work(*began, make_post=messengers_of(name, reach, controllers, standing_run)) as (made, post):
         learning = cast(ReplicaWork | RankedWork, made)  # as promised
         paced = Pace(**pace), Stepping(**stepping)
         role = ReplicaRole(learning, post, name, *paced, Reach(**reach), silent_seconds)

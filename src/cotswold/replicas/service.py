@@ -32,10 +32,10 @@ from cotswold.paramserver.core.dispatcher_settings import Dispatch
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import said
-from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.coordinator_loop import Listening, OnEvent, TroubleError
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.process_group import Staff
+from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.shards.core.sample_ledger import Account
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.shards.runtime.chunked_read import Ask, Pieces
@@ -86,9 +86,9 @@ class ServingSettings:
             raise UserError("clients come and go, so updates cannot wait for them: use policy scale or drop")
 
     @property
-    def processes(self) -> ClusterSettings:
+    def processes(self) -> ReplicatedClusterSettings:
         """Settings of the server processes."""
-        return ClusterSettings(
+        return ReplicatedClusterSettings(
             servers=self.servers,
             encrypt=self.encrypt,
             shard_bytes=self.shard_bytes,

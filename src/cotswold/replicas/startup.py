@@ -31,7 +31,6 @@ from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import said
-from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.coordinator_loop import OnEvent
 from cotswold.processes.credentials import handed_on
 from cotswold.processes.endpoint_settings import Reach
@@ -46,6 +45,7 @@ from cotswold.replication.client.standalone_cluster import StandingServers, cont
 from cotswold.replication.client.unreachable import why_none_leads, why_unreached
 from cotswold.replication.limits import check_description, check_messages
 from cotswold.replication.run_description import NAME_LETTERS, Description
+from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.replication.runtime.run_cluster import CONTROLLER, Keepers
 from cotswold.transport import Endpoint, Ready
 from cotswold.wire.lifecycle import Made, Serving
@@ -67,7 +67,7 @@ _HANDS = 8
 class ReplicaSettings:
     """Settings of replicas; raises UserError for invalid values."""
 
-    processes: ClusterSettings
+    processes: ReplicatedClusterSettings
     """Cluster settings: `workers` are replicas, `seed` distributes samples; those about evaluations are
     not used."""
     pace: Pace
@@ -94,7 +94,7 @@ class ReplicaSettings:
     device: str = "cpu"
     """Device of replicas and the evaluator, as for `own_device`."""
     may_move: bool = True
-    """Whether replicas may take local steps while a bucket moves to another server."""
+    """Allow replicas to take local steps while a bucket moves to another server."""
     name: str = ""
     """Name of the run for people."""
     traffic: Path | None = None
@@ -158,6 +158,7 @@ class ReplicaOpening(Opening):
     """Startup of one run; call `open_replicas`."""
 
     role, kind = "replica", "replica"
+    _settings: ReplicatedClusterSettings
 
     def __init__(
         self,
@@ -218,9 +219,7 @@ class ReplicaOpening(Opening):
         for name, first in reversed(firsts.items()):
             value = vectors[name].numpy() if name in vectors else first
             if value.shape != first.shape or value.dtype != first.dtype:
-                raise UserError(
-                    f"the vector {name} is {value.shape} of {value.dtype}, not as the work has it"
-                )
+                raise UserError(f"the vector {name} is {value.shape} of {value.dtype}, unlike the work's")
             write(conversation, begun.shards, begun.servers, name, value, self._settings.silent_seconds)
         return tuple(firsts)
 

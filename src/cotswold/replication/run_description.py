@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from cotswold.optim.schedule import BySamples
-from cotswold.paramserver.core.admission import Pass
 from cotswold.paramserver.core.update_server import Updates
 from cotswold.paramserver.runtime.update_loop import asynchronous_of
 from cotswold.replication.replica.bucket_state import Contents
+from cotswold.shards.core.admission import Pass
 from cotswold.shards.core.shard_server import Server
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 from cotswold.shards.runtime.layout import shards_of
@@ -77,7 +77,7 @@ class Description:
             for size, each in zip(sizes, rows, strict=True)
         ]
         if not sizes or sum(sizes) > _NUMBERS or sum(blocks) > _SHARDS:
-            raise ValueError(f"{sum(sizes)} numbers in {sum(blocks)} shards")
+            raise ValueError(f"too many: {sum(sizes)} numbers in {sum(blocks)} shards")
         if not all(type(each) is int and 0 <= each <= _MOST for each in self.versions):
             raise ValueError("versions must be numbers")
         if not _is_text(self.run):
@@ -98,7 +98,7 @@ class Description:
         """Check all settings that servers read while they apply updates."""
         found = asynchronous_of(self.updates)
         if found.run != self.run or not _is_text(found.name) or found.name in found.rule.keeps:
-            raise ValueError(f"updates of {found.name!r:.20} in {found.run!r:.40}")
+            raise ValueError(f"updates of an unexpected vector {found.name!r:.20} or run {found.run!r:.40}")
         room = found.room
         if not _are_counts(found.item_bytes, room.shard_bytes, room.all_bytes):
             raise ValueError("room must be counts of bytes")
@@ -106,7 +106,7 @@ class Description:
         if not _are_counts(*found.columns.values()) or dict(found.columns) != columns:
             raise ValueError("columns must be those of the tensors")
         if type(found.deals) is not bool:
-            raise ValueError(f"deals is {found.deals!r:.20}, and must be true or false")
+            raise ValueError(f"deals must be true or false, got {found.deals!r:.20}")
         if type(found.staleness.bound) is not int or found.staleness.bound > _MOST:
             raise ValueError("the bound of staleness must be a number")
         if not found.products.keys() <= columns.keys():
@@ -187,7 +187,7 @@ def _check_schedule(schedule: BySamples) -> None:
 def _check_product(numbers: Sequence[int], slot: Slot, start: int) -> None:
     """Raise ValueError for a layer whose filters do not match the tensor, which begins at ``start``."""
     if not all(type(each) is int and 0 <= each <= _MOST for each in numbers):
-        raise ValueError(f"{slot.name!r:.40} has other geometry than numbers")
+        raise ValueError(f"{slot.name!r:.40} has a geometry with other values than numbers")
     product = LocalProduct.of(numbers)
     product.errors(0, slot.rows), product.activations(0, slot.rows)
     if product.start != start or product.layer.parameters != slot.rows * slot.columns:

@@ -9,9 +9,11 @@ that was killed at that moment.
 from __future__ import annotations
 
 import json
+import re
+import secrets
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cotswold.errors import BusyError, CotswoldError, MachineError, RunError
@@ -25,13 +27,69 @@ from cotswold.files import (
     open_reading,
     read_object,
     replace_file,
+    take,
 )
-from cotswold.run import run_file
+from cotswold.recipe import FORMAT, format_of
 from cotswold.run.events import read_events
-from cotswold.run.run_file import Record
 
 _ENVIRONMENT = "environment.json"
 _ENVIRONMENT_BYTES_MAX = 1 << 20
+RUN_FILE = "run.json"
+_RUN_FILE_BYTES_MAX = 1 << 16
+_IDENTITY = re.compile(r"[0-9a-f]{16}")
+
+
+@dataclass(frozen=True)
+class Record:
+    """Identity of a run, as in its checkpoints, and remembered fields of its recipe."""
+
+    identity: str
+    remembered: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def new(cls) -> Record:
+        """Return the record of a new run, with a random identity."""
+        return cls(secrets.token_hex(8))
+
+    @classmethod
+    def read(cls, folder: Path) -> Record | None:
+        """Return the record in a run's directory; None if there is none.
+
+        Raises MachineError if it cannot be read, FormatError if a newer version wrote it.
+        """
+        path = folder / RUN_FILE
+        try:
+            found = read_object(path, bytes_max=_RUN_FILE_BYTES_MAX)
+            format_of(found, str(path))
+            identity, remembered = take(found, "id", str), take(found, "remembered", dict)
+            texts = all(isinstance(each, str) for each in remembered.values())
+            if not (_IDENTITY.fullmatch(identity) and texts):
+                raise MalformedError("is not a record of a run")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise MachineError(f"{path} cannot be read: {error.strerror}") from error
+        except MalformedError as error:
+            raise MachineError(
+                f"{path}, which identifies the run of the checkpoints, {error}; "
+                "copy it again from where the run was trained"
+            ) from error
+        return cls(identity, remembered)
+
+    def create(self, folder: Path) -> None:
+        """Write the record, unless one exists."""
+        try:
+            create_file(folder / RUN_FILE, self._text())
+        except FileExistsError:
+            return
+
+    def replace(self, folder: Path) -> None:
+        """Write the record, in place of an existing one."""
+        replace_file(folder / RUN_FILE, self._text())
+
+    def _text(self) -> bytes:
+        content = {"format": FORMAT, "id": self.identity, "remembered": dict(self.remembered)}
+        return (json.dumps(content, indent=1) + "\n").encode()
 
 
 @dataclass(frozen=True)
@@ -96,7 +154,7 @@ class RunDirectory:
             if run.recipe.exists():
                 raise RunError(_taken(run.path))
             # a record without a recipe is left by a command that was killed at this point
-            names = {entry.name for entry in run.path.iterdir()} - {run_file.NAME}
+            names = {entry.name for entry in run.path.iterdir()} - {RUN_FILE}
             if any(not name.endswith(PARTIAL) for name in names):
                 raise RunError(
                     f"{run.path} contains other files; choose a new or empty directory for the run"
@@ -143,13 +201,13 @@ class RunDirectory:
 
         To rely on the answer, hold the lock. An unreadable run gives False.
         """
-        from cotswold.checkpoint import Checkpoints  # imports torch, which readers of a run do not need
+        from cotswold.checkpoint import CheckpointManager  # imports torch, which readers of a run do not need
 
         try:
             return (
                 self.recipe.is_file()
                 and Record.read(self.path) is not None
-                and not any(Checkpoints(each).paths() for each in (self.checkpoints, self.best))
+                and not any(CheckpointManager(each).paths() for each in (self.checkpoints, self.best))
                 and not (
                     self.events.exists() and any(each["kind"] == "step" for each in read_events(self.events))
                 )
@@ -182,14 +240,14 @@ class RunDirectory:
         """
         kept = self._record()
         if dict(fields) != dict(kept.remembered):
-            with disk_errors(self.path / run_file.NAME, MachineError):
+            with disk_errors(self.path / RUN_FILE, MachineError):
                 replace(kept, remembered=fields).replace(self.path)
 
     def _record(self) -> Record:
         found = Record.read(self.path)
         if found is None:
             raise MachineError(
-                f"{self.path / run_file.NAME}, which identifies the run of the checkpoints, is missing; copy "
+                f"{self.path / RUN_FILE}, which identifies the run of the checkpoints, is missing; copy "
                 "it again from where the run was trained"
             )
         return found

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 from cotswold.host import granted_cores
-from cotswold.host.cuda_devices import cuda_device_count
 from cotswold.host.memory import available_bytes
+from cotswold.kernels.machine.cuda_devices import cuda_device_count
 
 _PACKAGES = ("cotswold", "torch", "numpy", "zarr", "safetensors", "pillow", "pydantic")
 

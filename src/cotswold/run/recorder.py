@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from cotswold.checkpoint import Checkpoint, Checkpoints, Latest, Piece, SealedPiece
+from cotswold.checkpoint import Checkpoint, CheckpointManager, Latest, SealedChunk, TensorChunk
 from cotswold.errors import DivergedError
 from cotswold.recipe.schema import Price
 from cotswold.run.first_checkpoint import FIRST_SAVE_SECONDS
@@ -93,8 +93,8 @@ class Recorder:
     """
 
     log: Log
-    checkpoints: Checkpoints
-    best: Checkpoints
+    checkpoints: CheckpointManager
+    best: CheckpointManager
     stop: Stop
     checkpoint_seconds: float
     metadata: Mapping[str, object] = field(default_factory=dict)
@@ -241,7 +241,7 @@ class Recorder:
     def save(
         self,
         number: int,
-        pieces: Iterable[Piece | SealedPiece],
+        pieces: Iterable[TensorChunk | SealedChunk],
         state: Mapping[str, object],
         where: str,
     ) -> Path:
@@ -259,12 +259,16 @@ class Recorder:
         Raises:
             DivergedError: if a tensor has values that are not finite.
 
-        Also raises what `Checkpoints.save` raises.
+        Also raises what `CheckpointManager.save` raises.
         """
         return self.saving(number, pieces, state, where)()
 
     def saving(
-        self, number: int, pieces: Iterable[Piece | SealedPiece], state: Mapping[str, object], where: str
+        self,
+        number: int,
+        pieces: Iterable[TensorChunk | SealedChunk],
+        state: Mapping[str, object],
+        where: str,
     ) -> Callable[[], Path]:
         """Prepare `save`.
 
@@ -283,7 +287,11 @@ class Recorder:
         return self._saving("checkpoints", number, pieces, state, where)
 
     def save_best(
-        self, number: int, pieces: Iterable[Piece | SealedPiece], state: Mapping[str, object], where: str
+        self,
+        number: int,
+        pieces: Iterable[TensorChunk | SealedChunk],
+        state: Mapping[str, object],
+        where: str,
     ) -> Path:
         """Write the checkpoint with the best validation so far.
 
@@ -302,7 +310,11 @@ class Recorder:
         return self.saving_best(number, pieces, state, where)()
 
     def saving_best(
-        self, number: int, pieces: Iterable[Piece | SealedPiece], state: Mapping[str, object], where: str
+        self,
+        number: int,
+        pieces: Iterable[TensorChunk | SealedChunk],
+        state: Mapping[str, object],
+        where: str,
     ) -> Callable[[], Path]:
         """Prepare `save_best`; see `saving`.
 
@@ -321,7 +333,7 @@ class Recorder:
         self,
         which: Literal["checkpoints", "best"],
         number: int,
-        pieces: Iterable[Piece | SealedPiece],
+        pieces: Iterable[TensorChunk | SealedChunk],
         state: Mapping[str, object],
         where: str,
     ) -> Callable[[], Path]:
@@ -347,7 +359,7 @@ class Recorder:
             use: loads a checkpoint; if it raises CheckpointError, the previous checkpoint is tried.
 
         Returns:
-            The result of `Checkpoints.latest`.
+            The result of `CheckpointManager.latest`.
 
         Raises:
             CheckpointError: if there are checkpoints, but none is usable.
@@ -414,9 +426,13 @@ class Recorder:
         """
         self._odd = {name: found for name, each in tensors.items() if (found := _not_finite(each))}
 
-    def _finite(self, pieces: Iterable[Piece | SealedPiece], where: str) -> Iterator[Piece | SealedPiece]:
+    def _finite(
+        self, pieces: Iterable[TensorChunk | SealedChunk], where: str
+    ) -> Iterator[TensorChunk | SealedChunk]:
         for piece in pieces:
-            if isinstance(piece, Piece) and _not_finite(piece.tensor) - self._odd.get(piece.name, set()):
+            if isinstance(piece, TensorChunk) and _not_finite(piece.tensor) - self._odd.get(
+                piece.name, set()
+            ):
                 raise self.diverged(f"{piece.name} has values that are not finite", where)
             yield piece
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from cotswold.checkpoint.manager import Checkpoints
+from cotswold.checkpoint.chunk_file import verify_chunk
+from cotswold.checkpoint.manager import CheckpointManager
 from cotswold.checkpoint.manifest import Manifest
-from cotswold.checkpoint.shard_file import verify_piece
 from cotswold.errors import CotswoldError
 from cotswold.files import MalformedError, read_object
 from cotswold.run.directory import RunDirectory
@@ -30,7 +30,7 @@ def verify_run(run: RunDirectory, progress: Progress | None = None) -> list[str]
     paths: list[Path] = []
     for folder in (run.checkpoints, run.best):
         try:
-            paths += Checkpoints(folder).paths()
+            paths += CheckpointManager(folder).paths()
         except CotswoldError as error:
             findings.append(str(error))
     findings += _events(run, bool(paths))
@@ -90,9 +90,9 @@ def verify_checkpoint(
         return [str(error)] if path.exists() else []
     if identity is not None and manifest.identity != identity:
         findings.append(f"{path} is a checkpoint of another run or recipe; move it out of this directory")
-    for checked, record in enumerate(manifest.pieces, 1):
+    for checked, record in enumerate(manifest.chunks, 1):
         try:
-            verify_piece(path, record)
+            verify_chunk(path, record)
         except CotswoldError as error:
             findings.append(str(error))
         told(checked)

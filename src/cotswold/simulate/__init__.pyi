@@ -1,22 +1,22 @@
-from .batch import EvaluationPrediction as EvaluationPrediction
-from .batch import predict_evaluation as predict_evaluation
-from .batch_work import BatchWork as BatchWork
-from .batch_work import batch_work as batch_work
-from .choice import choose_grid as choose_grid
-from .choice import fastest_grid as fastest_grid
-from .choice import grids as grids
-from .choice import predicted_grids as predicted_grids
-from .cluster import Cluster as Cluster
-from .here import this_machine as this_machine
-from .layers import LayerWork as LayerWork
-from .prediction import Prediction as Prediction
-from .prediction import predict as predict
-from .reader import load_cluster as load_cluster
-from .reader import parse_cluster as parse_cluster
-from .reader import shipped_clusters as shipped_clusters
-from .stacks import StackWork as StackWork
-from .work import stages as stages
-from .work import workload as workload
+from .estimates.batch import EvaluationPrediction as EvaluationPrediction
+from .estimates.batch import predict_evaluation as predict_evaluation
+from .estimates.choice import choose_grid as choose_grid
+from .estimates.choice import fastest_grid as fastest_grid
+from .estimates.choice import grids as grids
+from .estimates.choice import predicted_grids as predicted_grids
+from .estimates.prediction import Prediction as Prediction
+from .estimates.prediction import predict as predict
+from .hardware.cluster import Cluster as Cluster
+from .hardware.reader import load_cluster as load_cluster
+from .hardware.reader import parse_cluster as parse_cluster
+from .hardware.reader import shipped_clusters as shipped_clusters
+from .hardware.this_machine import this_machine as this_machine
+from .workloads.batch_work import BatchWork as BatchWork
+from .workloads.batch_work import batch_work as batch_work
+from .workloads.layers import LayerWork as LayerWork
+from .workloads.stacks import StackWork as StackWork
+from .workloads.work import stages as stages
+from .workloads.work import workload as workload
 
 __all__ = [
     "BatchWork",

@@ -46,7 +46,7 @@ class Team:
 
     def take_count(self) -> int:
         """Return the bytes that the ranks sent each other since the last call."""
-        return 0 if self.mesh is None else self.mesh.take_count()
+        return 0 if self.mesh is None else self.mesh.take_bytes_sent()
 
     def agree(self, wishes: Sequence[int]) -> list[int]:
         """Return the maximum over all ranks of each flag (an all-reduce with max)."""

@@ -85,7 +85,14 @@ class LayerNetwork(nn.Module):
             below.requires_grad_(tune)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Return the scores ``(image, class)`` of images ``(image, channel, y, x)``."""
+        """Compute the scores of a batch.
+
+        Args:
+            pictures: Images ``(image, channel, y, x)``, or vectors ``(sample, feature, 1, 1)``.
+
+        Returns:
+            Scores ``(image, class)``, or regression outputs ``(image, target)``.
+        """
         if self.below is not None:
             with torch.set_grad_enabled(self.tune and torch.is_grad_enabled()):
                 pictures = self.below(pictures)
@@ -274,10 +281,10 @@ def _local_geometry(layer: schema.Local, below: MapShape) -> BlockLocal:
 def _convolution(inputs: int, outputs: int, y: Window, x: Window) -> list[nn.Module]:
     """Return a convolution by these windows; ZeroPad2d adds uneven padding, which Conv2d does not support."""
     size, stride = (y.size, x.size), (y.stride, x.stride)
-    if (y.low, x.low) == (y.high, x.high):
-        return [nn.Conv2d(inputs, outputs, size, stride=stride, padding=(y.low, x.low))]
+    if (y.pad_before, x.pad_before) == (y.pad_after, x.pad_after):
+        return [nn.Conv2d(inputs, outputs, size, stride=stride, padding=(y.pad_before, x.pad_before))]
     return [
-        nn.ZeroPad2d((x.low, x.high, y.low, y.high)),
+        nn.ZeroPad2d((x.pad_before, x.pad_after, y.pad_before, y.pad_after)),
         nn.Conv2d(inputs, outputs, size, stride=stride),
     ]
 

@@ -147,8 +147,8 @@ class Address:
 def is_ipv6(text: str) -> bool:
     """True for an IPv6 address without brackets.
 
-    >>> is_ipv6("::1"), is_ipv6("[::1]"), is_ipv6("10.0.0.1"), is_ipv6("::1:port") (True, False, False,
-    False)
+    >>> is_ipv6("::1"), is_ipv6("[::1]"), is_ipv6("10.0.0.1"), is_ipv6("::1:port")
+    (True, False, False, False)
     """
     try:
         return ipaddress.ip_address(text).version == 6

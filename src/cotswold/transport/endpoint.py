@@ -23,7 +23,7 @@ import zmq
 
 from cotswold.errors import UserError
 from cotswold.host import Keyring, Token
-from cotswold.host.open_files import allow_descriptors
+from cotswold.host.open_files import raise_descriptor_limit
 from cotswold.transport import authentication
 from cotswold.transport.address import Address, Mode, this_host
 from cotswold.transport.authentication import Doorkeeper, Ring
@@ -115,7 +115,7 @@ class Endpoint:
         """Events since all sockets were checked, including monitors."""
         self._watched: set[int] = set()
         common.context.max_sockets = 8192
-        allow_descriptors()
+        raise_descriptor_limit()
         self._folder = SocketFolder()
         self._probe = Probe()
         self._keyring = Keyring.of(token)
@@ -203,8 +203,14 @@ class Endpoint:
     def connect(self, peer: str, address: str) -> None:
         """Connect to the endpoint called ``peer``, which connects back. A failure arrives as `Lost`.
 
-        If the peer is connected already, even at another address, nothing happens. Raises ClusterError if
-        the text is not an address, or if the endpoint is on another host and has no port.
+        If the peer is connected already, even at another address, nothing happens.
+
+        Args:
+            peer: Name of the endpoint.
+            address: Its `address`.
+
+        Raises:
+            ClusterError: If the text is not an address, or if the endpoint is remote and has no port.
         """
         parsed = Address.parsed(address)
         known = self._peers.of.get(peer)
@@ -218,8 +224,18 @@ class Endpoint:
     def send(self, peer: str, header: Header | Packed, buffers: Sequence[Buffer] = ()) -> bool:
         """Send plain values and contiguous buffers; return at once. The buffers may change afterwards.
 
-        Returns False if the peer is not connected. Raises TypeError or ValueError if msgpack cannot encode
-        the header, UserError if the message is too long.
+        Args:
+            peer: Name of the receiver.
+            header: Plain values, or their msgpack.
+            buffers: Contiguous buffers.
+
+        Returns:
+            False if the peer is not connected.
+
+        Raises:
+            TypeError: If msgpack cannot encode the header.
+            ValueError: If the header is too long.
+            UserError: If the message is longer than `message_bytes`.
         """
         found = self._peers.of.get(peer)
         if found is None:
@@ -237,14 +253,13 @@ class Endpoint:
             # messages that give blocks back may not have been read yet
             self._take_in()
             if self.has(peer) and found.waiting_bytes > self.most_waiting_bytes:
-                self._peers.lose(peer, f"it takes nothing: {found.waiting_bytes} bytes wait for it")
+                self._peers.lose(peer, f"it reads nothing: {found.waiting_bytes} bytes are queued for it")
                 return False
         self._readiness.doubt(found.connection.descriptor)
         return True
 
     def receive(self, timeout: float | None) -> Event | None:
-        """Return the next event; None if there is none within ``timeout`` seconds (None: wait without
-        limit)."""
+        """Return the next event, or None after ``timeout`` seconds (None: wait without limit)."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._events:
             self._give_back()
@@ -263,8 +278,14 @@ class Endpoint:
         If the first token changes, `address` changes too: send it to all who may connect. At a TCP port with
         *curve*, a listener has the keys of one token; `transport.listeners` says which listeners open and
         close. Connections made with a token that is not in the ring any more end: both ends receive `Lost`,
-        and may connect again. Raises MachineError if no port is free for a new listener; the old listener
-        then stays, and the call may be repeated.
+        and may connect again.
+
+        Args:
+            ring: The tokens.
+
+        Raises:
+            MachineError: If no port is free for a new listener. The old listener stays, and the call may be
+                repeated.
         """
         if ring != self._keyring:
             self._keyring, keys = ring, Ring.of(ring)
@@ -419,7 +440,7 @@ class Endpoint:
         if peer is None:  # lost, but has not noticed
             return
         if kind not in (DATA, MEMORY):
-            raise MalformedError("no kind of message")
+            raise MalformedError("unknown kind of message")
         if not self._peers.versions.speaks(version):
             self._peers.refuse_version(listener, came.number)
             self._peers.lose_by_version(peer, Versions(version, version))

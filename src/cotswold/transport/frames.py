@@ -25,6 +25,8 @@ Buffer: TypeAlias = "bytes | bytearray | memoryview"
 DATA, HELLO, WELCOME, GONE, MEMORY, REFUSAL = b"D", b"H", b"W", b"G", b"M", b"R"
 """Kinds of messages: a user's message; a caller's hello; its answer; a peer is dropped; shared memory is
 given back; the protocol version is not supported."""
+REDUCTION_KEY = "reduction"
+"""Header key of a reduction message; its value is the reduction's number."""
 FRAME_BYTES = 16 << 20
 """Length of a frame, at most; ZeroMQ disconnects a peer that announces a longer one."""
 GATHERED_BYTES = 1 << 18
@@ -53,6 +55,7 @@ class Message:
     memory."""
 
     sender: str
+    """Name of the peer."""
     header: Header
     buffers: Sequence[memoryview] = field(default=(), repr=False)
 
@@ -61,7 +64,7 @@ class End(Enum):
     """Reason why a connection to a peer ended."""
 
     OTHERWISE = "otherwise"
-    """It was connected, or gave another answer; `Lost.why` says more."""
+    """Any other reason; see `Lost.why`."""
     ABSENT = "absent"
     """No process listens at its address."""
     SILENT = "silent"
@@ -78,6 +81,7 @@ class Lost:
 
     peer: str
     why: str
+    """The reason, in words with "it" for the peer."""
     end: End = End.OTHERWISE
 
 
@@ -151,7 +155,8 @@ def flat(buffer: Buffer) -> memoryview:
 def runs(sizes: Sequence[int]) -> list[tuple[int, int]]:
     """Ranges of buffers that share a frame, as (start, stop).
 
-    >>> runs([1 << 10, 1 << 17, 1 << 20, 1 << 10]) [(0, 2), (2, 3), (3, 4)]
+    >>> runs([1 << 10, 1 << 17, 1 << 20, 1 << 10])
+    [(0, 2), (2, 3), (3, 4)]
     """
     found, start, held = [], 0, 0
     for place, size in enumerate(sizes):
@@ -221,7 +226,8 @@ def joined(sizes: Sequence[int], frames: Sequence[memoryview]) -> list[memoryvie
 def places(sizes: Sequence[int]) -> tuple[list[int], int]:
     """Aligned offsets of buffers in one block, and the total length in bytes.
 
-    >>> places([10, 0, 100]) ([0, 64, 64], 164)
+    >>> places([10, 0, 100])
+    ([0, 64, 64], 164)
     """
     starts, end = [], 0
     for size in sizes:

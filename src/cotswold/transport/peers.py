@@ -268,7 +268,7 @@ class Peers:
             if not (known.address.is_port_alone or known.address.is_same(address)):
                 self.lose(name, "another process has its name now")
             elif self._doors.has_called(name) and not hello.answers:
-                self.lose(name, "it connects anew")
+                self.lose(name, "it connected again")
             else:
                 known.met(address)
         self._doors.forget(name)

@@ -40,7 +40,7 @@ class Lender:
     def lend(self, buffers: Sequence[memoryview]) -> Loan:
         """Copy the buffers into a block; raise OSError if no memory or descriptor is left."""
         starts, count = places([one.nbytes for one in buffers])
-        block, descriptor = self._pool.lend(count)
+        block, descriptor = self._pool.acquire(count)
         if descriptor is not None:
             self._descriptors[block.number] = descriptor
         for start, one in zip(starts, buffers, strict=True):
@@ -52,7 +52,7 @@ class Lender:
         """The peer is done with a block; raise MalformedError if it has none of this number."""
         if self._lent.pop(number, None) is None:
             raise MalformedError("a block was returned that the peer does not have")
-        self._pool.give_back(number)
+        self._pool.release(number)
 
     def drop_surplus(self) -> list[int]:
         """Remove unused blocks, and return their numbers for the peer."""
@@ -139,7 +139,7 @@ def _mapped(process: int, loan: Loan) -> Block:
         # memory beyond the end of the file can be mapped, but not read
         if not 0 < loan.block_bytes <= os.fstat(descriptor).st_size:
             raise MalformedError("a block of shared memory is too short")
-        return Block.mapped(loan.number, descriptor, loan.block_bytes)
+        return Block.map(loan.number, descriptor, loan.block_bytes)
     except OSError as error:
         if error.errno == errno.ENOMEM:
             raise MachineError(

@@ -45,7 +45,7 @@ class Rotating:
     @property
     def ring(self) -> Token | Keyring:
         """The tokens in use."""
-        return self._given if isinstance(self._given, Token) else self._given.refreshed()
+        return self._given if isinstance(self._given, Token) else self._given.refresh()
 
     def tick(self, endpoints: Iterable[Endpoint], now: float) -> list[str]:
         """Read the file now and then, and pass new tokens to the endpoints.
@@ -55,8 +55,8 @@ class Rotating:
         if isinstance(self._given, Token) or now - self._looked < _LOOK_SECONDS:
             return []
         self._looked = now
-        ring = self._given.refreshed()
-        trouble = self._given.take_trouble()
+        ring = self._given.refresh()
+        trouble = self._given.take_problem()
         found = [trouble] if trouble else []
         for each in endpoints:
             try:

@@ -1,1 +1,1 @@
-"""What the terminal and a notebook show: progress, tables, sentences about processes."""
+"""Output for terminals and notebooks: progress, tables, sentences about processes."""

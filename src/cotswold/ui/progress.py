@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from math import inf
 from typing import Protocol, TextIO
 
-from cotswold.launch import rank_log as own_log
+from cotswold.launch import rank_log
 from cotswold.run.first_checkpoint import NOTHING_SAVED
 from cotswold.ui.async_table import evaluator_lines, tables
 from cotswold.ui.doing import bytes_in_words, kinds_of
@@ -32,7 +32,7 @@ ENOUGH_SECONDS = 30.0
 def say(sentence: str) -> None:
     """Write a message to standard error, and to the log of a rank."""
     line = f"cotswold: {printable(sentence)}"
-    own_log.keep(line)
+    rank_log.append(line)
     put(line, sys.stderr)
 
 

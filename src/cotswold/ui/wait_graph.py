@@ -114,9 +114,9 @@ def _why_silent(row: Row, is_here: bool) -> str:
     since = doing.seconds_in_words(doing.figure(row, "silent_seconds"))
     process = int(doing.figure(row, "pid"))
     if is_here and process:
-        from cotswold.host.stack_dump import state_of
+        from cotswold.host.stack_dump import describe_state
 
-        state = state_of(process)
+        state = describe_state(process)
         if state == "is stopped":
             return f"is stopped, and sent no message for {since}; kill -CONT {process} continues it"
         if state:
@@ -129,13 +129,13 @@ def _stopped_in(row: Row) -> list[str]:
     process = int(doing.figure(row, "pid"))
     if not process or "doing" not in row or doing.since_seconds(row) < _LONG_SECONDS:
         return []
-    from cotswold.host.process_info import family
-    from cotswold.host.stack_dump import state_of
+    from cotswold.host.process_info import process_tree
+    from cotswold.host.stack_dump import describe_state
 
     return [
         f"{row.get('name')} has a child process {each}, which is stopped; kill -CONT {each} continues it"
-        for each in family(process)[1:]
-        if state_of(each) == "is stopped"
+        for each in process_tree(process)[1:]
+        if describe_state(each) == "is stopped"
     ]
 
 

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from cotswold.batch.runtime.reduction import KEY
 from cotswold.errors import ClusterError, MachineError
 from cotswold.transport import Endpoint, Lost, Ready, Roads
 from cotswold.transport import Message as Frame
+from cotswold.transport.frames import REDUCTION_KEY
 from cotswold.wire import Message, Send
 from cotswold.wire import lifecycle as beginning
 from cotswold.wire.codec import Packing, UnknownError, decode, encode
@@ -131,7 +131,7 @@ class Post:
         if self._letters:
             return self._letters.popleft()
         event = self.endpoint.receive(timeout)
-        if not isinstance(event, Frame) or KEY in event.header:
+        if not isinstance(event, Frame) or REDUCTION_KEY in event.header:
             return event
         try:
             found = decode(event.header, event.buffers, self._count)

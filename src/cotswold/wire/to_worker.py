@@ -22,7 +22,7 @@ class Welcome:
     patterns: int
     portion: int
     """Patterns per portion; the last portion may have fewer. With ``seed`` and ``patterns`` it determines the
-    permutation (`batch.core.permutation`)."""
+    permutation (`shards.core.permutation`)."""
     tree: bool
     """True if the worker's sums must be nodes of the tree."""
     pushes: bool

@@ -19,10 +19,9 @@ from cotswold.analysis.layers import top_layers
 from cotswold.analysis.plots import Line, plot
 from cotswold.analysis.report import LeftOut, build_report
 from cotswold.analysis.report.blocks import Figure, Page, PageSection, Table, TableCell, row
+from cotswold.analysis.report.build import page_html, printed_set, section_html
 from cotswold.analysis.report.evaluation import classification
-from cotswold.analysis.report.noise import noise_share
-from cotswold.analysis.report.printed_set import printed_set
-from cotswold.analysis.report.render import page_html, section_html
+from cotswold.analysis.report.filters import noise_share
 from cotswold.analysis.report.training import speed
 from cotswold.analysis.run_history import History
 from cotswold.analysis.selectivity.objects import Baselines, Examination, examine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cotswold.analysis.report.render import section_html
+from cotswold.analysis.report.build import section_html
 from cotswold.analysis.report.training import accounts, speed
 from cotswold.analysis.run_history import History
 from cotswold.run import Event

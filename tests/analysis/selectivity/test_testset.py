@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
+from cotswold.analysis.filter_images import unwhitened
 from cotswold.analysis.selectivity.testset import ObjectTestSet
-from cotswold.analysis.unwhiten import unwhitened
 from cotswold.data import Preparation, Transform, open_source
 from cotswold.data.preprocessing.images import estimate, spectra
 

@@ -12,7 +12,7 @@ from tests.support.training.runs import events
 from tests.training.async_sgd.test_strategy import job_of, recipe_of
 
 from cotswold.api.plan import base as planned
-from cotswold.api.plan.base import plan
+from cotswold.api.plan.dry_run import plan
 from cotswold.errors import MachineError
 from cotswold.replication.client.admin import Operator
 from cotswold.run import Stop

@@ -105,7 +105,7 @@ def test_what_replicas_cannot_share_is_refused(
 
 
 def test_samples_without_numbers_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="strategy downpour asks for samples by their numbers"):
+    with pytest.raises(UserError, match="strategy downpour reads samples by index"):
         cotswold.train(
             nn.Linear(8, 2), Endless(), tmp_path / "run", loss="cross_entropy", strategy="downpour"
         )

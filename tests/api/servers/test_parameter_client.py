@@ -26,7 +26,7 @@ import cotswold
 import cotswold.data
 from cotswold.api.servers.parameter_client import Connection, secret_of
 from cotswold.api.servers.parameter_server import Served, ServedStatus
-from cotswold.checkpoint import Checkpoints
+from cotswold.checkpoint import CheckpointManager
 from cotswold.errors import MachineError, RunError, UserError
 from cotswold.replicas.client import PushRefusedError
 
@@ -475,7 +475,7 @@ def test_a_checkpoint_that_is_taken_while_loops_push_has_each_push_whole_or_not_
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "saved"
-    checkpoints = Checkpoints(folder / "checkpoints", identity="cotswold serve")
+    checkpoints = CheckpointManager(folder / "checkpoints", identity="cotswold serve")
     found = served(make(), servers=2, save=folder, checkpoint_minutes=0.005)
     ended = threading.Event()
     loops = [threading.Thread(target=push_for_ever, args=(found, ended)) for _ in range(2)]

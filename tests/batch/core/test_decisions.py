@@ -8,9 +8,9 @@ from cotswold.batch.core.chunk_failures import Failures
 from cotswold.batch.core.chunk_ledger import Ledger
 from cotswold.batch.core.chunk_queues import Homes
 from cotswold.batch.core.deadline import left_at_deadline
-from cotswold.batch.core.permutation import Dealing
 from cotswold.batch.core.settings import Rules
 from cotswold.shards.core.membership import Members
+from cotswold.shards.core.permutation import Dealing
 from cotswold.wire import Join
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import FUZZ
 from tests.support.batch.simulated_run import Trial, World, rules
 
-from cotswold.simulate.network import Faults
+from cotswold.simulate.protocols.network import Faults
 
 LIVES = 64 * FUZZ
 """A case; each has three evaluations."""

@@ -10,7 +10,7 @@ from tests.support.batch.checker import check
 from tests.support.batch.simulated_run import Trial, World, rules
 
 from cotswold.batch.core.requests import Counted, Request
-from cotswold.simulate.players import WorkerPlayer
+from cotswold.simulate.protocols.protocol_processes import SimulatedWorker
 from cotswold.wire import Dismiss, Join, PortionResult, Send
 
 TRAVELS: dict[str, dict[str, object]] = {
@@ -37,7 +37,7 @@ def trial(travel: str = "pushed", speeds: tuple[float, ...] = (0.1, 0.1), **more
     return Trial(1, world)
 
 
-def workers(trial: Trial) -> list[WorkerPlayer]:
+def workers(trial: Trial) -> list[SimulatedWorker]:
     return list(trial.workers.values())
 
 
@@ -69,7 +69,7 @@ def test_a_stopped_worker_costs_its_share_and_does_no_harm_when_it_wakes_up(trav
             4 * 0.25 if (travel.startswith("reduced"), number) == (True, 1) else 0
         )  # until nobody waits for its broadcast
         assert seconds < 1.04 * 10 + doubt
-    cluster.loop.after(2.0, stopped.go_on)
+    cluster.loop.after(2.0, stopped.resume)
     cluster.evaluate(3)
     assert timed(cluster, 4)[0] < 1.05 * 5  # it takes part again
 
@@ -275,7 +275,7 @@ def test_a_worker_of_another_run_is_sent_away() -> None:
 
 def test_a_dead_server_is_trouble_that_names_it() -> None:
     cluster = trial()
-    del cluster.network.players["server 1"]
+    del cluster.network.endpoints["server 1"]
     cluster.coordinator.ended("server 1", "killed by signal 9")
     cluster.coordinator.evaluate(Request("x", "g"))
     trouble = cluster.coordinator.coordinator.trouble(cluster.loop.now)

@@ -17,13 +17,13 @@ import torch
 from tests.support.replicas.works import LeastSquares
 
 from cotswold import wire as m
-from cotswold.batch.core.permutation import words
 from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer
 from cotswold.optim import Combine, Dot, LBFGSMethod
 from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.shards.core.permutation import words
 from cotswold.testing import stopped
 from cotswold.wire.messenger import AnyMessage, Letter
 
@@ -179,7 +179,7 @@ def test_a_part_of_the_patterns_is_the_same_for_a_whole_cycle(opened: Opener) ->
         other = cluster.evaluate("x", "g")
         assert other.patterns != first.patterns
         assert cluster.counted(other.patterns) != portions
-        with pytest.raises(UserError, match="draw them anew"):
+        with pytest.raises(UserError, match="unknown set of patterns"):
             cluster.evaluate("x", "g", patterns=first.patterns)
         recorded = [str(more["portions"]) for kind, more in events if kind == "counted" and more["drawn"]]
     with opened(fraction=0.5, seed=9) as cluster:
@@ -404,7 +404,7 @@ def test_unknown_vectors_are_refused_before_anything_is_done(opened: Opener) -> 
             cluster.evaluate("t", "g", before=[Combine("t", ((1.0, "x"), (0.5, "d")))])
         with pytest.raises(KeyError, match="'t'"):
             cluster.run([Dot("t", "x")])
-        with pytest.raises(UserError, match=r"50 of torch\.float64"):
+        with pytest.raises(UserError, match=r"must have shape \(50,\) and type torch\.float64"):
             cluster.write("x", torch.zeros(3))
         assert cluster.run([Dot("x", "x")]) == [0.0]
 

@@ -19,7 +19,7 @@ from cotswold.dataservice.core.server_queue import Supplying
 from cotswold.dataservice.core.shared_epochs import Sharing
 from cotswold.dataservice.core.trainer import Trainer
 from cotswold.shards.core.sample_ledger import Said, Samples
-from cotswold.simulate.network import Faults
+from cotswold.simulate.protocols.network import Faults
 from cotswold.wire import Ask, Cancel, Dealt, Draw, Offer, Pending, Send, Supplied, Unsupplied
 
 LIVES = 85 * FUZZ
@@ -115,10 +115,10 @@ def test_where_every_server_dies_trainers_hear_of_it_in_time(shared: bool) -> No
 def test_where_the_head_is_silent_whoever_shares_hears_of_it_in_time() -> None:
     trial = Trial(1, World(shared=True, epochs=30))
     trial.loop.run(lambda: False, 1.0)
-    del trial.network.players["pool"]
+    del trial.network.endpoints["pool"]
     assert trial.loop.run(lambda: all(each.trouble for each in trial.trainers), ASKING.lonely_seconds + 2.0)
     assert {each.trouble for each in trial.trainers} == {
-        "the head of the pool of data servers answered nothing for 30 s"
+        "the head of the pool of data servers has not answered for 30 s"
     }
 
 

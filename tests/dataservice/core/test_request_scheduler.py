@@ -199,7 +199,7 @@ def test_servers_that_say_anything_are_not_missed_unless_they_make_nothing_for_t
         assert found.trouble(tenth / 10) == ""
     found.tick(50.1)
     found.receive("a", message, 50.1)
-    assert found.trouble(50.1) == "a made nothing for 50 s"
+    assert found.trouble(50.1) == "a sent no batches for 50 s"
 
 
 def test_a_slow_server_is_asked_again_before_it_is_missed() -> None:
@@ -271,7 +271,7 @@ def test_what_was_refused_and_is_not_wanted_any_more_is_no_error() -> None:
 
 @pytest.mark.parametrize(
     ("servers", "why"),
-    [((), "no data server has been connected for 5 s"), (("a", "b"), "a and b answered nothing for 5 s")],
+    [((), "no data server has been connected for 5 s"), (("a", "b"), "a and b have not answered for 5 s")],
 )
 def test_nobody_who_answers_is_an_error_in_time(servers: tuple[str, ...], why: str) -> None:
     found = begun(*servers)

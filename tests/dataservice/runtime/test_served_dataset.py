@@ -391,7 +391,7 @@ def test_a_loop_that_has_left_does_not_come_back_by_itself(
 
 
 @pytest.mark.parametrize(
-    ("number", "why"), [(signal.SIGKILL, "is lost"), (signal.SIGSTOP, "answered nothing for 2 s")]
+    ("number", "why"), [(signal.SIGKILL, "is lost"), (signal.SIGSTOP, "not answered for 2 s")]
 )
 def test_a_head_that_is_killed_or_stopped_is_an_error_in_time(
     number: int,

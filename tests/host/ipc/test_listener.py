@@ -11,9 +11,9 @@ from contextlib import closing, suppress
 import pytest
 
 from cotswold.host.ipc import listener as listeners
-from cotswold.host.ipc.listener import STRANGERS, Listener, TcpListener, call, call_tcp
+from cotswold.host.ipc.listener import UNIDENTIFIED_MAX, Listener, TcpListener, call, call_tcp
 from cotswold.host.token import sign
-from cotswold.launch.watch.failure import peer_lost
+from cotswold.launch.watch.failure import is_peer_lost
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory without a name is Linux's")
 
@@ -36,7 +36,7 @@ def _stranger(listener: Listener, *said: bytes) -> socket.socket:
 def _heard(listener: Listener, *ranks: int) -> None:
     """Call as these ranks, and see that these very connections are answered."""
     calls = {rank: call(listener.address, listener.secret, rank, "rank 0", 5) for rank in ranks}
-    found = listener.answered({rank: f"rank {rank}" for rank in ranks}, 5)
+    found = listener.accept_all({rank: f"rank {rank}" for rank in ranks}, 5)
     assert found.keys() == set(ranks)
     for rank, connection in found.items():
         connection.setblocking(True)
@@ -71,7 +71,7 @@ def test_a_stranger_that_is_gone_again_is_forgotten(listener: Listener) -> None:
 
 
 def test_many_silent_strangers_hold_up_nobody_and_the_first_are_sent_away(listener: Listener) -> None:
-    strangers = [_stranger(listener) for _ in range(STRANGERS + 2)]
+    strangers = [_stranger(listener) for _ in range(UNIDENTIFIED_MAX + 2)]
     _heard(listener, 1)
     for stranger in strangers:
         stranger.close()
@@ -87,17 +87,17 @@ def test_a_rank_that_does_not_come_is_named_though_strangers_wait(listener: List
         _stranger(listener),
         pytest.raises(TimeoutError, match=r"rank 2 did not connect within 0.05 s") as late,
     ):
-        listener.answered({2: "rank 2"}, 0.05)
-    assert peer_lost(late.value)
+        listener.accept_all({2: "rank 2"}, 0.05)
+    assert is_peer_lost(late.value)
 
 
 def test_strangers_that_call_without_a_pause_do_not_move_the_deadline(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "_came", lambda ready: [])  # so one caller is always waiting
+    monkeypatch.setattr(listener, "_accept_caller", lambda ready: [])  # so one caller is always waiting
     begun = time.monotonic()
     with _stranger(listener):
-        assert listener.answered_in_time({2: "rank 2"}, 0.1) == {}
+        assert listener.accept_some({2: "rank 2"}, 0.1) == {}
     assert time.monotonic() - begun < 5
 
 
@@ -105,7 +105,7 @@ def test_a_listener_that_is_gone_is_named_as_lost(listener: Listener) -> None:
     listener.close()
     with pytest.raises(ConnectionResetError, match="rank 3 does not listen") as lost:
         call(listener.address, listener.secret, 1, "rank 3", 5)
-    assert peer_lost(lost.value)
+    assert is_peer_lost(lost.value)
 
 
 def test_another_user_is_neither_answered_nor_told_the_secret(
@@ -115,7 +115,7 @@ def test_another_user_is_neither_answered_nor_told_the_secret(
     with pytest.raises(ConnectionResetError, match="rank 0 does not listen"):
         call(listener.address, listener.secret, 1, "rank 0", 5)
     with _stranger(listener), pytest.raises(TimeoutError, match="rank 1"):
-        listener.answered({1: "rank 1"}, 0.05)
+        listener.accept_all({1: "rank 1"}, 0.05)
 
 
 KEY = b"k" * 32
@@ -138,7 +138,7 @@ def test_callers_from_other_hosts_are_told_apart_in_whatever_order_they_come(
     tcp_listener: TcpListener,
 ) -> None:
     calls = {rank: call_tcp(tcp_listener.address, KEY, tcp_listener.secret, rank, 5) for rank in (3, 1, 2)}
-    found = tcp_listener.answered({rank: f"rank {rank}" for rank in calls}, 5)
+    found = tcp_listener.accept_all({rank: f"rank {rank}" for rank in calls}, 5)
     for rank, connection in found.items():
         with connection, calls[rank] as other:
             connection.setblocking(True)
@@ -152,7 +152,7 @@ def test_a_stranger_from_another_host_is_sent_away_and_holds_up_nobody(
 ) -> None:
     with _tcp_stranger(tcp_listener, said) as stranger:
         call = call_tcp(tcp_listener.address, KEY, tcp_listener.secret, 1, 5)
-        (found,) = tcp_listener.answered({1: "rank 1"}, 5).values()
+        (found,) = tcp_listener.accept_all({1: "rank 1"}, 5).values()
         with call, found:
             assert found.getpeername() == call.getsockname()
         stranger.settimeout(5)
@@ -167,13 +167,13 @@ def test_a_caller_with_another_token_secret_or_rank_is_not_taken_for_a_peer(
     key = b"other" if wrong == "key" else KEY
     secret = b"0" * 32 if wrong == "secret" else tcp_listener.secret
     with call_tcp(tcp_listener.address, key, secret, 7 if wrong == "rank" else 1, 5):
-        assert tcp_listener.answered_in_time({1: "rank 1"}, 0.1) == {}
+        assert tcp_listener.accept_some({1: "rank 1"}, 0.1) == {}
 
 
 def test_what_a_caller_said_serves_nobody_a_second_time(tcp_listener: TcpListener) -> None:
     who = (1).to_bytes(8, "little")
     said = who + sign(KEY, tcp_listener.secret, who)
     with _tcp_stranger(tcp_listener, said) as first, _tcp_stranger(tcp_listener, said):
-        found = tcp_listener.answered_in_time({1: "rank 1", 2: "rank 2"}, 0.2)
+        found = tcp_listener.accept_some({1: "rank 1", 2: "rank 2"}, 0.2)
         with found[1] as connection:
             assert connection.getpeername() == first.getsockname()

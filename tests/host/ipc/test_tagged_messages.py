@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from cotswold.host.ipc.shared_memory import NAME, is_supported
-from cotswold.host.ipc.shared_memory_channel import Channel
-from cotswold.host.ipc.tagged_messages import Messages
-from cotswold.host.ipc.tcp_channel import MOST_BYTES, MessageStream
-from cotswold.launch.watch.failure import peer_lost
+from cotswold.host.ipc.shared_memory_channel import SharedMemoryChannel
+from cotswold.host.ipc.tagged_messages import TaggedChannel
+from cotswold.host.ipc.tcp_channel import MESSAGE_BYTES_MAX, TcpChannel
+from cotswold.launch.watch.failure import is_peer_lost
 
-Pair = tuple[Messages, Messages, socket.socket]
+Pair = tuple[TaggedChannel, TaggedChannel, socket.socket]
 
 
-def _sockets(kind: type[Messages]) -> tuple[socket.socket, socket.socket]:
-    if kind is Channel:
+def _sockets(kind: type[TaggedChannel]) -> tuple[socket.socket, socket.socket]:
+    if kind is SharedMemoryChannel:
         return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with socket.create_server(("127.0.0.1", 0)) as server:
         ours = socket.create_connection(server.getsockname())
@@ -30,35 +30,35 @@ def _sockets(kind: type[Messages]) -> tuple[socket.socket, socket.socket]:
 
 @pytest.fixture(
     params=[
-        pytest.param(Channel, marks=pytest.mark.skipif(not is_supported(), reason="is Linux's")),
-        MessageStream,
+        pytest.param(SharedMemoryChannel, marks=pytest.mark.skipif(not is_supported(), reason="is Linux's")),
+        TcpChannel,
     ]
 )
-def kind(request: pytest.FixtureRequest) -> type[Messages]:
-    found: type[Messages] = request.param
+def kind(request: pytest.FixtureRequest) -> type[TaggedChannel]:
+    found: type[TaggedChannel] = request.param
     return found
 
 
 @pytest.fixture
-def pair(kind: type[Messages]) -> Pair:
+def pair(kind: type[TaggedChannel]) -> Pair:
     """Two ends, and the second one's socket."""
     ours, theirs = _sockets(kind)
     return kind(ours, "rank 1", 5), kind(theirs, "rank 0", 5), theirs
 
 
-def _send(end: Messages, tag: int, values: bytes) -> None:
+def _send(end: TaggedChannel, tag: int, values: bytes) -> None:
     def fill(memory: memoryview) -> None:
         memory[:] = values
 
     end.send(tag, len(values), fill)
 
 
-def _send_many(end: Messages, size: int) -> None:
+def _send_many(end: TaggedChannel, size: int) -> None:
     for tag in range(4, 10_000):
         _send(end, tag, bytes(size))
 
 
-def _receive(end: Messages, tag: int) -> bytes:
+def _receive(end: TaggedChannel, tag: int) -> bytes:
     found = bytes(end.receive(tag))
     end.release(tag)
     return found
@@ -75,7 +75,7 @@ def _is_late(step: Callable[[], object]) -> threading.Thread:
 
 def test_messages_arrive_whole_in_whatever_order_they_are_asked_for(pair: Pair) -> None:
     near, far, _ = pair
-    sent = {tag: os.urandom(size) for tag, size in enumerate((5, 0, 1000, MOST_BYTES, 1))}
+    sent = {tag: os.urandom(size) for tag, size in enumerate((5, 0, 1000, MESSAGE_BYTES_MAX, 1))}
     for tag, values in sent.items():
         _send(near, tag, values)
     for tag in sent:
@@ -112,9 +112,9 @@ def test_no_exchange_that_the_receiver_has_begun_is_waited_for(pair: Pair) -> No
 
 def test_two_that_send_each_other_much_before_either_reads_hold_up_nobody(pair: Pair) -> None:
     near, far, _ = pair
-    sent = os.urandom(MOST_BYTES)
+    sent = os.urandom(MESSAGE_BYTES_MAX)
 
-    def act(end: Messages) -> None:
+    def act(end: TaggedChannel) -> None:
         for tag in range(20):
             end.begin(tag)
             _send(end, tag, sent)
@@ -139,7 +139,7 @@ def test_what_comes_for_an_exchange_that_was_abandoned_is_dropped_and_others_are
     far.begin(3)
     _send(near, 3, b"wanted")
     assert _receive(far, 3) == b"wanted"
-    assert not far._arrived and not far._awaited and not far._given_up
+    assert not far._arrived and not far._awaited and not far._abandoned
 
 
 def test_a_peer_that_is_gone_is_named_and_what_it_said_before_is_heard(pair: Pair) -> None:
@@ -151,22 +151,24 @@ def test_a_peer_that_is_gone_is_named_and_what_it_said_before_is_heard(pair: Pai
         near.receive(3)
     with pytest.raises(ConnectionResetError, match="closed by peer: rank 1") as said:
         _send_many(near, 1)  # TCP tells with the second
-    assert peer_lost(heard.value) and peer_lost(said.value), "the ranks look for who is gone"
+    assert is_peer_lost(heard.value) and is_peer_lost(said.value), "the ranks look for who is gone"
     near.abandon(4)
 
 
-def test_a_peer_that_says_nothing_is_waited_for_no_longer_than_the_timeout(kind: type[Messages]) -> None:
+def test_a_peer_that_says_nothing_is_waited_for_no_longer_than_the_timeout(kind: type[TaggedChannel]) -> None:
     ours, theirs = _sockets(kind)
     with theirs, pytest.raises(TimeoutError, match="rank 1 sent nothing") as late:
         kind(ours, "rank 1", 0.05).receive(1)
-    assert peer_lost(late.value)
+    assert is_peer_lost(late.value)
 
 
-def test_a_peer_that_hears_nothing_is_waited_for_no_longer_than_the_timeout(kind: type[Messages]) -> None:
+def test_a_peer_that_hears_nothing_is_waited_for_no_longer_than_the_timeout(
+    kind: type[TaggedChannel],
+) -> None:
     ours, theirs = _sockets(kind)
     near = kind(ours, "rank 1", 0.05)
     with theirs, pytest.raises(TimeoutError, match="rank 1 received nothing"):
-        _send_many(near, MOST_BYTES if kind is MessageStream else 1)
+        _send_many(near, MESSAGE_BYTES_MAX if kind is TcpChannel else 1)
 
 
 def test_a_forked_child_keeps_no_connection_of_its_parent_open(pair: Pair) -> None:
@@ -188,10 +190,10 @@ def test_a_forked_child_keeps_no_connection_of_its_parent_open(pair: Pair) -> No
 
 
 def test_a_stream_takes_no_long_message_and_believes_none() -> None:
-    ours, theirs = _sockets(MessageStream)
-    near = MessageStream(ours, "rank 1", 5)
+    ours, theirs = _sockets(TcpChannel)
+    near = TcpChannel(ours, "rank 1", 5)
     with pytest.raises(ValueError, match="at most"):
-        _send(near, 1, bytes(MOST_BYTES + 1))
+        _send(near, 1, bytes(MESSAGE_BYTES_MAX + 1))
     theirs.sendall(bytes(8) + (1 << 40).to_bytes(8, "little") + bytes(8))
     with pytest.raises(ConnectionResetError, match="rank 1 sent an unknown message"):
         near.receive(0)
@@ -199,10 +201,10 @@ def test_a_stream_takes_no_long_message_and_believes_none() -> None:
 
 
 def test_a_stream_that_broke_off_amid_a_message_says_nothing_more() -> None:
-    ours, theirs = _sockets(MessageStream)
-    near, far = MessageStream(ours, "rank 1", 0.05), MessageStream(theirs, "rank 0", 5)
+    ours, theirs = _sockets(TcpChannel)
+    near, far = TcpChannel(ours, "rank 1", 0.05), TcpChannel(theirs, "rank 0", 5)
     with pytest.raises(TimeoutError):
-        _send_many(near, MOST_BYTES)
+        _send_many(near, MESSAGE_BYTES_MAX)
     with pytest.raises(ConnectionResetError):
         _send(near, 10_000, b"the rest of another message")
     with pytest.raises(ConnectionResetError, match="connection closed by peer: rank 0"):
@@ -213,9 +215,9 @@ def test_a_stream_that_broke_off_amid_a_message_says_nothing_more() -> None:
 class TestChannel:
     """What is of shared memory alone."""
 
-    def _pair(self) -> tuple[Channel, Channel]:
-        ours, theirs = _sockets(Channel)
-        return Channel(ours, "rank 1"), Channel(theirs, "rank 0")
+    def _pair(self) -> tuple[SharedMemoryChannel, SharedMemoryChannel]:
+        ours, theirs = _sockets(SharedMemoryChannel)
+        return SharedMemoryChannel(ours, "rank 1"), SharedMemoryChannel(theirs, "rank 0")
 
     def test_memory_is_used_again_once_it_was_given_back_and_no_descriptor_stays(self) -> None:
         before, descriptors = _mapped(), _descriptors()
@@ -238,7 +240,7 @@ class TestChannel:
             _send(near, tag, bytes(1 << 22 if tag < 3 else 9))
             _receive(far, tag)
             near.finish(tag)
-        assert near.kept_bytes == 1 << 16
+        assert near.allocated_bytes == 1 << 16
         assert _mapped() - before == 2
 
     def test_abandoned_messages_leave_no_memory_lent(self) -> None:
@@ -248,7 +250,7 @@ class TestChannel:
             _send(near, tag, bytes(1 << 20))
             near.abandon(tag)
             far.abandon(tag)
-        assert near.kept_bytes <= 3 << 20
+        assert near.allocated_bytes <= 3 << 20
 
     @pytest.mark.parametrize(
         "header",
@@ -264,8 +266,8 @@ class TestChannel:
         ],
     )
     def test_what_no_channel_says_is_refused_and_leaves_no_descriptor(self, header: tuple[int, ...]) -> None:
-        ours, theirs = _sockets(Channel)
-        near, before = Channel(ours, "rank 1", 5), _descriptors()
+        ours, theirs = _sockets(SharedMemoryChannel)
+        near, before = SharedMemoryChannel(ours, "rank 1", 5), _descriptors()
         block = os.memfd_create("4096 bytes")
         os.ftruncate(block, 4096)
         shown = [] if 7 in header else [block]
@@ -284,7 +286,7 @@ class TestChannel:
 
         with pytest.raises(ZeroDivisionError):
             near.send(1, 100, fail)
-        assert near.kept_bytes == 0
+        assert near.allocated_bytes == 0
         _send(near, 2, b"next")
         far.begin(2)
         assert _receive(far, 2) == b"next"

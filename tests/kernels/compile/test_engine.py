@@ -24,7 +24,7 @@ function = ir.Function(module, ir.FunctionType(number, [number]), "chosen")
 builder = ir.IRBuilder(function.append_basic_block())
 place = builder.gep(table, [ir.Constant(number, 0), function.args[0]], source_etype=table.value_type)
 builder.ret(builder.load(place, typ=number))
-code = engine.compiled(module, here)
+code = engine.compile_object(module, here)
 
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
@@ -38,7 +38,7 @@ big = reserved((8 << 30) // PAGE)
 while reserved(1) > big:  # no other page is free on this side of what is big
     pass
 libc.munmap(block + PAGE, PAGE)
-chosen = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(engine.loaded(code, here, "chosen"))
+chosen = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(engine.load_object(code, here, "chosen"))
 print([chosen(i) for i in range(5)])
 """
 

@@ -137,8 +137,8 @@ def test_the_order_of_sets_and_the_seed_of_hashes_say_nothing() -> None:
     code = textwrap.dedent("""
         from cotswold.kernels.microkernels.driver import KINDS, write_kernel
         from cotswold.kernels.compile.fingerprint import fingerprint
-        from cotswold.kernels.microkernels.pair_driver import write_pair_kernel
-        print(fingerprint(write_kernel, write_pair_kernel, {"a", "b", "c"}, KINDS))
+        from cotswold.kernels.microkernels.half_driver import write_half_kernel
+        print(fingerprint(write_kernel, write_half_kernel, {"a", "b", "c"}, KINDS))
     """)
     told = set()
     for seed in ("1", "2"):

@@ -28,7 +28,7 @@ def test_any_vector_and_number_of_threads_give_the_same_bits(
     expected, found = operands(of, 3), operands(of, 3)
     run(what, of, expected, Overrides(threads=1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passes, "ALONE", 1)
+        patch.setattr(passes, "SERIAL_BELOW", 1)
         run(what, of, found, Overrides(processor, threads=threads))
     assert same_bits(found[DenseJob.SUMS], expected[DenseJob.SUMS])
     assert same_bits(found[DenseJob.BIAS_GRADIENT], expected[DenseJob.BIAS_GRADIENT])
@@ -63,9 +63,9 @@ def test_a_pass_that_computes_wrongly_is_found_out(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(library, "_ADDRESSES", {})
     monkeypatch.setattr("cotswold.kernels.compile.code_cache.load", lambda _: None)
     monkeypatch.setattr("cotswold.kernels.compile.code_cache.save", lambda *_: None)
-    usual = write._Group._by_sums
+    usual = write._Group._activation_slopes
     monkeypatch.setattr(
-        write._Group, "_by_sums", lambda group, gradients, outputs: usual(group, outputs, gradients)
+        write._Group, "_activation_slopes", lambda group, gradients, outputs: usual(group, outputs, gradients)
     )
     with pytest.raises(WrongKernelError, match="squared_identity"):
         passes.kernel(what, dataclasses.replace(here))

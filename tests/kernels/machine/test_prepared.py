@@ -9,7 +9,7 @@ from tests.support.ops.layers import WIDE
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
-from cotswold.kernels.machine.prepared import Bounded
+from cotswold.kernels.machine.prepared import FifoCache
 from cotswold.kernels.maps import tasks
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.prepare import PreparedProduct
@@ -91,7 +91,7 @@ def test_the_second_step_of_a_stack_prepares_nothing(prepared: list[int]) -> Non
 
 
 def test_of_what_was_prepared_the_last_are_kept() -> None:
-    kept: Bounded[int, str] = Bounded(3)
+    kept: FifoCache[int, str] = FifoCache(3)
     for number in range(5):
         assert kept.put(number, lambda number=number: str(number)) == str(number)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     assert dict(kept) == {2: "2", 3: "3", 4: "4"}

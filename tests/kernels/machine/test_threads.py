@@ -27,7 +27,7 @@ from cotswold.kernels.machine import threads
 from cotswold.kernels.machine.processor import this_processor
 from cotswold.kernels.microkernels.driver import ProductJob
 from cotswold.kernels.microkernels.tile import Tile
-from cotswold.kernels.products import choice, compiled
+from cotswold.kernels.products import autotune, compiled
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.problem import Overrides
 from cotswold.ops import images_last
@@ -299,7 +299,7 @@ def test_a_child_that_is_forked_while_another_thread_compiles_compiles_too() -> 
     assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 7
 
 
-@pytest.mark.parametrize("module", [engine, library, choice])
+@pytest.mark.parametrize("module", [engine, library, autotune])
 def test_each_module_registers_its_own_lock_for_forks(
     module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,4 +309,4 @@ def test_each_module_registers_its_own_lock_for_forks(
     )
     assert module.__file__ is not None
     found = runpy.run_path(module.__file__)
-    assert taken == [found["_LOCK"] if module is choice else found["LOCK"]]
+    assert taken == [found["_LOCK"] if module is autotune else found["LOCK"]]

@@ -14,7 +14,7 @@ from cotswold.kernels.maps import normalisation, tasks
 from cotswold.ops import contrast
 from cotswold.ops.pooling import workers
 
-pytestmark = pytest.mark.skipif(available.obstacle() is not None, reason="no kernels here")
+pytestmark = pytest.mark.skipif(available.compile_error() is not None, reason="no kernels here")
 
 
 def both(x: Tensor, smoothing: Smoothing) -> tuple[Tensor, Tensor]:
@@ -64,7 +64,7 @@ def test_a_common_offset_and_many_channels_cost_no_more_accuracy_than_in_torch(
 ) -> None:
     x = ops.images_last(random_map(MapShape(channels, 13, 12), 20, dtype=torch.float32) + offset)
     got, smoothing = both(x, Smoothing(5)), Smoothing(5)
-    monkeypatch.setattr(contrast, "usable", lambda _: False)
+    monkeypatch.setattr(contrast, "has_cpu_kernel", lambda _: False)
     plain, right = both(x, smoothing), both(x.double(), smoothing)
     for one, other, truth in zip(got, plain, right, strict=True):
         errors = [float((each.double() - truth).square().mean().sqrt()) for each in (one, other)]

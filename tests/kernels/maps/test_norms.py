@@ -13,7 +13,7 @@ from cotswold.kernels.machine import processor
 from cotswold.kernels.maps import norms
 from cotswold.ops import filters as plain
 
-pytestmark = pytest.mark.skipif(available.obstacle() is not None, reason="no kernels here")
+pytestmark = pytest.mark.skipif(available.compile_error() is not None, reason="no kernels here")
 
 SHAPES = [(1, 1, 1, 1, 1), (2, 3, 5, 7, 10), (1, 1, 20, 60, 129), (3, 1, 11, 3, 33), (1, 2, 4, 8, 300)]
 
@@ -44,7 +44,7 @@ def test_bits_are_the_same_for_threads_tasks_and_vector_widths(
     expected = ops.filter_norms(filters)
     assert torch.equal(expected[:, :, 17:40], ops.filter_norms(filters[..., 17:40]))
     before = torch.get_num_threads()
-    monkeypatch.setattr(norms, "ALONE", 0)
+    monkeypatch.setattr(norms, "SERIAL_BELOW", 0)
     torch.set_num_threads(2)
     try:
         assert torch.equal(expected, ops.filter_norms(filters))

@@ -25,7 +25,7 @@ from cotswold.ops import contrast, pooling
 from cotswold.ops.layout import empty_map
 from cotswold.ops.pooling import pool_backward, workers
 
-pytestmark = pytest.mark.skipif(available.obstacle() is not None, reason="no kernels here")
+pytestmark = pytest.mark.skipif(available.compile_error() is not None, reason="no kernels here")
 
 WINDOWS = [Smoothing(size) for size in (5, 2, 1)] + [Smoothing(size, keep=True) for size in (5, 4, 9)]
 TYPED = [
@@ -69,7 +69,7 @@ def by_torch(call: Call, x: Tensor, y: Tensor) -> Tensor:
     """The same without kernels."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (pooling, contrast):
-            patch.setattr(module, "usable", lambda _: False)
+            patch.setattr(module, "has_cpu_kernel", lambda _: False)
         return call(x, y)
 
 
@@ -77,7 +77,7 @@ def by_torch(call: Call, x: Tensor, y: Tensor) -> Tensor:
 def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small maps are cut into tasks too, of few rows and few lanes."""
     for module in (pool_kernels, normalisation):
-        monkeypatch.setattr(module, "ALONE", 0)
+        monkeypatch.setattr(module, "SERIAL_BELOW", 0)
         monkeypatch.setattr(module, "LEAST_ROWS", 1)
         monkeypatch.setattr(module, "CACHED_BYTES", 1)
     monkeypatch.setattr(pool_kernels, "BLOCK_BYTES", 64)

@@ -15,12 +15,12 @@ from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps import layout, normalisation, norms, pooling
 from cotswold.kernels.maps.normalisation_rows import GRADIENT, MEASURE, NORMALISE
-from cotswold.kernels.maps.pooling_walk import WalkForm
-from cotswold.kernels.maps.pooling_window import PENALTY, POOL, SLOPE
+from cotswold.kernels.maps.pooling_any_window import PENALTY, POOL, SLOPE
+from cotswold.kernels.maps.pooling_small_window_block import SmallWindowConfig
 from cotswold.kernels.microkernels.driver import KINDS, write_kernel
-from cotswold.kernels.microkernels.tile import Tile, heights
+from cotswold.kernels.microkernels.tile import Tile, row_block_sizes
 from cotswold.kernels.microkernels.update import WIDEST
-from cotswold.kernels.products import choice
+from cotswold.kernels.products import autotune
 
 AVX512 = Processor("avx512", "x86-64-v4", "", "x86_64-unknown-linux-gnu")
 AVX2 = Processor("avx2", "x86-64-v3", "", "x86_64-unknown-linux-gnu")
@@ -95,7 +95,7 @@ def turns(text: str) -> dict[str, Turn]:
 
 def tiles(processor: Processor) -> list[Tile]:
     """The tiles that are candidates on a processor."""
-    found = choice.candidates(processor, narrow=True) + choice.candidates(processor, narrow=False)
+    found = autotune.candidates(processor, narrow=True) + autotune.candidates(processor, narrow=False)
     return sorted(set(found), key=str)
 
 
@@ -123,9 +123,9 @@ CASES = [
     for kind in ("product", "adjoint", "step", "product_tanh", "product_sigmoid")
     for dtype in ("float32", "float64")
     for tile in tiles(processor)
-    if KINDS[kind].finish == "" or dtype == "float32"
+    if KINDS[kind].epilogue == "" or dtype == "float32"
 ]
-"""Of the kinds, ``product_few`` has the tiles of ``product``, and ``outer`` those of ``adjoint``."""
+"""Of the kinds, ``product_small_batch`` has the tiles of ``product``, and ``outer`` those of ``adjoint``."""
 
 
 @lru_cache(maxsize=256)
@@ -140,10 +140,10 @@ def written(processor: Processor, kind: str, dtype: str, tile: Tile) -> dict[str
 def test_an_inner_loop_has_as_many_multiply_adds_as_the_tile_has_vectors(
     processor: Processor, kind: str, dtype: str, tile: Tile
 ) -> None:
-    whole = {f"tile_{Tile(rows, tile.vectors)}": rows * tile.vectors for rows in heights(tile)}
+    whole = {f"tile_{Tile(rows, tile.vectors)}": rows * tile.vectors for rows in row_block_sizes(tile)}
     masked = {
         f"tile_{Tile(rows, vectors)}_masked": rows * vectors
-        for rows in heights(tile)
+        for rows in row_block_sizes(tile)
         for vectors in range(1, tile.vectors + 1)
     }
     found = written(processor, kind, dtype, tile)
@@ -169,7 +169,7 @@ def test_where_lanes_end_in_a_mask_it_is_at_most_two_sums_and_the_mask_that_have
     processor: Processor, kind: str, dtype: str, tile: Tile
 ) -> None:
     most = 0 if processor is AVX512 else 5  # it has registers for masks; a sum is read and written
-    most += processor is AVX2 and KINDS[kind].finish != ""  # polynomials have constants
+    most += processor is AVX2 and KINDS[kind].epilogue != ""  # polynomials have constants
     found = written(processor, kind, dtype, tile).values()
     assert {one.tile: one.spills for one in found if len(one.spills) > most} == {}
 
@@ -205,8 +205,8 @@ def over_maps(dtype: str, processor: Processor) -> None:
     for kind in (POOL, SLOPE, PENALTY):
         pooling.kernel(kind, dtype, processor)
         for size in (3, 5):
-            form = WalkForm(size, rows=2, vectors=1, stream=False)
-            pooling.walk_kernel(kind, form, dtype, processor)
+            form = SmallWindowConfig(size, rows=2, vectors=1, stream=False)
+            pooling.small_window_kernel(kind, form, dtype, processor)
     for step in (NORMALISE, MEASURE, GRADIENT):
         for size in (3, 5):
             normalisation.kernel(step, dtype, size, processor)

@@ -27,13 +27,13 @@ from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels import available
 from cotswold.kernels.compile import engine
 from cotswold.kernels.machine.processor import Processor, this_processor
-from cotswold.kernels.microkernels import pair_driver, pairs
+from cotswold.kernels.microkernels import half_driver, half_units
 from cotswold.kernels.microkernels.driver import KINDS
-from cotswold.kernels.microkernels.pair_driver import KINDS as PAIR_KINDS
-from cotswold.kernels.microkernels.pair_driver import write_pair_kernel
-from cotswold.kernels.microkernels.pairs import Units
-from cotswold.kernels.microkernels.tile import Tile, heights
-from cotswold.kernels.products import choice
+from cotswold.kernels.microkernels.half_driver import KINDS as PAIR_KINDS
+from cotswold.kernels.microkernels.half_driver import write_half_kernel
+from cotswold.kernels.microkernels.half_units import Units
+from cotswold.kernels.microkernels.tile import Tile, row_block_sizes
+from cotswold.kernels.products import autotune
 from cotswold.kernels.products.problem import Overrides
 from cotswold.ops import batched
 
@@ -76,12 +76,12 @@ IMAGES = st.sampled_from([1, 2, 3, 15, 16, 17, 33, 48, 95, 131, 209])
 @contextmanager
 def chunks_of(k: int) -> Iterator[None]:
     """Kernels that pack about so many k at a time."""
-    usual = pair_driver.CHUNK
+    usual = half_driver.CHUNK
     try:
-        pair_driver.CHUNK = k
+        half_driver.CHUNK = k
         yield
     finally:
-        pair_driver.CHUNK = usual
+        half_driver.CHUNK = usual
 
 
 def wide(operation: str, layer: BlockLocal, pair: Pair) -> Tensor:
@@ -263,12 +263,12 @@ def test_every_processor_has_kernels_for_half_precision(
 
 
 def test_a_processor_must_have_the_instructions() -> None:
-    assert pairs.available(PAIRED)
-    assert not pairs.available(Processor("avx512", "x86-64-v4", "", PAIRED.triple))
-    assert not pairs.available(
+    assert half_units.available(PAIRED)
+    assert not half_units.available(Processor("avx512", "x86-64-v4", "", PAIRED.triple))
+    assert not half_units.available(
         Processor("avx512", "znver4", "+avx512bw,+avx512vl,-avx512bf16", PAIRED.triple)
     )
-    assert not pairs.available(ARM)
+    assert not half_units.available(ARM)
 
 
 MULTIPLIES = ("vdpbf16ps", "vfmadd")
@@ -293,7 +293,7 @@ class Turn:
 
 
 def turns(text: str) -> dict[str, Turn]:
-    """The innermost loop that multiplies pairs, of each tile in assembly."""
+    """The innermost loop that multiplies half_units, of each tile in assembly."""
     found: dict[str, Turn] = {}
     tile, lines, labels = "", list[str](), dict[str, int]()
     for line in text.splitlines():
@@ -317,7 +317,7 @@ FORMS = [
     (processor, tile, kind)
     for processor in (PAIRED, WITHOUT)
     for kind in PAIR_KINDS
-    for tile in dict.fromkeys(one for few in (False, True) for one in choice.candidates(processor, few))
+    for tile in dict.fromkeys(one for few in (False, True) for one in autotune.candidates(processor, few))
 ]
 
 
@@ -330,12 +330,12 @@ def test_the_inner_loops_of_candidates_keep_all_vectors_in_registers(
     llvm.initialize_all_asmprinters()
     units = Units.of("bfloat16", processor)
     assert units.paired == (processor is PAIRED)
-    module = write_pair_kernel(KINDS[kind], units, tile, processor.triple)
+    module = write_half_kernel(KINDS[kind], units, tile, processor.triple)
     found = turns(engine.assembly(module, processor))
-    shapes = [(rows, vectors) for rows in heights(tile) for vectors in range(1, tile.vectors + 1)]
+    shapes = [(rows, vectors) for rows in row_block_sizes(tile) for vectors in range(1, tile.vectors + 1)]
     names = {f"tile_{Tile(*shape)}_masked": shape for shape in shapes}
-    names |= {f"tile_{Tile(rows, tile.vectors)}": (rows, tile.vectors) for rows in heights(tile)}
-    if kind == "product_few" and not units.paired:
+    names |= {f"tile_{Tile(rows, tile.vectors)}": (rows, tile.vectors) for rows in row_block_sizes(tile)}
+    if kind == "product_small_batch" and not units.paired:
         names = {}  # all of its tiles pack B
     elif kind != "outer" and not units.paired:
         assert found.keys() >= {name.replace("tile", "fresh") for name in names}
@@ -349,5 +349,5 @@ def test_the_inner_loops_of_candidates_keep_all_vectors_in_registers(
 
 
 def test_a_tile_too_large_for_the_registers_is_seen_to_spill() -> None:
-    module = write_pair_kernel(KINDS["product"], Units.of("bfloat16", PAIRED), Tile(12, 3), PAIRED.triple)
+    module = write_half_kernel(KINDS["product"], Units.of("bfloat16", PAIRED), Tile(12, 3), PAIRED.triple)
     assert turns(engine.assembly(module, PAIRED))["tile_12x3"].spills

@@ -83,7 +83,7 @@ def test_a_random_layer_errs_at_most_twice_as_much_as_a_dense_product(
     for operation in OPERATIONS:
         pair = operands(operation, layer, images, torch.float32)
         # of few and short sums the dense product may get every one right, by luck
-        check_errors(operation, layer, pair, Overrides(few=few), slack=2)
+        check_errors(operation, layer, pair, Overrides(small_batch=few), slack=2)
 
 
 @given(layers(), st.integers(1, 70), st.sampled_from(DTYPES), st.sampled_from([None, False, True]))
@@ -93,7 +93,9 @@ def test_sums_of_whole_numbers_are_exact(
 ) -> None:
     for operation in OPERATIONS:
         pair = whole_numbers(operands(operation, layer, images, dtype))
-        assert error(run(operation, layer, pair, Overrides(few=few)), exact(operation, pair, layer)) == 0
+        assert (
+            error(run(operation, layer, pair, Overrides(small_batch=few)), exact(operation, pair, layer)) == 0
+        )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -104,7 +106,7 @@ def test_sums_of_whole_numbers_are_exact_in_larger_layers(
 ) -> None:
     layer, images = LARGE[name]
     pair = whole_numbers(operands(operation, layer, images, dtype))
-    assert error(run(operation, layer, pair, Overrides(few=few)), exact(operation, pair, layer)) == 0
+    assert error(run(operation, layer, pair, Overrides(small_batch=few)), exact(operation, pair, layer)) == 0
 
 
 @pytest.mark.parametrize(("operation", "few"), KERNELS)
@@ -114,7 +116,7 @@ def test_larger_layers_err_at_most_twice_as_much_as_dense_products(
 ) -> None:
     layer, images = LARGE[name]
     pair = operands(operation, layer, images, torch.float32)
-    check_errors(operation, layer, pair, Overrides(few=few), slack=1)
+    check_errors(operation, layer, pair, Overrides(small_batch=few), slack=1)
 
 
 @pytest.mark.parametrize(("operation", "few"), KERNELS)
@@ -124,4 +126,4 @@ def test_long_sums_err_at_most_twice_as_much_as_dense_products(
 ) -> None:
     layer, images = LONG[name], (6000 if operation == "outer" else 48)
     pair = operands(operation, layer, images, torch.float32)
-    check_errors(operation, layer, pair, Overrides(few=few))
+    check_errors(operation, layer, pair, Overrides(small_batch=few))

@@ -9,8 +9,8 @@ from tests.support.kernels.operations import DTYPES, bits, forced, operands, pro
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels.driver import PRODUCT
-from cotswold.kernels.operands import Pitches
-from cotswold.kernels.products import choice, problem
+from cotswold.kernels.operands import MapStrides
+from cotswold.kernels.products import autotune, problem
 from cotswold.kernels.products import run as kernels
 
 TILES = [(1, 1), (5, 3), (8, 3), (12, 2), (6, 4), (24, 1)]
@@ -60,7 +60,7 @@ def test_fields_of_one_row_that_reach_into_padding_are_copied_too(
 
 def test_wide_layers_are_copied_and_narrow_ones_read_in_place() -> None:
     def copied(outputs: int, images: int) -> bool:
-        pitches = Pitches(images, images, images)
+        pitches = MapStrides(images, images, images)
         return problem.Problem(PRODUCT, dense(8, outputs), images, "float32", pitches, pitches).panels
 
     assert copied(1024, 320) and not copied(1023, 320) and not copied(1024, 64)
@@ -81,13 +81,13 @@ def test_an_outer_product_can_be_added_to_what_is_there(dtype: torch.dtype, imag
 
 
 def test_measuring_tiles_adds_nothing_to_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_CHOICES", {})
-    monkeypatch.setattr(choice, "WORTH_FLOPS", 0)
+    monkeypatch.setattr(autotune, "_CHOICES", {})
+    monkeypatch.setattr(autotune, "WORTH_FLOPS", 0)
     monkeypatch.setattr("cotswold.kernels.compile.code_cache.load", lambda _: None)
     monkeypatch.setattr("cotswold.kernels.compile.code_cache.save", lambda *_: None)
     layer = dense(64, 96)
     delta, x = operands("outer", layer, 32, torch.float32)
     added = torch.zeros(layer.filters_shape)
     kernels.outer(delta, x, layer, added, adding=True)
-    assert choice._CHOICES, "nothing was measured"
+    assert autotune._CHOICES, "nothing was measured"
     assert torch.equal(added, run("outer", layer, (delta, x), forced(8, 3)))

@@ -11,11 +11,11 @@ from tests.support.ops.layers import layers
 
 from cotswold.geometry import BlockLocal, Box, MapShape, Region, Window
 from cotswold.kernels.microkernels.driver import ADJOINT, PRODUCT
-from cotswold.kernels.operands import required_pitches
-from cotswold.kernels.products import choice
+from cotswold.kernels.operands import required_map_strides
+from cotswold.kernels.products import autotune
 from cotswold.kernels.products.problem import Problem
 from cotswold.ops.layout import empty_map
-from cotswold.ops.products import adjoint, adjoint_at, in_regions, product, product_of
+from cotswold.ops.products import adjoint, adjoint_at, has_regions, product, product_of
 
 pytestmark = pytest.mark.skipif(not processors(), reason="kernels have no code for this processor")
 
@@ -42,7 +42,7 @@ def test_blocks_of_a_region_respond_as_in_the_whole_and_others_stay_untouched(
     region = Region(data.draw(boxes(layer.grid)), data.draw(st.booleans()))
     x, filters = some(layer.input, images), torch.randn(layer.filters_shape)
     whole, part = product(x, filters, layer), poisoned(x, images, layer.output)
-    assert in_regions(x)
+    assert has_regions(x)
     product_of(x, filters, layer, region, part)
     for by in range(layer.grid[0]):
         for bx in range(layer.grid[1]):
@@ -73,9 +73,9 @@ def test_positions_of_a_region_are_decoded_as_in_the_whole_and_others_stay_untou
 def test_the_work_of_a_product_is_that_of_its_region() -> None:
     layer = BlockLocal(MapShape(2, 13, 12), Window(3, 1), Window(3, 1), 1, 1, 8)
     x, y = some(layer.input, 16), some(layer.output, 16)
-    whole = Problem(PRODUCT, layer, 16, "float32", required_pitches(x), required_pitches(y))
+    whole = Problem(PRODUCT, layer, 16, "float32", required_map_strides(x), required_map_strides(y))
     strip = Region(Box((0, 0), (layer.grid[0], 1)))
-    few, most = (replace(whole, only=one).flops for one in (strip, strip.rest))
+    few, most = (replace(whole, only=one).flops for one in (strip, strip.complement))
     assert few == pytest.approx(whole.flops / layer.grid[1])
     assert few + most == pytest.approx(whole.flops)
     border, back = Region(Box((0, 0), (13, 3))), replace(whole, kind=ADJOINT)
@@ -83,7 +83,7 @@ def test_the_work_of_a_product_is_that_of_its_region() -> None:
 
 
 def test_nothing_is_measured_on_a_strip_of_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "choose", lambda *_: pytest.fail("it was measured"))
+    monkeypatch.setattr(autotune, "choose", lambda *_: pytest.fail("it was measured"))
     layer = BlockLocal(MapShape(4, 64, 64), Window(5, 1), Window(5, 1), 1, 1, 16)
     x, y = some(layer.input, 16), some(layer.output, 16)
     product_of(x, torch.randn(layer.filters_shape), layer, Region(Box((0, 0), (1, 60))), y)
@@ -100,6 +100,6 @@ def test_a_region_holds_the_points_of_its_box_or_all_others_and_the_rest_the_opp
     meant[top:bottom, left:right] = True
     meant ^= outside
     region = Region(box, outside)
-    for one, expected in ((region, meant), (region.rest, ~meant)):
+    for one, expected in ((region, meant), (region.complement, ~meant)):
         down, across = layer.grid
         assert [[one.holds(y, x) for x in range(across)] for y in range(down)] == expected.tolist()

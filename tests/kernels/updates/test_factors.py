@@ -17,7 +17,7 @@ from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.operands import name_of
 from cotswold.kernels.products.problem import Overrides, processor_of
 from cotswold.kernels.updates import Block, Factors, Kind, factors, products, run_products
-from cotswold.kernels.updates.passes import updated
+from cotswold.kernels.updates.passes import apply_update
 
 SHAPES = st.one_of(
     st.tuples(st.integers(1, 20), st.integers(1, 200)),
@@ -64,7 +64,7 @@ def test_factors_do_what_their_products_do_and_nothing_beside_a_block_is_touched
     before = (rows[0].double().numpy().reshape(shape), rows[1].double().numpy().reshape(shape))
     for factor, errors, seen in one.pushes:
         product = errors.double().numpy().T @ seen.double().numpy()
-        before = updated(kind, one.block.constant, before, factor, product)
+        before = apply_update(kind, one.block.constant, before, factor, product)
     run_products(one.block, one.weights, one.kept, one.pushes)
     # an error of a sum that cancels is no small part of it, nor of what Adagrad divides by its size
     close = 2e-3 if dtype == torch.float32 else 1e-10

@@ -19,7 +19,7 @@ from cotswold.kernels.compile import engine, library
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.machine.processor import Processor, this_processor
 from cotswold.kernels.products.problem import Overrides
-from cotswold.kernels.warp import FILLS, Field, Fill, Pictures, passes, run
+from cotswold.kernels.warp import PADDING_MODES, Field, PaddingMode, Pictures, passes, run
 from cotswold.kernels.warp.write import write_warp
 
 Float32 = NDArray[np.float32]
@@ -35,7 +35,7 @@ def guarded(values: Float32) -> Float32:
 
 
 def pictures(
-    shape: tuple[int, int, int, int], fill: Fill, sigma: float | None, seed: int, spread: float = 0.4
+    shape: tuple[int, int, int, int], fill: PaddingMode, sigma: float | None, seed: int, spread: float = 0.4
 ) -> Pictures:
     """Random pictures and maps, as wild as ``spread`` says, and a field where there is a ``sigma``."""
     chance = np.random.default_rng(seed)
@@ -59,41 +59,41 @@ def check(asked: Pictures, processor: Processor | None = None) -> None:
 
 
 @pytest.mark.parametrize("processor", processors(), ids=lambda one: one.isa)
-@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize("fill", PADDING_MODES)
 @given(SHAPES, st.none() | st.floats(0.2, 12.0), st.integers(0, 1000))
 @settings(max_examples=40)
 def test_every_shape_has_the_bits_of_numpy(
-    processor: Processor, fill: Fill, shape: tuple[int, int, int, int], sigma: float | None, seed: int
+    processor: Processor, fill: PaddingMode, shape: tuple[int, int, int, int], sigma: float | None, seed: int
 ) -> None:
     check(pictures(shape, fill, sigma, seed), processor)
 
 
 @pytest.mark.parametrize("sigma", [None, 4.0])
-@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize("fill", PADDING_MODES)
 @pytest.mark.parametrize("shape", [(3, 1, 28, 28), (2, 3, 32, 32), (1, 3, 97, 131), (2, 4, 1, 1)], ids=str)
 def test_usual_pictures_have_the_bits_of_numpy(
-    fill: Fill, sigma: float | None, shape: tuple[int, int, int, int]
+    fill: PaddingMode, sigma: float | None, shape: tuple[int, int, int, int]
 ) -> None:
     check(pictures(shape, fill, sigma, 5))
 
 
-@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize("fill", PADDING_MODES)
 @pytest.mark.parametrize("spread", [1e3, 1e7, 1e20])
-def test_places_far_outside_stay_in_the_picture(fill: Fill, spread: float) -> None:
+def test_places_far_outside_stay_in_the_picture(fill: PaddingMode, spread: float) -> None:
     check(pictures((4, 2, 19, 23), fill, None, 6, spread))
 
 
-@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize("fill", PADDING_MODES)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_maps_that_are_no_numbers_read_nothing_outside(fill: Fill, value: float) -> None:
+def test_maps_that_are_no_numbers_read_nothing_outside(fill: PaddingMode, value: float) -> None:
     asked = pictures((2, 1, 20, 20), fill, None, 7)
     asked.maps[0] = value
     right = warp.plain(Pictures(asked.values[1:], asked.maps[1:], None, fill))
     assert run(asked, warp.plain)[1:].tobytes() == right.tobytes()
 
 
-@pytest.mark.parametrize("fill", FILLS)
-def test_a_zero_has_the_same_sign(fill: Fill) -> None:
+@pytest.mark.parametrize("fill", PADDING_MODES)
+def test_a_zero_has_the_same_sign(fill: PaddingMode) -> None:
     asked = pictures((2, 1, 18, 18), fill, None, 8)
     asked.values[...] = -0.0
     check(asked)
@@ -140,8 +140,8 @@ def test_a_field_asks_for_no_more_scratch_than_it_has() -> None:
         check(asked)
 
 
-@pytest.mark.parametrize("fill", FILLS)
-def test_no_multiplication_is_fused_with_an_addition(fill: Fill) -> None:
+@pytest.mark.parametrize("fill", PADDING_MODES)
+def test_no_multiplication_is_fused_with_an_addition(fill: PaddingMode) -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     for processor in (*processors(), ARM):

@@ -6,7 +6,7 @@ import pytest
 from torch.distributed import DistNetworkError
 
 from cotswold.errors import RecipeError
-from cotswold.launch.watch.failure import peer_lost, sentence_of
+from cotswold.launch.watch.failure import describe_error, is_peer_lost
 
 GLOO = RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [::1]:41250")
 
@@ -25,11 +25,13 @@ GLOO = RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:547] Connectio
     ],
 )
 def test_an_error_is_one_line_that_says_what_went_wrong(error: BaseException, sentence: str) -> None:
-    assert sentence_of(error) == sentence
+    assert describe_error(error) == sentence
 
 
 def test_an_exchange_that_broke_off_is_known_also_behind_another_error() -> None:
     outer = RecipeError("the exchange failed")
     outer.__cause__ = GLOO
-    assert peer_lost(GLOO) and peer_lost(outer) and peer_lost(DistNetworkError("failed to recv"))
-    assert not peer_lost(ValueError("Connection closed by peer")) and not peer_lost(RuntimeError("too large"))
+    assert is_peer_lost(GLOO) and is_peer_lost(outer) and is_peer_lost(DistNetworkError("failed to recv"))
+    assert not is_peer_lost(ValueError("Connection closed by peer")) and not is_peer_lost(
+        RuntimeError("too large")
+    )

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotswold.host.process_info import Usage
-from cotswold.launch.watch.failure_detector import TICK_SECONDS, Heartbeat
+from cotswold.host.process_info import ResourceUsage
+from cotswold.launch.watch.abort_reason import AbortReason
+from cotswold.launch.watch.failure_detector import TICK_SECONDS, FailureDetector
 from cotswold.launch.watch.role import Role
-from cotswold.launch.watch.verdict import Verdict
 
 TIMEOUT = 20.0
 KEEPER = 0
@@ -34,16 +34,16 @@ class Player:
     After ``done_at`` it leaves as `Monitor.leave` does; a rank that has ended says nothing any more.
     """
 
-    heartbeat: Heartbeat
+    heartbeat: FailureDetector
     offset: float
     done_at: float = float("inf")
     stopped: Between = field(default_factory=lambda: Between(0.0, 0.0))
     speaks_at: float = 0.0
     gone_at: float | None = None
-    ended: Verdict | str | None = None
+    ended: AbortReason | str | None = None
     ended_at: float = 0.0
 
-    def end(self, how: Verdict | str, now: float) -> None:
+    def end(self, how: AbortReason | str, now: float) -> None:
         self.ended, self.ended_at = how, now
 
     def speak(self, store: Store, now: float) -> None:
@@ -52,28 +52,28 @@ class Player:
         if store.hangs(now):
             return
         if store.gone:
-            self.heartbeat = self.heartbeat.broken(now)
+            self.heartbeat = self.heartbeat.disconnect(now)
             return
-        spoken = self.heartbeat.beating(Usage(now, 0), now)
-        if spoken.message.end is not None and store.end is None:
-            store.end = spoken.message.end.dumps()
+        spoken = self.heartbeat.prepare_beat(ResourceUsage(now, 0), now)
+        if spoken.message.abort_reason is not None and store.end is None:
+            store.end = spoken.message.abort_reason.dumps()
         store.beats[spoken.role.rank] = spoken.message.beat.dumps()
-        self.heartbeat = spoken.heard(store.beats, store.end, now)
+        self.heartbeat = spoken.receive(store.beats, store.end, now)
         self.speaks_at = now + self.heartbeat.pause_seconds
 
     def look(self, now: float) -> None:
-        self.heartbeat = self.heartbeat.looked(now, parent_gone=False)
-        if self.heartbeat.conclusion is not None:
-            self.end(self.heartbeat.conclusion, now)
+        self.heartbeat = self.heartbeat.tick(now, parent_gone=False)
+        if self.heartbeat.abort_reason is not None:
+            self.end(self.heartbeat.abort_reason, now)
 
     def work(self, now: float) -> None:
         if now < self.done_at:
             return
         if self.gone_at is None:
-            self.heartbeat = self.heartbeat.finished()
+            self.heartbeat = self.heartbeat.finish_work()
             if self.heartbeat.all_done:
-                self.heartbeat, self.gone_at, self.speaks_at = self.heartbeat.gone(), now, now
-        elif self.heartbeat.may_leave or now > self.gone_at + self.heartbeat.role.leaving_seconds:
+                self.heartbeat, self.gone_at, self.speaks_at = self.heartbeat.leave(), now, now
+        elif self.heartbeat.can_leave or now > self.gone_at + self.heartbeat.role.leave_timeout_seconds:
             self.end("left", now)
 
 
@@ -96,7 +96,7 @@ class Store:
 def players(size: int, offsets: list[float]) -> list[Player]:
     roles = [Role(rank, size, KEEPER, TIMEOUT, 90 * TIMEOUT) for rank in range(size)]
     return [
-        Player(Heartbeat.begin(role, Usage(0.0, 0), 0.0), offset, speaks_at=offset)
+        Player(FailureDetector.begin(role, ResourceUsage(0.0, 0), 0.0), offset, speaks_at=offset)
         for role, offset in zip(roles, offsets, strict=True)
     ]
 
@@ -144,7 +144,7 @@ def test_a_rank_that_stands_still_for_ever_is_named_by_all_others_in_time(
     play(ranks, 100.0)
     for rank, player in enumerate(ranks):
         if rank != victim:
-            assert isinstance(player.ended, Verdict), player.heartbeat
+            assert isinstance(player.ended, AbortReason), player.heartbeat
             assert player.ended.rank == victim and player.ended.silent
             assert "has been silent for" in player.ended.sentence
             assert at + TIMEOUT - 1.5 < player.ended_at < at + TIMEOUT + 6.5
@@ -161,9 +161,9 @@ def test_a_rank_that_goes_on_after_it_was_given_up_blames_nobody_else(
     ranks[victim].stopped = Between(10.0, until)
     play(ranks, until + 60.0)
     for player in ranks:
-        assert isinstance(player.ended, Verdict) and player.ended.rank == victim
+        assert isinstance(player.ended, AbortReason) and player.ended.rank == victim
     own = ranks[victim].ended
-    assert isinstance(own, Verdict) and "was suspended for" in own.sentence and not own.silent
+    assert isinstance(own, AbortReason) and "was suspended for" in own.sentence and not own.silent
 
 
 @settings(max_examples=60, deadline=None)
@@ -195,5 +195,5 @@ def test_when_the_keeper_of_the_store_is_killed_all_others_name_it_at_once(
             if player.ended is None:
                 player.speak(store, now)
                 player.look(now)
-    gone = Verdict(KEEPER, "rank 0 is lost: the connection to it broke", silent=True)
+    gone = AbortReason(KEEPER, "rank 0 is lost: the connection to it broke", silent=True)
     assert [player.ended for player in ranks[1:]] == [gone] * (size - 1)

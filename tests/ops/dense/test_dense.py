@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from cotswold.nn import DenseNetwork
-from cotswold.ops.dense import DenseLoss, DenseOutput
+from cotswold.ops.dense import DenseLoss, DenseOutput, compiled
 from cotswold.ops.dense import autotune as ways
-from cotswold.ops.dense import native as own
 from cotswold.ops.dense import torch_backend as library
 
 COMBINED: list[tuple[DenseOutput, DenseLoss]] = [
@@ -63,7 +62,7 @@ def test_threads_change_no_bit(
     output: DenseOutput, loss: DenseLoss, classes: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cotswold.kernels.products.run.FLOPS_A_THREAD", 1.0)
-    monkeypatch.setattr("cotswold.kernels.dense.passes.ALONE", 1)
+    monkeypatch.setattr("cotswold.kernels.dense.passes.SERIAL_BELOW", 1)
     of, given = network(output, loss), operands(397, classes, dtype)
     torch.set_num_threads(1)
     value, gradient = evaluated(of, given)
@@ -111,16 +110,16 @@ def test_more_patterns_than_a_chunk_are_all_counted_once(patterns: int) -> None:
 
 def test_every_way_computes_the_same() -> None:
     of, given = network(), operands(50, True, torch.float32)
-    known = ways.ways(given[0])
-    assert next(iter(known)) == ways.OWN and ways.TORCH in known
+    known = ways.backends(given[0])
+    assert next(iter(known)) == ways.COMPILED and ways.TORCH in known
     results = {}
     for name, way in known.items():
         gradient = torch.zeros(of.size)
         results[name] = (*way(of._spec, *given, gradient), gradient)
     for value, right, gradient in results.values():
-        assert value == pytest.approx(results[ways.OWN][0], rel=1e-5)
-        assert right == results[ways.OWN][1]
-        torch.testing.assert_close(gradient, results[ways.OWN][2], rtol=1e-3, atol=1e-3)
+        assert value == pytest.approx(results[ways.COMPILED][0], rel=1e-5)
+        assert right == results[ways.COMPILED][1]
+        torch.testing.assert_close(gradient, results[ways.COMPILED][2], rtol=1e-3, atol=1e-3)
 
 
 def test_the_fastest_way_is_taken_where_it_is_clearly_faster() -> None:
@@ -184,7 +183,7 @@ def test_without_kernels_libraries_compute(monkeypatch: pytest.MonkeyPatch) -> N
     given = operands(50, True, torch.float32)
     value, expected = evaluated(network(), given)
     monkeypatch.setenv("COTSWOLD_KERNELS", "torch")
-    monkeypatch.setattr(own, "add", None)
+    monkeypatch.setattr(compiled, "add", None)
     again, found = evaluated(network(), given)
     assert again == pytest.approx(value, rel=1e-5)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
@@ -197,12 +196,12 @@ def test_a_kernel_that_fails_leaves_no_part_of_a_gradient(monkeypatch: pytest.Mo
     given = operands(50, True, torch.float32)
     _, expected = evaluated(network(), given)
     monkeypatch.setattr(available, "_failures", [])
-    monkeypatch.setattr(own, "_REHEARSED", set())
+    monkeypatch.setattr(compiled, "_REHEARSED", set())
 
     def broken(*_: object) -> None:
         raise available.WrongKernelError("the kernel computes wrongly")
 
-    monkeypatch.setattr(own, "backward", broken)
+    monkeypatch.setattr(compiled, "backward", broken)
     gradient = torch.zeros(network().size)
     with pytest.warns(RuntimeWarning, match="computes wrongly"):
         network().add(*given, gradient)

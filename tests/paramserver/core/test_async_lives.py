@@ -13,7 +13,7 @@ from tests.support.paramserver.simulated_run import SAMPLES, SIZE, Trial, World
 from cotswold.optim.server_rules import Deltas
 from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.staleness import Staleness
-from cotswold.simulate.network import Faults
+from cotswold.simulate.protocols.network import Faults
 from cotswold.wire.ranges import joined
 
 LIVES = 16 * FUZZ

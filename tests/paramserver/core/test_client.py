@@ -19,7 +19,7 @@ from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.core.update_sequence import Part
 from cotswold.paramserver.core.update_server import Updates
 from cotswold.shards.core.shard_server import Server
-from cotswold.simulate.lists import Lists, ListUpdates
+from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates
 
 SHARDS = (m.Shard(0, "s0", 0, 2, "w", 0), m.Shard(1, "s1", 2, 4, "w", 1))
 SAMPLES = 3
@@ -37,11 +37,11 @@ class World:
             room=Room(64, 64),
             staleness=staleness or Staleness(),
         )
-        self.servers = {name: Server(name, SHARDS, Lists()) for name in ("s0", "s1")}
+        self.servers = {name: Server(name, SHARDS, ListArithmetic()) for name in ("s0", "s1")}
         self.updates = {}
         for name, server in self.servers.items():
             server.receive(m.COORDINATOR, m.Write(1, "x", server.numbers, ((0.0, 0.0),)))
-            self.updates[name] = Updates(server, settings, Lists(), ListUpdates())
+            self.updates[name] = Updates(server, settings, ListArithmetic(), ListUpdates())
         rules = Dispatch("run", ANY, 4, 1, 1.0, hand=1, ahead=1, silent_seconds=5.0, retry_seconds=0.5)
         self.ledger = Brought()
         self.dispatcher = Dispatcher(rules, SHARDS, [("s0", "s0"), ("s1", "s1")], 0.0, self.ledger)

@@ -12,7 +12,7 @@ from cotswold.optim.server_rules import Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.update_server import Updates
 from cotswold.shards.core.shard_server import Server
-from cotswold.simulate.lists import Lists, ListUpdates
+from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates
 from cotswold.wire import COORDINATOR, Applied, Order, Shard, Update, UpdateRefused, Write
 
 SHARDS = [Shard(0, "a", 0, 2, "bias", 0), Shard(1, "a", 2, 6, "w", 0), Shard(2, "a", 6, 10, "w", 1)]
@@ -57,13 +57,13 @@ class Talk:
         schedule: BySamples | None = None,
         unit_norm: frozenset[str] = frozenset(),
     ) -> None:
-        self.server = Server("a", SHARDS, Lists())
+        self.server = Server("a", SHARDS, ListArithmetic())
         settings = Asynchronous(
             *("run", "x", Sgd(), {"w": 2, "bias": 1}, 8, Room(1000, 1000)),
             schedule=schedule or BySamples(),
             unit_norm=unit_norm,
         )
-        self.updates = Updates(self.server, settings, Lists(), ListUpdates(), products=products)
+        self.updates = Updates(self.server, settings, ListArithmetic(), ListUpdates(), products=products)
         self.server.receive(COORDINATOR, Write(1, "x", (0, 1, 2), ((1.0,) * 2, (1.0,) * 4, (1.0,) * 4)))
         self.updates.receive(COORDINATOR, Order(1, ((1, "one"),), ((1, 0.5),), 0, 0))
 

@@ -22,7 +22,7 @@ from tests.support.replication.standalone_cluster import Host, settings_of, stan
 
 from cotswold.api.servers.backups import restore_backup, write_backup
 from cotswold.api.servers.cluster_admin import explained, operator, overview, run_meant
-from cotswold.checkpoint import Checkpoints
+from cotswold.checkpoint import CheckpointManager
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
 from cotswold.replication.client.admin import Operator
@@ -121,8 +121,8 @@ def test_a_backup_of_a_running_cluster_is_restored_into_another(
     back_up(opened, cluster, backup)
     (run,) = [each.name for each in (backup / "checkpoints").iterdir()]
     (checkpoint,) = [
-        Checkpoints(backup / "checkpoints" / run, identity=run).load(path)
-        for path in Checkpoints(backup / "checkpoints" / run, identity=run).paths()
+        CheckpointManager(backup / "checkpoints" / run, identity=run).load(path)
+        for path in CheckpointManager(backup / "checkpoints" / run, identity=run).paths()
     ]
     with pytest.raises(UserError, match="is there already"):
         write_backup(operator_, backup, None, lambda doing, done: None)

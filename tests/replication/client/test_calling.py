@@ -9,10 +9,10 @@ import pytest
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
 from cotswold.processes.endpoint_settings import Reach
+from cotswold.replication.client.client_names import Clients, scoped
 from cotswold.replication.client.endpoints import Outward
 from cotswold.replication.client.standalone_cluster import controllers_at, place_of
 from cotswold.replication.runtime.authorization import wrong
-from cotswold.replication.runtime.client_names import Clients, scoped
 from cotswold.transport import Endpoint
 from cotswold.wire import Here
 from cotswold.wire.messenger import Calling

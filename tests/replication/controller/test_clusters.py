@@ -16,7 +16,7 @@ from cotswold.replication.replica.bucket_state import Contents
 from cotswold.replication.replica.server import Keeper
 from cotswold.replication.replica.settings import Copying
 from cotswold.shards.core.shard_server import Server
-from cotswold.simulate.lists import Lists, ListUpdates
+from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates
 from cotswold.wire import (
     Assign,
     Create,
@@ -322,9 +322,9 @@ def test_a_run_whose_groups_are_not_written_yet_is_not_forgotten() -> None:
 
 def contents(bucket: str) -> Contents[list[float]]:
     shards = [Shard(0, bucket, 0, 2, "", 0)]
-    server = Server(bucket, shards, Lists())
+    server = Server(bucket, shards, ListArithmetic())
     settings = Asynchronous("run", "weights", Sgd(), {"": 2}, 8, room=Room(1000, 1000))
-    return Contents(server, Updates(server, settings, Lists(), ListUpdates()), Lists())
+    return Contents(server, Updates(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic())
 
 
 def test_a_keeper_drops_what_it_has_of_a_run_in_memory_and_on_its_disk() -> None:

@@ -121,7 +121,7 @@ def test_a_format_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(UserError, match="no block store"):
+    with pytest.raises(UserError, match="not a block store"):
         BlockStore(tmp_path)
     assert [each.name for each in tmp_path.iterdir()] == ["thesis.txt"]
 

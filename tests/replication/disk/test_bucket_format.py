@@ -142,5 +142,5 @@ def test_a_head_that_is_no_buckets_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "saved"
     with BlockStore(folder) as store:
         store.write(Snapshot("run/1", 1, b"head", {BlockKey("weights", 0): b"x"}))
-    with pytest.raises(DamagedError, match=r"head of run/1 \(its head is no bucket's"):
+    with pytest.raises(DamagedError, match=r"head of run/1 \(its head is not that of a bucket"):
         list(read_saved(folder))

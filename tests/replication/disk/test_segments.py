@@ -14,7 +14,7 @@ from cotswold.errors import MachineError
 from cotswold.replication.disk import BlockKey, BlockStore, Snapshot
 from cotswold.replication.disk import segments as module
 from cotswold.replication.disk.compression import packed, unpacked
-from cotswold.replication.disk.corruption import RecordError
+from cotswold.replication.disk.records import RecordError
 from cotswold.replication.disk.segments import Segments
 
 KIB = 1 << 10
@@ -62,7 +62,7 @@ def test_after_a_sync_that_failed_another_file_is_begun_and_what_was_there_stays
     (third,) = segments.append([b"third"])
     assert third[0] == first[0] + 1
     assert segments.read(*first, 5) == b"first"
-    with pytest.raises(RecordError, match="ends before it does"):
+    with pytest.raises(RecordError, match="is too short"):
         segments.read(first[0], 4096, 6)
 
 

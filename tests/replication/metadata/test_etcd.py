@@ -16,7 +16,7 @@ from tests.support.replication.metadata_clients import Place
 from tests.support.replication.metadata_contract import StateContract
 
 from cotswold.errors import ClusterError, MachineError, StoreError
-from cotswold.files.untrusted import Object
+from cotswold.files.untrusted_json import JsonObject
 from cotswold.replication.metadata import Etcd, EtcdState, OutcomeUnknownError
 from cotswold.replication.metadata.etcd_http import RANGE, Gateway
 from cotswold.testing import stopped
@@ -87,7 +87,7 @@ def test_pages_are_of_one_moment_though_keys_change_between_them(
 
     ask, count, changed = Gateway.ask, 0, [False]
 
-    def changing(self: Gateway, path: str, question: Mapping[str, object], *, can_repeat: bool) -> Object:
+    def changing(self: Gateway, path: str, question: Mapping[str, object], *, can_repeat: bool) -> JsonObject:
         nonlocal count
         count += path == RANGE
         if path == RANGE and count == 2 and not changed[0]:
@@ -112,7 +112,7 @@ def test_what_is_not_text_is_told(one: Members, prefix: str) -> None:
     assert posted(one, "/v3/kv/put", {"key": key, "value": value}) == 200
     with (
         EtcdState(Etcd(one.endpoints, prefix=prefix)) as state,
-        pytest.raises(StoreError, match="holds what is not text; check whether another program writes below"),
+        pytest.raises(StoreError, match="has invalid text; check whether another program writes below"),
     ):
         state.read("")
 

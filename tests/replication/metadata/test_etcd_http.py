@@ -143,7 +143,7 @@ def test_a_read_that_one_member_does_not_answer_is_asked_of_the_next(two: tuple[
 
 def test_a_transaction_that_is_refused_was_not_done(two: tuple[Member, Member]) -> None:
     two[0].reply = answering(403, {"error": "etcdserver: permission denied", "code": 7})
-    with state_of(two) as state, pytest.raises(MachineError, match="permission denied; look at") as caught:
+    with state_of(two) as state, pytest.raises(MachineError, match="permission denied; check") as caught:
         state.transact([], [("a", "1")])
     assert not isinstance(caught.value, OutcomeUnknownError)
 

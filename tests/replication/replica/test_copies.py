@@ -14,7 +14,7 @@ from cotswold.replication.replica.bucket_replica import Role
 from cotswold.replication.replica.bucket_state import Contents
 from cotswold.replication.replica.settings import Copying
 from cotswold.shards.core.shard_server import Server
-from cotswold.simulate.lists import Lent, Lists, ListUpdates
+from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates, ReadOnlyList
 from cotswold.wire import (
     CONTROLLERS,
     COORDINATOR,
@@ -43,9 +43,9 @@ def test_a_state_that_was_frozen_is_told_vector_by_vector_whatever_was_written_f
     """The sums of squares are written before the weights, and frozen after them."""
 
     def kept() -> Contents[list[float]]:
-        server = Server(BUCKET, SHARDS, Lists())
+        server = Server(BUCKET, SHARDS, ListArithmetic())
         settings = Asynchronous("run", "weights", Adagrad(), {"": 2}, 8, room=Room(1000, 1000))
-        return Contents(server, Updates(server, settings, Lists(), ListUpdates()), Lists())
+        return Contents(server, Updates(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic())
 
     (squares,) = Adagrad().keeps
     primary, secondary = kept(), kept()
@@ -129,7 +129,7 @@ def test_a_primary_changes_no_number_in_the_memory_of_a_message() -> None:
     house.drain("b")
     assert house.weights("b") == [[2.0, 2.0], [3.0, 4.0]]
     assert not any(
-        isinstance(each, Lent) for each in house.of["b"].copies[BUCKET].contents.vectors["weights"]
+        isinstance(each, ReadOnlyList) for each in house.of["b"].copies[BUCKET].contents.vectors["weights"]
     )
 
 
@@ -141,10 +141,10 @@ def test_what_stays_in_the_memory_of_a_message_for_long_is_copied() -> None:
     house.carry()
     house.settle()
     rows = house.of["b"].copies[BUCKET].contents.vectors["weights"]
-    assert rows == [[1.0, 2.0], [3.0, 4.0]] and all(isinstance(each, Lent) for each in rows)
+    assert rows == [[1.0, 2.0], [3.0, 4.0]] and all(isinstance(each, ReadOnlyList) for each in rows)
     for _ in range(4):
         house.settle()
-    assert not any(isinstance(each, Lent) for each in rows)
+    assert not any(isinstance(each, ReadOnlyList) for each in rows)
 
 
 def test_a_primary_whose_lease_is_over_or_which_was_fenced_says_nothing() -> None:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any, cast
 
 from cotswold.errors import MachineError
-from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.replication.runtime.run_cluster import CONTROLLER, Keepers
 from cotswold.wire import CONTROLLERS, Ended
 from cotswold.wire.lifecycle import Controllers, Serving
@@ -39,7 +39,9 @@ class Post:
 def test_a_server_that_is_there_later_than_a_controller_that_was_started_again_hears_of_it() -> None:
     post = Post()
     with ExitStack() as held:
-        keepers = Keepers(ClusterSettings(), cast(Any, None), cast(Any, post), cast(Any, None), held)
+        keepers = Keepers(
+            ReplicatedClusterSettings(), cast(Any, None), cast(Any, post), cast(Any, None), held
+        )
         keepers.heard(Serving(CONTROLLER, "tcp://controller"), ["server-0"])
         keepers.heard(Serving("server-1", "tcp://server"), ["server-0"])
     told = Controllers(((CONTROLLER, "tcp://controller"),))
@@ -53,7 +55,7 @@ def test_a_controller_knows_with_how_few_copies_updates_wait() -> None:
         def start(self, call: dict[str, Any], **_: object) -> None:
             started.append(call)
 
-    settings = ClusterSettings(servers=3, server_copies=3, server_copies_min=2)
+    settings = ReplicatedClusterSettings(servers=3, server_copies=3, server_copies_min=2)
     with ExitStack() as held:
         call = cast(Any, lambda name, role, told: told)
         Keepers(settings, cast(Any, Staff()), cast(Any, Post()), call, held).start_controller(0.0)
@@ -64,7 +66,7 @@ def test_whoever_ends_at_once_is_started_again_later_and_later_and_who_cannot_be
     staff, now = Staff(), 0.0
     with ExitStack() as held:
         keepers = Keepers(
-            *(ClusterSettings(), cast(Any, staff), cast(Any, Post())),
+            *(ReplicatedClusterSettings(), cast(Any, staff), cast(Any, Post())),
             *(cast(Any, lambda name, role, arguments: name), held),
         )
         keepers.start_controller(now)
@@ -92,7 +94,7 @@ def test_controllers_are_told_of_an_end_that_was_seen_and_of_no_lost_contact() -
     post, started = Post(), Staff()
     with ExitStack() as held:
         keepers = Keepers(
-            *(ClusterSettings(), cast(Any, started), cast(Any, post)),
+            *(ReplicatedClusterSettings(), cast(Any, started), cast(Any, post)),
             *(cast(Any, lambda name, role, arguments: name), held),
         )
         keepers.start_server(0.0)

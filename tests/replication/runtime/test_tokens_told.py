@@ -39,7 +39,7 @@ class Door:
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> Rotating:
-    return Rotating(KeyringFile.made(tmp_path / "token"))
+    return Rotating(KeyringFile.create(tmp_path / "token"))
 
 
 def test_an_endpoint_without_a_port_is_told_of_once_though_others_have_one(tokens: Rotating) -> None:

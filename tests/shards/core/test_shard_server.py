@@ -6,7 +6,7 @@ import pytest
 
 from cotswold.optim.vectors.base import Combine, Command, Dot, Drop, Multiply
 from cotswold.shards.core.shard_server import PENDING, Server
-from cotswold.simulate.lists import Lists
+from cotswold.simulate.protocols.lists import ListArithmetic
 from cotswold.wire import (
     COORDINATOR,
     Accept,
@@ -34,7 +34,7 @@ class Talk:
     """The coordinator's and a worker's side."""
 
     def __init__(self, *, tree: bool = False) -> None:
-        self.server = Server("a", SHARDS, Lists())
+        self.server = Server("a", SHARDS, ListArithmetic())
         self.number, self.tree = 0, tree
         self.say(Write(1, "x", (0, 2), ((1.0, 2.0), (3.0, 4.0, 5.0))))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.paramserver.core.admission import Factors, Pass
+from cotswold.shards.core.admission import Factors, Pass
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 
 RULES: list[Rule] = [Deltas(), Sgd(), Momentum(0.75), Adagrad(1e-8)]

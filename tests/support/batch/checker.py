@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from cotswold.batch.core.permutation import Dealing
 from cotswold.batch.core.requests import Counted
+from cotswold.shards.core.permutation import Dealing
 from cotswold.shards.core.sum_tree import covered
 from cotswold.wire import Node, PortionResult
 

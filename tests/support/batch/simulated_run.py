@@ -10,16 +10,22 @@ from random import Random
 from tests.support.batch.checker import Truth, check
 
 from cotswold.batch.core.coordinator import Coordinator
-from cotswold.batch.core.permutation import Dealing
 from cotswold.batch.core.requests import Counted, Request
 from cotswold.batch.core.rounds import RoundDone
 from cotswold.batch.core.settings import Rules
 from cotswold.optim.vectors.base import Combine, Command, Dot
+from cotswold.shards.core.permutation import Dealing
 from cotswold.shards.core.shard_server import Server
-from cotswold.simulate.lists import Lists
-from cotswold.simulate.loop import Loop
-from cotswold.simulate.network import Faults, Network
-from cotswold.simulate.players import CoordinatorPlayer, Meetings, Portion, ServerPlayer, WorkerPlayer
+from cotswold.simulate.protocols.lists import ListArithmetic
+from cotswold.simulate.protocols.loop import VirtualTimeLoop
+from cotswold.simulate.protocols.network import Faults, SimulatedNetwork
+from cotswold.simulate.protocols.protocol_processes import (
+    Collectives,
+    Portion,
+    SimulatedCoordinator,
+    SimulatedServer,
+    SimulatedWorker,
+)
 from cotswold.wire import COORDINATOR, Plan, PortionResult, Shard, Write
 
 
@@ -64,24 +70,24 @@ class Trial:
     """One life."""
 
     def __init__(self, seed: int, world: World) -> None:
-        self.random, self.world, self.loop = Random(seed), world, Loop()
+        self.random, self.world, self.loop = Random(seed), world, VirtualTimeLoop()
         rules = world.rules
-        self.network = Network(self.loop, self.random, world.faults, latency_seconds=0.001)
+        self.network = SimulatedNetwork(self.loop, self.random, world.faults, latency_seconds=0.001)
         self.truth = Truth(rules.dealing, rules.size, seed, whole=world.whole)
-        self.meetings = Meetings(self.network)
+        self.meetings = Collectives(self.network)
         self.shards = shards(rules.size, 2, world.servers)
         names = [f"server {number}" for number in range(world.servers)]
-        self.servers = [Server(name, self.shards, Lists()) for name in names]
+        self.servers = [Server(name, self.shards, ListArithmetic()) for name in names]
         for server in self.servers:
-            self.network.players[server.name] = ServerPlayer(self.network, server)
+            self.network.endpoints[server.name] = SimulatedServer(self.network, server)
         coordinator = Coordinator(rules, self.shards, [(name, name) for name in names], star, 0.0)
-        self.coordinator = CoordinatorPlayer(self.network, coordinator)
-        self.network.players[COORDINATOR] = self.coordinator
+        self.coordinator = SimulatedCoordinator(self.network, coordinator)
+        self.network.endpoints[COORDINATOR] = self.coordinator
         self.point = [float(place) for place in range(rules.size)]
         self.direction = [1.0] * rules.size
         self._write("x", self.point)
         self._write("d", self.direction)
-        self.workers: dict[str, WorkerPlayer] = {}
+        self.workers: dict[str, SimulatedWorker] = {}
         self.started = 0
         for _ in range(world.workers):
             self.start()
@@ -89,12 +95,12 @@ class Trial:
 
     # --- what befalls workers ---
 
-    def start(self) -> WorkerPlayer:
+    def start(self) -> SimulatedWorker:
         self.started += 1
         speeds = self.world.speeds or (self.random.choice((0.1, 0.1, 0.1, 0.4)),)
         speed = speeds[(self.started - 1) % len(speeds)]
         name = f"worker {self.started}"
-        self.workers[name] = WorkerPlayer(
+        self.workers[name] = SimulatedWorker(
             self.network,
             self.meetings,
             name,
@@ -115,7 +121,7 @@ class Trial:
 
         return portion
 
-    def kill(self, worker: WorkerPlayer) -> None:
+    def kill(self, worker: SimulatedWorker) -> None:
         worker.kill()
         self.loop.after(0.05, lambda: self.coordinator.ended(worker.name, "killed by signal 9"))
 
@@ -128,7 +134,7 @@ class Trial:
         if alive and random.random() < world.pauses / 10:
             paused = random.choice(alive)
             paused.pause()
-            self.loop.after(random.uniform(0.1, 8), paused.go_on)
+            self.loop.after(random.uniform(0.1, 8), paused.resume)
         if alive and random.random() < world.departures / 10:
             random.choice(alive).leave()
         if (world.restarts and not alive) or random.random() < world.arrivals / 10:

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from tests.support.checkpoint.many_ranks import processes
 
-from cotswold.checkpoint import Checkpoint, Checkpoints, Piece
+from cotswold.checkpoint import Checkpoint, CheckpointManager, TensorChunk
 from cotswold.geometry import Box
 from cotswold.host import ALONE, Ranks
 
@@ -25,22 +25,24 @@ CALLS = ("mkdir", "open", "write", "fsync", "rename", "unlink", "rmdir")
 """What a save does to the disk, a call at a time."""
 
 
-def pieces(step: int, ranks: Ranks) -> Iterator[Piece]:
+def pieces(step: int, ranks: Ranks) -> Iterator[TensorChunk]:
     """Two tensors cut along either axis; the last rank has nothing of the second."""
     rank, size, parts = ranks.rank, ranks.size, 4
     for part in range(rank, parts, size):
         box = Box((part, 0), (part + 1, WIDTH))
-        yield Piece("rows", torch.full(box.shape, float(step + part)), box, (parts, WIDTH))
+        yield TensorChunk("rows", torch.full(box.shape, float(step + part)), box, (parts, WIDTH))
     if size == 1 or rank < size - 1:
         each = WIDTH // max(size - 1, 1)
         box = Box((0, rank * each), (2, (rank + 1) * each))
-        yield Piece("columns", torch.full(box.shape, float(-step)), box, (2, each * max(size - 1, 1)))
+        yield TensorChunk("columns", torch.full(box.shape, float(-step)), box, (2, each * max(size - 1, 1)))
 
 
 def save(folder: Path, steps: range, ranks: Ranks) -> None:
     """Save one checkpoint after the other."""
     for step in steps:
-        Checkpoints(folder, ranks=ranks).save(step, pieces(step, ranks), {"step": step, "of": ranks.rank})
+        CheckpointManager(folder, ranks=ranks).save(
+            step, pieces(step, ranks), {"step": step, "of": ranks.rank}
+        )
 
 
 def is_sound(checkpoint: Checkpoint) -> bool:
@@ -56,13 +58,13 @@ def is_sound(checkpoint: Checkpoint) -> bool:
 
 def report(folder: Path) -> dict[str, object]:
     """What is in the folder."""
-    found, skipped = Checkpoints(folder).latest()
+    found, skipped = CheckpointManager(folder).latest()
     assert found is not None
     return {
         "after": found.step,
         "sound": is_sound(found) and not skipped,
         "partial": bool(list(folder.glob("*.partial"))),
-        "whole": len(Checkpoints(folder).paths()),
+        "whole": len(CheckpointManager(folder).paths()),
     }
 
 

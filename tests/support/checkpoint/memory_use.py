@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from cotswold.checkpoint import Checkpoints, Piece
+from cotswold.checkpoint import CheckpointManager, TensorChunk
 from cotswold.geometry import Box
 
 ROWS, COLUMNS = 4096, 8192
@@ -27,7 +27,7 @@ def peak_bytes() -> int:
 
 def weigh(folder: Path) -> dict[str, int]:
     """Growth of the peak at each step, all tensors being there before the first."""
-    checkpoints = Checkpoints(folder)
+    checkpoints = CheckpointManager(folder)
     checkpoints.save(
         1, {"first": torch.zeros(3, 5).T}, {}
     )  # what is loaded at the first use is no part of it
@@ -41,9 +41,9 @@ def weigh(folder: Path) -> dict[str, int]:
         nonlocal before
         growth[what], before = peak_bytes() - before, peak_bytes()
 
-    checkpoints.save(2, [Piece("w", whole)], {})
+    checkpoints.save(2, [TensorChunk("w", whole)], {})
     weighed("saving a tensor as it lies")
-    checkpoints.save(3, [Piece("w", whole.T), Piece("cut", whole[:, 1:])], {})
+    checkpoints.save(3, [TensorChunk("w", whole.T), TensorChunk("cut", whole[:, 1:])], {})
     weighed("saving tensors with other strides")
     checkpoint = checkpoints.latest().checkpoint
     assert checkpoint is not None

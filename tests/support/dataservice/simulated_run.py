@@ -13,14 +13,14 @@ from cotswold.dataservice.core.pool import Pool
 from cotswold.dataservice.core.request_scheduler import Asking
 from cotswold.dataservice.core.server_queue import Supplying
 from cotswold.dataservice.core.trainer import Trainer
-from cotswold.simulate.data_servers import (
+from cotswold.simulate.protocols.data_servers import (
     BEAT_SECONDS,
-    DataServerPlayer,
-    DataTrainerPlayer,
-    HeadPlayer,
+    SimulatedDataServer,
+    SimulatedDataTrainer,
+    SimulatedHead,
 )
-from cotswold.simulate.loop import Loop
-from cotswold.simulate.network import Faults, Network
+from cotswold.simulate.protocols.loop import VirtualTimeLoop
+from cotswold.simulate.protocols.network import Faults, SimulatedNetwork
 from cotswold.wire import Ask, Supplied
 
 SAMPLES, BATCH = 40, 3
@@ -66,9 +66,9 @@ class Trial:
     """One life."""
 
     def __init__(self, seed: int, world: World) -> None:
-        self.random, self.world, self.loop = Random(seed), world, Loop()
-        self.network = Network(self.loop, self.random, world.faults, latency_seconds=0.001)
-        self.head = HeadPlayer(self.network, Pool(f"pool {seed}", SILENT_SECONDS))
+        self.random, self.world, self.loop = Random(seed), world, VirtualTimeLoop()
+        self.network = SimulatedNetwork(self.loop, self.random, world.faults, latency_seconds=0.001)
+        self.head = SimulatedHead(self.network, Pool(f"pool {seed}", SILENT_SECONDS))
         self.got: dict[str, list[Ask]] = {}
         """What each loop has got, as it was asked for."""
         self.servers = [self._server(number) for number in range(world.servers)]
@@ -129,12 +129,12 @@ class Trial:
 
     # --- players ---
 
-    def _server(self, number: int) -> DataServerPlayer:
+    def _server(self, number: int) -> SimulatedDataServer:
         usual = self.random.choice(self.world.paces)
         machine = Supplying(f"server-{number}", self.world.room)
-        return DataServerPlayer(self.network, machine, lambda: usual * (0.5 + self.random.random()))
+        return SimulatedDataServer(self.network, machine, lambda: usual * (0.5 + self.random.random()))
 
-    def _trainer(self, number: int, store: str = "s") -> DataTrainerPlayer:
+    def _trainer(self, number: int, store: str = "s") -> SimulatedDataTrainer:
         name, world = f"trainer-{number}", self.world
         self.got[name] = []
 
@@ -144,7 +144,7 @@ class Trial:
             self.got[trainer].append(ask)
 
         usual = self.random.choice((0.01, 0.1, 0.4))
-        return DataTrainerPlayer(
+        return SimulatedDataTrainer(
             self.network,
             Trainer(name, f"at {name}", store, ASKING, self.loop.now, BEAT_SECONDS),
             lambda: usual * (0.5 + self.random.random()),
@@ -177,7 +177,7 @@ class Trial:
             self.died += 1
             self.trainers.append(self._trainer(len(self.trainers)))
 
-    def _kill(self, some: list[DataServerPlayer] | list[DataTrainerPlayer]) -> bool:
+    def _kill(self, some: list[SimulatedDataServer] | list[SimulatedDataTrainer]) -> bool:
         living = [each for each in some if each.is_alive]
         if not living:
             return False
@@ -185,7 +185,7 @@ class Trial:
         chosen.kill()
         if self.random.random() < 0.5:  # the others hear of it; if not, it is silent
             self.head.lost(chosen.name)
-            others: list[DataServerPlayer | DataTrainerPlayer] = [*self.servers, *self.trainers]
+            others: list[SimulatedDataServer | SimulatedDataTrainer] = [*self.servers, *self.trainers]
             for other in others:
                 if other.is_alive:
                     other.lost(chosen.name)
@@ -199,7 +199,7 @@ class Trial:
         living = [each for each in (*self.servers, *self.trainers) if each.is_alive]
         chosen = self.random.choice(living)
         chosen.pause()
-        self.loop.after(self.random.random() * self.world.pause_seconds, chosen.go_on)
+        self.loop.after(self.random.random() * self.world.pause_seconds, chosen.resume)
 
     def _cut(self) -> None:
         server, trainer = self.random.choice(self.servers), self.random.choice(self.trainers)

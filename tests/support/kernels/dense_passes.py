@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cotswold.kernels.dense import DenseJob, Layer, Pass, padded, partials_of
+from cotswold.kernels.dense import DenseJob, Layer, Pass, padded_lanes, partials_of
 
 ACTIVATIONS = ("tanh", "sigmoid", "relu", "identity")
 PASSES = [
@@ -39,7 +39,7 @@ def operands(of: Layer, seed: int) -> dict[DenseJob, Tensor]:
         found[:, : of.lanes] = torch.randn(of.rows, of.lanes, generator=generator)
         return found
 
-    classes = torch.full((padded(of.lanes),), -1, dtype=torch.int32)
+    classes = torch.full((padded_lanes(of.lanes),), -1, dtype=torch.int32)
     classes[: of.lanes] = torch.randint(of.rows, (of.lanes,), generator=generator)
     return {
         DenseJob.SUMS: rows(),

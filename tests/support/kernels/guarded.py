@@ -31,7 +31,7 @@ from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.products import problem
 from cotswold.kernels.products import run as kernels
-from cotswold.ops import order
+from cotswold.ops import memory_format
 from cotswold.ops.layout import empty_map
 
 WHOLE = BlockLocal(MapShape(3, 8, 7), Window(4, 2), Window(3, 2), rows=2, columns=2, depth=5)
@@ -163,10 +163,10 @@ def turn(chance: random.Random) -> None:
     print("turn", tuple(x.shape), pitch, x.dtype, guard.at_end, flush=True)
     first = guard.numbers(x.numel(), x.dtype, x.flatten()).view(x.shape)
     last = guard.like(torch.empty_like(x), pitch, False)
-    order._turn(first, last, to_last=True)
+    memory_format._turn(first, last, to_last=True)
     assert same_bits(last, x), "another map, images last"
     first, last = guard.numbers(x.numel(), x.dtype).view(x.shape), guard.like(x, pitch, True)
-    order._turn(first, last, to_last=False)
+    memory_format._turn(first, last, to_last=False)
     assert same_bits(first, x), "another map, images first"
 
 
@@ -202,7 +202,7 @@ class Moved:
         setting = forced(*self.tile, 1, self.processor)
         if self.kind != "step":
             x, filters, biases = given
-            kernels.activated(x, filters, biases, self.layer, out, self.kind, setting)
+            kernels.product_with_activation(x, filters, biases, self.layer, out, self.kind, setting)
             return [out]
         *maps, constants, filters, momentum, norms = given
         first, second = (maps[0], maps[1]), (maps[2], maps[3])

@@ -124,7 +124,7 @@ def main(seed: str, cases: int) -> None:
     """Cases of which none may die."""
     chance = random.Random(seed)
     torch.manual_seed(0)
-    pooling.ALONE = 1
+    pooling.SERIAL_BELOW = 1
     for _ in range(cases):
         dtype = chance.choice(DTYPES)
         smoothed(chance, Guard(chance.random() < 0.5), dtype)

@@ -16,7 +16,7 @@ from tests.support.kernels.operations import KERNELS, forced, operands, processo
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
-from cotswold.kernels.microkernels import pair_driver
+from cotswold.kernels.microkernels import half_driver
 from cotswold.kernels.products.problem import Overrides
 
 
@@ -56,9 +56,9 @@ def main(seed: str, cases: int) -> None:
         processor, dtype = chance.choice(processors()), chance.choice([torch.bfloat16, torch.float16])
         tile = chance.choice(TILES)
         images, setting = chance.randint(1, 70), forced(*tile, processor=processor, few=few)
-        pair_driver.CHUNK = chance.choice([1, 1024])
+        half_driver.CHUNK = chance.choice([1, 1024])
         pitch, at_end = chance.choice([0, 0, 3]), chance.random() < 0.5
-        told = processor.isa, dtype, pair_driver.CHUNK
+        told = processor.isa, dtype, half_driver.CHUNK
         print(operation, layer, images, pitch, setting.tile, at_end, *told, flush=True)
         run_between(operation, layer, images, pitch, setting, at_end, dtype)
     print("alive")

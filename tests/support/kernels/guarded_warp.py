@@ -21,7 +21,7 @@ from tests.support.kernels.operations import processors
 from cotswold.data.augment import warp
 from cotswold.kernels.machine.prepared import LINE
 from cotswold.kernels.products.problem import Overrides
-from cotswold.kernels.warp import FILLS, Field, Pictures, run
+from cotswold.kernels.warp import PADDING_MODES, Field, Pictures, run
 
 Float32 = NDArray[np.float32]
 
@@ -66,7 +66,11 @@ def main(seed: str, cases: int) -> None:
             slopes = 20 * numbers.standard_normal((images, 2, 2))
             field = warp.field(keys, 1, chance.uniform(0.3, 12), slopes)
         values = numbers.standard_normal(shape).astype(np.float32)
-        fill, processor, at_end = chance.choice(FILLS), chance.choice(processors()), chance.random() < 0.5
+        fill, processor, at_end = (
+            chance.choice(PADDING_MODES),
+            chance.choice(processors()),
+            chance.random() < 0.5,
+        )
         print(shape, fill, field is not None, processor.isa, at_end, flush=True)
         run_between(Pictures(values, maps.astype(np.float32), field, fill), Overrides(processor), at_end)
     print("alive")

@@ -29,7 +29,7 @@ KERNELS: list[tuple[str, bool | None]] = [
     ("adjoint", None),
     ("outer", None),
 ]
-"""An operation, and ``Overrides.few``."""
+"""An operation, and ``Overrides.small_batch``."""
 DTYPES = [torch.float32, torch.float64]
 Pair = tuple[Tensor, Tensor]
 

@@ -14,7 +14,7 @@ from tests.support.kernels.operations import operands, run
 
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.compile import library
-from cotswold.kernels.products import choice
+from cotswold.kernels.products import autotune
 
 LAYER = BlockLocal(MapShape(16, 12, 12), Window(5), Window(5), rows=1, columns=1, depth=32)
 
@@ -22,9 +22,9 @@ LAYER = BlockLocal(MapShape(16, 12, 12), Window(5), Window(5), rows=1, columns=1
 def main() -> None:
     """Print how often it compiled and measured, and a digest of the result."""
     with (
-        patch.object(library, "_compiled", wraps=library._compiled) as compiled,
-        patch.object(choice, "_measured", wraps=choice._measured) as measured,
-        patch.object(choice, "SECONDS_MOST", 0.1),
+        patch.object(library, "_compile", wraps=library._compile) as compiled,
+        patch.object(autotune, "_measure", wraps=autotune._measure) as measured,
+        patch.object(autotune, "SECONDS_MOST", 0.1),
     ):
         found = run("adjoint", LAYER, operands("adjoint", LAYER, 64, torch.float32))
     digest = hashlib.sha256(found.contiguous().numpy().tobytes()).hexdigest()

@@ -25,8 +25,8 @@ def _connections(layer: BlockLocal) -> Iterator[tuple[tuple[int, int, int, int],
         for bx in range(layer.grid[1]):
             for fy in range(layer.y.size):
                 for fx in range(layer.x.size):
-                    y = by * layer.y.stride - layer.y.low + fy
-                    x = bx * layer.x.stride - layer.x.low + fx
+                    y = by * layer.y.stride - layer.y.pad_before + fy
+                    x = bx * layer.x.stride - layer.x.pad_before + fx
                     if 0 <= y < layer.input.height and 0 <= x < layer.input.width:
                         yield (by, bx, fy, fx), (y, x)
 
@@ -78,7 +78,7 @@ def _windows(
     shape: MapShape, smoothing: Smoothing
 ) -> Iterator[tuple[int, int, list[tuple[int, int, int, int]]]]:
     """Every output ``(y, x)`` with the places ``(y, x, dy, dx)`` that its window meets in the map."""
-    low, size, out = smoothing.window.low, smoothing.size, smoothing.output(shape)
+    low, size, out = smoothing.window.pad_before, smoothing.size, smoothing.output(shape)
     for y in range(out.height):
         for x in range(out.width):
             places = [(y - low + dy, x - low + dx, dy, dx) for dy in range(size) for dx in range(size)]

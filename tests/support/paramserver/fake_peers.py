@@ -9,7 +9,7 @@ from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Policy, Staleness
 from cotswold.paramserver.core.update_server import Updates
 from cotswold.shards.core.shard_server import Server
-from cotswold.simulate.lists import Lists, ListUpdates
+from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates
 from cotswold.wire import (
     COORDINATOR,
     Applied,
@@ -42,7 +42,7 @@ class Talk:
         unit_norm: frozenset[str] = frozenset(),
         deals: bool = False,
     ) -> None:
-        self.server = Server("a", SHARDS, Lists())
+        self.server = Server("a", SHARDS, ListArithmetic())
         settings = Asynchronous(
             *("run", "weights", rule or Sgd(), {"w": 2, "bias": 1}, 8),
             room=room or Room(1000, 1000),
@@ -50,7 +50,7 @@ class Talk:
             unit_norm=unit_norm,
             deals=deals,
         )
-        self.updates = Updates(self.server, settings, Lists(), ListUpdates())
+        self.updates = Updates(self.server, settings, ListArithmetic(), ListUpdates())
         self.server.receive(COORDINATOR, Write(1, "weights", (0, 2), ((0.0,) * 4, (0.0,) * 2)))
         self.order = Order(1, ((1, "one"), (2, "two")), ((1, 0.5), (2, 0.25)), 0, 0)
         self.say(self.order)

@@ -18,10 +18,15 @@ from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.core.update_server import Updates
 from cotswold.shards.core.sample_ledger import Said, Samples
 from cotswold.shards.core.shard_server import Server
-from cotswold.simulate.lists import Lists, ListUpdates
-from cotswold.simulate.loop import Loop
-from cotswold.simulate.network import Faults, Network
-from cotswold.simulate.replicas import DispatcherPlayer, Gradient, ReplicaPlayer, UpdatesPlayer
+from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates
+from cotswold.simulate.protocols.loop import VirtualTimeLoop
+from cotswold.simulate.protocols.network import Faults, SimulatedNetwork
+from cotswold.simulate.protocols.replicas import (
+    Gradient,
+    SimulatedDispatcher,
+    SimulatedReplica,
+    SimulatedUpdateServer,
+)
 from cotswold.wire import COORDINATOR, Join, Ranges, Write
 from cotswold.wire.ranges import common, joined, size
 
@@ -109,8 +114,8 @@ class Trial:
     def __init__(
         self, seed: int, world: World, gradient: Gradient | None = None, saved: Saved | None = None
     ) -> None:
-        self.random, self.world, self.loop, self.seed = Random(seed), world, Loop(), seed
-        self.network = Network(self.loop, self.random, world.faults, latency_seconds=0.001)
+        self.random, self.world, self.loop, self.seed = Random(seed), world, VirtualTimeLoop(), seed
+        self.network = SimulatedNetwork(self.loop, self.random, world.faults, latency_seconds=0.001)
         self.shards = shards(SIZE, 2, SERVERS)
         self.gradient = gradient or self.whole
         names = [f"server {number}" for number in range(SERVERS)]
@@ -120,15 +125,17 @@ class Trial:
             staleness=world.staleness,
             deals=True,
         )
-        self.servers = [Server(name, self.shards, Lists()) for name in names]
-        self.updates: list[UpdatesPlayer] = []
+        self.servers = [Server(name, self.shards, ListArithmetic()) for name in names]
+        self.updates: list[SimulatedUpdateServer] = []
         for server in self.servers:
             weights = tuple((0.0,) * (shard.stop - shard.start) for shard in server.shards)
             if saved is not None:
                 weights = saved.weights[server.name]
             server.receive(COORDINATOR, Write(1, "weights", server.numbers, weights))
-            updates = Updates(server, settings, Lists(), ListUpdates())
-            self.updates.append(UpdatesPlayer(self.network, updates, server.name, world.drain_seconds))
+            updates = Updates(server, settings, ListArithmetic(), ListUpdates())
+            self.updates.append(
+                SimulatedUpdateServer(self.network, updates, server.name, world.drain_seconds)
+            )
         rules = Dispatch(
             *("run", SAMPLES, SIZE, world.epochs, 1.0, 2 * world.pace.batch, world.pace.batch),
             fraction=world.fraction,
@@ -141,10 +148,10 @@ class Trial:
         )
         self.ledger = Recorded(SAMPLES) if saved is None else saved.ledger
         self.dispatcher = Dispatcher(rules, self.shards, [(name, name) for name in names], 0.0, self.ledger)
-        DispatcherPlayer(self.network, self.dispatcher)
+        SimulatedDispatcher(self.network, self.dispatcher)
         self.saved: list[Saved] = []
         """The checkpoints that were taken."""
-        self.replicas: list[ReplicaPlayer] = []
+        self.replicas: list[SimulatedReplica] = []
         for _ in range(world.replicas):
             self.start()
         self.loop.after(0.1, self._chance)
@@ -161,10 +168,10 @@ class Trial:
 
     # --- what befalls replicas ---
 
-    def start(self) -> ReplicaPlayer:
+    def start(self) -> SimulatedReplica:
         name = f"replica {len(self.replicas) + 1}"
         speed = self.random.choice((0.05, 0.1, 0.4))
-        replica = ReplicaPlayer(
+        replica = SimulatedReplica(
             self.network,
             Join(name, 0, f"address of {name}", SAMPLES, SIZE),
             self.world.pace,
@@ -177,7 +184,7 @@ class Trial:
         self.replicas.append(replica)
         return replica
 
-    def kill(self, replica: ReplicaPlayer) -> None:
+    def kill(self, replica: SimulatedReplica) -> None:
         replica.kill()
         if self.random.random() < 0.5:  # nobody may notice, and its session ends by silence
             self.loop.after(0.05, lambda: self.dispatcher.ended(replica.name, "killed by signal 9"))
@@ -191,7 +198,7 @@ class Trial:
         if alive and random.random() < world.pauses / 10:
             paused = random.choice(alive)
             paused.pause()
-            self.loop.after(random.uniform(0.1, 8), paused.go_on)
+            self.loop.after(random.uniform(0.1, 8), paused.resume)
         if alive and random.random() < world.departures / 10:
             random.choice(alive).leave()
         if (not alive and self.dispatcher.state is not State.OVER) or random.random() < world.arrivals / 10:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cotswold.errors import UserError
 from cotswold.host import Call, ForkServer, Process
-from cotswold.host.processes import function_of
+from cotswold.host.processes import import_function
 from cotswold.testing import Hosts
 from cotswold.testing.namespaces import entered
 
@@ -89,4 +89,4 @@ def on_host(*, namespace: str, function: str, arguments: Mapping[str, object]) -
     """What a process does: it enters its host, then calls the function."""
     with entered(Path(namespace)):
         assert Path(f"/proc/{os.getpid()}/ns/net").stat().st_ino == Path(namespace).stat().st_ino
-        return function_of(function)(**arguments)
+        return import_function(function)(**arguments)

@@ -15,12 +15,12 @@ import torch
 
 from cotswold.host import ForkServer
 from cotswold.paramserver.core.replica import Pace
-from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.replicas.evaluator import EvaluatorTask
 from cotswold.replicas.replicas import Replicas, open_replicas
 from cotswold.replicas.snapshot import Snapshot
 from cotswold.replicas.startup import ReplicaSettings
 from cotswold.replication.replica.settings import Way
+from cotswold.replication.run_settings import ReplicatedClusterSettings
 
 PATTERNS, SIZE, BATCH = 1000, 48, 10
 
@@ -53,7 +53,7 @@ def opened(fork_server: ForkServer) -> Opener:
         note: str | None = None,
         **settings: Any,
     ) -> Replicas:
-        processes = ClusterSettings(
+        processes = ReplicatedClusterSettings(
             workers=replicas,
             servers=servers,
             server_copies=copies,

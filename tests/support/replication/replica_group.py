@@ -12,7 +12,7 @@ from cotswold.replication.replica.bucket_state import Contents
 from cotswold.replication.replica.server import Keeper
 from cotswold.replication.replica.settings import Copying
 from cotswold.shards.core.shard_server import Server
-from cotswold.simulate.lists import Lists, ListUpdates
+from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates
 from cotswold.wire import (
     COORDINATOR,
     Assign,
@@ -34,9 +34,9 @@ SHARDS = [Shard(0, BUCKET, 0, 2, "", 0), Shard(1, BUCKET, 2, 4, "", 0)]
 
 
 def contents(_: str) -> Contents[list[float]]:
-    server = Server(BUCKET, SHARDS, Lists())
+    server = Server(BUCKET, SHARDS, ListArithmetic())
     settings = Asynchronous("run", "weights", Sgd(), {"": 2}, 8, room=Room(1000, 1000))
-    return Contents(server, Updates(server, settings, Lists(), ListUpdates()), Lists())
+    return Contents(server, Updates(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic())
 
 
 class House:

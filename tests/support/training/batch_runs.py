@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import cotswold
 from cotswold import training
-from cotswold.checkpoint import Checkpoint, Checkpoints
+from cotswold.checkpoint import Checkpoint, CheckpointManager
 from cotswold.run import Stop, read_events
 
 RECIPE = """
@@ -35,7 +35,7 @@ def trained(
     resume = training.Resume.ALWAYS if recipe is None else training.Resume.NEVER
     job = training.open_job(recipe, place, overrides=overrides, stores=stores, resume=resume)
     job.train(watch, stop or Stop())
-    return Checkpoint(Checkpoints(job.run.checkpoints).paths()[-1])
+    return Checkpoint(CheckpointManager(job.run.checkpoints).paths()[-1])
 
 
 def events_of(place: Path) -> list[dict[str, object]]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from cotswold.batch.core.permutation import samples_at
 from cotswold.nn import LocallyConnected2d
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
+from cotswold.shards.core.permutation import samples_at
 from cotswold.training.async_sgd.gradients import Way
 from cotswold.training.async_sgd.replica_task import LearningWork
 from cotswold.training.models import LayerNetwork, LayerPlan

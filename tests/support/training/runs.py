@@ -16,7 +16,7 @@ import torch
 from tests.support.training.small_recipes import greedy, supervised
 from torch import Tensor
 
-from cotswold.checkpoint import Checkpoint, Checkpoints
+from cotswold.checkpoint import Checkpoint, CheckpointManager
 from cotswold.run import Event, RunDirectory, Stop, read_events, recorder
 from cotswold.training import Job, Resume, StoreJob, open_job
 
@@ -57,7 +57,7 @@ def losses(run: RunDirectory) -> list[float]:
 
 
 def last(folder: Path) -> Checkpoint:
-    return Checkpoint(Checkpoints(folder).paths()[-1])
+    return Checkpoint(CheckpointManager(folder).paths()[-1])
 
 
 def bits(run: RunDirectory) -> tuple[dict[str, list[int]], dict[str, Any]]:

@@ -22,11 +22,11 @@ from tests.training.async_sgd.test_strategy import job_of, recipe_of
 from torch import Tensor, nn
 
 import cotswold
-from cotswold.api.plan.base import plan
+from cotswold.api.plan.dry_run import plan
 from cotswold.cli.support.plan_output import lines
 from cotswold.errors import MachineError, RecipeError, UserError
-from cotswold.host import cuda_devices
-from cotswold.host.cuda_devices import cuda_device_count
+from cotswold.kernels.machine import cuda_devices
+from cotswold.kernels.machine.cuda_devices import cuda_device_count
 from cotswold.recipe import load
 from cotswold.run import describe_environment
 from cotswold.run.environment import _devices

@@ -259,7 +259,7 @@ def test_a_wish_for_factors_that_cannot_be_fulfilled_is_refused(module: Callable
 
 
 def test_names_that_are_no_such_layers_are_refused_with_those_that_are() -> None:
-    with pytest.raises(UserError, match="'other' cannot be pushed as factors; layers that can: none"):
+    with pytest.raises(UserError, match="'other' cannot be pushed as factors; layers with factors: none"):
         Pushing(Tied(), {"other": "factors"})
 
 

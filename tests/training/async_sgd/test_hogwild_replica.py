@@ -18,9 +18,9 @@ from cotswold.host import Call, ForkServer
 from cotswold.host.ipc.shared_memory import is_supported
 from cotswold.optim.server_rules import Deltas, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
-from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.replicas.replicas import Replicas, open_replicas
 from cotswold.replicas.startup import ReplicaSettings
+from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.testing.processes import ended
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")
@@ -73,7 +73,7 @@ def opened(
     **arguments: str,
 ) -> Replicas:
     settings = ReplicaSettings(
-        ClusterSettings(
+        ReplicatedClusterSettings(
             workers=replicas, servers=2, shard_bytes=64, seed=3, ranks=processes, silent_seconds=silent
         ),
         pace,

@@ -23,9 +23,9 @@ from cotswold.host import ForkServer
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.server_rules import Adagrad, Deltas, Momentum
 from cotswold.paramserver.core.replica import Pace
-from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.replicas.startup import ReplicaSettings
+from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.wire.lifecycle import Learnt
 
@@ -68,7 +68,7 @@ def processes() -> Iterator[ForkServer]:
 
 def opened(case: Case, processes: ForkServer, batch: int = BATCH, place: str = "cpu") -> Replicas:
     settings = ReplicaSettings(
-        ClusterSettings(workers=1, servers=2, shard_bytes=SHARD_BYTES, seed=SEED),
+        ReplicatedClusterSettings(workers=1, servers=2, shard_bytes=SHARD_BYTES, seed=SEED),
         Pace(batch, case.n_fetch, case.n_push, overlap=case.n_fetch > 1),
         case.rate,
         EPOCHS,

@@ -22,7 +22,7 @@ from cotswold.dataservice.runtime.pool import PoolSettings
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Process, Token, token_of
 from cotswold.host.ipc.shared_memory import is_supported
-from cotswold.host.process_info import family
+from cotswold.host.process_info import process_tree
 from cotswold.host.token import VARIABLE
 from cotswold.recipe import dump, load
 from cotswold.replicas.replicas import Replicas, open_replicas
@@ -120,7 +120,7 @@ class Known:
     def pool(self) -> list[int]:
         """The head, what starts the servers, and these."""
         assert self.head is not None
-        return family(self.head.pid)
+        return process_tree(self.head.pid)
 
 
 def kill(process: int) -> int:

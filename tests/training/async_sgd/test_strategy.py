@@ -12,11 +12,11 @@ from tests.support.training.runs import bits, events, finish, labelled_vectors, 
 from torch import nn
 
 import cotswold
-from cotswold.batch.core.permutation import samples_at
 from cotswold.errors import RecipeError
 from cotswold.optim.schedule import Schedule, rate_at
 from cotswold.recipe import load
 from cotswold.run import RunDirectory, Stop
+from cotswold.shards.core.permutation import samples_at
 from cotswold.training import StoreJob, open_job
 from cotswold.training.data.indexed import StorePatterns
 from cotswold.training.jobs.restore import supervised_network

@@ -46,13 +46,13 @@ def test_arrays_and_tensors_mix_and_numbers_to_predict_stay_floats() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ((np.ones((3, 2)), np.ones(4)), "these are 3, 4 long"),
-        ((np.ones(3), np.ones(3), np.ones(3)), "these are 3, 3, 3 long; inputs of several parts are a tuple"),
+        ((np.ones((3, 2)), np.ones(4)), "of equal length, got 3, 4"),
+        ((np.ones(3), np.ones(3), np.ones(3)), "got 3, 3, 3; give inputs of several parts as a tuple"),
         ((np.array(["a", "b"]), np.ones(2)), "type <U1"),
         ((np.ones(2), np.array([None, 1])), "type object"),
         ((np.array(1.0), np.ones(1)), r"shape \(\)"),
         ((np.ones(2), (np.ones(2), np.ones(2))), "targets have several parts"),
-        (((np.ones(2), np.ones(3)), np.ones(2)), "these are 2, 3, 2 long"),
+        (((np.ones(2), np.ones(3)), np.ones(2)), "of equal length, got 2, 3, 2"),
         (("a", "b"), "inputs may be a tuple or a dict"),
     ],
 )
@@ -128,7 +128,7 @@ def test_weights_multiply_the_losses_of_samples() -> None:
 @pytest.mark.parametrize(
     ("third", "said"),
     [
-        (torch.arange(8), "is a whole number .*; leave a sample's number out"),
+        (torch.arange(8), "is a whole number .*; omit a sample's index"),
         (torch.linspace(-1, 1, 8), "a sample has the weight -1, "),
     ],
 )
@@ -160,7 +160,7 @@ def test_a_sample_without_weight_is_not_learnt(tmp_path: Path) -> None:
 
 
 def test_weights_are_refused_where_they_would_be_ignored(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="only strategy supervised learns from weights"):
+    with pytest.raises(UserError, match="only strategy supervised supports weights"):
         cotswold.train(
             nn.Linear(3, 2), Triples(), tmp_path, loss="cross_entropy", strategy="batch", progress=False
         )
@@ -180,9 +180,9 @@ class Ragged(Dataset[Any]):
 @pytest.mark.parametrize(
     ("odd", "said"),
     [
-        ((torch.zeros(5), 0), r"samples 0 and 3 make no batch: one is \(Tensor of \(4,\), int\)"),
-        (None, "samples 0 and 3 make no batch: .* the other NoneType"),
-        ((torch.zeros(4), 0, 1, 2), "samples 0 and 3 make no batch"),
+        ((torch.zeros(5), 0), r"samples 0 and 3 cannot form a batch: one is \(Tensor of \(4,\), int\)"),
+        (None, "samples 0 and 3 cannot form a batch: .* the other NoneType"),
+        ((torch.zeros(4), 0, 1, 2), "samples 0 and 3 cannot form a batch"),
     ],
 )
 def test_samples_that_make_no_batch_are_named(odd: object, said: str) -> None:
@@ -210,7 +210,7 @@ def test_a_sample_that_raises_stop_iteration_does_not_end_an_epoch(loader: bool)
 
 def test_samples_of_a_loader_that_have_not_one_shape_are_said() -> None:
     loader = DataLoader(Ragged((torch.zeros(5), 0)), 4)
-    with pytest.raises(UserError, match="have not one shape"):
+    with pytest.raises(UserError, match="have different shapes"):
         next(iter(training_batches(loader, 4, 0, CPU)))
 
 

@@ -16,7 +16,7 @@ from tests.support.training.small_recipes import greedy, supervised
 
 from cotswold.data.loading.reader import stored_bytes
 from cotswold.errors import MachineError, RecipeError
-from cotswold.host.process_info import family
+from cotswold.host.process_info import process_tree
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training.data import service as data_feed
 from cotswold.training.data.stores import warnings
@@ -33,7 +33,7 @@ def with_servers(recipe: str, servers: object) -> str:
 
 def children() -> set[int]:
     """Processes that this one has started, or one of those."""
-    return set(family(os.getpid())[1:])
+    return set(process_tree(os.getpid())[1:])
 
 
 def logs(run: RunDirectory) -> set[str]:
@@ -179,7 +179,7 @@ def test_a_run_warns_of_a_cache_that_is_too_small(pictures: Path, stores: Path, 
     assert not any("data.cache" in each for each in warnings(job.recipe, job.store))
     data = job.recipe.data.model_copy(update={"cache": "1 B"})
     (found,) = warnings(job.recipe.model_copy(update={"data": data}), job.store)[-1:]
-    assert "again and again" in found and 'data.cache = "1 B"' in found
+    assert "read shards repeatedly" in found and 'data.cache = "1 B"' in found
 
 
 @pytest.mark.parametrize("strategy", ["batch", "downpour"])

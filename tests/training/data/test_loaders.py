@@ -108,10 +108,10 @@ def test_the_place_in_a_loader_is_refused_by_what_reads_otherwise(other: Any, sa
 
 def test_the_place_in_a_data_set_is_refused_by_a_loader_and_by_another_order() -> None:
     state = training_batches(numbered(), BATCH, 7, CPU).state_dict()
-    with pytest.raises(CheckpointError, match="learnt from a data set; give it without the DataLoader"):
+    with pytest.raises(CheckpointError, match="trained on a data set; give it without the DataLoader"):
         training_batches(in_order(), BATCH, 7, CPU).load_state_dict(state)
     ordered = training_batches(Samples(numbered(), BATCH, shuffled=False), BATCH, 7, CPU)
-    with pytest.raises(CheckpointError, match=r"shuffled, and now there are .*, in order"):
+    with pytest.raises(CheckpointError, match=r"shuffled, but now there are .*, in order"):
         ordered.load_state_dict(state)
 
 
@@ -120,11 +120,14 @@ def test_the_place_in_a_data_set_is_refused_by_a_loader_and_by_another_order() -
     [
         (DataLoader(numbered(), BATCH, shuffle=True), None),
         (weighted(), None),
-        (Doubled(numbered()), "Doubled makes batches itself"),
-        (DataLoader(Stream()), "Stream gives samples in an order of its own"),
-        (DataLoader(numbered(), sampler=range(3)), "range gives samples in an order of its own"),
-        (DataLoader(numbered(), num_workers=1, persistent_workers=True), "random states of their own"),
-        (DataLoader(numbered(), num_workers=1, worker_init_fn=print), "worker_init_fn may draw at random"),
+        (Doubled(numbered()), "Doubled is a custom loader"),
+        (DataLoader(Stream()), "Stream gives samples in a private order"),
+        (DataLoader(numbered(), sampler=range(3)), "range gives samples in a private order"),
+        (DataLoader(numbered(), num_workers=1, persistent_workers=True), "keep private random states"),
+        (
+            DataLoader(numbered(), num_workers=1, worker_init_fn=print),
+            "worker_init_fn may draw random numbers",
+        ),
     ],
 )
 def test_an_exact_resume_is_promised_only_of_loaders_that_draw_by_torch_alone(
@@ -144,7 +147,7 @@ def test_a_strategy_that_asks_by_number_reads_samples_in_its_own_process() -> No
     ("loader", "said"),
     [
         (Doubled(numbered()), r"a DataLoader \(Doubled\)"),
-        (DataLoader(numbered(), sampler=RandomSampler(numbered(), num_samples=3)), "order of its own"),
+        (DataLoader(numbered(), sampler=RandomSampler(numbered(), num_samples=3)), "with a private order"),
         (DataLoader(numbered(), num_workers=1, worker_init_fn=print), "would never call the worker_init_fn"),
     ],
 )
@@ -196,8 +199,8 @@ class Miscounted(Stream):
 @pytest.mark.parametrize(
     ("claimed", "said"),
     [
-        (8, "more than 2 batches in epoch 0, and its length is 2"),
-        (4 * SAMPLES, f"only {-(-SAMPLES // 4)} batches in epoch 0, and its length is {SAMPLES}"),
+        (8, "more than 2 batches in epoch 0, but its length is 2"),
+        (4 * SAMPLES, f"only {-(-SAMPLES // 4)} batches in epoch 0, but its length is {SAMPLES}"),
     ],
 )
 def test_a_loader_whose_length_is_wrong_is_said_once(claimed: int, said: str) -> None:

@@ -121,7 +121,7 @@ def test_the_preparation_says_what_the_recipe_says(blobs: Path) -> None:
     data = recipes.parse(recipe, "it").data
     assert preparation_of(data) == VectorPreparation(3, standardise=False, dtype="float16")
     wrong = recipes.parse(text(f'type = "vectors", source = "{blobs}", labels = "file", features = 5'), "it")
-    with pytest.raises(RecipeError, match=r"features is 5, but .* has 3 a vector"):
+    with pytest.raises(RecipeError, match=r"features is 5, but .* has 3 per vector"):
         preparation_of(wrong.data)
 
 
@@ -133,7 +133,7 @@ def test_numbers_to_predict_are_outputs_and_want_the_squared_loss(tmp_path: Path
     assert class_count(recipe) == 2
     store = open_store(recipe, tmp_path / "stores")
     assert with_store_shape(recipe, store).input.channels == 3
-    with pytest.raises(RecipeError, match='loss = "cross_entropy" wants classes: set it to "squared"'):
+    with pytest.raises(RecipeError, match='loss = "cross_entropy" needs classes: set it to "squared"'):
         with_store_shape(recipes.parse(text(data), "it"), store)
 
 
@@ -197,7 +197,7 @@ def test_an_output_that_cannot_give_standardised_targets_is_refused(tmp_path: Pa
     data = f'type = "vectors", source = "{prices(tmp_path)}", labels = "file"'
     store = open_store(recipes.parse(text(data, "squared"), "it"), tmp_path / "stores")
     tanh = text(data, "squared").replace("[objective]", "[network]\noutput = 'tanh'\n[objective]")
-    with pytest.raises(RecipeError, match=r'output = "tanh" cannot give .* data\.standardise to false'):
+    with pytest.raises(RecipeError, match=r'output = "tanh" cannot reach .* data\.standardise to false'):
         with_store_shape(recipes.parse(tanh, "it"), store)
 
 
@@ -213,4 +213,4 @@ def test_whole_numbers_that_are_hardly_classes_are_said_to_be_taken_for_them(
     )
     recipe = recipes.load(tmp_path / "recipe.toml")
     said = " ".join(warnings(recipe, open_store(recipe, tmp_path / "stores")))
-    assert ("to predict the numbers themselves save them as floats" in said) == is_said
+    assert ("for regression save them as floats" in said) == is_said

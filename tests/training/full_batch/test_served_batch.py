@@ -17,7 +17,7 @@ from tests.training.data.test_data_servers import with_servers
 
 from cotswold.errors import MachineError, MemoryLimitError
 from cotswold.host import Process
-from cotswold.host.process_info import family
+from cotswold.host.process_info import process_tree
 from cotswold.run import RunDirectory, Stop
 from cotswold.training import open_job
 from cotswold.training.data import remote as served_patterns
@@ -107,7 +107,7 @@ def test_a_run_all_of_whose_data_servers_are_dead_ends_in_a_sentence(
         deadline = time.monotonic() + 60
         while not place.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
-        for process in family(head.pid):
+        for process in process_tree(head.pid):
             assert process > 1, "0 would be this process's own group"
             os.kill(process, signal.SIGKILL)
         return things, head

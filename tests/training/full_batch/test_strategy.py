@@ -208,7 +208,7 @@ def test_a_run_that_counted_all_patterns_has_none_to_be_counted_again(
     blobs: Path, stores: Path, tmp_path: Path
 ) -> None:
     trained(blobs, tmp_path / "whole", stores, "training.iterations=2")
-    with pytest.raises(RunError, match="it counted all of them"):
+    with pytest.raises(RunError, match="every evaluation counted all samples"):
         trained(
             blobs,
             tmp_path / "again",
@@ -331,7 +331,7 @@ def test_data_of_another_type_than_the_module_are_named(
 def test_targets_that_cross_entropy_would_leave_out_are_refused(tmp_path: Path) -> None:
     targets = torch.arange(40) % 2
     targets[7] = -100
-    with pytest.raises(UserError, match="1 targets are -100, which the loss leaves out"):
+    with pytest.raises(UserError, match="1 targets are -100, which the loss ignores"):
         cotswold.train(
             nn.Linear(3, 2), (torch.ones(40, 3), targets), tmp_path, loss="cross_entropy", strategy="batch"
         )
@@ -353,7 +353,7 @@ def test_a_run_says_that_nothing_is_left_for_validation(
     np.savez(tmp_path / "few.npz", x=np.ones((3, 5), np.float32), labels=np.arange(3))
     (tmp_path / "few.toml").write_text(RECIPE.format(source=tmp_path / "few.npz"))
     run = cotswold.train(tmp_path / "few.toml", tmp_path / "run", stores=tmp_path / "stores")
-    said = "no samples for validation: data.validation = 0.2 of 3 samples is none"
+    said = "no validation split: data.validation = 0.2 of 3 samples is less than one"
     assert said in str(run.events[0]["notes"])
 
 
@@ -432,10 +432,15 @@ class Endless(IterableDataset[tuple[Tensor, Tensor]]):
 @pytest.mark.parametrize(
     ("module", "data", "settings", "said"),
     [
-        (nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), None, {}, "at random, anew at each evaluation"),
-        (nn.LSTM(3, 2, num_layers=2, dropout=0.5), None, {}, "at random, anew at each evaluation"),
-        (nn.MultiheadAttention(4, 2, dropout=0.1), None, {}, "at random, anew at each evaluation"),
-        (nn.TransformerEncoderLayer(4, 2, dropout=0.1), None, {}, "at random, anew at each evaluation"),
+        (
+            nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)),
+            None,
+            {},
+            "drops random outputs at each evaluation",
+        ),
+        (nn.LSTM(3, 2, num_layers=2, dropout=0.5), None, {}, "drops random outputs at each evaluation"),
+        (nn.MultiheadAttention(4, 2, dropout=0.1), None, {}, "drops random outputs at each evaluation"),
+        (nn.TransformerEncoderLayer(4, 2, dropout=0.1), None, {}, "drops random outputs at each evaluation"),
         (nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)), None, {}, "normalises over a batch"),
         (nn.Linear(3, 2), Endless(), {}, "an IterableDataset .Endless. .* give a map-style"),
         (nn.Linear(3, 2), None, {"batch_size": 5}, "batch_size belongs to"),

@@ -260,14 +260,14 @@ def test_pictures_without_labels_or_of_one_class_are_refused_for_supervised(
     stores: Path, tmp_path: Path
 ) -> None:
     draw(tmp_path / "set" / "level", 12, level=True)
-    with pytest.raises(RecipeError, match=r"of one class, 'level'; strategy supervised tells"):
+    with pytest.raises(RecipeError, match=r"of one class, 'level'; strategy supervised needs"):
         started(supervised(tmp_path / "set"), tmp_path / "run", stores)
     assert not (tmp_path / "run").exists()
     unlabelled = finish(started(greedy(tmp_path / "set"), tmp_path / "stacks", stores))
     name = next(event for event in events(unlabelled, "start"))["store"]
     store = next(path for path in stores.iterdir() if Store(path).identity == name)
     text = supervised(tmp_path).replace(f'source = "{tmp_path}"\nlabels = "folders"', f'store = "{store}"')
-    with pytest.raises(RecipeError, match=r"no labels, which strategy supervised learns from"):
+    with pytest.raises(RecipeError, match=r"no labels, which strategy supervised needs"):
         started(text, tmp_path / "run", stores)
 
 

@@ -297,7 +297,7 @@ class Triples(Dataset[tuple[Tensor, Tensor, Tensor]]):
 @pytest.mark.parametrize(
     ("words", "error", "said"),
     [
-        ({"dataset": Endless()}, UserError, "Endless is; give it a __len__"),
+        ({"dataset": Endless()}, UserError, "Endless is unknown; add a __len__"),
         ({"dataset": Stream(), "validation": 0.2}, UserError, "map-style data set only"),
         ({"validation": 0.001}, UserError, "takes 0 of 50 samples"),
         ({"dataset": Triples()}, UserError, "a list of Tensor, Tensor, Tensor"),
@@ -321,7 +321,7 @@ class Doubled(DataLoader[Any]):
 def test_a_run_says_that_it_cannot_promise_an_exact_resume(tmp_path: Path) -> None:
     run = train(opened(tmp_path / "run", dataset=Doubled(labelled(), 8), settings=settings(epochs=1)))
     (start,) = events(run, "start")
-    assert "an exact resume is not promised: Doubled makes batches itself" in str(start["resume_note"])
+    assert "an exact resume is not guaranteed: Doubled is a custom loader" in str(start["resume_note"])
 
 
 class Torn(Dataset[tuple[Tensor, Tensor]]):
@@ -382,7 +382,7 @@ def test_a_prolonged_run_that_patience_ended_goes_on_with_more_of_it(tmp_path: P
     few = bits(ended(tmp_path / "run", 40, 1, Resume.ALWAYS))
     again = ended(tmp_path / "run", 40, 1, Resume.ALWAYS)
     assert bits(again) == few
-    assert "more training.patience" in str(events(again, "nothing_left")[-1]["why"])
+    assert "a larger training.patience" in str(events(again, "nothing_left")[-1]["why"])
     whole = bits(ended(tmp_path / "whole", 40, 3, Resume.ALWAYS))
     assert few != whole
     assert bits(ended(tmp_path / "run", 40, 3, Resume.ALWAYS)) == whole

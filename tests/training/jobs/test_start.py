@@ -69,7 +69,7 @@ def test_what_cannot_be_stood_on_is_named(stacks: Path) -> None:
     wanted = parse(on(stacks), overrides=["data.contrast=false"])
     start = start_of(wanted)
     assert start is not None
-    with pytest.raises(RunError, match=r"small are for pictures .*data.contrast \(True there, False here\)"):
+    with pytest.raises(RunError, match=r"small need images .*data.contrast \(True there, False here\)"):
         check_preparation(wanted, start)
 
 

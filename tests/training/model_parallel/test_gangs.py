@@ -109,7 +109,7 @@ def test_steps_of_a_gang_are_those_of_one_process_to_rounding(
     ("what", "code", "said"),
     [
         ("end", 0, "ended with exit code 0"),
-        ("kill", 1, "rank 1 of its gang was killed by SIGKILL, and ranks of a gang end together"),
+        ("kill", 1, "rank 1 of its group was killed by SIGKILL, and ranks of a group end together"),
         ("fail", 2, "the rank has enough"),
         ("leader fails", 2, "the leader has enough"),
     ],
@@ -150,7 +150,7 @@ def test_a_killed_rank_gives_its_portions_back_and_the_gang_is_started_again(
     assert killed and not any(map(runs, killed))
     ended = [str(event["why"]) for event in gangs.events if event["kind"] == "cluster_ended"]
     assert any("killed by SIGKILL" in why for why in ended), ended
-    assert who == "leader" or any("rank 1 of its gang" in why for why in ended)
+    assert who == "leader" or any("rank 1 of its group" in why for why in ended)
     counted = [event for event in gangs.events if event["kind"] == "cluster_counted"]
     assert {event["samples"] for event in counted} == {120}
     assert losses(gangs) == pytest.approx(losses(alone), rel=1e-9)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotswold.geometry import Box
-from cotswold.geometry.partition import even_cuts
+from cotswold.geometry.partition import chunk_bounds
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.work import Slot
 from cotswold.training.model_parallel.shards import parts_of_shards
@@ -31,7 +31,7 @@ def cut_parameters(draw: st.DrawFn) -> tuple[dict[str, tuple[int, ...]], list[li
         for rank, of_rank in enumerate(boxes):
             start, stop = [0] * len(shape), list(shape)
             if dim >= 0:
-                cuts = even_cuts(shape[dim], ranks)
+                cuts = chunk_bounds(shape[dim], ranks)
                 start[dim], stop[dim] = cuts[rank], cuts[rank + 1]
             of_rank.append(Box(tuple(start), tuple(stop)))
     return shapes, boxes

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cotswold.checkpoint import Checkpoint, Checkpoints, StateDict, StateValue
+from cotswold.checkpoint import Checkpoint, CheckpointManager, StateDict, StateValue
 from cotswold.errors import CheckpointError, DivergedError, UserError, told
 from cotswold.run import Event, EventLog, Metrics, Recorder, Stop, read_events
 from cotswold.training.strategies.base import Batch
@@ -87,8 +87,8 @@ class Sums:
 def runner_in(folder: Path, strategy: Sums, numbers: Numbers, stop: Stop, log: EventLog) -> Synchronous:
     recorder = Recorder(
         log=log,
-        checkpoints=Checkpoints(folder / "checkpoints"),
-        best=Checkpoints(folder / "best"),
+        checkpoints=CheckpointManager(folder / "checkpoints"),
+        best=CheckpointManager(folder / "best"),
         stop=stop,
         checkpoint_seconds=1e9,
     )
@@ -96,7 +96,7 @@ def runner_in(folder: Path, strategy: Sums, numbers: Numbers, stop: Stop, log: E
 
 
 def newest(folder: Path) -> Checkpoint:
-    checkpoint = Checkpoints(folder / "checkpoints").latest().checkpoint
+    checkpoint = CheckpointManager(folder / "checkpoints").latest().checkpoint
     assert checkpoint is not None
     return checkpoint
 
@@ -153,7 +153,7 @@ def test_values_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
     strategy.sum += math.inf
     with EventLog(tmp_path / "events.jsonl") as log, pytest.raises(DivergedError):
         runner_in(tmp_path, strategy, Numbers(), Stop(), log).run()
-    assert Checkpoints(tmp_path / "checkpoints").paths() == []
+    assert CheckpointManager(tmp_path / "checkpoints").paths() == []
 
 
 def test_the_best_validation_is_kept_apart(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_the_best_validation_is_kept_apart(tmp_path: Path) -> None:
     strategy.is_best = True
     with EventLog(tmp_path / "events.jsonl") as log:
         runner_in(tmp_path, strategy, Numbers(), Stop(), log).run()
-    best = Checkpoints(tmp_path / "best").latest().checkpoint
+    best = CheckpointManager(tmp_path / "best").latest().checkpoint
     assert best is not None
     assert float(best.read("sum")) == sum(range(1, 11))
 

@@ -8,30 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 import cotswold
 from cotswold.analysis.classification import Classification
+from cotswold.analysis.images import png_file_uri
 from cotswold.analysis.regression import Regression
 from cotswold.analysis.report import evaluation as findings
 from cotswold.analysis.report import training
 from cotswold.analysis.report.async_sgd import replicas
-from cotswold.analysis.report.blocks import Block, Details, Items, Page, PageSection, Paragraph, Table, row
+from cotswold.analysis.report.blocks import (
+    Block,
+    Details,
+    Figure,
+    Image,
+    Items,
+    Page,
+    PageSection,
+    Paragraph,
+    Table,
+    row,
+)
 from cotswold.analysis.report.filters import filters
 from cotswold.analysis.report.full_batch import whole_set
-from cotswold.analysis.report.printed_set import printed_set
-from cotswold.analysis.report.render import page_html
-from cotswold.analysis.report.wording import classifies, lead, samples_word
 from cotswold.analysis.run_history import History, number
 from cotswold.analysis.selectivity.results import THIS_NETWORK, Evaluation, ObjectSelectivity
-from cotswold.checkpoint import Checkpoints
+from cotswold.checkpoint import CheckpointManager
 from cotswold.data import Transform
+from cotswold.data.datasets.japanese_ocr import sheets_of
 from cotswold.errors import CotswoldError, MachineError
 from cotswold.files.durable import disk_errors, replace_file
 from cotswold.nn import StackNetwork
-from cotswold.recipe import Recipe, load
-from cotswold.recipe.schema import PictureData
+from cotswold.recipe import Recipe, expand, load
+from cotswold.recipe.schema import FrameData, PictureData, VectorData
 from cotswold.run import RunDirectory, read_events
 from cotswold.ui.words import count, duration, percent, plain, scaled
 
@@ -236,7 +249,7 @@ _NAMED = 20
 
 def _steps(folder: Path) -> list[int]:
     """Return the steps of the checkpoints in a folder, in order."""
-    return [int(path.name.partition("-")[0]) for path in Checkpoints(folder).paths()]
+    return [int(path.name.partition("-")[0]) for path in CheckpointManager(folder).paths()]
 
 
 def _configuration(run: RunDirectory) -> PageSection:
@@ -257,3 +270,107 @@ def _environment(run: RunDirectory) -> PageSection | None:
             shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         rows.append(row(key.replace("_", " ").capitalize(), shown))
     return PageSection("Environment", "environment", [Table(["", ""], rows, "words")]) if rows else None
+
+
+_CAPTIONS = {
+    "originals-patterns": "Scans from which training samples are generated, 20 x 20 grey",
+    "transformed": "Training samples: each scan of the first row, then thickened, thinned, shifted, "
+    "blurred and with noise, one column per scan",
+    "degradations-patterns": "Held out: scans with degradations that training does not contain",
+    "families-patterns": "Held out: whole families of typefaces",
+    "faces": "The typefaces, one per row",
+}
+
+
+def printed_set(recipe: Recipe) -> PageSection | None:
+    """Return None for other data, and for a data set that no longer exists."""
+    data = recipe.data
+    if not isinstance(data, VectorData) or data.source is None:
+        return None
+    found = sheets_of(expand(data.source))
+    figures = [
+        Figure(Image(png_file_uri(found[name]), caption), caption)
+        for name, caption in _CAPTIONS.items()
+        if name in found
+    ]
+    return PageSection("Images of the data set", "set", figures) if figures else None
+
+
+def page_html(page: Page) -> str:
+    """Return the whole page."""
+    return _templates().get_template("page.html.j2").render(page=page)
+
+
+def section_html(section: PageSection) -> str:
+    """Return a section alone."""
+    return _templates().get_template("section.html.j2").render(section=section)
+
+
+@cache
+def _templates() -> Environment:
+    return Environment(
+        loader=PackageLoader("cotswold.analysis.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+_NUMBERS = {1: "One", 2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six"}
+
+
+def samples_word(recipe: Recipe) -> str:
+    """Return the name of a run's samples: images or samples."""
+    return "images" if isinstance(recipe.data, PictureData) else "samples"
+
+
+def classifies(recipe: Recipe, history: History) -> bool:
+    """True if a supervised run predicts classes: its log has accuracies; without a log, by its loss."""
+    curves = [curve for phase in history.phases.values() for curve in (phase.training, phase.validation)]
+    if any("loss" in each for each in curves):
+        return any("accuracy" in each for each in curves)
+    return recipe.loss != "squared"
+
+
+def lead(recipe: Recipe, history: History) -> str:
+    """Return one sentence about the run: what was trained, on what."""
+    seen = _samples(recipe, history)
+    if recipe.network.module is not None:
+        name = recipe.network.module.rpartition(".")[2]
+        what = f"A module of a Python program ({name}), trained on {seen}"
+    elif not recipe.trains_stacks:
+        layers = len(recipe.network.layers)
+        layered = f"A network of {layers} layer{'s' if layers > 1 else ''} and an output layer"
+        wanted = "with labels" if classifies(recipe, history) else "for regression"
+        what = f"{layered if layers else 'One output layer'}, trained {wanted} on {seen}"
+    else:
+        stacks = len(recipe.network.stacks)
+        name = f"{_NUMBERS.get(stacks, str(stacks))} stack{'s' if stacks > 1 else ''} of untied, "
+        how = "one after another" if recipe.training.strategy == "greedy" else "all at once"
+        what = f"{name}locally connected filters, trained without labels on {seen}"
+        what += f", {how}" if stacks > 1 else ""
+    status = str(history.end.get("status", "")) if history.end else "in progress"
+    ends = {"finished": ".", "in progress": "; training is not finished.", "": "."}
+    what += ends.get(status, f"; training was {status}.")
+    warning = str(history.end.get("warning") or "")
+    return f"{what} Warning: {warning}." if warning else what
+
+
+def _samples(recipe: Recipe, history: History) -> str:
+    """Return the number and kind of the samples."""
+    data, word = recipe.data, samples_word(recipe)
+    known = number(history.start, "pictures")
+    seen = f"{count(known)} {word}" if known else word
+    if isinstance(data, PictureData):
+        shape = recipe.input
+        colours = "in colour" if shape.channels == 3 else "in grey"
+        return f"{seen} of {shape.height} × {shape.width} pixels {colours}"
+    if not isinstance(data, VectorData | FrameData):
+        return seen
+    if data.features is not None:
+        seen += f" of {count(data.features)} feature{'s' if data.features > 1 else ''}"
+    if isinstance(data, FrameData) and data.context:
+        frames = f"{data.context} frame{'s' if data.context > 1 else ''}"
+        seen += f" (frames, each with {frames} on each side)"
+    return seen

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from cotswold.analysis.filter_images import unwhitened
 from cotswold.analysis.images import jpeg_uri, picture, png_uri, signed, thumbnail
 from cotswold.analysis.layers import Layer, StackLayers
 from cotswold.analysis.selectivity.neurons import Position, locate
@@ -38,7 +39,6 @@ from cotswold.analysis.selectivity.scores import (
     selectivity,
 )
 from cotswold.analysis.selectivity.top_activations import Extreme, extremes, strongest_means
-from cotswold.analysis.unwhiten import unwhitened
 from cotswold.data import Transform
 from cotswold.nn import StackNetwork
 

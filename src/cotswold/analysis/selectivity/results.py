@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cotswold.analysis.results_file import Sealed
+from cotswold.analysis.results_file import Sealed, html_table
 from cotswold.analysis.selectivity.neurons import Position
 from cotswold.analysis.selectivity.scores import PAPER, ClassWeights, LayerSelectivity, PassTime
-from cotswold.analysis.tables import html_table
 
 THIS_NETWORK = "this network"
 

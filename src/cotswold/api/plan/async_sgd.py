@@ -124,7 +124,7 @@ def _replica_bytes(training: DownpourTraining, vector: int, activations: int) ->
 
 def _at_once(recipe: Recipe) -> int:
     """Replicas that compute at the same time."""
-    from cotswold.host.cuda_devices import cuda_device_count
+    from cotswold.kernels.machine.cuda_devices import cuda_device_count
 
     device = recipe.training.device
     if device == "cpu":

@@ -7,13 +7,9 @@ Nothing is trained; the time is measured on a few portions of random numbers.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cotswold.api.request import override_list, recipe_name
-from cotswold.api.threads import computing
-from cotswold.errors import UserError
 from cotswold.geometry import Grid
 
 if TYPE_CHECKING:
@@ -47,52 +43,8 @@ machines is added.
 """
 
 
-def plan(
-    recipe: str | Path | Recipe | None,
-    *,
-    directory: str | Path | None = None,
-    overrides: Mapping[str, object] | Sequence[str] = (),
-    threads: int | None = None,
-) -> Row:
-    """Return processes, ports, bytes, memory, time and cost of a recipe of strategy `batch` or `downpour`.
-
-    Without a recipe, the run in ``directory`` is planned. Costs are missing if the recipe has no price.
-    Raises
-    UserError for other strategies (use `cotswold info` and `simulate`).
-    """
-    from cotswold import recipe as recipes
-    from cotswold.api.plan import async_sgd as plan_replicas
-    from cotswold.recipe.schema import BatchTraining, DownpourTraining
-    from cotswold.training.data.stores import with_features
-
-    if recipe is None:
-        if directory is None:
-            raise UserError("give a recipe, or a run's directory, to plan")
-        recipe = Path(directory) / "recipe.toml"
-    with recipe_name(recipe) as name:
-        assert name is not None, "there is a recipe"
-        found = recipes.load(name, override_list(overrides))
-    training = found.training
-    if not isinstance(training, BatchTraining | DownpourTraining) or found.network.module is not None:
-        raise UserError(
-            f"{found.name} has strategy {training.strategy}; dry runs support batch and "
-            "downpour; use cotswold info and cotswold simulate for other strategies"
-        )
-    is_alone = isinstance(training, BatchTraining) and found.alone
-    with computing(threads if is_alone else 1, found):
-        known = with_features(found) if found.data.store is None else _stored(found)
-        if isinstance(training, DownpourTraining):
-            return plan_replicas.counted(known, training)
-        return _counted(known, training)
-
-
-def _stored(recipe: Recipe) -> Recipe:
-    from cotswold.training.data.stores import open_store, with_store_shape
-
-    return with_store_shape(recipe, open_store(recipe, Path()))
-
-
-def _counted(recipe: Recipe, training: BatchTraining) -> Row:
+def counted(recipe: Recipe, training: BatchTraining) -> Row:
+    """Return the plan of a run of strategy `batch`."""
     from cotswold.training.data.stores import class_count
     from cotswold.training.models import planned_layers
 

@@ -130,7 +130,7 @@ class _Vectors:
         import torch
 
         from cotswold.batch.runtime.startup import POINT
-        from cotswold.checkpoint import Checkpoints
+        from cotswold.checkpoint import CheckpointManager
         from cotswold.shards.runtime.work import Slot
 
         tensors: dict[str, torch.Tensor] = {}
@@ -143,7 +143,9 @@ class _Vectors:
                 part = torch.from_numpy(whole[start : start + count])
                 tensors[name] = part.view(slot.rows, slot.columns)
                 start += count
-        Checkpoints(folder, identity=self._description.run).save(0, tensors, {"run": self._description.run})
+        CheckpointManager(folder, identity=self._description.run).save(
+            0, tensors, {"run": self._description.run}
+        )
 
 
 def restore_backup(
@@ -230,7 +232,7 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
     Reads every bucket and checkpoint and changes nothing. Raises DiskFullError if the disk has no room for a
     copy of the buckets' index.
     """
-    from cotswold.checkpoint import Checkpoints
+    from cotswold.checkpoint import CheckpointManager
     from cotswold.replication.disk.bucket_format import apart
     from cotswold.run.verify import verify_checkpoint
 
@@ -256,7 +258,7 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
         findings.append(f"{backup / _BUCKETS} lacks {', '.join([*missing, *others])}; take another backup")
     for run in told["runs"]:
         folder_ = backup / _CHECKPOINTS / run
-        paths = Checkpoints(folder_).paths()
+        paths = CheckpointManager(folder_).paths()
         findings += [found for path in paths for found in verify_checkpoint(path, run)]
         findings += [] if paths else [f"{folder_} has no checkpoint; take another backup"]
     return findings
@@ -283,7 +285,7 @@ def _saved_in(buckets: Path, backup: Path) -> Iterator[Saved]:
 
 def _read(backup: Path) -> Mapping[str, Any]:
     from cotswold.files import MalformedError, read_object
-    from cotswold.files.untrusted import format_error
+    from cotswold.files.untrusted_json import describe_format_error
     from cotswold.wire.names import is_run
 
     try:
@@ -293,7 +295,7 @@ def _read(backup: Path) -> Mapping[str, Any]:
     except MalformedError as error:
         raise FormatError(f"{backup / FILE} {error}; take another backup") from error
     if (found := told.get("format")) != FORMAT:
-        raise FormatError(f"{backup} {format_error(found, FORMAT)}")
+        raise FormatError(f"{backup} {describe_format_error(found, FORMAT)}")
     runs = told.get("runs")
     if not isinstance(runs, dict):
         raise FormatError(f"{backup / FILE} names no runs; take another backup")

@@ -65,7 +65,7 @@ def made_tokens(token: Path | None) -> Token | KeyringFile:
     """Return the secret as `cluster_tokens` does, creating a missing file; for the start of a cluster."""
     from cotswold.host.keyring import KeyringFile
 
-    return cluster_tokens(None) if token is None else KeyringFile.made(token)
+    return cluster_tokens(None) if token is None else KeyringFile.create(token)
 
 
 def serve_host(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from cotswold.api.request import override_list, recipe_name
 from cotswold.api.servers.background import InThread
+from cotswold.api.servers.data_server_status import Made, ServedDataStatus
 from cotswold.api.servers.parameter_client import secret_of, split_address
 from cotswold.api.servers.parameter_server import own_secret
 from cotswold.errors import UserError
@@ -22,8 +23,7 @@ from cotswold.ui.display import display_for
 
 if TYPE_CHECKING:
     from cotswold.data import Store
-    from cotswold.dataservice.core.shared_epochs import Drawn, StreamTotals
-    from cotswold.dataservice.runtime.pool import DataPool, PoolSettings, PoolStatus, ServerLine, TrainerLine
+    from cotswold.dataservice.runtime.pool import DataPool, PoolSettings, PoolStatus, ServerLine
     from cotswold.dataservice.runtime.remote_servers import Lending
     from cotswold.host import Token
     from cotswold.recipe import Recipe
@@ -36,68 +36,6 @@ _CACHE = "1 GB"
 _PROCEED_SECONDS = 0.1
 _RATE_SECONDS = 5.0
 """Seconds over which samples per second are averaged."""
-
-
-@dataclass(frozen=True)
-class Made:
-    """Totals of the servers' work, including ended servers."""
-
-    samples: int
-    batches: int
-    sent_bytes: int
-    """Bytes of these batches."""
-    seconds: float
-    """Seconds in which the servers' threads made them."""
-    hits: int
-    misses: int
-
-    @classmethod
-    def by(cls, lines: Iterable[ServerLine]) -> Made:
-        """Sum the reports of servers."""
-        each = [
-            (one.supplied, one.batches, one.sent_bytes, one.seconds, one.hits, one.misses) for one in lines
-        ]
-        return cls(*map(sum, zip((0, 0, 0, 0.0, 0, 0), *each, strict=True)))
-
-
-@dataclass(frozen=True)
-class ServedDataStatus:
-    """Status of data servers."""
-
-    trainers: tuple[TrainerLine, ...]
-    """Connected trainers; empty if the servers joined another pool, whose head alone knows them."""
-    servers: tuple[ServerLine, ...]
-    """Running data servers; those of other machines have no ``pid``."""
-    made: Made
-    samples_per_second: float
-    """Mean over the last seconds."""
-    ended: Mapping[str, str]
-    """Servers of this machine that ended, with the reasons."""
-    replaced: int
-    """Number of servers started as replacements."""
-    refused: Mapping[str, int]
-    """Clients without the token (`strangers`) and malformed messages, by reason."""
-    drawn: tuple[Drawn, ...]
-    """Statistics of each shared epoch."""
-    streams: tuple[StreamTotals, ...]
-    """Totals over all epochs of each stream."""
-
-    @property
-    def samples(self) -> int:
-        """Samples made so far, including those of ended servers."""
-        return self.made.samples
-
-    @property
-    def waiting(self) -> int:
-        """Requested batches that no server has started."""
-        return sum(each.waiting for each in self.servers)
-
-    @property
-    def hit_rate(self) -> float | None:
-        """Fraction of samples found in the caches; None before the first request."""
-        hits = sum(each.hits for each in self.servers)
-        wanted = hits + sum(each.misses for each in self.servers)
-        return hits / wanted if wanted else None
 
 
 def serve_data(
@@ -324,7 +262,7 @@ class ServedData(InThread):
 
     def _families(self) -> Iterable[Family]:
         """Return the metrics for Prometheus."""
-        from cotswold.run.prometheus.data_server import families
+        from cotswold.api.servers.data_server_metrics import families
 
         status = self._status
         return [] if status is None else families(status, self.store.identity, is_lent=self._head is not None)

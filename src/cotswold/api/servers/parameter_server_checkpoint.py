@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from cotswold.checkpoint import Checkpoint, Checkpoints, Piece
+from cotswold.checkpoint import Checkpoint, CheckpointManager, TensorChunk
 from cotswold.errors import CheckpointError, RunError, UserError
 from cotswold.files import disk_errors, real_folder
 from cotswold.optim.server_rules import Rule
@@ -89,15 +89,15 @@ class Saved:
             for parameter, part in zip(model.parameters(), self._cut(point), strict=True):
                 parameter.copy_(part)
 
-    def _checkpoints(self, folder: Path) -> Checkpoints:
-        return Checkpoints(folder / "checkpoints", identity=_IDENTITY)
+    def _checkpoints(self, folder: Path) -> CheckpointManager:
+        return CheckpointManager(folder / "checkpoints", identity=_IDENTITY)
 
-    def _pieces(self, vectors: Mapping[str, Tensor]) -> Iterator[Piece]:
+    def _pieces(self, vectors: Mapping[str, Tensor]) -> Iterator[TensorChunk]:
         for name, part in zip(self._names, self._cut(vectors[POINT]), strict=True):
-            yield Piece(name, part)
+            yield TensorChunk(name, part)
         for name, vector in vectors.items():
             if name != POINT:
-                yield Piece(f"{_VECTOR}{name}", vector)
+                yield TensorChunk(f"{_VECTOR}{name}", vector)
 
     def _load(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
-from cotswold.batch.core.permutation import Dealing
 from cotswold.batch.core.requests import Account, Counted
 from cotswold.shards.core.membership import Member
+from cotswold.shards.core.permutation import Dealing
 from cotswold.wire import PortionResult, SumName
 
 

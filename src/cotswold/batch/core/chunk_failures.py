@@ -2,10 +2,10 @@
 
 Knows: sessions, errors as sentences. Does not know: why a portion fails.
 
-A worker that exits may have been killed by a portion assigned to it (a fault in native code, memory), or by
-something else (a preempted spot machine). Such a portion is a *suspect*: it is tried alone, one suspect at a
-time in the whole cluster. It is blamed only if several workers in a row died while it was assigned to them
-and no worker died without it meanwhile. A worker that computes it clears it.
+A portion may kill the worker that computes it (a fault in native code, memory). A worker may also exit for
+another reason (a preempted spot machine). So each portion of a lost worker is a *suspect*: it is tried alone,
+one suspect at a time in the whole cluster. It is blamed only if several workers in a row died while it was
+assigned to them and no worker died without it meanwhile. A worker that computes it clears it.
 """
 
 from __future__ import annotations

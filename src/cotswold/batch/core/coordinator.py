@@ -18,10 +18,11 @@ from collections.abc import Sequence
 
 from cotswold.batch.core.chunk_queues import Homes
 from cotswold.batch.core.evaluation import Evaluation, State
-from cotswold.batch.core.requests import Counted, Event, Planner, Request, Trouble
+from cotswold.batch.core.requests import Counted, Planner, Request, Trouble
 from cotswold.batch.core.rounds import RoundDone, Rounds
 from cotswold.batch.core.settings import Rules
 from cotswold.optim.vectors.base import Command
+from cotswold.shards.core.events import Event
 from cotswold.shards.core.membership import Member, Members
 from cotswold.wire import (
     Aborted,

@@ -12,11 +12,11 @@ time), the addition of vectors.
     any of these but OPENING: all portions count                      CLOSING
     CLOSING     the servers have closed it                            OVER
 
-A grant names one portion. If another worker has the portion too, or its worker is slow for the remaining
-time, the portion becomes a separate sum (*apart*), so that no other portion depends on it. When no portion is
-free, the portions that will finish last are granted a second time, as backup tasks. The first sum that all
-servers hold counts; a sum that names a counted portion is refused whole. If sums stay with the workers, the
-coordinator chooses disjoint sums at the end.
+A grant names one portion. The portion becomes a separate sum (*apart*) if another worker has it too, or if
+its worker is slow for the remaining time; so no other portion depends on it. When no portion is free, the
+portions that will finish last are granted a second time, as backup tasks. The first sum that all servers hold
+counts; a sum that names a counted portion is refused whole. If sums stay with the workers, the coordinator
+chooses disjoint sums at the end.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from cotswold.batch.core.chunk_queues import Homes, Queues
 from cotswold.batch.core.deadline import left_at_deadline
 from cotswold.batch.core.point_distribution import Beginning
 from cotswold.batch.core.reductions import Reductions
-from cotswold.batch.core.requests import Counted, Event, Planner, Request, Trouble
+from cotswold.batch.core.requests import Counted, Planner, Request, Trouble
 from cotswold.batch.core.scheduling import Choice, Granting
 from cotswold.batch.core.settings import Rules
+from cotswold.shards.core.events import Event
 from cotswold.shards.core.membership import Member, Members
 from cotswold.wire import (
     Aborted,

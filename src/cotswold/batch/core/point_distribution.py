@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from cotswold.batch.core.requests import Event, Planner, Request
+from cotswold.batch.core.requests import Planner, Request
+from cotswold.shards.core.events import Event
 from cotswold.shards.core.membership import Member, Members
 from cotswold.wire import Begin, Fetch, Ready, Send
 

@@ -85,18 +85,3 @@ class Trouble:
     """``poisoned``, ``lonely`` or ``server``."""
     sentence: str
     portion: int | None = None
-
-
-@dataclass(frozen=True)
-class Event:
-    """An event for the log."""
-
-    kind: str
-    """``joined``, ``lost``, ``left``, ``backup``, ``refused``, ``failed``, ``differs``, ``reducing``,
-    ``aborted``, ``deadline``, ``epoch``, ``revived``, ``recalled``."""
-    name: str
-    """Name of the worker or replica, or of the recovered server."""
-    sentence: str = ""
-    portions: tuple[int, ...] = ()
-    places: tuple[tuple[int, int], ...] = ()
-    """Positions of samples, as ranges."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.batch.core.permutation import Dealing
+from cotswold.shards.core.permutation import Dealing
 
 
 @dataclass(frozen=True)

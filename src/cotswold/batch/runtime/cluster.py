@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from cotswold import wire as m
-from cotswold.batch.core.permutation import words
 from cotswold.batch.core.requests import Counted, Request
 from cotswold.batch.runtime.pattern_sets import Sets
 from cotswold.batch.runtime.startup import POINT, Opened, Opening, Task, write
@@ -30,6 +29,7 @@ from cotswold.optim import Command, Evaluation
 from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.coordinator_loop import OnEvent, TroubleError
 from cotswold.processes.endpoint_settings import Reach
+from cotswold.shards.core.permutation import words
 from cotswold.shards.runtime.chunked_read import Pieces
 from cotswold.transport import Endpoint
 from cotswold.transport.socket_folder import remove_left_folders
@@ -43,6 +43,7 @@ class ClusterStatus:
     """Progress of a cluster."""
 
     evaluation: int
+    """Number of the newest evaluation."""
     portions: int
     """Portions of the current or newest evaluation."""
     done: int
@@ -313,8 +314,8 @@ class Cluster:
     ) -> Evaluation:
         """Evaluate the objective at a vector; see `optim.Objective.evaluate`.
 
-        If a request is repeated after a TroubleError, before any other command, the evaluation continues with
-        the portions already computed and tries failed portions again, for example after `hire`.
+        After a TroubleError the same request, before any other command, continues the evaluation: computed
+        portions are kept, failed ones are tried again, for example after `hire`.
 
         Args:
             at: Name of the vector with the parameters.

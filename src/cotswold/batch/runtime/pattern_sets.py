@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cotswold.batch.core.permutation import Dealing, portions_of, words
 from cotswold.errors import UserError
+from cotswold.shards.core.permutation import Dealing, portions_of, words
 
 ALL = "all"
 """Name of the set of all patterns."""

@@ -20,11 +20,10 @@ from cotswold.errors import ClusterError, RankError
 from cotswold.geometry.reduction import Item, ReductionPlan
 from cotswold.geometry.reduction_time import piece_elements
 from cotswold.transport import Endpoint, Event, Lost, Message
+from cotswold.transport.frames import REDUCTION_KEY
 
 Vector: TypeAlias = "np.ndarray[Any, np.dtype[np.floating[Any]]]"
 
-KEY = "reduction"
-"""Header key of a reduction message; its value is the reduction's number."""
 AHEAD_BYTES = 8 << 20
 """Maximum bytes queued at the connection to a peer."""
 _HELD_SECONDS = 0.002
@@ -165,7 +164,7 @@ class Reduction:
         if endpoint.waiting_bytes(name) > AHEAD_BYTES:
             return False
         values = self._own(slice(*self._pieces[piece]), piece)
-        header = {KEY: self.number, "piece": piece, "stage": item.stage}
+        header = {REDUCTION_KEY: self.number, "piece": piece, "stage": item.stage}
         if not endpoint.send(name, header, [values.data]):
             raise RankError(f"{self._names[item.other]} was lost in a reduction; reduce again without it")
         return True
@@ -181,8 +180,8 @@ class Reduction:
 
     def _misfit(self, message: Message) -> ClusterError:
         return ClusterError(
-            f"{message.sender} sent a message outside of the plan of reduction {self.number}; all ranks must "
-            "follow the same plan"
+            f"{message.sender} sent a message that is not in the plan of reduction {self.number}; all ranks "
+            "must follow the same plan"
         )
 
 
@@ -219,7 +218,7 @@ class Reducer:
 
         Raise ClusterError if it does not fit the plan, or if peers are too far ahead.
         """
-        number = message.header.get(KEY)
+        number = message.header.get(REDUCTION_KEY)
         if not isinstance(number, int):
             return False
         if self.current is not None and number == self.current.number:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cotswold.geometry.reduction import ReductionPlan, Step
-from cotswold.geometry.reduction_time import Card, Host, Network, chosen_plan
+from cotswold.geometry.reduction_time import Host, Network, NetworkCard, best_plan
 from cotswold.wire import Plan
 
 
@@ -19,7 +19,7 @@ class Planner:
         self, size: int, element_bytes: int, machine_of: Callable[[str], str], link_bits_per_second: int
     ) -> None:
         self._size, self._element_bytes, self._machine_of = size, element_bytes, machine_of
-        self._card = Card(0, link_bits_per_second)
+        self._card = NetworkCard(0, link_bits_per_second)
         self._chosen: dict[tuple[int, ...], ReductionPlan] = {}
         """Plans by the hosts of the ranks; cached because the choice takes some milliseconds."""
         self._complaints: set[tuple[str, str]] = set()
@@ -27,8 +27,8 @@ class Planner:
         """Pairs of workers, or of machines, that cannot reach each other."""
 
     def complain(self, member: str, lost: str) -> None:
-        """Record that a worker could not reach another. Their machines count as separated after the second
-        report, because the first may be due to a death, and dead workers are in no later plan."""
+        """Record that a worker could not reach another. Their machines count as separated after the
+        second report: the first may be due to a death, and dead workers are in no later plan."""
         if (member, lost) in self._complaints:
             machines = frozenset((self._machine_of(member), self._machine_of(lost)))
             self._apart.add(machines if len(machines) == 2 else frozenset((member, lost)))
@@ -43,7 +43,7 @@ class Planner:
                 tuple(rank for rank, host in enumerate(hosts) if host == one) for one in range(len(numbers))
             ]
             network = Network(tuple(Host(each, (self._card,)) for each in ranks))
-            self._chosen[hosts] = chosen_plan(network, self._size, self._element_bytes, 0)[1]
+            self._chosen[hosts] = best_plan(network, self._size, self._element_bytes, 0)[1]
         plan = _written(members, self._chosen[hosts].steps)
         if all(self._reach(members[step[1]], members[step[2]]) for step in plan.steps):
             return plan

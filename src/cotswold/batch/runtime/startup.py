@@ -15,7 +15,6 @@ import numpy as np
 
 from cotswold import wire as m
 from cotswold.batch.core.coordinator import Coordinator
-from cotswold.batch.core.permutation import Dealing
 from cotswold.batch.core.settings import Rules
 from cotswold.batch.runtime.coordinator_loop import Conversation
 from cotswold.batch.runtime.reduction_planner import Planner
@@ -27,6 +26,7 @@ from cotswold.processes.coordinator_loop import Listening, OnEvent
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.process_group import Staff
 from cotswold.processes.programs import PROGRAMS
+from cotswold.shards.core.permutation import Dealing
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.work import Slot

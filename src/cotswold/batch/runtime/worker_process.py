@@ -20,7 +20,6 @@ import numpy as np
 import torch
 
 from cotswold import wire as m
-from cotswold.batch.core.permutation import Dealing
 from cotswold.batch.core.tasks import FetchTask, PortionTask, ReduceTask, Task
 from cotswold.batch.core.worker import State
 from cotswold.batch.core.worker import Worker as Machine
@@ -32,6 +31,7 @@ from cotswold.errors import MachineError, told
 from cotswold.processes.hang_detector import Watch
 from cotswold.processes.worker_context import at_work
 from cotswold.processes.worker_thread import Working
+from cotswold.shards.core.permutation import Dealing
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.parameters import parameters_of
 from cotswold.shards.runtime.work import Work

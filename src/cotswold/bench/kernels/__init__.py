@@ -1,1 +1,1 @@
-"""`cotswold bench kernels`: every operation beside its ceiling and what one would write today."""
+"""`cotswold bench kernels`: every operation compared with the peak and with what one would write today."""

@@ -1,6 +1,6 @@
-"""What one would write today for an untied layer in JAX: `conv_general_dilated_local`, compiled.
+"""Baseline of an untied layer in JAX: `conv_general_dilated_local`, compiled.
 
-Knows: JAX, the layouts that it wants. Does not know: time.
+Knows: JAX and its layouts. Does not know: time.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ JAX = "JAX"
 
 
 def with_jax() -> bool:
-    """Whether JAX is installed."""
+    """True if JAX is installed."""
     return importlib.util.find_spec("jax") is not None
 
 
 def jax_passes(operands: Operands) -> Passes:
-    """A layer's output, and the same with the gradients by input and filters; nothing without JAX."""
+    """A layer's output, and the same with the gradients by input and filters; empty without JAX."""
     if not with_jax():
         return {}
     jax = importlib.import_module("jax")
@@ -51,7 +51,7 @@ def _operation(operands: Operands) -> tuple[Any, Any, Any, Any]:
             x,
             filters,
             (layer.y.stride, layer.x.stride),
-            ((layer.y.low, layer.y.high), (layer.x.low, layer.x.high)),
+            ((layer.y.pad_before, layer.y.pad_after), (layer.x.pad_before, layer.x.pad_after)),
             (layer.y.size, layer.x.size),
         )
 

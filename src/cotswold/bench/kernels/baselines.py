@@ -1,6 +1,6 @@
-"""What one would write today for an untied layer in PyTorch: `unfold` and `einsum`.
+"""Baseline of an untied layer in PyTorch: `unfold` and `einsum`.
 
-Knows: the layouts that those want. Does not know: time, JAX.
+Knows: the layouts of the baseline. Does not know: time, JAX.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cotswold.geometry import BlockLocal
 
 Action = Callable[[], object]
 Passes = dict[str, Action]
-"""A pass of a layer by its name."""
+"""Passes of a layer by name."""
 UNFOLD, AUTOGRAD = "unfold + einsum", "PyTorch's autograd"
 PRODUCTS = ("Wx", "W'x", "δx'")
 FORWARD, BOTH = "forward", "forward + backward"
@@ -25,7 +25,7 @@ FORWARD, BOTH = "forward", "forward + backward"
 
 @dataclass(frozen=True)
 class Operands:
-    """Contiguous NCHW maps and responses, and filters as our layout has them."""
+    """Contiguous NCHW maps and responses, and filters in our layout."""
 
     x: Tensor
     delta: Tensor
@@ -34,7 +34,7 @@ class Operands:
 
     @classmethod
     def random(cls, layer: BlockLocal, images: int) -> Operands:
-        """Normal numbers of a batch."""
+        """Normally distributed numbers for a batch."""
         x, delta = (
             torch.randn(images, shape.channels, shape.height, shape.width)
             for shape in (layer.input, layer.output)
@@ -62,8 +62,8 @@ def unfolded(operands: Operands) -> Passes:
     weight = conventional_filters(operands.filters, layer)
     delta = by_place(operands.delta, layer)
     size, step = (layer.y.size, layer.x.size), (layer.y.stride, layer.x.stride)
-    pads, area = (layer.y.low, layer.x.low), (layer.input.height, layer.input.width)
-    assert pads == (layer.y.high, layer.x.high), "unfold pads both sides alike"
+    pads, area = (layer.y.pad_before, layer.x.pad_before), (layer.input.height, layer.input.width)
+    assert pads == (layer.y.pad_after, layer.x.pad_after), "unfold pads both sides alike"
 
     def patches() -> Tensor:
         return functional.unfold(x, size, padding=pads, stride=step)
@@ -80,7 +80,7 @@ def unfolded(operands: Operands) -> Passes:
 
 
 def our_passes(operands: Operands) -> Passes:
-    """A layer in a foreign model: contiguous NCHW in and out, every transposition included."""
+    """A layer in a foreign model: contiguous NCHW in and out, including every transposition."""
     layer, delta = operands.layer, operands.delta
 
     def product(x: Tensor, filters: Tensor) -> Tensor:
@@ -90,11 +90,11 @@ def our_passes(operands: Operands) -> Passes:
 
 
 def unfolded_passes(operands: Operands) -> Passes:
-    """The same by `unfold`, `einsum` and PyTorch's autograd, filters in the order that suits them."""
+    """The same by `unfold`, `einsum` and PyTorch's autograd, with filters in their best order."""
     layer = operands.layer
     size, step = (layer.y.size, layer.x.size), (layer.y.stride, layer.x.stride)
-    pads, shape = (layer.y.low, layer.x.low), operands.delta.shape
-    assert pads == (layer.y.high, layer.x.high), "unfold pads both sides alike"
+    pads, shape = (layer.y.pad_before, layer.x.pad_before), operands.delta.shape
+    assert pads == (layer.y.pad_after, layer.x.pad_after), "unfold pads both sides alike"
     assert layer.neurons == layer.depth, "the responses of a block lie at one place"
 
     def product(x: Tensor, weight: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""Everything that `bench kernels` measures, in groups.
+"""The measurements of `bench kernels`, in groups.
 
-Knows: which shapes go through which measurement. Does not know: how any is measured, processes.
+Knows: the shapes of each measurement. Does not know: the method of any, processes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ GROUPS = (
 
 
 def cases() -> list[Case[Any]]:
-    """All of them, group by group."""
+    """All measurements, group by group."""
     papers, recipes = paper_shapes(), recipe_shapes()
     return [
         *(_of_shape(shape, stacks.measured) for shape in (*papers, *recipes)),
@@ -58,7 +58,7 @@ def cases() -> list[Case[Any]]:
 
 
 def quick_cases() -> list[Case[Any]]:
-    """One small thing of each group, to try the command."""
+    """One small measurement of each group, to try the command."""
     stack, layer = paper(3, 28, 32), untied(16, 16, 12, 3, 32)
     return [
         _of_shape(stack, stacks.measured),
@@ -74,7 +74,7 @@ def quick_cases() -> list[Case[Any]]:
 
 
 def explainable() -> list[Shape]:
-    """Every shape whose products are measured, fully connected layers among them."""
+    """Every shape whose products are measured, including fully connected layers."""
     networks = (
         Shape(
             f"{network.name}, {inputs} to {outputs}", "dense", dense_layer(inputs, outputs), network.patterns

@@ -1,7 +1,7 @@
-"""The fastest that this machine can be had to go: dense products, and one pass over memory.
+"""Peak rates of this machine: dense products, and one pass over memory.
 
-Knows: three ways to a dense float32 product, how a round has its ceiling beside it. Does not know: what is
-compared with them.
+Knows: three implementations of a dense float32 product, and how to measure the peak in the same rounds. Does
+not know: what is compared with it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ TORCH_MM, ONEDNN, NUMPY, ADDED, COPIED = "torch.mm", "oneDNN", "NumPy", "y += x"
 
 
 def dense_products(size: int) -> dict[str, Action]:
-    """A product of two square float32 matrices, by every library at hand: PyTorch's, oneDNN's, NumPy's.
+    """A product of two square float32 matrices, by every available library: PyTorch, oneDNN, NumPy.
 
-    oneDNN is reached as torch's compiler reaches it, with a weight in oneDNN's own order; a torch without
-    that way in leaves it out.
+    oneDNN is called as torch's compiler calls it, with a weight in oneDNN's own order; it is left out if
+    torch has no such function.
     """
     a, b = torch.randn(size, size), torch.randn(size, size)
     c = torch.empty(size, size)
@@ -49,7 +49,8 @@ def dense_flops(size: int) -> int:
 def beside_dense(
     actions: Mapping[Key, Action], effort: Effort
 ) -> tuple[dict[Key, list[float]], dict[str, list[float]], Ceiling]:
-    """Seconds of the actions, of every library's dense product in the same rounds, and the fastest one."""
+    """Seconds of the actions, of every library's dense product in the same rounds, and the fastest
+    product."""
     every: dict[tuple[str, object], Action] = {
         ("dense", name): action for name, action in dense_products(effort.dense_size).items()
     }
@@ -59,7 +60,7 @@ def beside_dense(
 def beside_fastest_dense(
     actions: Mapping[Key, Action], effort: Effort
 ) -> tuple[dict[Key, list[float]], Ceiling]:
-    """The same beside the one library alone that was the fastest when this process began."""
+    """Seconds of the actions, compared only with the library that was fastest when this process started."""
     size = effort.dense_size
     name = _fastest_library(size)
     samples, _, ceiling = _beside(actions, {("dense", name): dense_products(size)[name]}, effort)
@@ -91,7 +92,7 @@ def added(elements: int) -> Action:
 
 
 def copied(elements: int) -> Action:
-    """``y.copy_(x)``: what torch takes to read and write ``elements`` float32 values once each."""
+    """``y.copy_(x)``: torch's way to read and write ``elements`` float32 values once each."""
     x, y = torch.ones(elements), torch.zeros(elements)
     return lambda: y.copy_(x)
 

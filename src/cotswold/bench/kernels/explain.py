@@ -1,4 +1,4 @@
-"""Which kernel runs for a shape, and why.
+"""Explanations: the kernel that runs for a shape, and the reason.
 
 Knows: backends, processors, choices of tiles. Does not know: baselines, tables.
 """
@@ -23,7 +23,7 @@ LAYER_WORDS = "C,H,W,FIELD,STRIDE,ROWS,COLUMNS,DEPTH"
 
 @dataclass(frozen=True)
 class Explanation:
-    """A product of a shape: the kernel that runs it, its tile, and why it is this one."""
+    """A product of a shape: its kernel, its tile, and the reason for the choice."""
 
     shape: str
     images: int
@@ -33,12 +33,12 @@ class Explanation:
     tile: str
     why: str
     milliseconds: dict[str, float]
-    """What each candidate took when they were measured; empty where none was."""
+    """Milliseconds of each measured candidate; empty if none was measured."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """What computes products on this processor."""
+    """The implementation of products on this processor."""
 
     name: str
     why: str
@@ -48,13 +48,13 @@ class Backend:
 
 
 def backend() -> Backend:
-    """Whether kernels of our own run here and why; for which processor; where they are remembered."""
+    """The chosen backend with its reason, the processor, and the folder of compiled kernels."""
     from cotswold.kernels.compile import code_cache
 
-    name, variable = available.chosen(), os.environ.get(available.VARIABLE, "")
+    name, variable = available.backend(), os.environ.get(available.VARIABLE, "")
     if name == "torch":
-        why = f"{available.VARIABLE} says so" if variable == "torch" else str(available.reason())
-        return Backend(name, why, "unknown to us", "whatever torch takes", "none")
+        why = f"{available.VARIABLE} says so" if variable == "torch" else str(available.unavailable_reason())
+        return Backend(name, why, "unknown", "chosen by torch", "none")
     from cotswold.kernels.machine.processor import WIDTHS, this_processor
 
     here = this_processor()
@@ -65,14 +65,14 @@ def backend() -> Backend:
         f"llvmlite works, and the processor has fused multiply-add{asked}",
         here.cpu,
         f"{here.isa}, {WIDTHS[here.isa]} bits, {here.lanes('float32')} float32",
-        str(code_cache.trusted() or "nowhere, as was warned"),
+        str(code_cache.trusted() or "nowhere, see the warning"),
     )
 
 
 def explained(shape: Shape) -> list[Explanation]:
-    """The three products of a shape, as many threads as torch has; measures where no choice is known."""
-    if available.chosen() == "torch":
-        kind, why = "torch.bmm", "kernels of our own are off"
+    """The three products of a shape, with torch's number of threads; measures if no choice is known."""
+    if available.backend() == "torch":
+        kind, why = "torch.bmm", "our own kernels are off"
         return [_explanation(shape, product, "torch", kind, "", why, {}) for product in PRODUCTS]
     from cotswold.kernels.microkernels.driver import ADJOINT, OUTER, PRODUCT
     from cotswold.kernels.products import run
@@ -83,7 +83,7 @@ def explained(shape: Shape) -> list[Explanation]:
     kinds = {"Wx": PRODUCT, "W'x": ADJOINT, "δx'": OUTER}
     found = []
     for product in PRODUCTS:
-        problem, choice = run.chosen(kinds[product], layer, x, y, filters)
+        problem, choice = run.tuned_choice(kinds[product], layer, x, y, filters)
         taken = {name: rounded(1e3 * seconds) for name, seconds in choice.seconds.items()}
         found.append(
             _explanation(shape, product, "llvm", problem.kind.name, str(choice.tile), choice.why, taken)
@@ -98,13 +98,13 @@ def _explanation(
 
 
 def described(words: str, images: int) -> Shape:
-    """The shape of a layer in eight integers: channels, height, width, field, step, rows, columns, depth.
+    """The shape of a layer from eight integers: channels, height, width, field, step, rows, columns, depth.
 
-    Raises UserError for other words, GeometryError where the layer is none.
+    Raises UserError for other words, GeometryError for an invalid layer.
     """
     numbers = [word.strip() for word in words.split(",")]
     if len(numbers) != len(LAYER_WORDS.split(",")) or not all(number.isdigit() for number in numbers):
-        raise UserError(f"--layer {words} is no layer; write {LAYER_WORDS} as in 3,60,60,20,4,4,4,8")
+        raise UserError(f"--layer {words} is not a layer; write {LAYER_WORDS} as in 3,60,60,20,4,4,4,8")
     channels, height, width, field, step, rows, columns, depth = map(int, numbers)
     window = Window(field, step)
     layer = BlockLocal(MapShape(channels, height, width), window, window, rows, columns, depth)

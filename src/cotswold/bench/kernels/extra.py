@@ -1,8 +1,8 @@
-"""Extra memory: what an operation holds for a while beside its operands and its results.
+"""Temporary memory of an operation, without its operands and results.
 
-Knows: torch's own count of its allocations, Python's of its own. Does not know: time, processes.
+Knows: the allocation counts of torch and Python. Does not know: time, processes.
 
-Scratch of our kernels is allocated through torch, their plans through NumPy: both count, for both sides.
+Our kernels allocate scratch through torch, and plans through NumPy: both count, for both sides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MEGA = 1e6
 
 
 def measured(shape: Shape, effort: Effort) -> list[Row]:
-    """Extra bytes of a layer's passes beside those of `unfold`, or all bytes of a stack's step."""
+    """Temporary bytes of a layer's passes compared with `unfold`, or all bytes of a stack's step."""
     if shape.stack is not None:
         return [_step(shape)]
     operands = Operands.random(shape.layer, shape.images)
@@ -39,8 +39,8 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
 
 
 def extra_bytes(action: Action) -> int:
-    """The most that an action holds at a time, less the tensors that it returns."""
-    result = action()  # what is kept for the next call is no part of it
+    """Peak bytes of an action, without the tensors that it returns."""
+    result = action()  # do not count what is kept for the next call
     results = result if isinstance(result, tuple) else (result,)
     kept = sum(one.numel() * one.element_size() for one in results if isinstance(one, torch.Tensor))
     del result, results

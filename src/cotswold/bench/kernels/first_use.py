@@ -1,8 +1,8 @@
-"""How long the first call of a new class of shapes takes: compiling, choosing by measurement, loading.
+"""Time of the first call of a new class of shapes: compiling, choosing by measurement, loading.
 
-Knows: processes that begin with an empty cache, or with the cache of another. Does not know: kernels.
+Knows: processes that start with an empty cache, or with another's cache. Does not know: kernels.
 
-Every figure is by how much the first call of a process is slower than its second; llvmlite is loaded before.
+Each figure is the difference between the first and the second call of a process; llvmlite is loaded before.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from cotswold.bench.kernels.shapes import Shape, untied
 from cotswold.bench.kernels.stacks import our_products
 from cotswold.bench.measure import Spread
 from cotswold.bench.row import OURS, Comparison, Row, RowKey
-from cotswold.kernels.available import chosen
+from cotswold.kernels.available import backend
 from cotswold.kernels.compile.code_cache import VARIABLE
 
 COMPILED, TUNED, LOADED = "compile", "compile and measure tiles", "load"
 BARS = {COMPILED: 1.0, TUNED: 3.0, LOADED: 0.05}
-"""Seconds, for each of the three products."""
+"""Seconds for each of the three products."""
 LIBRARIES = "llvmlite, torch's operators"
-"""What the first call of a process waits for besides, whatever its shape: no bar."""
+"""Other work of a process's first call, independent of its shape; it has no bar."""
 SHAPES = {"small": untied(16, 16, 8, 3, 16), "large": untied(32, 32, 20, 5, 64)}
-"""So little work that no tile is measured, and enough."""
+"""One has too little work for measuring tiles, the other enough."""
 
 
 def measured(products: tuple[str, ...], effort: Effort) -> list[Row]:
-    """Seconds of first calls; nothing where no kernel is ever compiled."""
-    if chosen() != "llvm":
+    """Seconds of first calls; empty if no kernel is ever compiled."""
+    if backend() != "llvm":
         return []
     found: dict[tuple[str, str], list[float]] = {}
     for _ in range(effort.starts):
@@ -57,7 +57,7 @@ def _ways() -> dict[str, dict[str, float]]:
 
 
 def _in_new_process(which: str, cache: str) -> dict[str, float]:
-    words = [sys.executable, "-m", "cotswold.bench.first_use", which]
+    words = [sys.executable, "-m", "cotswold.bench.kernels.first_use", which]
     told = subprocess.run(
         words,
         env={**os.environ, VARIABLE: str(Path(cache) / "kernels")},
@@ -70,11 +70,11 @@ def _in_new_process(which: str, cache: str) -> dict[str, float]:
 
 
 def first_calls(shape: Shape) -> dict[str, float]:
-    """By how many seconds the first call of each product is slower than the second, in this process."""
+    """Extra seconds of the first call of each product compared with the second, in this process."""
     found = {}
     nothing, something = (our_products(Operands.random(shape.layer, images)) for images in (0, shape.images))
     begun = time.perf_counter()
-    for action in nothing.values():  # no image, no kernel: what torch and LLVM themselves need
+    for action in nothing.values():  # with no image no kernel runs: only the work of torch and LLVM
         action()
     found[LIBRARIES] = time.perf_counter() - begun
     for name, action in something.items():

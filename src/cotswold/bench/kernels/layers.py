@@ -1,4 +1,4 @@
-"""Ordinary untied layers in a foreign model, beside what one would write today.
+"""Ordinary untied layers in a foreign model, compared with what one would write today.
 
 Knows: passes, bars. Does not know: time, processes.
 """
@@ -14,7 +14,7 @@ from cotswold.bench.kernels.stacks import as_baseline
 from cotswold.bench.row import OURS, Row, RowKey, beside_best_baseline, timed
 
 BARS = {"untied": 4.0, "few": 1.0}
-"""How many times as fast as the better baseline, by group."""
+"""Required speed as a multiple of the better baseline, by group."""
 PRODUCTS_OF = {FORWARD: 1, BOTH: 3}
 
 
@@ -31,6 +31,6 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
         verdicts = beside_best_baseline(taken, BARS[shape.group])
         place = RowKey(shape.group, shape.name, name, shape.images)
         slow = [by for by, seconds in taken.items() if len(seconds) < len(taken[OURS])]
-        note = f"one call alone of {' and '.join(slow)}, too slow for the rounds" if slow else ""
+        note = f"a single call of {' and '.join(slow)}, too slow for the rounds" if slow else ""
         found.append(timed(place, work, {**taken, **as_baseline(ceiling, work)}, verdicts, note=note))
     return found

@@ -1,6 +1,6 @@
-"""Maps and filters of bfloat16 beside those of float32.
+"""Maps and filters of bfloat16 compared with float32.
 
-Knows: which instructions make it worth while, the bar. Does not know: time, processes.
+Knows: the instructions that make it worthwhile, the bar. Does not know: time, processes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from cotswold.run import describe_environment
 BAR = 1.5
 WIDE = "cotswold, float32"
 INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}
-"""What processors call their products of bfloat16."""
+"""Names of processors' instructions for products of bfloat16."""
 
 
 def measured(shape: Shape, effort: Effort) -> list[Row]:
-    """The three products in both types; a bar only where the processor has the instructions."""
+    """The three products in both types; with a bar only if the processor has the instructions."""
     wide = Operands.random(shape.layer, shape.images)
     x, delta, filters = (one.to(torch.bfloat16) for one in (wide.x, wide.delta, wide.filters))
     narrow = replace(wide, x=x, delta=delta, filters=filters)

@@ -2,11 +2,11 @@
 
 Knows: torch's own count of its allocations, the kernel's count of resident pages. Does not know: training.
 
-The calling process, which should have done nothing else, runs steps of a stack. During one of them torch's
-profiler writes down every allocation and release; the greatest sum of what was alive, with filters, momentum
-and batch, is the peak. Beside it stands what the kernel saw, where it can be asked (Linux): the greatest
-resident set during a step, less that of the process before the stack was made; it also holds the libraries'
-own buffers and what was freed but not given back.
+The calling process, which should have done nothing else, runs steps of a stack. During one step torch's
+profiler records every allocation and release. The greatest sum of live memory, with filters, momentum and
+batch, is the peak. On Linux, a second figure comes from the operating system: the greatest resident set
+during a step, minus that of the process before the stack was created. It includes the libraries' own
+buffers, and freed memory that was not returned.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SMALL = StackGeometry(
 
 def peak_of(geometry: StackGeometry, batch: int) -> Document:
     """Peak of one stack's step in this process, in bytes."""
-    _stepper(_SMALL, 1)[0]()  # what the libraries load at their first call is no part of a step
+    _stepper(_SMALL, 1)[0]()  # first calls of libraries do not count
     before = _resident("VmRSS")
     step, held_bytes = _stepper(geometry, batch)
     step()
@@ -52,7 +52,7 @@ def peak_of(geometry: StackGeometry, batch: int) -> Document:
 
 
 def _stepper(geometry: StackGeometry, batch: int) -> tuple[Callable[[], object], int]:
-    """A step on random pictures, and the bytes that it holds before it begins."""
+    """A step on random images, and the bytes that it holds before it starts."""
     import torch
 
     from cotswold import ops
@@ -69,7 +69,7 @@ def _stepper(geometry: StackGeometry, batch: int) -> tuple[Callable[[], object],
 
 def allocations(action: Callable[[], object]) -> list[int]:
     """Bytes of every allocation of torch (positive) and every release (negative) during an action."""
-    # its profiler would tell stderr whenever it starts and stops
+    # silences the profiler's messages on stderr at its start and stop
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from torch.profiler import ProfilerActivity, profile
 
@@ -111,7 +111,7 @@ def _resident(what: str) -> int | None:
 
 
 def _forget_greatest() -> None:
-    """Let the kernel count the greatest resident set anew."""
+    """Reset the operating system's count of the greatest resident set."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:

@@ -1,6 +1,6 @@
-"""Fully connected layers: Bunyip's network, and the rate of a square product against its size.
+"""Fully connected layers: Bunyip's network, and the rate of a square product by its size.
 
-Knows: how the network is written with ours and in plain PyTorch, FLOPs, bars. Does not know: time, processes.
+Knows: the network with our operations and in plain PyTorch, FLOPs, bars. Does not know: time, processes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ DETERMINISTIC = "cotswold, deterministic"
 
 
 def measured(network: Perceptron, effort: Effort) -> list[Row]:
-    """Value and gradient of the summed squared error, beside the dense product and beside autograd.
+    """Value and gradient of the summed squared error, compared with the dense product and with autograd.
 
-    Once by what was measured to be fastest here, once by kernels of our own alone.
+    Once with the implementation that was measured to be fastest here, once with our own kernels only.
     """
     actions = {
         OURS: our_gradient(network),
@@ -51,7 +51,7 @@ def measured(network: Perceptron, effort: Effort) -> list[Row]:
 
 
 def our_gradient(network: Perceptron, deterministic: bool = False) -> Action:
-    """The network as `DenseNetwork`, of classes; the gradient is added to, portion after portion."""
+    """The network as `DenseNetwork` with classes; gradients of portions are accumulated."""
     ours = DenseNetwork((network.inputs, network.hidden, network.outputs), deterministic=deterministic)
     torch.manual_seed(0)
     x, classes = torch.randn(network.inputs, network.patterns), _classes(network)
@@ -71,7 +71,7 @@ def our_gradient(network: Perceptron, deterministic: bool = False) -> Action:
 
 
 def plain_gradient(network: Perceptron) -> Action:
-    """The same network and numbers in plain PyTorch, every matrix contiguous as it likes them."""
+    """The same network and numbers in plain PyTorch, with every matrix contiguous."""
     torch.manual_seed(0)
     x = torch.randn(network.inputs, network.patterns).t().contiguous()
     target = torch.full((network.patterns, network.outputs), -1.0)
@@ -92,19 +92,19 @@ def plain_gradient(network: Perceptron) -> Action:
 
 
 def _parameters(inputs: int, outputs: int) -> tuple[Tensor, Tensor]:
-    """Weights ``(in, out)`` and biases of a layer, the same for everybody."""
+    """Weights ``(in, out)`` and biases of a layer, the same for every implementation."""
     drawn = torch.Generator().manual_seed(outputs)
     weights = torch.randn(inputs, outputs, generator=drawn) / inputs**0.5
     return weights, torch.randn(outputs, generator=drawn)
 
 
 def _classes(network: Perceptron) -> Tensor:
-    """The class of every pattern; outputs should be 1 for it and -1 for others."""
+    """The class of every pattern; its output should be 1, all others -1."""
     return torch.arange(network.patterns) * 31 % network.outputs
 
 
 def curve(size: int, effort: Effort) -> list[Row]:
-    """A square product by us and by every library (Aberdeen et al. 2000, figure 4)."""
+    """A square product by ours and by every library (Aberdeen et al. 2000, figure 4)."""
     layer = dense_layer(size, size)
     x = ops.images_last(torch.randn(size, size, 1, 1))
     filters = torch.randn(layer.filters_shape)

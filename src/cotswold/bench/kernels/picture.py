@@ -1,6 +1,6 @@
-"""The result of `bench kernels` as two pictures: what layers reach, and rates against the size of a matrix.
+"""Two figures of the result of `bench kernels`: rates of layers, and rates by the size of a matrix.
 
-Knows: matplotlib, colours that are legible on light and dark pages. Does not know: how anything was measured.
+Knows: matplotlib, colours that are legible on light and dark pages. Does not know: the measurements.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ WIDE_INCHES, _ROW_INCHES, _BAR = 8.3, 0.37, 0.27
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of the picture: a heading, or a shape with the rows of its panels."""
+    """A line of the figure: a heading, or a shape with the rows of its panels."""
 
     label: str
     rows: Mapping[str, Any] | None
 
 
 def draw(kernels: Document, file: Path) -> bool:
-    """Bars of GFLOP/s shape by shape, on the greatest number of threads; a line is the dense product.
+    """Draw bars of GFLOP/s by shape, for the largest number of threads; a line marks the dense product.
 
-    The kind of picture follows from the name of the file (.svg, .png). False where none of it was measured.
+    The file's suffix decides the format (.svg, .png). Returns False if none of it was measured.
     """
     rows, threads = _widest(kernels)
     lines = _lines(rows)
@@ -86,7 +86,7 @@ def draw(kernels: Document, file: Path) -> bool:
 
 
 def draw_curve(kernels: Document, file: Path) -> bool:
-    """GFLOP/s of a square product against its size, a line a library (Aberdeen et al. 2000, figure 4)."""
+    """Draw GFLOP/s of a square product by its size, a line per library (Aberdeen et al. 2000, figure 4)."""
     rows, threads = _widest(kernels)
     rows = [row for row in rows if row["group"] == "curve"]
     if not rows:
@@ -158,7 +158,7 @@ def _panel(axis: Any, panel: str, lines: Sequence[_Line]) -> None:
 
 
 def _words(row: Any) -> str:
-    """Our rate, and how many times it is that of the better baseline."""
+    """Our rate, and its multiple of the better baseline."""
     times = [one["ratio"]["median"] for one in row["verdicts"] if one["against"] in _RIVALS]
     return " ".join([f"{row['figures'][OURS]['median']:.0f}", *(f"({one:.1f}x)" for one in times)])
 
@@ -199,7 +199,7 @@ def _threads(count: int) -> str:
 
 
 def save(figure: Figure, file: Path) -> None:
-    """Write a picture without a ground; the same figure gives the same bytes."""
+    """Write a figure without a background; the same figure gives the same bytes."""
     figure.patch.set_alpha(0)
     metadata = {"Date": None} if file.suffix == ".svg" else None
     figure.savefig(file, transparent=True, metadata=metadata, dpi=130)
@@ -209,4 +209,4 @@ PICTURES: dict[str, Callable[[Document, Path], bool]] = {
     "kernels.svg": draw,
     "kernels-curve.svg": draw_curve,
 }
-"""The pictures of a result by the names of their files."""
+"""The figures of a result, by file name."""

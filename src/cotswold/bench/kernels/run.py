@@ -1,10 +1,10 @@
-"""Every operation beside its ceiling and its baselines.
+"""Measurement of every operation with its peak and its baselines.
 
-Knows: the processes that measure, the order, what a result holds. Does not know: the command line, plots, any
-operation.
+Knows: the measuring processes, the order, the fields of a result. Does not know: the command line, plots,
+any operation.
 
-For each number of threads a process of its own is started, so that PyTorch, NumPy and JAX all keep to it.
-Large blocks of freed memory stay in it, as in `cotswold train`, for everybody whom it measures.
+A new process is started for each number of threads, so that PyTorch, NumPy and JAX all respect it. The
+process keeps large blocks of freed memory, as `cotswold train` does, for all implementations alike.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ALLOCATOR = "freed blocks of up to 512 MiB stay in the process, as in cotswold t
 
 
 def unheard(told: object) -> None:
-    """For whoever wants to hear nothing meanwhile."""
+    """Ignore messages."""
 
 
 def measure_kernels(
@@ -43,12 +43,25 @@ def measure_kernels(
     say: Say = unheard,
     leave: Leave = unheard,
 ) -> Document:
-    """Every operation beside its ceiling and baselines, as `cotswold bench kernels` measures it.
+    """Measure every operation with its peak and baselines, as `cotswold bench kernels` does.
 
-    ``threads``: numbers of them, one run each, all cores by default. ``only``: groups. ``match``: a text in
-    the name. ``quick``: small shapes and few rounds, to try it, not to quote. ``say`` hears what is measured,
-    ``leave`` what is found so far. Processes are started by `multiprocessing`, so a script needs its
-    ``if __name__ == "__main__":``. Raises UserError where nothing is left to measure, MachineError.
+    Processes are started by `multiprocessing`, so a script needs ``if __name__ == "__main__":``.
+
+    Args:
+        threads: Numbers of threads, one run each; by default all cores.
+        only: Groups to measure; by default all.
+        match: Text that names must contain.
+        quick: Use small shapes and few rounds, to try the command; do not quote the figures.
+        command: Command that the result names.
+        say: Called with each measurement's name.
+        leave: Called with the results so far.
+
+    Returns:
+        The results, as JSON values.
+
+    Raises:
+        UserError: If no measurement is left.
+        MachineError: If a measuring process crashes.
     """
     from cotswold.bench.kernels.cases import GROUPS, cases, quick_cases
 
@@ -60,7 +73,7 @@ def measure_kernels(
 def kernels(
     cases: Sequence[Case[Any]], threads: Sequence[int], effort: Effort, command: str, say: Say, leave: Leave
 ) -> Document:
-    """All cases on each number of threads; ``leave`` gets what there is whenever there is more."""
+    """Measure all cases for each number of threads; ``leave`` is called with the results so far."""
     head = document(
         "kernels",
         command,
@@ -79,7 +92,7 @@ def in_processes(
     say: Say,
     leave: Leave,
 ) -> Document:
-    """A result that begins with ``head``: cases, each number of threads in a process of its own."""
+    """Complete a result that starts with ``head``: all cases, in a new process for each number of threads."""
     begun, rows = time.monotonic(), list[Document]()
 
     def so_far(complete: bool) -> Document:
@@ -110,14 +123,14 @@ def _measured(
                     rows = process.submit(_rows, case, effort).result()
                 except BrokenProcessPool as error:
                     raise MachineError(
-                        f"measuring {case.name} ({case.group}) ended its process, by a crash or for want "
-                        "of memory; what was measured before is kept, and --only and --match do the rest"
+                        f"measuring {case.name} ({case.group}) ended its process, by a crash or by lack "
+                        "of memory; earlier results are kept; use --only and --match for the rest"
                     ) from error
                 yield count, rows
 
 
 def _begin(threads: int) -> None:
-    """JAX takes a thread for every core that it may use, and no other advice."""
+    """Set up a measuring process. JAX uses a thread per core that it may use, and has no other setting."""
     if with_jax() and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     import torch

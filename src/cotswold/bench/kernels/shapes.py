@@ -16,7 +16,7 @@ FEW = (1, 4)
 
 @dataclass(frozen=True)
 class Shape:
-    """A layer and a batch. ``stack`` is there where pooling and normalisation follow."""
+    """A layer and a batch; with ``stack`` if pooling and normalisation follow."""
 
     name: str
     group: str
@@ -32,7 +32,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Perceptron:
-    """A network of two fully connected layers and a number of patterns."""
+    """A network of two fully connected layers, and a number of patterns."""
 
     inputs: int
     hidden: int
@@ -41,29 +41,30 @@ class Perceptron:
 
     @property
     def name(self) -> str:
-        """As Bunyip's authors write it."""
+        """The name in the notation of Bunyip's authors."""
         return f"{self.inputs}-{self.hidden}-{self.outputs}"
 
     @property
     def flops(self) -> int:
-        """FLOPs of value and gradient (Aberdeen et al. 2000, section 3): none goes back to the inputs."""
+        """FLOPs of value and gradient, without the gradient by the inputs (Aberdeen et al. 2000, section
+        3)."""
         return self.patterns * (4 * self.inputs * self.hidden + 6 * self.hidden * self.outputs)
 
 
 PORTIONS = (320, 1280, 2560)
-"""Patterns of a call; Bunyip's processors took 320 at a time."""
+"""Patterns per call; Bunyip's processors took 320 at a time."""
 BUNYIP = tuple(Perceptron(400, 480, 3203, patterns) for patterns in PORTIONS)
 SIZES = (64, 128, 256, 512, 1024, 2048)
-"""Sizes of square matrices, for the curve of rates."""
+"""Sizes of square matrices for the curve of rates."""
 
 
 def paper_shapes() -> list[Shape]:
-    """The paper's stacks with their own fields and blocks, on maps of fewer blocks than its own."""
+    """The paper's stacks with their own fields and blocks, on smaller maps."""
     return [paper(3, 60, 96), paper(8, 60, 96), _large()]
 
 
 def paper_maps() -> Shape:
-    """The paper's first stack on its own map of 200 pixels, for what passes over maps."""
+    """The paper's first stack on its own map of 200 pixels, for passes over maps."""
     return paper(3, 200, 96)
 
 
@@ -91,7 +92,7 @@ def untied_shapes() -> list[Shape]:
 
 
 def few_shapes() -> list[Shape]:
-    """Some of them on very few images."""
+    """Some untied layers with very few images."""
     layers = (untied(16, 16, 32, 3, 1), untied(16, 32, 24, 5, 1), untied(64, 64, 14, 5, 1))
     return [replace(shape, group="few", images=images) for shape in layers for images in FEW]
 
@@ -100,7 +101,7 @@ def paper(channels: int, pixels: int, images: int) -> Shape:
     """f = 20, s = 4, blocks of 4 x 4 x 8; the paper's own map is 200 pixels wide and has the same blocks."""
     window = Window(20, 4)
     layer = BlockLocal(MapShape(channels, pixels, pixels), window, window, 4, 4, 8)
-    wide = layer.output.width >= 13  # both steps of the normalisation and the pooling take 4 off each
+    wide = layer.output.width >= 13  # normalisation and pooling each take 4 off
     smoothing = Smoothing(5, keep=not wide)
     stack = StackGeometry(layer, smoothing, smoothing)
     return Shape(f"20 x 20 x {channels}, blocks 4 x 4 x 8", "paper", layer, images, stack)
@@ -115,12 +116,12 @@ def _large() -> Shape:
 
 
 def untied(channels: int, outputs: int, pixels: int, field: int, images: int) -> Shape:
-    """One neuron a map and place."""
+    """A layer with one neuron per map and place."""
     window = Window(field)
     layer = BlockLocal(MapShape(channels, pixels, pixels), window, window, 1, 1, outputs)
     return Shape(f"{field} x {field}, {channels} to {outputs}, map {pixels}", "untied", layer, images)
 
 
 def dense_layer(inputs: int, outputs: int) -> BlockLocal:
-    """A fully connected layer: one field, which is the whole map."""
+    """A fully connected layer: one field that covers the whole map."""
     return BlockLocal(MapShape(inputs, 1, 1), Window(1), Window(1), 1, 1, outputs)

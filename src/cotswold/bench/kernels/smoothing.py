@@ -1,4 +1,4 @@
-"""What memory bounds: norms of filters, pooling, contrast normalisation, forward and backward.
+"""Memory-bound operations: norms of filters, pooling, contrast normalisation, forward and backward.
 
 Knows: the least bytes that each must move, the bar. Does not know: time, processes.
 """
@@ -23,14 +23,14 @@ from cotswold.geometry import BlockLocal
 
 BAR = 0.6
 CACHE_BYTES = 60e6
-"""What is no longer than this may lie in caches, whose rate is no measure of memory: it has no bar."""
+"""Operands up to this size may be in caches; their rate does not measure memory, so they have no bar."""
 FLOAT_BYTES = 4
 FILTER_BYTES = 100e6
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass over memory; bytes are those of the maps that go in and out, each once."""
+    """One pass over memory; ``bytes`` counts each input and output map once."""
 
     name: str
     bytes: int
@@ -38,10 +38,10 @@ class Pass:
 
 
 def measured(shape: Shape, effort: Effort) -> list[Row]:
-    """Every pass of a stack beside ``y += x`` and ``copy_`` of as many bytes."""
+    """Every pass of a stack compared with ``y += x`` and ``copy_`` of the same number of bytes."""
     found = passes(shape)
     actions: dict[tuple[str, str], Action] = {(one.name, OURS): one.action for one in found}
-    # each is read twice and written once
+    # ``y += x`` reads two values and writes one
     elements = {one.name: max(1, one.bytes // (3 * FLOAT_BYTES)) for one in found}
     actions |= {(name, ADDED): added(count) for name, count in elements.items()}
     actions |= {(one.name, COPIED): copied(max(1, one.bytes // (2 * FLOAT_BYTES))) for one in found}
@@ -73,7 +73,7 @@ def passes(shape: Shape) -> list[Pass]:
 
 
 def _rows_of_blocks(layer: BlockLocal) -> int:
-    """As many rows of blocks as have filters that no cache holds."""
+    """Number of rows of blocks whose filters exceed every cache."""
     down, *rest = layer.filters_shape
     return min(down, ceil(FILTER_BYTES / (FLOAT_BYTES * prod(rest))))
 

@@ -1,4 +1,4 @@
-"""The products and the training step of a stack beside the fastest dense product.
+"""The products and the training step of a stack compared with the fastest dense product.
 
 Knows: operands, FLOPs, bars. Does not know: time, processes.
 """
@@ -20,9 +20,9 @@ from cotswold.geometry import StackGeometry
 
 STEP = "stack_step"
 BARS = {"Wx": 0.90, "W'x": 0.85, "δx'": 0.90, STEP: 0.75}
-"""Shares of the dense product that must be reached by the paper's stacks."""
+"""Required fractions of the dense product's rate, for the paper's stacks."""
 JAX_FLOPS_MOST = 5e9
-"""A product of more work takes JAX seconds."""
+"""FLOPs above which JAX is not measured, as a product takes seconds."""
 _STEP_RATE = 0.1
 
 
@@ -49,7 +49,7 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
 
 
 def our_products(operands: Operands) -> Passes:
-    """The three products as a chain of our own layers has them: images last."""
+    """The three products as in a chain of our layers: images last."""
     layer, filters = operands.layer, operands.filters
     x, delta = ops.images_last(operands.x), ops.images_last(operands.delta)
     return {
@@ -72,7 +72,7 @@ def step(stack: StackGeometry, filters: Tensor, images: int) -> Action:
 
 
 def as_baseline(ceiling: Ceiling, work: float) -> dict[str, list[float]]:
-    """The ceiling as one more baseline: the seconds that this work would take at its rate."""
+    """The peak as a further baseline: the seconds of this work at the peak rate."""
     return {f"ceiling, {ceiling.name}": [one * work / ceiling.work for one in ceiling.seconds]}
 
 

@@ -1,1 +1,1 @@
-"""`cotswold bench machine`: rates of this machine's devices and links, as a cluster's file has them."""
+"""`cotswold bench machine`: rates of this machine's devices and links, in the format of a cluster file."""

@@ -1,6 +1,6 @@
-"""This machine described as a cluster, from measured rates.
+"""A description of this machine as a cluster, from measured rates.
 
-Knows: which rates, latencies and bandwidths a cluster's file has, and how each is measured. Does not know:
+Knows: the rates, latencies and bandwidths of a cluster file, and how to measure each. Does not know:
 predictions, files.
 """
 
@@ -18,8 +18,8 @@ from cotswold.errors import UserError
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.host import available_bytes, granted_cores
 from cotswold.recipe import load
-from cotswold.simulate.stacks import StackWork
-from cotswold.simulate.work import stack_work
+from cotswold.simulate.workloads.stacks import StackWork
+from cotswold.simulate.workloads.work import stack_work
 from cotswold.testing.hosts import Hosts
 
 LONG_BYTES = 8 << 20
@@ -37,13 +37,26 @@ def describe_machine(
     name: str = "this-machine",
     rounds: int = 5,
 ) -> str:
-    """This machine as a cluster's file, TOML that `cotswold.simulate.parse_cluster` reads: one device a core,
-    with the measured rates of a step's operations on the shapes of a recipe's stacks.
+    """Describe this machine as a cluster file: TOML that `cotswold.simulate.parse_cluster` reads.
 
-    Some minutes. Raises RecipeError, UserError for fewer rounds than one.
+    There is one device per core, with the measured rates of a step's operations on the shapes of a recipe's
+    stacks. Takes some minutes.
+
+    Args:
+        recipe: Name or path of the recipe.
+        overrides: Overrides of recipe fields.
+        name: Name of the cluster.
+        rounds: Number of rounds, at least 1.
+
+    Returns:
+        The text of the cluster file.
+
+    Raises:
+        RecipeError: If the recipe is invalid.
+        UserError: If ``rounds`` is less than 1.
     """
     if rounds < 1:
-        raise UserError(f"--rounds {rounds} measures nothing; give 1 or more")
+        raise UserError(f"--rounds must be at least 1, got {rounds}")
     work = stack_work(load(recipe, overrides))
     values = described(name, [work], granted_cores(environ={}), available_bytes(), rounds)
     return toml(values) + "\n"
@@ -52,10 +65,10 @@ def describe_machine(
 def described(
     name: str, works: Sequence[StackWork], cores: int, memory_bytes: int, rounds: int = 5
 ) -> Values:
-    """A cluster of one host with ``cores`` devices, one thread each: the values of its file.
+    """The values of the cluster file of one host with ``cores`` devices, one thread each.
 
-    Rates are those of the operations of a step on the shapes of these stacks, of one rank alone and of ranks
-    on all cores at once.
+    Rates are those of the operations of a step on the shapes of these stacks, for a single rank and for
+    ranks on all cores at once.
     """
     with RankPool(cores) as pool:
         rates = [rate for work in works for rate in stack_rates(pool, work, rounds)]
@@ -72,7 +85,7 @@ def described(
         "update_passes": 0.0,
         "rates": rates,
     }
-    about = "Measured on this machine by cotswold bench machine; the peak is the fastest product of ours."
+    about = "Measured on this machine by cotswold bench machine; the peak is the fastest of our products."
     values: Values = {
         "name": name,
         "about": about,
@@ -85,7 +98,7 @@ def described(
 
 
 def stack_rates(pool: RankPool, work: StackWork, rounds: int) -> list[Values]:
-    """The rates of every operation on every stack, each on one rank alone and on all at once."""
+    """The rates of every operation on every stack, each on a single rank and on all ranks at once."""
     rates = []
     for stack in work.stacks:
         amounts = pool.call(device_rates.prepare, stack, work.images)[0]
@@ -100,13 +113,13 @@ def stack_rates(pool: RankPool, work: StackWork, rounds: int) -> list[Values]:
 
 
 def launch_seconds(pool: RankPool, rounds: int) -> float:
-    """What an operation takes that has next to nothing to do."""
+    """Seconds of an operation with almost no work."""
     operations = pool.call(device_rates.prepare, _TINY, 1)[0]
     return median(_seconds(pool, operation, rounds, only=[0]) for operation in operations)
 
 
 def link_between(ranks: int, hosts: Hosts | None, rounds: int) -> Values:
-    """Latency, rate and offload of the link between two ranks: both send at once, as in an exchange."""
+    """Latency, rate and offload of the link between two ranks that send at once, as in an exchange."""
     with RankPool(2, hosts=hosts) as pool:
         pool.call(link.prepare, LONG_BYTES)
         latency = _seconds(pool, "ping", rounds, only=None) / link.PINGS
@@ -122,7 +135,7 @@ def link_between(ranks: int, hosts: Hosts | None, rounds: int) -> Values:
 
 
 def toml(values: Mapping[str, Any], table: str = "") -> str:
-    """Values as TOML: texts, numbers, tables, lists of tables."""
+    """Encode values as TOML: texts, numbers, tables, lists of tables."""
     plain = [f"{name} = {_written(value)}" for name, value in values.items() if not _nested(value)]
     parts = ["\n".join(plain)] if plain else []
     for name, value in values.items():

@@ -1,7 +1,7 @@
-"""What a rank times so that its device can be described: every operation of a step on one stack's shape.
+"""Timing of a device: every operation of a step on one stack's shape.
 
-Knows: the operations of `mesh.stacks.step` and the counts by which `simulate` predicts them. Does not know:
-who starts ranks, what is done with the rates. Functions here are called on ranks of a pool.
+Knows: the operations of `mesh.stacks.step`, and the counts by which `simulate` predicts them. Does not know:
+who starts ranks, the use of the rates. Functions here are called on ranks of a pool.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cotswold.ops.filters import filter_norms
 from cotswold.ops.layout import empty_map
 from cotswold.ops.pooling import pool_backward
 from cotswold.ops.products import adjoint_at, product_of
-from cotswold.ops.step import InMemoryPasses, dot
+from cotswold.ops.step import InMemoryFilterAccess, dot
 
 FLOPS_MOST = 2e10
-"""Of one product that is timed; of a larger layer some blocks are."""
+"""FLOPs of a timed product, at most; of larger layers only some blocks are timed."""
 VALUE_BYTES = 4
 Amounts = dict[str, float]
 """FLOPs or bytes of every operation, by name."""
@@ -31,7 +31,7 @@ RULE = ops.StepRule(rate=1e-6)
 
 
 def prepare(rank: Rank, geometry: StackGeometry, images: int) -> Amounts:
-    """Make every operation an action of the rank's; what each of them does."""
+    """Make every operation an action of the rank; return the amount of work of each."""
     layer, kept = _piece(geometry.filters, images), Smoothing(geometry.pool.size, keep=True)
     torch.manual_seed(0)
     x, z = _random(layer.input, images), _random(layer.output, images)
@@ -58,7 +58,7 @@ def prepare(rank: Rank, geometry: StackGeometry, images: int) -> Amounts:
             lambda: adjoint_at(z, filters, layer, pixels, empty_map(like, images, layer.input)),
             product,
         ),
-        "δx'": (lambda: InMemoryPasses(state, layer).step((z, x), (z, x), RULE), 2 * product),
+        "δx'": (lambda: InMemoryFilterAccess(state, layer).step((z, x), (z, x), RULE), 2 * product),
         "pool": (lambda: ops.l2_pool(z, kept), 2 * units),
         "pool'": (lambda: pool_backward(z, pooled, kept, None, 1.0), 4 * units),
         "residual": (lambda: _residual(x), 9 * inputs),
@@ -75,9 +75,9 @@ def prepare(rank: Rank, geometry: StackGeometry, images: int) -> Amounts:
 
 
 def prepare_pace(rank: Rank, geometry: StackGeometry, images: int) -> float:
-    """Make one product of a stack the action `pace`, beside those that are there; its FLOPs.
+    """Add an action `pace`, one product of a stack; return its FLOPs.
 
-    The clock of a shared machine drifts; what the same product takes now says by how much.
+    The clock of a shared machine drifts; the present time of the same product shows by how much.
     """
     layer = _piece(geometry.filters, images)
     torch.manual_seed(0)
@@ -90,7 +90,7 @@ def prepare_pace(rank: Rank, geometry: StackGeometry, images: int) -> float:
 
 
 def _residual(x: Tensor) -> None:
-    """What a step does with a decoded map; its scale of 1 leaves the map as it is."""
+    """A step's passes over a decoded map; the scale of 1 leaves the map unchanged."""
     dot(x, x)
     dot(x, x)
     x.addcmul_(x, torch.zeros(()), value=-1)
@@ -99,7 +99,7 @@ def _residual(x: Tensor) -> None:
 
 
 def _piece(layer: BlockLocal, images: int) -> BlockLocal:
-    """The corner of a layer that has work enough to be timed."""
+    """A corner of a layer with enough work to be timed."""
     each = 2 * layer.fan_in * layer.neurons * images
     side = max(1, isqrt(int(FLOPS_MOST / each)))
     rows, columns = (min(side, count) for count in layer.grid)

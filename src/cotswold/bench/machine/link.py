@@ -1,7 +1,7 @@
-"""What two ranks time so that the link between them can be described.
+"""Timing of the link between two ranks.
 
-Knows: messages both ways at once, as an exchange has them. Does not know: who starts ranks, what is done with
-the figures. Functions here are called on ranks of a pool.
+Knows: messages both ways at once, as in an exchange. Does not know: who starts ranks, the use of the
+figures. Functions here are called on ranks of a pool.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import torch
 from cotswold.bench.ranks.rank import Rank
 from cotswold.geometry import Box, ExchangePlan
 from cotswold.mesh import Exchange, Mesh
-from cotswold.mesh.maps.exchange import Pending
+from cotswold.mesh.maps.exchange import ExchangeHandle
 
 SHORT_BYTES = 64
 PINGS = 50
 
 
 def prepare(rank: Rank, bytes_: int) -> None:
-    """Make `ping`, `exchange`, `work` and `both` actions of this rank's; the work takes about as long as the
+    """Make `ping`, `exchange`, `work` and `both` actions of this rank; the work takes about as long as the
     exchange."""
     short, long = (_both_ways(size) for size in (SHORT_BYTES, bytes_))
     a, b = torch.randn(256, 256), torch.randn(256, 256)
@@ -48,7 +48,7 @@ def prepare(rank: Rank, bytes_: int) -> None:
 
 
 def lengthen(rank: Rank, seconds: float) -> None:
-    """Make the work take about so long."""
+    """Adjust the work to take about ``seconds``."""
     rank.kept["products"] = 20
     start = time.perf_counter()
     rank.actions["work"]()
@@ -56,8 +56,8 @@ def lengthen(rank: Rank, seconds: float) -> None:
     rank.kept["products"] = max(1, round(seconds / each))
 
 
-def _both_ways(bytes_: int) -> Callable[[], Pending]:
-    """The start of an exchange of so many bytes each way, between rows that lie whole in memory."""
+def _both_ways(bytes_: int) -> Callable[[], ExchangeHandle]:
+    """The start of an exchange of ``bytes_`` bytes each way, between contiguous rows."""
     rows = (Box((0, 0), (1, bytes_)), Box((1, 0), (2, bytes_)))
     mesh = Mesh.of("1x2")
     exchange = Exchange(mesh, ExchangePlan(rows, (rows[1], rows[0])))

@@ -1,4 +1,4 @@
-"""How long an update takes on this machine, from a short measurement of a small piece of it.
+"""An estimate of the time of an update on this machine, from a short measurement of a small piece.
 
 Knows: the operations of a stack and the clock. Does not know: recipes, the terminal.
 """
@@ -16,20 +16,20 @@ from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, StackGeometry
 
 PIECE_FLOPS = 2e9
-"""A piece as large as about so many FLOPs is measured."""
+"""FLOPs of the piece that is measured, about."""
 BLOCKS_MOST = 8
 BYTES_MOST = 1 << 26
-"""Of the filters of a piece, where these are of several blocks, and of its maps."""
+"""Bytes of a piece's filters, if it has several blocks, and of its maps, at most."""
 BLOCK_BYTES_MOST = 1 << 30
-"""Of the filters of a single block."""
+"""Bytes of a single block's filters, at most."""
 
 
 @cache
 def update_seconds(geometry: StackGeometry, batch: int) -> float | None:
-    """Seconds of one update of a stack, scaled up from a few blocks of it with the same field and block.
+    """Seconds of one update of a stack, scaled up from a few blocks with the same field and block.
 
-    The batch is the same where that takes a moment, smaller otherwise; None where one picture on one block is
-    too much.
+    Uses the same batch if that is quick, otherwise a smaller one; None if one image on one block is too
+    much.
     """
     layer = geometry.filters
     if 4 * layer.fan_in * layer.neurons > BLOCK_BYTES_MOST:
@@ -53,21 +53,24 @@ def update_seconds(geometry: StackGeometry, batch: int) -> float | None:
 
 
 def _piece(layer: BlockLocal, batch: int) -> BlockLocal:
-    """The upper left corner of a layer: as many blocks as make a measurement of some length."""
+    """The upper left corner of a layer: enough blocks for a measurement."""
     weights = layer.fan_in * layer.neurons
     blocks = int(
         max(1, min(BLOCKS_MOST**2, PIECE_FLOPS // (2 * weights * batch), BYTES_MOST // (4 * weights)))
     )
     down = min(layer.grid[0], max(1, round(blocks**0.5)))
     across = min(layer.grid[1], max(1, blocks // down))
-    # what lies between fields that do not touch is read by none
-    y, x = (replace(each, stride=min(each.stride, each.size), low=0, high=0) for each in (layer.y, layer.x))
+    # pixels between fields that do not touch are never read
+    y, x = (
+        replace(each, stride=min(each.stride, each.size), pad_before=0, pad_after=0)
+        for each in (layer.y, layer.x)
+    )
     height, width = y.size + (down - 1) * y.stride, x.size + (across - 1) * x.stride
     return replace(layer, input=MapShape(layer.input.channels, height, width), y=y, x=x)
 
 
 def _images(piece: BlockLocal) -> int:
-    """At most so many pictures of a piece are measured: some seconds of them, in a bounded memory."""
+    """Images to measure, at most: some seconds of work, in bounded memory."""
     return min(
         2 * int(PIECE_FLOPS) // piece.product_flops,
         BYTES_MOST // (4 * (piece.input.size + piece.output.size)),

@@ -1,1 +1,1 @@
-"""Processes of one group that are started for a measurement and wait for work."""
+"""A process group that is started for a measurement and waits for work."""

@@ -1,6 +1,6 @@
 """Ranks that wait for work and measure, on this host or on several.
 
-Knows: how ranks are started, given work, and ended. Does not know: what they do.
+Knows: how to start ranks, give them work, and end them. Does not know: the work.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from cotswold.testing.hosts import INTERFACE, Hosts
 _LOOPBACK = "127.0.0.1"
 _GONE_SECONDS = 5.0
 TIMEOUT_SECONDS = 600.0
-"""How long an answer may take."""
+"""Seconds to wait for an answer."""
 
 
 class Stopwatch:
-    """A clock that goes on only by the seconds that ranks have measured."""
+    """A clock that advances only by the seconds that ranks have measured."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -37,15 +37,15 @@ class Stopwatch:
         return self._seconds
 
     def add(self, seconds: float) -> None:
-        """Go on by so many seconds."""
+        """Advance the clock."""
         self._seconds += seconds
 
 
 class RankPool:
     """``count`` ranks of one process group; use in a `with` statement.
 
-    With ``hosts`` rank k runs on host ``k * hosts.count // count``; otherwise all are here, over loopback.
-    Each computes on ``threads`` threads. A rank that fails ends the pool with MachineError.
+    With ``hosts``, rank k runs on host ``k * hosts.count // count``; otherwise all run on this host, over
+    loopback. Each uses ``threads`` threads. A rank that fails ends the pool with MachineError.
     """
 
     def __init__(self, count: int, threads: int = 1, hosts: Hosts | None = None) -> None:
@@ -77,14 +77,14 @@ class RankPool:
         self._dismiss()
 
     def call(self, work: ranks.RankFunction, *arguments: Any, only: Sequence[int] | None = None) -> list[Any]:
-        """What ``work(rank, *arguments)`` returns on every rank, or on those of ``only`` alone."""
+        """The results of ``work(rank, *arguments)`` on every rank, or on the ranks of ``only``."""
         chosen = range(self.count) if only is None else only
         return self._all([(work, arguments)] * len(chosen), chosen)
 
     def action(
         self, name: str, clock: Stopwatch, only: Sequence[int] | None = None, barrier: bool = True
     ) -> Callable[[], None]:
-        """A call of an action on ranks, which puts the clock on by the seconds of the slowest."""
+        """A call of an action on ranks, which advances the clock by the seconds of the slowest."""
         return lambda: clock.add(max(self.call(ranks.timed, name, barrier, only=only)))
 
     def _started(self, rank: int) -> tuple[subprocess.Popen[bytes], Connection]:
@@ -96,7 +96,7 @@ class RankPool:
             env=self._environment(),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            start_new_session=True,  # a signal from the terminal is this process's to handle
+            start_new_session=True,  # this process handles signals of the terminal
         )
         theirs.close()
         return process, ours
@@ -118,18 +118,18 @@ class RankPool:
         return self._answers(chosen)
 
     def _answers(self, chosen: Sequence[int]) -> list[Any]:
-        """What the ranks answer; the first that fails is told of at once, for others may wait for it."""
+        """The ranks' answers; a failed rank is reported at once, since others may wait for it."""
         end, answers = monotonic() + TIMEOUT_SECONDS, dict[int, Any]()
         waiting = {self._ranks[rank][1]: rank for rank in chosen}
         while waiting:
             ready = wait(list(waiting), max(end - monotonic(), 0))
             if not ready:
                 raise MachineError(
-                    f"{_named(waiting.values())} gave no answer in {TIMEOUT_SECONDS:.0f} s; leave the "
-                    "machine alone while it measures, or try --quick"
+                    f"{_named(waiting.values())} gave no answer within {TIMEOUT_SECONDS:.0f} s; keep the "
+                    "machine idle during measurements, or try --quick"
                 )
             for orders in ready:
-                assert isinstance(orders, Connection), "nothing else was waited for"
+                assert isinstance(orders, Connection), "only pipes are in the wait set"
                 rank = waiting.pop(orders)
                 answers[rank] = self._answer(rank)
         return [answers[rank] for rank in chosen]
@@ -143,7 +143,7 @@ class RankPool:
                 process.wait(_GONE_SECONDS)
             raise MachineError(
                 f"rank {rank} of {self.count} ended with exit code {process.returncode}, by a crash or "
-                "for want of memory; --only and --match measure a part"
+                "by lack of memory; --only and --match measure a part"
             ) from error
         if not done:
             sentence, where = value

@@ -1,9 +1,9 @@
 """A rank of a pool: a process that waits for work, does it, answers, and waits again.
 
-Knows: its pipe, torch.distributed's process group, actions that were prepared and are timed later. Does not
-know: what the actions do, who starts ranks. Run as ``python -m cotswold.bench.rank DESCRIPTOR THREADS``.
+Knows: its pipe, torch.distributed's process group, prepared actions to be timed later. Does not know: the
+actions' content, who starts ranks. Run as ``python -m cotswold.bench.ranks.rank DESCRIPTOR THREADS``.
 
-While it waits it is blocked in a read and takes no time from others.
+A waiting rank is blocked in a read and uses no processor time.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ import torch
 import torch.distributed as dist
 
 TIMEOUT = timedelta(seconds=300)
-"""How long a rank waits for another."""
+"""Longest wait for another rank."""
 Action = Callable[[], object]
 
 
 @dataclass
 class Rank:
-    """This process among its pool, and what it keeps from one call to the next."""
+    """This process as a member of its pool, and its state between calls."""
 
     number: int = 0
     count: int = 1
     actions: dict[str, Action] = field(default_factory=dict)
-    """What can be timed, by name."""
+    """Actions that can be timed, by name."""
     kept: dict[str, Any] = field(default_factory=dict)
-    """Whatever functions want to find again."""
+    """State that functions keep between calls."""
 
 
 RankFunction = Callable[..., Any]
@@ -43,7 +43,7 @@ RankFunction = Callable[..., Any]
 
 
 def open_store(rank: Rank, address: str) -> int:
-    """Begin the store through which ranks find each other; its port."""
+    """Start the store through which ranks find each other; return its port."""
     store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=TIMEOUT)  # type: ignore[attr-defined]  # torch exports it untyped
     rank.kept["store"] = store
     return int(store.port)
@@ -59,7 +59,7 @@ def join(rank: Rank, number: int, count: int, address: str, port: int) -> None:
 
 
 def timed(rank: Rank, name: str, barrier: bool) -> float:
-    """Seconds of one call of an action; with a ``barrier`` all ranks begin at the same moment."""
+    """Seconds of one call of an action; with a ``barrier`` all ranks start at the same moment."""
     action = rank.actions[name]
     if barrier:
         dist.barrier()
@@ -87,7 +87,7 @@ def _serve(orders: Connection) -> None:
 
 
 def main(descriptor: int, threads: int) -> None:
-    """Do what comes through the pipe until it is closed."""
+    """Do the work that arrives through the pipe until it is closed."""
     from cotswold.host import keep_freed_bytes
 
     keep_freed_bytes()
@@ -97,7 +97,7 @@ def main(descriptor: int, threads: int) -> None:
 
 if __name__ == "__main__":
     from cotswold.bench.ranks.rank import (
-        main as imported,  # so that what is pickled has a module of its own name
+        main as imported,  # pickled functions need a module with its proper name
     )
 
     imported(int(sys.argv[1]), int(sys.argv[2]))

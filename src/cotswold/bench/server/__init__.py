@@ -1,1 +1,1 @@
-"""`cotswold bench server`: what a parameter server does, beside what memory and products allow."""
+"""`cotswold bench server`: a parameter server compared with the limits of memory and products."""

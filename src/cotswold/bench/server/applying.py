@@ -1,19 +1,18 @@
-"""Applying queued pushes to a shard, beside the memory limit.
+"""Application of queued pushes to a shard, compared with the memory limit.
 
-Knows: how many transfers each rule takes, shards that no cache holds, the bar. Does not know: how updates are
-done, processes.
+Knows: the number of transfers of each rule, shards larger than every cache, the bar. Does not know: the
+implementation of updates, processes.
 
-The bar is beside ``y += x``, of which two of three transfers are reads. A long queue is nearly all reads, and
-a core may read less than it reads and writes together: on such a machine no program meets that bar for long
-queues. So the bar is measured a second time, beside what this machine's memory allows for just these
-transfers: all of them at the rate of ``y += x``, and its reads at the rate of ``x · y``, whichever takes
-longer.
+The first bar refers to ``y += x``, of which two of three transfers are reads. A long queue consists almost
+only of reads, and a core may read at a lower rate than it reads and writes together. On such a machine no
+program meets that bar for long queues. So a second bar refers to the memory limit for exactly these
+transfers: the slower of all transfers at the rate of ``y += x``, and the reads at the rate of ``x · y``.
 
-All memory is NumPy's, in large blocks: in huge pages where the system gives them, for both sides. What is
-pushed begins 16 bytes further in a page than the push before, as the C library's blocks do. Small shards are
-many, and are updated in one call, as a server does when it drains its queue: caches are cold. The rows of a
-call a shard say what calls cost, and have no bar. Transfers are the least: weights and what is kept are read
-and written once, every push is read once.
+All memory is NumPy's, in large blocks: in huge pages if the system provides them, for both sides. Each push
+starts 16 bytes further in a page than the previous one, like blocks of the C library. Small shards are many,
+and one call updates them all, as when a server drains its queue: caches are cold. Rows with a call per shard
+show the cost of calls, and have no bar. Transfers are the minimum: weights and state are read and written
+once, every push is read once.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ from cotswold.bench.kernels.ceilings import ADDED
 from cotswold.bench.measure import interleaved
 from cotswold.bench.row import OURS, Ceiling, Row, RowKey, timed
 from cotswold.optim.server_rules import Rule
-from cotswold.paramserver.core.admission import Factors, Pass
+from cotswold.shards.core.admission import Factors, Pass
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 
 BAR = 0.8
 QUEUES = (1, 4, 16)
-"""Pushes that wait."""
+"""Numbers of queued pushes."""
 COLUMNS = 1024
 READ = "x · y"
 MEMORY = "memory"
-"""The rate that memory allows for the transfers of an operation."""
+"""The memory limit for the transfers of an operation."""
 BLOCK_HEAD_BYTES = 16
-"""What the C library has between its blocks."""
+"""Bytes between blocks of the C library."""
 
 
 @dataclass(frozen=True)
 class Applying:
-    """A rule, and shards of so many numbers that together have ``numbers``."""
+    """A rule, and shards of ``shard`` numbers each, ``numbers`` in total."""
 
     rule: Rule
     shard: int
@@ -53,11 +52,11 @@ class Applying:
     unit_norm: bool = False
     dtype: str = "float32"
     one_by_one: bool = False
-    """A call a shard."""
+    """One call per shard."""
 
     @property
     def name(self) -> str:
-        """As tables have it."""
+        """The name in tables."""
         rows = ", rows of norm 1" if self.unit_norm else ""
         dtype = "" if self.dtype == "float32" else f" {self.dtype}"
         size, unit = self.shard * self.item_bytes >> 10, "KB"
@@ -68,24 +67,24 @@ class Applying:
 
     @property
     def item_bytes(self) -> int:
-        """Of a number."""
+        """Bytes of a number."""
         return np.dtype(self.dtype).itemsize
 
     def reads(self, pushes: int) -> int:
-        """Times that a number is read from memory."""
+        """Reads of each number from memory."""
         return 1 + len(self.rule.keeps) + pushes
 
     def transfers(self, pushes: int) -> int:
-        """Times that a number goes through memory."""
+        """Transfers of each number to or from memory."""
         return 2 * (1 + len(self.rule.keeps)) + pushes
 
     @property
     def count(self) -> int:
-        """Shards."""
+        """Number of shards."""
         return max(1, self.numbers // self.shard)
 
     def action(self, pushes: int, pool: Array) -> Action:
-        """Update all shards once, each by its next pushes of the pool."""
+        """Update all shards once, each with its next pushes of the pool."""
         arithmetic = NumpyArithmetic(self.dtype)
         weights = np.ones((self.count, self.shard), self.dtype)
         kept = np.ones((self.count, len(self.rule.keeps), self.shard), self.dtype)
@@ -108,7 +107,7 @@ class Applying:
 
 
 def measured(what: Applying, effort: Effort) -> list[Row]:
-    """Every length of queue beside ``y += x``."""
+    """Every queue length compared with ``y += x``."""
     elements = what.count * what.shard
     head = BLOCK_HEAD_BYTES // what.item_bytes
     blocks = np.ones((max(*QUEUES, 2 * what.count), what.shard + head), what.dtype)

@@ -1,6 +1,6 @@
-"""Everything that `bench server` measures, in groups.
+"""The measurements of `bench server`, in groups.
 
-Knows: which sizes go through which measurement. Does not know: how any is measured, processes.
+Knows: the sizes of each measurement. Does not know: the method of any, processes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
 
 GROUPS = ("apply", "drain", "factors", "push", "pull", "replicas", "copies", "links", "failover")
 MEGA = 1 << 18
-"""Numbers of a megabyte (2²⁰ bytes)."""
+"""Float32 numbers of a megabyte (2²⁰ bytes)."""
 KILO = MEGA >> 10
 MEGABITS = 200
-"""A second, of slow links."""
+"""Megabits per second of slow links."""
 RULES: tuple[Rule, ...] = (Deltas(), Sgd(), Momentum(0.9), Adagrad())
 FACTOR_RULES: tuple[Rule, ...] = (Sgd(), Momentum(0.9), Adagrad())
 
 
 def cases() -> list[Case[Any]]:
-    """All of them: shards of 16 KB, 1 and 64 MB to apply to; of 16 KB, 1 and 16 MB to push and pull."""
+    """All measurements: shards of 16 KB, 1 and 64 MB for updates; of 16 KB, 1 and 16 MB for pushes and
+    pulls."""
     shards = (1 << 14, 1 << 20, 16 << 20)
     return [
         *_cases((MEGA, 16 * KILO, 64 * MEGA), 64 * MEGA, ((256, 1024), (4096, 4096))),
@@ -45,7 +46,7 @@ def cases() -> list[Case[Any]]:
 
 
 def quick_cases() -> list[Case[Any]]:
-    """Small ones, to try the command."""
+    """Small measurements, to try the command."""
     return [
         *_cases((16 * KILO,), MEGA // 16, ((16, 96),)),
         *_exchanges((1 << 14,), 1 << 16, ("shared memory",)),

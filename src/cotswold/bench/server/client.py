@@ -1,4 +1,4 @@
-"""Whoever pushes to servers and pulls from them in measurements, as a replica does.
+"""A client that pushes to servers and pulls from them in measurements, like a replica.
 
 Knows: messages of one session, forms of a push. Does not know: processes, what is measured.
 """
@@ -16,11 +16,11 @@ from cotswold.transport import Endpoint
 from cotswold.wire.messenger import AnyMessage, Post
 
 _Part = tuple[str, tuple[int, ...], tuple[int, ...], tuple[memoryview, ...]]
-"""Kind, shards, examples, buffers of what goes to one server."""
+"""Kind, shards, examples and buffers of the part for one server."""
 
 
 class Client:
-    """Whoever pushes and pulls, one message at a time to each server, as a replica does; to be closed."""
+    """A client with one message at a time to each server, like a replica; must be closed."""
 
     def __init__(
         self,
@@ -31,8 +31,8 @@ class Client:
         kind: str = "gradient",
         controllers: Mapping[str, str] | None = None,
     ) -> None:
-        """``endpoint`` is closed with this; ``kind``: of pushes that come whole; ``controllers``: addresses,
-        where servers keep copies."""
+        """``endpoint`` is closed with the client; ``kind`` is that of whole pushes; ``controllers`` are
+        addresses, if servers are replicated."""
         self._session = session
         self.post = RoutedPost(endpoint, controllers) if controllers else Post(endpoint)
         self._own: dict[str, list[m.Shard]] = {}
@@ -44,7 +44,7 @@ class Client:
         self._number = 0
 
     def push(self, gradient: Array) -> None:
-        """Push a vector of the model's; returns when all servers have applied it."""
+        """Push a vector of the model; return when all servers have applied it."""
         self._push(
             {
                 server: (
@@ -60,9 +60,10 @@ class Client:
     def push_form(
         self, which: Sequence[int], examples: Sequence[int], columns: Mapping[str, int], numbers: Array
     ) -> None:
-        """Push these shards, each as factors of so many examples, or whole for 0; the numbers are any.
+        """Push these shards, each as factors of its number of examples, or whole for 0; the values are
+        arbitrary.
 
-        Servers that have none of them are sent a push of nothing, for pushes have the same number everywhere.
+        Servers without any of these shards get an empty push, since a push has the same number everywhere.
         """
         counts = dict(zip(which, examples, strict=True))
         parts: dict[str, _Part] = {}
@@ -108,9 +109,11 @@ class Client:
         until: Callable[[], bool],
         unanswered: Mapping[str, m.Message],
     ) -> None:
-        """Hear until something holds; what is not answered is sent again to whoever has a bucket now, which
-        has not heard what was sent to whoever had it, and to all after a while: a primary whose lease is over
-        says nothing."""
+        """Receive until a condition holds.
+
+        An unanswered message is resent when a bucket moves to another server, which has not received it. All
+        are resent after a while: a primary without a lease is silent.
+        """
 
         def again(server: str) -> None:
             if server in unanswered:
@@ -123,8 +126,8 @@ class Client:
         heard(self.post, hear, until, again, all_again)
 
     def pull(self, *, whole: bool = False, only: Sequence[int] | None = None) -> list[m.PulledNewer]:
-        """What is newer than what was pulled before, or all, of ``only`` these shards if given; the buffers
-        are the messages' own."""
+        """Pull shards that are newer than those pulled before, or all with ``whole``; only those in
+        ``only`` if given. The buffers belong to the messages."""
         pulls: dict[str, m.Message] = {}
         for server, shards in self._own.items():
             numbers = tuple(one.number for one in shards if only is None or one.number in only)
@@ -146,10 +149,10 @@ class Client:
 
     @property
     def received_bytes(self) -> int:
-        """So far, shared memory included."""
+        """Bytes received so far, including shared memory."""
         traffic = self.post.endpoint.traffic
         return traffic.received_bytes + traffic.received_shared_bytes
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self.post.endpoint.close()

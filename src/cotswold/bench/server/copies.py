@@ -1,10 +1,10 @@
-"""What copies of buckets cost: pushes and pulls with 1 to 5 copies, beside a server that keeps none.
+"""Cost of replication: pushes and pulls with 1 to 5 copies, compared with a server without replication.
 
-Knows: numbers of copies, the bar. Does not know: how messages travel, how copies are kept.
+Knows: numbers of copies, the bar. Does not know: transport, replication.
 
-All servers of a row are on this machine, and each has a copy of every bucket: so the processor time of all
-of them is what a push costs, wherever they stand. It is compared, for with as many servers as copies a
-machine of few cores says nothing of throughput.
+All servers of a row are on this machine, and each has a copy of every bucket. So their total processor time
+is the cost of a push on any machines. Processor time is compared, because with as many servers as copies a
+machine of few cores says nothing about throughput.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from cotswold.bench.server.site import OneHost
 from cotswold.shards.runtime.arithmetic import Array
 
 BAR, BAR_COPIES = 3.3, 3
-"""Processor time of a push with three copies, beside one copy's."""
+"""Processor time of a push with three copies, as a multiple of that with one."""
 PULLS_BAR = 0.95
-"""Pulls a second with three copies, beside one copy's: they are to be as with one."""
+"""Pull rate with three copies, as a fraction of that with one; it should be the same."""
 ROAD: Road = "shared memory"
 NONE, ONE = "no copies", "1 copy"
 CPU_OF_NONE, CPU_OF_ONE = f"{NONE}: processor time", f"{ONE}: processor time"
-"""With what the processor time of a push is compared."""
+"""References for the processor time of a push."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class Copies:
     counts: Sequence[int] = (1, 2, 3, 4, 5)
     buckets: int = 64
     pushes: int = 20
-    """Of a round, and then as many pulls."""
+    """Pushes per round, followed by the same number of pulls."""
 
 
 @dataclass
 class _Taken:
-    """Of each round: seconds of processor time of all servers a push and a pull, and seconds of each."""
+    """Per round: processor seconds of all servers per push and per pull, and seconds of each."""
 
     push_cpu: list[float] = field(default_factory=list)
     pull_cpu: list[float] = field(default_factory=list)
@@ -64,7 +64,7 @@ def measured(what: Copies, effort: Effort) -> list[Row]:
     taken: dict[int, _Taken] = {count: _Taken() for count in sorted({0, 1, *what.counts})}
     with ExitStack() as held:
         known = {count: _opened(held, what, count) for count in taken}
-        for served, client in known.values():  # kernels are compiled, connections made
+        for served, client in known.values():  # compiles kernels and connects
             _round(served, client, vector, 2, _Taken())
         for _ in range(effort.rounds.most):
             for count, (served, client) in known.items():

@@ -1,6 +1,6 @@
-"""The processes that push to and pull from servers in measurements: replicas without a network.
+"""Client processes of measurements: replicas without a network.
 
-Knows: one process's life, clocks, what it says of itself. Does not know: what is made of that.
+Knows: the life of one process, clocks, its report. Does not know: the use of reports.
 """
 
 from __future__ import annotations
@@ -23,54 +23,54 @@ from cotswold.host import Call, ForkServer, Process, keep_freed_bytes, token_of
 from cotswold.wire import Shard
 
 ASKED = "asked for"
-"""What replicas would do where no server kept them waiting."""
+"""Rate of replicas that a server never keeps waiting."""
 _WAIT_SECONDS = 0.01
 _LATEST_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a process did between the signal to begin and its end."""
+    """A process's report of the time between the start signal and its end."""
 
     steps: int
     seconds: float
     cpu_seconds: float
     wait_seconds: tuple[float, float]
-    """For a push and a pull to be answered: the median, and nine of ten."""
+    """Seconds until a push and a pull are answered: the median, and the ninth decile."""
 
 
 def name_of(number: int) -> str:
-    """What the process of this number is called."""
+    """The name of the process with this number."""
     return f"replica-{number}"
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A process that speaks with servers, as plain values: who it is, and where they and its words are."""
+    """Identity of a client process, its servers and its folder, as plain values."""
 
     name: str
     session: int
     road: Road
     addresses: Mapping[str, str]
     shards: Sequence[Sequence[Any]]
-    """Of all servers: the fields of each."""
+    """Fields of each shard of all servers."""
     folder: str
 
     def client(self, kind: str = "gradient") -> Client:
-        """The connections of this process to servers; the token is in the environment."""
+        """Connect to the servers; the token is in the environment."""
         token = token_of(os.environ)
-        assert token is not None, "it was given to the process"
+        assert token is not None, "the parent process sets it"
         shards = [Shard(*one) for one in self.shards]
         return Client(endpoint_on(self.road, token, self.name), self.session, self.addresses, shards, kind)
 
     def await_others(self) -> None:
-        """Say that this process is ready, and wait until all are."""
+        """Report that this process is ready, and wait until all are."""
         (Path(self.folder) / f"{self.name}.ready").touch()
         while not (Path(self.folder) / "begin").exists():
             time.sleep(_WAIT_SECONDS)
 
     def say(self, said: Mapping[str, object]) -> None:
-        """Leave what this process has to say."""
+        """Write this process's report."""
         beside = Path(self.folder) / f"{self.name}.part"
         beside.write_text(json.dumps(said))
         beside.rename(Path(self.folder) / f"{self.name}.json")
@@ -79,7 +79,7 @@ class Peer:
 def call_of(
     served: Served, number: int, function: str, folder: Path, more: Mapping[str, object] | None = None
 ) -> Call:
-    """What a process is to do that speaks with servers: ``function``, told its `Peer` and ``more``."""
+    """The call of a client process: ``function`` with its `Peer` and ``more``."""
     shards = [astuple(one) for one in served.shards]
     peer = Peer(name_of(number), number + 1, served.road, served.addresses, shards, str(folder))
     arguments = {"peer": asdict(peer), **(more or {})}
@@ -89,9 +89,9 @@ def call_of(
 def gathered(
     processes: ForkServer, calls: Sequence[Call], folder: Path, seconds: float
 ) -> list[dict[str, Any]]:
-    """Start processes, let all begin at once when all are ready, and hear what each says at its end.
+    """Start processes, give the start signal when all are ready, and return their reports.
 
-    Raises MachineError where one ends without a word or goes on for ``seconds`` more than it should.
+    Raises MachineError if a process exits without a report, or takes too much longer than ``seconds``.
     """
     started: list[Process] = []
     try:
@@ -107,8 +107,8 @@ def gathered(
 
 
 def step(*, peer: Mapping[str, Any], compute_seconds: float, seconds: float) -> int:
-    """The life of a replica that computes nothing: it sleeps as long as a step takes, pushes and pulls, for
-    ``seconds``; the next step goes on while messages are under way, as in Downpour."""
+    """Run a replica that computes nothing for ``seconds``: it sleeps for the time of a step, pushes and
+    pulls. As in Downpour, the next step overlaps with the messages."""
     keep_freed_bytes()
     me = Peer(**peer)
     client = me.client()
@@ -117,7 +117,7 @@ def step(*, peer: Mapping[str, Any], compute_seconds: float, seconds: float) -> 
     starts = {one[0]: (one[2], one[3]) for one in me.shards}
     me.await_others()
     begun, cpu, waits = time.perf_counter(), time.process_time(), list[float]()
-    due = begun + compute_seconds * (1 + me.session % 8 / 8)  # not all at once
+    due = begun + compute_seconds * (1 + me.session % 8 / 8)  # staggered
     first, now = due - compute_seconds, begun
     while due < begun + seconds:
         time.sleep(max(0.0, due - time.perf_counter()))
@@ -134,7 +134,7 @@ def step(*, peer: Mapping[str, Any], compute_seconds: float, seconds: float) -> 
     if len(waits) < 2:
         waits = [*waits, *[fmean(waits or [0.0])] * 2]
     tenths = quantiles(waits, n=10)
-    took = max(now - first, 1e-9)  # from the beginning of the first step
+    took = max(now - first, 1e-9)  # from the start of the first step
     me.say(asdict(Said(len(waits), took, time.process_time() - cpu, (tenths[4], tenths[8]))))
     client.close()
     return 0

@@ -1,9 +1,9 @@
-"""Updates a second through a server's queue: admitted, read, found finite, queued, applied, answered.
+"""Updates per second through a server's queue: admit, read, check for finite values, queue, apply, answer.
 
 Knows: messages of one session, whole servers without processes. Does not know: bars, sockets.
 
-An update has all shards; the queue is drained whenever so many wait. The bytes that are counted are the
-least: what comes is copied, and applied as `applying` has it.
+An update covers all shards; the queue is drained at a fixed length. The counted bytes are the minimum: each
+update is copied, and applied as in `applying`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from cotswold.wire import COORDINATOR, Applied, Order, Shard, Update, Write
 FLOAT_BYTES = 4
 COLUMNS = 64
 QUEUES = (1, 4, 16)
-"""Updates that wait before the queue is drained."""
+"""Queue lengths at which the queue is drained."""
 AT_ONCE = 16
-"""Updates of an action."""
+"""Updates per action."""
 ROOM = Room(1 << 40, 1 << 40)
 
 
 @dataclass(frozen=True)
 class Draining:
-    """A rule, and a server with so many shards of so many float32 numbers."""
+    """A rule, and a server with ``count`` shards of ``shard`` float32 numbers."""
 
     rule: Rule
     shard: int
@@ -43,11 +43,11 @@ class Draining:
 
     @property
     def name(self) -> str:
-        """As tables have it."""
+        """The name in tables."""
         return f"{self.rule.name}, {self.count} shards of {self.shard * FLOAT_BYTES >> 10} KB"
 
     def action(self, queue: int) -> Action:
-        """Push 16 updates of all shards, and drain whenever so many wait."""
+        """Push 16 updates of all shards, and drain at this queue length."""
         arithmetic = NumpyArithmetic("float32")
         numbers = tuple(range(self.count))
         spans = [Shard(n, "a", n * self.shard, (n + 1) * self.shard, "w", n) for n in numbers]
@@ -76,7 +76,7 @@ class Draining:
 
 
 def measured(what: Draining, effort: Effort) -> list[Row]:
-    """Every length of queue."""
+    """Measure every queue length."""
     elements = max(what.shard * what.count, 1 << 20)
     actions: dict[object, Action] = {queue: what.action(queue) for queue in QUEUES}
     samples = interleaved(actions | {ADDED: added(elements)}, effort.rounds)

@@ -1,12 +1,13 @@
-"""Pushes to and pulls from a server's process, beside raw ZeroMQ frames, or beside a copy in memory.
+"""Pushes to and pulls from a server process, compared with raw ZeroMQ frames, or with a copy in memory.
 
-Knows: roads, shards of several lengths, the bars. Does not know: how messages travel, what a server does.
+Knows: transports, shards of several lengths, the bars. Does not know: how messages travel, the server's
+work.
 
-A push is over when the server has applied it, a pull when the numbers are here, before they are put in the
-place of the parameters. Beside them stand frames of the same lengths between two processes over the same kind
-of socket, with the same encryption; for shared memory NumPy's copy of as many bytes. The bar of a push is for
-what messages take of it: the processor time in which the server read, checked and applied the numbers, which
-has a bar of its own (group `apply`), is taken off.
+A push is over when the server has applied it, a pull when the numbers have arrived, before they are copied
+into the parameters. The reference is frames of the same lengths between two processes over the same kind of
+socket, with the same encryption; for shared memory it is NumPy's copy of the same bytes. The bar of a push
+refers to its messages only: the processor time in which the server reads, checks and applies the numbers is
+subtracted, as it has its own bar (group `apply`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ MESSAGES, PLACED = "without the arithmetic", "with the copy into place"
 
 @dataclass(frozen=True)
 class Exchange:
-    """A road, and a vector of so many bytes in shards of so many."""
+    """A transport, and a vector of ``vector_bytes`` in shards of ``shard_bytes``."""
 
     verb: str
     """``push`` or ``pull``."""
@@ -47,7 +48,7 @@ class Exchange:
 
     @property
     def name(self) -> str:
-        """As tables have it."""
+        """The name in tables."""
         return f"{self.road}, shards of {_length(self.shard_bytes)}"
 
     @property
@@ -59,7 +60,7 @@ class Exchange:
 
 
 def measured(what: Exchange, effort: Effort) -> list[Row]:
-    """One row: a push or a pull, and what is beside it."""
+    """One row: a push or a pull, and its references."""
     memory = what.road == "shared memory"
     with ExitStack() as held:
         processes = forked()
@@ -80,7 +81,7 @@ def measured(what: Exchange, effort: Effort) -> list[Row]:
                 PLACED: lambda: install(client, served, place),
                 RAW: lambda: peer.pull(len(frames), what.shard_bytes),
             }
-        for _ in range(2):  # kernels are compiled, connections made
+        for _ in range(2):  # compiles kernels and connects
             client.push(vector)
         before = served.counts()[0]
         samples = dict(interleaved(actions, effort.rounds))
@@ -108,7 +109,7 @@ def measured(what: Exchange, effort: Effort) -> list[Row]:
 
 
 def install(client: Client, served: Served, place: Array) -> None:
-    """Pull all, and put it in its place, as a replica does before a step."""
+    """Pull all, and copy it into place, as a replica does before a step."""
     starts = {one.number: one for one in served.shards}
     for pulled in client.pull(whole=True):
         for number, buffer in zip(pulled.shards, pulled.buffers, strict=True):
@@ -118,7 +119,7 @@ def install(client: Client, served: Served, place: Array) -> None:
 
 
 def exchanges(shards: Sequence[int], vector_bytes: int, roads: Sequence[Road]) -> list[Exchange]:
-    """Every road with every length of shard."""
+    """Every transport with every length of shard."""
     return [
         Exchange(verb, road, shard, vector_bytes)
         for verb in ("push", "pull")

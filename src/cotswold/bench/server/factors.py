@@ -1,9 +1,10 @@
-"""Applying gradients that come as factors, errorsᵀ · activations, beside the lesser of products and memory.
+"""Application of gradients given as factors, errorsᵀ · activations, compared with the lesser of products and
+memory.
 
-Knows: FLOPs and the least bytes of such an update, the bar. Does not know: how it is done, processes.
+Knows: FLOPs and the least bytes of such an update, the bar. Does not know: the implementation, processes.
 
-Blocks of weights are many, and are updated in turn: caches are cold. The least bytes: weights and what is
-kept are read and written once, factors are read once.
+Blocks of weights are many, and are updated in turn: caches are cold. The least bytes: weights and state are
+read and written once, factors are read once.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from cotswold.bench.kernels.ceilings import ADDED, added, beside_fastest_dense
 from cotswold.bench.measure import rates, ratios, rounded
 from cotswold.bench.row import OURS, Comparison, Row, RowKey, giga
 from cotswold.optim.server_rules import Rule
-from cotswold.paramserver.core import admission
+from cotswold.shards.core import admission
 from cotswold.shards.runtime.arithmetic import NumpyArithmetic
 
 BAR = 0.8
 FLOAT_BYTES = 4
 QUEUES = ((1, 1), (1, 8), (1, 32), (1, 128), (1, 512), (16, 8))
-"""Pushes that wait, and examples of each."""
+"""Numbers of queued pushes, and examples of each."""
 
 
 @dataclass(frozen=True)
 class Factors:
-    """A rule, and blocks of weights ``(row, column)`` that together have about so many elements."""
+    """A rule, and blocks of weights ``(row, column)`` with about ``elements`` numbers in total."""
 
     rule: Rule
     rows: int
@@ -39,20 +40,20 @@ class Factors:
 
     @property
     def name(self) -> str:
-        """As tables have it."""
+        """The name in tables."""
         return f"{self.rule.name}, {self.rows} x {self.columns}"
 
     @property
     def count(self) -> int:
-        """Blocks."""
+        """Number of blocks."""
         return max(1, self.elements // (self.rows * self.columns))
 
     def flops(self, pushes: int, examples: int) -> int:
-        """Two for each multiplication and addition of the products of all blocks."""
+        """FLOPs of the products of all blocks: two per multiplication and addition."""
         return 2 * pushes * examples * self.rows * self.columns * self.count
 
     def bytes(self, pushes: int, examples: int) -> int:
-        """What goes through memory at least."""
+        """Least bytes transferred to and from memory."""
         weights = 2 * (1 + len(self.rule.keeps)) * self.rows * self.columns
         return FLOAT_BYTES * self.count * (weights + pushes * examples * (self.rows + self.columns))
 
@@ -81,7 +82,7 @@ class Factors:
 
 
 def measured(what: Factors, effort: Effort) -> list[Row]:
-    """Every queue beside what bounds it."""
+    """Every queue compared with its bound."""
     actions: dict[object, Action] = {queue: what.action(*queue) for queue in QUEUES}
     samples, dense = beside_fastest_dense(actions | {ADDED: added(what.elements)}, effort)
     flops_s = [dense.work / one for one in dense.seconds]

@@ -1,10 +1,12 @@
-"""How long a bucket's clients wait when its primary dies, or is stopped: until a push counts again.
+"""Failover time: how long clients wait when a bucket's primary is killed or stopped, until a push counts
+again.
 
-Knows: kills, stops, the bars. Does not know: who is elected, how clients find out.
+Knows: kills, stops, the bars. Does not know: elections, how clients find the new primary.
 
-A client pushes to all buckets, one push after the other. From the signal to the first push that all buckets
-have acknowledged, those of the dead server by their new primaries, is what is measured; the end of a process
-is told to the controller by who started it, as in a run. Then another server is started, and given copies.
+A client pushes to all buckets, one push after the other. The measured time is from the signal to the first
+push that all buckets have acknowledged, those of the lost server by their new primaries. The parent process
+reports the exit of a process to the controller, as in a run. Then another server is started, and receives
+copies.
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ from cotswold.errors import MachineError
 KILLED, STOPPED = "killed", "stopped"
 BARS = {KILLED: 1.0, STOPPED: 2 * LEASE_SECONDS}
 BAR = "the bar"
-"""Of the median of deaths, and of the longest of silences."""
+"""Bar for the median of kills, and for the longest of stops."""
 _SERVERS, _COPIES = 4, 3
 _WAIT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Failover:
-    """A vector in buckets on four servers, three copies of each, and what befalls primaries."""
+    """A vector in buckets on four servers, three copies of each, and the fault of primaries."""
 
     how: str
     model: Model
@@ -48,18 +50,18 @@ class Failover:
 
     @property
     def name(self) -> str:
-        """As tables have it."""
+        """The name in tables."""
         return f"a primary is {self.how}"
 
 
 @dataclass
 class _Pushing:
-    """A client that pushes until it is told to stop, in a thread of its own."""
+    """A client that pushes in its own thread until stopped."""
 
     client: Client
     vector: np.ndarray
     acknowledged: list[float] = field(default_factory=list)
-    """When each push was."""
+    """Time of each push's acknowledgement."""
     error: BaseException | None = None
     is_over: bool = False
 
@@ -72,9 +74,9 @@ class _Pushing:
             self.error = error
 
     def after(self, moment: float) -> float:
-        """When the first push was acknowledged that was sent after a moment."""
+        """Time at which the first push sent after a moment was acknowledged."""
         done = len(self.acknowledged)
-        self.wait(lambda: len(self.acknowledged) >= done + 2)  # the first may have been under way
+        self.wait(lambda: len(self.acknowledged) >= done + 2)  # the first may have been sent before
         return self.acknowledged[done + 1]
 
     def wait(self, holds: Callable[[], bool]) -> None:
@@ -88,7 +90,7 @@ class _Pushing:
 
 
 def measured(what: Failover, _: Effort) -> list[Row]:
-    """One row: seconds, of so many servers."""
+    """One row of seconds, over several faults."""
     vector = np.full(what.model.size, 1e-3, np.float32)
     with ExitStack() as held:
         site = OneHost(ROAD)
@@ -125,7 +127,7 @@ def measured(what: Failover, _: Effort) -> list[Row]:
 
 
 def _one(how: str, kept: Kept, pushing: _Pushing) -> float:
-    """Seconds until pushes count again, once all is as it was before."""
+    """Seconds until pushes count again, after waiting for full replication."""
     kept.wait_until_whole()
     victim = kept.names[0]
     began = time.monotonic()

@@ -1,7 +1,7 @@
-"""Processes of servers that keep copies: what measurements of copies stand on.
+"""Processes of replicated servers for measurements.
 
-Knows: how a controller and servers are started, given buckets, a vector, sessions and rates. Does not know:
-what is measured.
+Knows: how to start a controller and servers, and give them buckets, a vector, sessions and rates. Does not
+know: what is measured.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ LEASE_SECONDS = 1.0
 
 
 class Kept:
-    """Servers with copies of a model's buckets, that take pushes of ``sessions``; use in a ``with``
-    statement."""
+    """Replicated servers of a model that accept pushes of ``sessions``; use in a ``with`` statement."""
 
     def __init__(
         self,
@@ -57,8 +56,8 @@ class Kept:
         way: Way = "star",
         is_led_by_one: bool = False,
     ) -> None:
-        """``servers``: as many as copies where nothing is said; ``is_led_by_one``: the first of them is the
-        primary of all buckets for as long as it lives."""
+        """``servers``: number of servers (default: the number of copies). ``is_led_by_one``: the first
+        server stays the primary of all buckets."""
         self.model, self._site, self._way = model, site, way
         self._count, self._copies, self._forked = servers or copies, copies, processes
         self._servers: dict[str, Process] = {}
@@ -81,7 +80,7 @@ class Kept:
             self._make(m.Create(RUN, described.text, self.buckets, len(self._servers)))
             write_zeros(self._client, model, self.shards)
             order(self._client, self.buckets, sessions)
-            for _ in range(len(self._servers), self._count):  # which get copies of what the first one leads
+            for _ in range(len(self._servers), self._count):  # receive copies from the first server
                 self.start_server()
             self.wait_until_whole()
         except BaseException:
@@ -90,24 +89,24 @@ class Kept:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The servers that are there."""
+        """Names of the running servers."""
         return tuple(self._servers)
 
     @property
     def controllers(self) -> dict[str, str]:
-        """Where clients find the controller."""
+        """Address of the controller for clients."""
         return {CONTROLLER: self._addresses[CONTROLLER]}
 
     def counts(self) -> list[Counts]:
-        """What the servers have done so far."""
+        """Counts of the servers so far."""
         return counts_of(self._post, self.names)
 
     def send(self, name: str, number: signal.Signals) -> None:
-        """Send a server a signal."""
+        """Send a signal to a server."""
         self._servers[name].send(number)
 
     def tell_end(self, name: str) -> None:
-        """Wait for the end of a server's process, and tell the controller of it."""
+        """Wait for a server process's exit, and report it to the controller."""
         process = self._servers.pop(name)
         is_readable(process, _SECONDS)
         self._post.send(m.CONTROLLERS, m.Ended(name, process.why()))
@@ -115,7 +114,7 @@ class Kept:
         process.end()
 
     def start_server(self) -> None:
-        """Start one more, and wait until it is there."""
+        """Start another server, and wait until it is connected."""
         name = f"server-{self._number}"
         self._number += 1
         told = {"host": name, "controllers": self.controllers, "copying": asdict(Copying(way=self._way))}
@@ -123,13 +122,13 @@ class Kept:
         heard(self._post, self._serving, lambda: name in self._addresses)
 
     def wait_until_whole(self) -> None:
-        """Wait until every bucket has all of its copies, each with everything."""
+        """Wait until every bucket has all of its copies, each complete."""
         deadline = time.monotonic() + _SECONDS
         while not self._is_whole:
             self._post.seek()
             self._post.receive(_WAIT_SECONDS)
             if time.monotonic() > deadline:
-                raise MachineError(f"buckets are not whole after {_SECONDS:g} s")
+                raise MachineError(f"buckets are not fully replicated after {_SECONDS:g} s")
 
     @property
     def _is_whole(self) -> bool:
@@ -140,8 +139,8 @@ class Kept:
         )
 
     def close(self) -> None:
-        """End all."""
-        processes = Post(self._post.endpoint)  # by names, wherever buckets are
+        """End all processes."""
+        processes = Post(self._post.endpoint)  # by name, independent of the location of buckets
         for name in self._addresses:
             processes.send(name, Finish())
         for post in (self._client, self._post):
@@ -169,15 +168,15 @@ class Kept:
             self.start_server()
 
     def _make(self, wanted: m.Create) -> None:
-        """Have buckets made, and wait until each has a primary that acts."""
+        """Create buckets, and wait until each has an active primary."""
         deadline = time.monotonic() + _SECONDS
         while self._post.unknown:
             self._post.send(m.CONTROLLERS, wanted)
             self._post.seek()
             self._post.receive(_WAIT_SECONDS)
             if time.monotonic() > deadline:
-                raise MachineError(f"{len(self._post.unknown)} buckets are not there after {_SECONDS:g} s")
-        time.sleep(LEASE_SECONDS / 2)  # within which primaries hear of their groups, and have leases
+                raise MachineError(f"{len(self._post.unknown)} buckets have no primary after {_SECONDS:g} s")
+        time.sleep(LEASE_SECONDS / 2)  # within this time primaries receive their groups and leases
 
     def _call(self, name: str, role: str, more: Mapping[str, object]) -> Call:
         told = {"coordinator": self._post.endpoint.address, **more}

@@ -1,13 +1,14 @@
-"""What copies cost where links are the bound: pushes and pulls, each server on a host with a slow link.
+"""Cost of replication where links are the bottleneck: pushes and pulls, each server on a host with a slow
+link.
 
-Knows: hosts, ways, the bars, the clients' processes. Does not know: how messages travel, how copies are kept.
+Knows: hosts, topologies, the bars, the client processes. Does not know: transport, replication.
 
-One server is the primary of all there is. Several clients, each on a host with a link of its own, push, or
-pull, as fast as they are answered, so that the link of the primary is what bounds them. In a star it carries
-what is different once for each other copy, in a chain once. With one copy it carries pushes alone.
+One server is the primary of all buckets. Several clients, each on a host with a separate link, push or pull
+as fast as answers arrive, so that the primary's link is the bottleneck. In a star, that link carries each
+change once per other copy, in a chain once. With one copy it carries pushes only.
 
-For each number of copies servers of star, of chain and of one copy are there at once, on the same hosts, and
-take turns: those whose turn it is not say little more than that they live.
+For each number of copies, servers in a star, in a chain and with one copy run at once on the same hosts, and
+take turns. Idle servers send little more than heartbeats.
 """
 
 from __future__ import annotations
@@ -43,42 +44,42 @@ from cotswold.wire import Shard
 
 PUSHES, PULLS = "pushes", "pulls"
 BARS: Mapping[Way, float] = {"star": 0.45, "chain": 0.9}
-"""Pushes a second with three copies, beside one copy's."""
+"""Push rate with three copies, as a fraction of that with one."""
 CONGESTION = "cubic"
-"""What Linux does of itself, whatever this machine's TCP does. BBR takes a link without delay for one that
-holds nothing, and keeps it half empty where acknowledgements come late, as behind what is handed on."""
+"""Linux's default, independent of this machine's setting. BBR mistakes a link without delay for one with
+no capacity, and keeps it half empty if acknowledgements are late, as with forwarded traffic."""
 _WAIT_SECONDS, _LATEST_SECONDS = 0.01, 60.0
 _WARM_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Links:
-    """A vector in buckets, clients, and for how long they push, and pull."""
+    """A vector in buckets, clients, and seconds of pushes and pulls."""
 
     megabits: int
     model: Model
     counts: Sequence[int] = (1, 2, 3, 4, 5)
-    """Of copies."""
+    """Numbers of copies."""
     buckets: int = 16
     clients: int = 6
     push_seconds: float = 4.0
-    """Of a round; long enough that its beginning, when links are empty and TCP begins anew, counts for
+    """Seconds per round; long enough that the start, with empty links and TCP's slow start, counts for
     little."""
     pull_seconds: float = 1.0
 
     def seconds(self, verb: str) -> float:
-        """Of a round."""
+        """Seconds per round of pushes or pulls."""
         return self.push_seconds if verb == PUSHES else self.pull_seconds
 
     @property
     def name(self) -> str:
-        """As tables have it."""
+        """The name in tables."""
         return f"links of {self.megabits} Mb/s"
 
 
 @dataclass(frozen=True)
 class _Group:
-    """So many copies, kept by a way; with one there is none."""
+    """A number of copies in a topology; with one copy there is no topology."""
 
     copies: int
     way: Way
@@ -89,12 +90,12 @@ class _Group:
 
 
 _Rates = dict[_Group, dict[str, list[float]]]
-"""By verb, how often a second all clients did it in each round."""
+"""Operations per second of all clients in each round, by verb."""
 
 
 def measured(what: Links, effort: Effort) -> list[Row]:
-    """A row for each verb, number of copies and way; one that says why there are none where this machine does
-    not make hosts."""
+    """A row for each verb, number of copies and topology; a single row with the reason if this machine
+    cannot create hosts."""
     why = why_not()
     if why is not None:
         return [Row(RowKey("links", what.name, "not measured"), f"{PUSHES}/s", {}, {}, "rates", note=why)]
@@ -102,7 +103,7 @@ def measured(what: Links, effort: Effort) -> list[Row]:
 
 
 def _beside_one(what: Links, copies: int, effort: Effort) -> list[Row]:
-    """Those of one number of copies, which takes turns with one copy."""
+    """The rows of one number of copies, which takes turns with one copy."""
     one = _Group(1, "star")
     wanted = [_Group(copies, way) for way in BARS] if copies > 1 else [one]
     groups = list(dict.fromkeys([one, *wanted]))
@@ -111,7 +112,7 @@ def _beside_one(what: Links, copies: int, effort: Effort) -> list[Row]:
         hosts = held.enter_context(Hosts(1 + copies + what.clients, f"{what.megabits}mbit", interfaces=2))
         hosts.control_congestion(CONGESTION)
         crowd = _Crowd.of(held, what, hosts, groups)
-        for verb in (PUSHES, PULLS):  # connections are made, kernels are compiled
+        for verb in (PUSHES, PULLS):  # compiles kernels and connects
             for group in groups:
                 crowd.rate(group, verb, _WARM_SECONDS)
         for _ in range(effort.rounds.most):
@@ -148,12 +149,12 @@ def _row(what: Links, verb: str, group: _Group, own: Sequence[float], one: Seque
     )
 
 
-# --- the clients' processes, which share a folder with this one ---
+# --- the client processes, which share a folder with this process ---
 
 
 @dataclass
 class _Crowd:
-    """Those of all clients: each is a client of all groups."""
+    """All client processes; each is a client of all groups."""
 
     folder: Path
     processes: list[Process] = field(default_factory=list)
@@ -194,25 +195,24 @@ class _Crowd:
         return crowd
 
     def rate(self, group: _Group, verb: str, seconds: float) -> float:
-        """How often a second all clients together do something for so long; raises MachineError where one of
-        them ends."""
+        """Operations per second of all clients together during ``seconds``; raise MachineError if a client
+        exits."""
         turn, self.turns = self.turns, self.turns + 1
         _leave(self.folder / f"turn-{turn}", [group.name, verb, seconds])
         files = [self.folder / f"{process.name}-{turn}" for process in self.processes]
         deadline = time.monotonic() + seconds + _LATEST_SECONDS
         while not all(each.exists() for each in files):
             if time.monotonic() > deadline or any(each.code() is not None for each in self.processes):
-                raise MachineError(f"clients on slow links have said nothing of {verb} of {group.name}")
+                raise MachineError(f"clients on slow links have not reported {verb} of {group.name}")
             time.sleep(_WAIT_SECONDS)
         return float(sum(json.loads(each.read_text()) for each in files))
 
 
 def take_turns(*, name: str, session: int, address: str, served: Mapping[str, Any], folder: str) -> int:
-    """The life of a client: it pushes to a group of servers, or pulls, whenever it is told to, and says how
-    often a second it did."""
+    """Run a client: push to a group of servers, or pull, at each turn, and report the rate."""
     keep_freed_bytes()
     token = token_of(os.environ)
-    assert token is not None, "it was given to the process"
+    assert token is not None, "the parent process sets it"
     acts: dict[tuple[str, str], Callable[[], object]] = {}
     for group, told in served.items():
         shards = [Shard(*one) for one in told["shards"]]
@@ -232,7 +232,7 @@ def take_turns(*, name: str, session: int, address: str, served: Mapping[str, An
 
 
 def _rate(act: Callable[[], object], seconds: float) -> float:
-    """How often it is done a second."""
+    """Operations per second."""
     begun, times = time.perf_counter(), 0
     while time.perf_counter() - begun < seconds:
         act()
@@ -241,7 +241,7 @@ def _rate(act: Callable[[], object], seconds: float) -> float:
 
 
 def _leave(file: Path, words: object) -> None:
-    """So that whoever sees the file can read it whole."""
+    """Write a file atomically, so that readers see it complete."""
     beside = file.with_name(f"{file.name}.part")
     beside.write_text(json.dumps(words))
     beside.rename(file)

@@ -1,7 +1,7 @@
-"""The result of `bench server` as pictures: which share of its limit every operation reaches, how many
-replicas a server serves, recorded traffic against the number of servers, what copies cost.
+"""Figures of the result of `bench server`: fractions of limits, replicas per server, recorded traffic by
+number of servers, cost of replication.
 
-Knows: matplotlib, the style of the pictures of kernels. Does not know: how anything was measured.
+Knows: matplotlib, the style of the figures of kernels. Does not know: the measurements.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _SHARES = ("apply", "factors", *_ROADS)
 
 
 def draw(server: Document, file: Path) -> bool:
-    """A bar for each operation with its quartiles, a line at the bar; each group on its most threads.
+    """Draw a bar for each operation with its quartiles, and a line at its bar; each group with its most
+    threads.
 
-    The kind of picture follows from the name of the file (.svg, .png). False where nothing was measured.
+    The file's suffix decides the format (.svg, .png). Returns False if none of it was measured.
     """
     every: Any = server["rows"]
     most = {
@@ -66,7 +67,7 @@ def draw(server: Document, file: Path) -> bool:
             axis.axvline(bar, color=INK, linewidth=1.2, linestyle="--")
         axis.set_yticks(places, [_label(row, verdicts[-1]["against"]) for row, verdicts in lines])
         axis.set_ylim(-0.6, len(lines) - 0.4)
-        words = "share of the limit in brackets" + ("; orange: of y += x" if others else "")
+        words = "fraction of the limit in brackets" + ("; orange: of y += x" if others else "")
         axis.set_xlabel(words, loc="right")
         save(figure, file)
     return True
@@ -80,9 +81,9 @@ def _label(row: Any, limit: str) -> str:
 
 
 def draw_replicas(server: Document, file: Path) -> bool:
-    """Steps a second served against the number of replicas, beside those asked for, and the server's load.
+    """Draw steps served per second by number of replicas, with the requested rate and the server's load.
 
-    False where it was not measured.
+    Returns False if it was not measured.
     """
     every: Any = server["rows"]
     rows = [row for row in every if row["group"] == "replicas"]
@@ -121,9 +122,9 @@ def draw_replicas(server: Document, file: Path) -> bool:
 
 
 def draw_trace(server: Document, file: Path) -> bool:
-    """Updates of weights a second against the number of servers (Chilimbi et al. 2014, figure 9).
+    """Draw weight updates per second by number of servers (Chilimbi et al. 2014, figure 9).
 
-    False where none was measured.
+    Returns False if none was measured.
     """
     every: Any = server["rows"]
     rows = [row for row in every if row["group"] == "trace" and row["facts"]["speed"] != "recorded"]
@@ -154,7 +155,7 @@ def draw_trace(server: Document, file: Path) -> bool:
         counts = sorted({row["facts"]["servers"] for row in rows})
         axis.set_xticks(counts, [str(one) for one in counts])
         axis.set_xlabel("server processes, a core each; traffic as fast as can be")
-        axis.set_ylabel("10⁹ updates of weights a second")
+        axis.set_ylabel("10⁹ weight updates per second")
         axis.set_title(
             f"Recorded traffic of {rows[0]['shape']}, {rows[0]['facts']['sessions']} replicas", fontsize=10
         )
@@ -164,9 +165,9 @@ def draw_trace(server: Document, file: Path) -> bool:
 
 
 def draw_copies(server: Document, file: Path) -> bool:
-    """What a push costs servers against the number of copies, and how long pushes wait where one dies.
+    """Draw a push's cost for servers by number of copies, and the waits of pushes after a fault.
 
-    False where no copies were measured.
+    Returns False if no copies were measured.
     """
     every: Any = server["rows"]
     rows = [row for row in every if row["group"] == "copies"]
@@ -192,13 +193,13 @@ def draw_copies(server: Document, file: Path) -> bool:
                     linestyle=style,
                     marker="o",
                     markersize=4,
-                    label=f"{shape.rpartition(', ')[2]}, beside {against.partition(':')[0]}",
+                    label=f"{shape.rpartition(', ')[2]}, vs. {against.partition(':')[0]}",
                 )
         costs.plot([BAR_COPIES], [BAR], color=INK, marker="_", markersize=18, linestyle="", label="bar")
         costs.set_xticks(sorted({row["facts"]["copies"] for row in rows}))
         costs.set_ylim(0)
         costs.set_xlabel("copies")
-        costs.set_ylabel("processor time of all servers a push, ratio")
+        costs.set_ylabel("processor time of all servers per push, ratio")
         if seconds is not None:
             seconds.patch.set_alpha(0)
             for place, row in enumerate(waits):
@@ -216,9 +217,9 @@ def draw_copies(server: Document, file: Path) -> bool:
 
 
 def draw_links(server: Document, file: Path) -> bool:
-    """Pushes and pulls a second on slow links beside one copy's, against the number of copies.
+    """Draw the rates of pushes and pulls on slow links relative to one copy, by number of copies.
 
-    False where none were measured.
+    Returns False if none were measured.
     """
     every: Any = server["rows"]
     rows = [row for row in every if row["group"] == "links" and row["verdicts"]]
@@ -245,7 +246,7 @@ def draw_links(server: Document, file: Path) -> bool:
         axis.set_xticks(sorted({row["facts"]["copies"] for row in rows}))
         axis.set_ylim(0)
         axis.set_xlabel("copies")
-        axis.set_ylabel("as often a second as with one copy")
+        axis.set_ylabel("rate relative to one copy")
         axis.set_title(f"{rows[0]['shape']}, {rows[0]['facts']['clients']} clients", fontsize=10)
         figure.legend(loc="outside lower center", ncols=3)
         save(figure, file)
@@ -263,4 +264,4 @@ PICTURES: dict[str, Callable[[Document, Path], bool]] = {
     "server-copies.svg": draw_copies,
     "server-links.svg": draw_links,
 }
-"""The pictures of a result by the names of their files."""
+"""The figures of a result, by file name."""

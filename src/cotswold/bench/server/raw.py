@@ -1,9 +1,9 @@
-"""Raw ZeroMQ frames between two processes: what pushes and pulls are measured beside.
+"""Raw ZeroMQ frames between two processes: the reference for pushes and pulls.
 
 Knows: one pair of sockets, CURVE. Does not know: endpoints, messages.
 
-A request is a frame that says how many frames the answer has, and of which length, then frames of any length;
-the answer comes once all of it has come.
+A request is a frame with the number and length of the answer's frames, then frames of any length. The answer
+is sent once the whole request has arrived.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class RawPeer:
         self._process = processes.start(Call("raw", "cotswold.bench.server.raw:answer", arguments))
 
     def push(self, frames: Sequence[memoryview]) -> None:
-        """Send frames, and wait until they are there."""
+        """Send frames, and wait until they have arrived."""
         self._socket.send_multipart([b"1 0", *frames])
         self._socket.recv()
 
     def pull(self, count: int, length: int) -> list[zmq.Frame]:
-        """Ask for so many frames of a length, and wait for them."""
+        """Request ``count`` frames of a length, and wait for them."""
         self._socket.send(b"%d %d" % (count, length))
         return self._socket.recv_multipart(copy=False)
 
@@ -63,7 +63,7 @@ class RawPeer:
 
 
 def answer(*, where: str, secret: str | None) -> int:
-    """The life of the process that answers at ``where``; its end is its parent's affair."""
+    """Run the process that answers at ``where``, until its parent ends it."""
     keep_freed_bytes()  # as servers and replicas do
     with zmq.Context() as context:
         socket = context.socket(zmq.PAIR)

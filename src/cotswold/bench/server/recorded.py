@@ -1,7 +1,6 @@
-"""Traffic that servers of a run have written down, as what each replica did: pushes and pulls in order.
+"""Recorded traffic of a run's servers, as the pushes and pulls of each replica in order.
 
-Knows: the files of `paramserver.runtime.traffic_log`, what in them is not as it should be. Does not know:
-how it is replayed.
+Knows: the files of `paramserver.runtime.traffic_log`, and their errors. Does not know: replay.
 """
 
 from __future__ import annotations
@@ -23,44 +22,45 @@ _PUSH, _PULL = "push", "pull"
 
 @dataclass(frozen=True)
 class Event:
-    """A push, or a pull of what is newer."""
+    """A push, or a pull of newer shards."""
 
     seconds: float
-    """Since the first of the recording."""
+    """Seconds since the start of the recording."""
     is_push: bool
     shards: tuple[int, ...]
     kind: str = ""
     samples: int = 0
     examples: tuple[int, ...] = ()
-    """Of each shard, where it came as factors; 0 or none otherwise."""
+    """Examples of each shard that came as factors; 0 for whole shards."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """Traffic of a run, that of all its servers together."""
+    """Traffic of a run, from all its servers together."""
 
     dtype: str
     rule: Rule
     columns: Mapping[str, int]
     shards: tuple[Shard, ...]
     sessions: tuple[tuple[Event, ...], ...]
-    """What each session of a replica did."""
+    """Events of each session of a replica."""
     servers: int = field(default=1)
-    """That it was recorded on."""
+    """Number of servers that it was recorded on."""
 
     @property
     def pushes(self) -> int:
-        """Of all."""
+        """Number of pushes of all sessions."""
         return sum(each.is_push for session in self.sessions for each in session)
 
     @property
     def seconds(self) -> float:
-        """From the first to the last."""
+        """Seconds from the first event to the last."""
         return max(each.seconds for session in self.sessions for each in session)
 
 
 def read(path: Path) -> Recorded:
-    """What is recorded in a file, a folder of such files, or the directory of a run; raises UserError."""
+    """Read recorded traffic from a file, a folder of such files, or the directory of a run; raise
+    UserError."""
     folder = path / FOLDER if (path / FOLDER).is_dir() else path
     files = [folder] if folder.is_file() else sorted(folder.glob("*.jsonl"))
     if not files:
@@ -81,17 +81,17 @@ def read(path: Path) -> Recorded:
     rule = dict(first["rule"])
     kind = _RULES.get(rule.pop("name"))
     if kind is None or any(head["dtype"] != first["dtype"] for head in heads):
-        raise UserError(f"{path} is no traffic of one run; name the directory of one")
+        raise UserError(f"{path} does not hold the traffic of one run; give the directory of one run")
     sessions = _sessions(lines)
     if not any(each.is_push for session in sessions for each in session):
-        raise UserError(f"{path} has no push in it; record a run that learns for some seconds")
+        raise UserError(f"{path} contains no push; record a run that trains for some seconds")
     columns = {name: count for head in heads for name, count in head["columns"].items()}
     ordered = tuple(sorted(shards, key=lambda one: one.number))
     return Recorded(first["dtype"], kind(**rule), columns, ordered, sessions, len(files))
 
 
 def _lines(file: Path) -> tuple[Any, list[Any]]:
-    """The head and the further lines; a last line that was cut short is passed over."""
+    """The head and the further lines; a truncated last line is skipped."""
     texts = file.read_text(encoding="utf-8", errors="replace").splitlines()
     found = []
     for place, text in enumerate(texts):
@@ -100,10 +100,10 @@ def _lines(file: Path) -> tuple[Any, list[Any]]:
         except ValueError as error:
             if place < len(texts) - 1 or not place:
                 raise UserError(
-                    f"{file}: line {place + 1} is no JSON; it was not written by a server"
+                    f"{file}: line {place + 1} is not JSON; it was not written by a server"
                 ) from error
     if not found or not _is_head(found[0]):
-        raise UserError(f"{file} is no recorded traffic of this version; record it again")
+        raise UserError(f"{file} is not recorded traffic of this version; record it again")
     wrong = next((place for place, line in enumerate(found[1:], 2) if not _is_line(line)), None)
     if wrong is not None:
         raise UserError(f"{file}: line {wrong} is neither a push nor a pull")
@@ -111,7 +111,7 @@ def _lines(file: Path) -> tuple[Any, list[Any]]:
 
 
 def _sessions(lines: Sequence[tuple[Any, tuple[int, ...]]]) -> tuple[tuple[Event, ...], ...]:
-    """The same push at several servers is one; so is the nth pull of a session."""
+    """Merge the same push at several servers, and the nth pull of a session, into one event."""
     found: dict[tuple[str, int], dict[tuple[str, int], Event]] = {}
     begin = min((line[0] for line, _ in lines), default=0.0)
     for line, own in lines:
@@ -123,12 +123,12 @@ def _sessions(lines: Sequence[tuple[Any, tuple[int, ...]]]) -> tuple[tuple[Event
         if is_push:
             examples = tuple(line[8]) or (0,) * len(shards)
             event = Event(seconds - begin, True, shards, line[5], line[6], examples)
-        else:  # several may have one number: those of one server differ
+        else:  # pulls may share a number: those of one server differ
             number = _nth(events, shards)
             event = Event(seconds - begin, False, shards)
         before = events.get((verb, number))
         if before is not None and set(before.shards) & set(shards):
-            continue  # sent again, for it was not answered in time
+            continue  # resent because it was not answered in time
         if before is not None:
             event = replace(
                 before,
@@ -142,7 +142,7 @@ def _sessions(lines: Sequence[tuple[Any, tuple[int, ...]]]) -> tuple[tuple[Event
 
 
 def _nth(events: Mapping[tuple[str, int], Event], shards: tuple[int, ...]) -> int:
-    """The first pull of a session in which these shards are not."""
+    """The number of a session's first pull that does not contain these shards."""
     number = 0
     while (before := events.get((_PULL, number))) is not None and set(before.shards) & set(shards):
         number += 1

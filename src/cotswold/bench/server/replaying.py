@@ -1,12 +1,12 @@
-"""Recorded traffic replayed against real servers: updates a second, against the number of servers.
+"""Recorded traffic replayed against real servers: updates per second by number of servers.
 
-Knows: forms in which a push can come, shares of servers, what is counted. Does not know: files, sockets.
+Knows: forms of a push, shares of servers, the counts. Does not know: files, sockets.
 
-A process a session does what that session of a replica did, in its order, each message answered before the
-next: at the recorded times, or as fast as servers allow. Counted are updates of weights: k·M·N for factors of
-k examples of an M x N matrix, M·N for a delta or gradient (figure 9 of Chilimbi et al. 2014 does not define
-its count). On more servers than `MEASURED` one of them is measured with its share of the shards, and the
-others are taken to be like it: such a row says *simulated*.
+One process per session repeats a replica's session in order, each message answered before the next: at the
+recorded times, or as fast as servers allow. The count is of weight updates: k·M·N for factors of k examples
+of an M x N matrix, M·N for a delta or gradient (figure 9 of Chilimbi et al. 2014 does not define its count).
+With more servers than in `MEASURED`, one is measured with its share of the shards, and the others are
+assumed to be equal: such a row says *simulated*.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LIFE = "cotswold.bench.server.replaying:live"
 
 @dataclass(frozen=True)
 class Replay:
-    """Traffic, in a form, on so many servers, at its own speed or at full speed."""
+    """Traffic, in a form, on ``servers`` servers, at the recorded or at full speed."""
 
     recorded: Recorded
     form: Form
@@ -58,12 +58,12 @@ class Replay:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether one server stands for all."""
+        """True if one server stands for all."""
         return self.servers not in MEASURED
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """Those that are served here, by servers called as `Served` calls them."""
+        """The shards that are served here, with server names as in `Served`."""
         names = [f"server-{number}" for number in range(self.servers)]
         every = dealt(self.recorded.shards, names)
         if not self.is_simulated:
@@ -74,9 +74,9 @@ class Replay:
 
 
 def cases(path: Path, seconds: float) -> list[Case[Any]]:
-    """At the recorded speed on one server; then as fast as can be, in every form on every number of servers.
+    """The recorded speed on one server; then full speed, in every form on every number of servers.
 
-    Raises UserError where there is no recorded traffic.
+    Raises UserError if there is no recorded traffic.
     """
     recorded = read(path)
     replays = [
@@ -91,7 +91,7 @@ def cases(path: Path, seconds: float) -> list[Case[Any]]:
 
 
 def measured(name: str, what: Replay, effort: Effort) -> list[Row]:
-    """One row: updates of weights a second."""
+    """One row: weight updates per second."""
     recorded, shards = what.recorded, what.shards
     model = Model(
         tuple((tensor, 1, columns) for tensor, columns in recorded.columns.items()),
@@ -169,8 +169,8 @@ def _row(
 
 
 def _planned(event: Event, what: Replay, shards: Sequence[Shard]) -> list[object] | None:
-    """An event as the process is told it: seconds, examples of each shard that is pushed, or None for a pull;
-    None where it has no shard that is served here."""
+    """An event for the process: seconds, its shards, and examples of each pushed shard (None for a pull).
+    None if none of its shards is served here."""
     here = {one.number: one for one in shards}
     if not event.is_push:
         own = [number for number in event.shards if number in here]
@@ -189,7 +189,7 @@ def _planned(event: Event, what: Replay, shards: Sequence[Shard]) -> list[object
 
 
 def _examples(recorded: Recorded, shard: Shard, samples: int) -> int:
-    """How many examples a shard comes as, 0 where its numbers are fewer than those of the factors."""
+    """Number of examples that a shard comes as; 0 if its numbers are fewer than those of the factors."""
     columns = recorded.columns[shard.tensor]
     numbers = sum(one.stop - one.start for one in recorded.shards if one.tensor == shard.tensor)
     return samples if samples * (numbers // columns + columns) < numbers else 0
@@ -205,7 +205,7 @@ def live(
     speed: float,
     seconds: float,
 ) -> int:
-    """The life of the process that replays a session, for so long at most; at full speed again and again."""
+    """Replay a session for at most ``seconds``; at full speed repeatedly."""
     keep_freed_bytes()
     me = Peer(**peer)
     client = me.client(kind)
@@ -265,7 +265,7 @@ def live(
 
 
 def _factors(plan: Sequence[Any], here: Mapping[int, Shard], columns: Mapping[str, int]) -> list[int]:
-    """Lengths of what the pushes need."""
+    """Lengths of the buffers that the pushes need."""
     return [
         count
         * max(

@@ -1,11 +1,12 @@
-"""How many replicas one server process serves: those of `adam-mnist`, that push and pull after every step.
+"""Number of replicas that one server process serves: replicas of `adam-mnist` that push and pull after every
+step.
 
-Knows: the recipe, the time of its step, numbers of replicas, the bar. Does not know: how messages travel.
+Knows: the recipe, the time of its step, numbers of replicas, the bar. Does not know: transport.
 
-Replicas compute nothing here: each sleeps as long as a step of the recipe takes on one thread, which is
-measured first, and then pushes its gradient and pulls what is newer, in a process of its own, through shared
-memory. Where the server is not the bottleneck as many steps are served as are asked for; the bar is that this
-holds for 8 replicas. Processor time of the server a step says how many it could serve with a core of its own.
+Replicas compute nothing here. Each runs in a separate process, sleeps as long as a step of the recipe takes
+on one thread, which is measured first, then pushes its gradient and pulls newer shards through shared
+memory. If the server is not the bottleneck, it serves all requested steps; the bar is that this holds for 8
+replicas. The server's processor time per step shows how many replicas a dedicated core could serve.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _LIFE = "cotswold.bench.server.crowd:step"
 
 @dataclass(frozen=True)
 class Crowd:
-    """Numbers of replicas, each for so many seconds."""
+    """Numbers of replicas, each for ``seconds``."""
 
     counts: Sequence[int] = (1, 2, 4, 8, 12, 16, 24, 32)
     seconds: float = 3.0
@@ -51,7 +52,7 @@ class Crowd:
 
 @dataclass(frozen=True)
 class Step:
-    """What is known of a recipe's step: its tensors, and how long it takes on one thread."""
+    """A recipe's step: its tensors, and its seconds on one thread."""
 
     layout: tuple[tuple[str, int, int], ...]
     seconds: float
@@ -65,7 +66,7 @@ def measured(what: Crowd, effort: Effort) -> list[Row]:
 
 
 def step_of(name: str) -> Step:
-    """A step of a shipped recipe on pictures of zeros, on one thread: the median of some."""
+    """The step of a shipped recipe on zero images, on one thread: the median of several."""
     recipe = recipes.load(name)
     maps, batch = recipe.input, recipe.training.batch_size
     network = supervised_network(recipe, CLASSES)

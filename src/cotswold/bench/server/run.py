@@ -1,6 +1,6 @@
-"""What a parameter server does, beside ceilings: updates of shards, gradients from factors.
+"""Measurement of a parameter server against its limits: updates of shards, gradients from factors.
 
-Knows: what a result holds. Does not know: the command line, plots, any operation.
+Knows: the fields of a result. Does not know: the command line, plots, any operation.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from cotswold.host import granted_cores
 from cotswold.replication.controller.settings import MOST_COPIES
 
 _SECONDS, _QUICK_SECONDS = 3.0, 0.5
-"""Of a replay."""
+"""Seconds of a replay."""
 _OF_COPIES = ("copies", "links")
-"""Groups that are about numbers of copies."""
+"""Groups about numbers of copies."""
 
 
 def measure_server(
@@ -36,12 +36,25 @@ def measure_server(
     say: Say = unheard,
     leave: Leave = unheard,
 ) -> Document:
-    """What a server does, beside ceilings, as `cotswold bench server` measures it.
+    """Measure a server against its limits, as `cotswold bench server` does.
 
-    With ``trace``, the directory of a run whose traffic was recorded, that is replayed, and nothing else is
-    measured but what ``only`` names; with ``copies`` servers that keep so many are, likewise, or of their two
-    groups what ``only`` names. Other arguments and errors are those of `measure_kernels`; UserError also
-    where nothing was recorded.
+    Args:
+        threads: Numbers of threads, one run each; by default all cores.
+        only: Groups to measure. With ``trace`` or ``copies``, no other groups are measured by default.
+        match: Text that names must contain.
+        quick: Use small sizes and few rounds.
+        trace: Directory of a run with recorded traffic to replay.
+        copies: Numbers of copies, for the two groups about replication.
+        command: Command that the result names.
+        say: Called with each measurement's name.
+        leave: Called with the results so far.
+
+    Returns:
+        The results, as JSON values.
+
+    Raises:
+        UserError: If no measurement is left, or there is no recorded traffic.
+        MachineError: If a measuring process crashes.
     """
     from cotswold.bench.server import replaying
     from cotswold.bench.server.cases import GROUPS, cases, quick_cases
@@ -58,7 +71,7 @@ def measure_server(
 
 
 def groups_of(only: Sequence[str], copies: Sequence[int]) -> list[str]:
-    """Those that are measured; all where it names none.
+    """The groups to measure; all if it is empty.
 
     >>> groups_of(["failover"], [1, 3]), groups_of(["push,copies"], [1, 3]), groups_of(["push"], [])
     (['failover', 'copies', 'links'], ['push', 'copies'], ['push'])
@@ -69,9 +82,9 @@ def groups_of(only: Sequence[str], copies: Sequence[int]) -> list[str]:
 
 
 def _with(case: Case[Any], copies: Sequence[int]) -> Case[Any]:
-    """The same, of these numbers of copies, where it is about copies and there are some."""
+    """The case with these numbers of copies, if it is about copies and there are any."""
     if case.group not in _OF_COPIES or not copies:
         return case
     if not all(1 <= count <= MOST_COPIES for count in copies):
-        raise UserError(f"copies {list(copies)}; a bucket has 1 to {MOST_COPIES}")
+        raise UserError(f"copies {list(copies)}: a bucket has 1 to {MOST_COPIES}")
     return replace(case, subject=replace(case.subject, counts=tuple(sorted(set(copies)))))

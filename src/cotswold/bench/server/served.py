@@ -1,10 +1,10 @@
-"""Processes of parameter servers: what measurements of the road stand on.
+"""Processes of parameter servers for measurements of transports.
 
-Knows: how a server is started, given a vector, sessions and rates; roads. Does not know: what is measured.
+Knows: how to start a server and give it a vector, sessions and rates; transports. Does not know: what is
+measured.
 
-The server is that of `cotswold train` (`paramserver.runtime.server_process`), forked as there. This
-process is its
-coordinator; whoever pushes and pulls has an endpoint of its own (`client`), here or in another process.
+The server is that of `cotswold train` (`paramserver.runtime.server_process`), forked as there. This process
+is its coordinator. Clients have separate endpoints (`client`), here or in another process.
 """
 
 from __future__ import annotations
@@ -57,27 +57,27 @@ _RATE = 1e-6
 
 @cache
 def forked() -> ForkServer:
-    """What starts all processes of measurements; it ends with this one."""
+    """The fork server of all measurements; it ends with this process."""
     processes = ForkServer(_PRELOADED)
     atexit.register(processes.close)
     return processes
 
 
 def reach_of(road: Road) -> Reach:
-    """How processes reach each other on a road: on one host, or as if each had a host of its own."""
+    """Endpoint settings of a transport: on one host, or as if each process had a separate host."""
     if road.startswith("TCP"):
         return Reach(LOOPBACK, encrypt="CURVE" in road, apart=True)
     return Reach()
 
 
 def environ_of(road: Road, token: Token) -> dict[str, str]:
-    """What processes on a road are told besides."""
+    """Environment variables of processes on a transport."""
     return {VARIABLE: token.text, _MEMORY: "1" if road == "shared memory" else "0"}
 
 
 @contextmanager
 def on_road(road: Road, token: Token) -> Iterator[None]:
-    """Endpoints that this process makes meanwhile travel so."""
+    """Create endpoints on this transport within the block."""
     told = environ_of(road, token)
     before = {name: os.environ.get(name) for name in told}
     os.environ.update(told)
@@ -92,7 +92,7 @@ def on_road(road: Road, token: Token) -> Iterator[None]:
 
 
 def endpoint_on(road: Road, token: Token, name: str) -> Endpoint:
-    """An endpoint of this process."""
+    """An endpoint of this process on a transport."""
     reach = reach_of(road)
     with on_road(road, token):
         return Endpoint(token, name, host=reach.towards, encrypt=reach.encrypt, apart=reach.apart)
@@ -100,18 +100,18 @@ def endpoint_on(road: Road, token: Token, name: str) -> Endpoint:
 
 @dataclass(frozen=True)
 class Model:
-    """What servers hold: tensors, in shards of about so many bytes, of a type; by which rule."""
+    """The contents of servers: tensors in shards of about ``shard_bytes``, their type and update rule."""
 
     layout: tuple[tuple[str, int, int], ...]
-    """Of each tensor: name, rows, numbers a row."""
+    """Name, rows and numbers per row of each tensor."""
     shard_bytes: int
     rule: Rule = Sgd()  # noqa: RUF009  # it is frozen
     dtype: str = "float32"
     staleness: Staleness = Staleness()  # noqa: RUF009  # it is frozen
     room_bytes: int = 1 << 28
-    """Of updates that may wait on a server."""
+    """Bytes of updates that a server may queue."""
     cut: tuple[m.Shard, ...] = ()
-    """The shards, where they are not to be cut here."""
+    """The shards, if they are given instead of computed."""
 
     @property
     def size(self) -> int:
@@ -121,7 +121,7 @@ class Model:
         return sum(rows * columns for _, rows, columns in self.layout)
 
     def shards(self, servers: Sequence[str]) -> tuple[m.Shard, ...]:
-        """Which server has which."""
+        """The shards, with their servers."""
         if self.cut:
             return self.cut
         item_bytes = np.dtype(self.dtype).itemsize
@@ -129,7 +129,7 @@ class Model:
 
     @property
     def told(self) -> dict[str, object]:
-        """The settings of servers, as plain values."""
+        """Settings of servers, as plain values."""
         room = Room(self.room_bytes, self.room_bytes)
         columns = {name: columns for name, _, columns in self.layout}
         item_bytes = np.dtype(self.dtype).itemsize
@@ -137,7 +137,7 @@ class Model:
 
 
 class Served:
-    """Servers of a model that take pushes of ``sessions`` (their names); use in a ``with`` statement."""
+    """Servers of a model that accept pushes of ``sessions`` (their names); use in a ``with`` statement."""
 
     def __init__(
         self, processes: ForkServer, model: Model, sessions: Sequence[str], road: Road, servers: int = 1
@@ -159,11 +159,11 @@ class Served:
             raise
 
     def pids(self) -> list[int]:
-        """The servers' processes."""
+        """Process numbers of the servers."""
         return [one.pid for one in self._processes]
 
     def counts(self) -> list[Counts]:
-        """What the servers have done so far."""
+        """Counts of the servers so far."""
         return counts_of(self._post, self.names)
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ class Served:
 
 
 def counts_of(post: Post, servers: Sequence[str]) -> list[Counts]:
-    """What servers have done so far."""
+    """Counts of servers so far."""
     found: dict[str, Counts] = {}
 
     def hear(message: AnyMessage) -> None:
@@ -216,7 +216,7 @@ def counts_of(post: Post, servers: Sequence[str]) -> list[Counts]:
 
 
 def write_zeros(post: Post, model: Model, shards: Sequence[m.Shard]) -> None:
-    """Set all vectors of a model where its shards are."""
+    """Set all vectors of a model to zero on its servers."""
     vector = np.zeros(model.size, model.dtype)
     own: dict[str, list[m.Shard]] = {}
     for one in shards:
@@ -233,13 +233,13 @@ def write_zeros(post: Post, model: Model, shards: Sequence[m.Shard]) -> None:
 
 
 def order(post: Post, servers: Sequence[str], names: Sequence[str]) -> None:
-    """Tell servers, or buckets, of sessions of these names, numbered from 1."""
+    """Open sessions of these names, numbered from 1, on servers or buckets."""
     sessions = tuple((number, name) for number, name in enumerate(names, 1))
     ask(post, dict.fromkeys(servers, m.Order(1, sessions, ((0, _RATE),), 0, 0)), m.Ordered)
 
 
 def ask(post: Post, questions: Mapping[str, m.Message], kind: type[m.Written] | type[m.Ordered]) -> None:
-    """Ask each server, and wait until all have answered; whoever has not is asked again after a while."""
+    """Send each server a request, and wait until all have answered; resend to the others after a while."""
     unanswered = dict(questions)
 
     def hear(message: AnyMessage) -> None:
@@ -261,8 +261,8 @@ def heard(
     moved: Callable[[str], None] = lambda peer: None,
     idle: Callable[[], None] = lambda: None,
 ) -> None:
-    """Let ``hear`` have every message until something holds, and ``moved`` the name of whoever is somewhere
-    else now; ``idle`` is called where nothing came for a second. Raises MachineError where a peer is lost."""
+    """Pass every message to ``hear`` until a condition holds, and the name of a peer that moved to
+    ``moved``. Call ``idle`` after a second without events. Raises MachineError if a peer is lost."""
     deadline = time.monotonic() + _SECONDS
     while not until():
         match post.receive(1.0):
@@ -273,7 +273,7 @@ def heard(
             case Lost(peer, why):
                 raise MachineError(f"{peer} was lost: {why}")
             case _ if time.monotonic() > deadline:
-                raise MachineError(f"{post.endpoint.name} heard nothing for {_SECONDS:g} s")
+                raise MachineError(f"{post.endpoint.name} received nothing for {_SECONDS:g} s")
             case None:
                 idle()
             case _:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from cotswold.cli.cluster.tables import EVENTS, explaining, lines_of
+
 if TYPE_CHECKING:
     from cotswold.replication.client.admin import Operator
 
 Json = Annotated[bool, Parameter(name="--json", negative=())]
 Flag = Annotated[bool, Parameter(negative=())]
 CONTROLLERS = "127.0.0.1:7400"
-EVENTS = 20
-"""Events that are shown by default."""
 
 
 def status(
@@ -53,7 +53,6 @@ def status(
         Print JSON.
     """
     from cotswold.api.servers.cluster_admin import in_json, overview
-    from cotswold.cli.cluster.tables import lines_of
     from cotswold.errors import UserError
     from cotswold.ui.screen import watching
 
@@ -103,7 +102,6 @@ def explain(
         Print JSON.
     """
     from cotswold.api.servers.cluster_admin import explained, in_json
-    from cotswold.cli.cluster.tables import explaining
 
     _check_events(events)
     with operator_of(controllers, token_file) as operator:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cotswold.cli.cluster.admin import EVENTS
 from cotswold.ui.progress import printable
 from cotswold.words import counted
 
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
     from cotswold.wire import BucketSeen, EventSeen, ServerSeen
     from cotswold.wire.lifecycle import CopySeen, Reported
 
+EVENTS = 20
+"""Events that are shown by default."""
 _SHORT = 5
 _NAMED = 3
 """Number of missing servers that are named."""

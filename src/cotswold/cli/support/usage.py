@@ -66,11 +66,12 @@ def _unknown(error: UnknownOptionError, command: str) -> str:
     if any("--set" in argument.names for argument in error.argument_collection):
         from cotswold.recipe.error_messages import MEANT
         from cotswold.recipe.field_types import places_of
+        from cotswold.recipe.schema import Recipe
 
         word = option.lstrip("-").replace("-", "_")
         if f"--{MEANT.get(word)}" in [name for each in error.argument_collection for name in each.names]:
             return f"{command} has no option {option}; did you mean --{MEANT[word]}?"
-        places = places_of(MEANT.get(word, word))
+        places = places_of(MEANT.get(word, word), Recipe)
         if places:
             ways = " or ".join(f"--set {place}=VALUE" for place in places)
             return f"{command} has no option {option}; set the recipe's field by {ways}."

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from cotswold.data.augment import portable_math as exact
 from cotswold.data.augment.random import Keys, uniform
 from cotswold.errors import UserError
-from cotswold.kernels.warp import FILLS, Fill
+from cotswold.kernels.warp import PADDING_MODES, PaddingMode
 
 Maps = NDArray[np.float64]
 """Affine maps (sample, 2, 3): a square matrix that multiplies (y, x), and a last column that is added."""
@@ -30,7 +30,7 @@ class Move(Protocol):
     """Interface of a geometric transform."""
 
     @property
-    def fill(self) -> Fill:
+    def fill(self) -> PaddingMode:
         """The rule for pixels from outside the image."""
 
     def before(self, keys: Keys, stream: int, height: int, width: int) -> Maps:
@@ -46,7 +46,7 @@ class Translation:
     pixels: int | None = None
     fraction: float | None = None
     probability: float = 1.0
-    fill: Fill = "edge"
+    fill: PaddingMode = "edge"
 
     def __post_init__(self) -> None:
         _check(self, (self.pixels is None) != (self.fraction is None), "give either pixels or fraction")
@@ -69,7 +69,7 @@ class Reflection:
 
     horizontal: float = 0.5
     vertical: float = 0.0
-    fill: Fill = "edge"
+    fill: PaddingMode = "edge"
 
     def __post_init__(self) -> None:
         _check_fill(self)
@@ -92,7 +92,7 @@ class Rotation:
 
     degrees: float
     probability: float = 1.0
-    fill: Fill = "edge"
+    fill: PaddingMode = "edge"
 
     def __post_init__(self) -> None:
         _check(self, 0 <= self.degrees <= 180, f"degrees must be in 0..180, got {self.degrees:g}")
@@ -116,7 +116,7 @@ class Affine:
     aspect: float = 1.0
     shear: float = 0.0
     probability: float = 1.0
-    fill: Fill = "edge"
+    fill: PaddingMode = "edge"
 
     def __post_init__(self) -> None:
         least, greatest = self.scale
@@ -159,7 +159,7 @@ class Crop:
     area: tuple[float, float] | None = None
     aspect: float = 1.0
     probability: float = 1.0
-    fill: Fill = "edge"
+    fill: PaddingMode = "edge"
 
     def __post_init__(self) -> None:
         _check(self, (self.pad is None) != (self.area is None), "give either pad or area")
@@ -198,7 +198,7 @@ class Elastic:
     alpha: float
     sigma: float
     probability: float = 1.0
-    fill: Fill = "edge"
+    fill: PaddingMode = "edge"
 
     def __post_init__(self) -> None:
         _check(self, self.alpha >= 0, f"alpha must be at least 0 pixels, got {self.alpha:g}")
@@ -281,7 +281,8 @@ def _check(step: Translation | Rotation | Affine | Crop | Elastic, is_right: boo
 
 
 def _check_fill(step: Move | Elastic) -> None:
-    if step.fill not in FILLS:
+    if step.fill not in PADDING_MODES:
         raise UserError(
-            f'{type(step).__name__.lower()}: fill "{step.fill}" is unknown; choose from {", ".join(FILLS)}'
+            f'{type(step).__name__.lower()}: fill "{step.fill}" is unknown; choose from '
+            f"{', '.join(PADDING_MODES)}"
         )

@@ -18,8 +18,8 @@ from cotswold.data.augment import portable_math as exact
 from cotswold.data.augment.geometric import Maps
 from cotswold.data.augment.random import Float32, Keys, uniform
 from cotswold.kernels import warp as kernels
-from cotswold.kernels.available import chosen, or_torch
-from cotswold.kernels.warp import FAR, Field, Fill, Pictures
+from cotswold.kernels.available import backend, fallback_to_torch
+from cotswold.kernels.warp import FAR, Field, PaddingMode, Pictures
 
 _REACH = 4.0
 """Deviations beyond which a Gaussian counts as 0."""
@@ -42,7 +42,7 @@ def field(keys: Keys, stream: int, sigma: float, slopes: Maps) -> Field:
     )
 
 
-def warped(values: Float32, maps: Maps, displacement: Field | None, fill: Fill) -> Float32:
+def warped(values: Float32, maps: Maps, displacement: Field | None, fill: PaddingMode) -> Float32:
     """Return images (image, channel, y, x) sampled at other positions, by bilinear interpolation.
 
     ``maps`` lead from positions of the result, (y, x) from the centre, to those of the image;
@@ -55,9 +55,9 @@ def warped(values: Float32, maps: Maps, displacement: Field | None, fill: Fill) 
     return _done(asked)
 
 
-@or_torch
+@fallback_to_torch
 def _done(pictures: Pictures) -> Float32:
-    if chosen() != "llvm" or max(pictures.values.shape[2:]) >= _LONGEST:
+    if backend() != "llvm" or max(pictures.values.shape[2:]) >= _LONGEST:
         return plain(pictures)
     found: Float32 = kernels.run(pictures, plain)
     return found

@@ -161,7 +161,7 @@ class EpochPass:
         if self.error or self.is_left or self.is_over:
             return self.error
         if now - self._answered > lonely:
-            return f"the head of the pool of data servers answered nothing for {lonely:g} s"
+            return f"the head of the pool of data servers has not answered for {lonely:g} s"
         if now - self._served > lonely:
             return f"no data server has been connected for {lonely:g} s"
         return ""

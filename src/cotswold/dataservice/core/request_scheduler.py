@@ -99,7 +99,7 @@ class _Server:
     moved: float = 0.0
     """Time of its last answer, or of a request while none was outstanding."""
     full_until: float = float("-inf")
-    """It is overloaded, and gets no requests until then."""
+    """Time until which an overloaded server gets no requests."""
 
     def forget(self, samples: int, now: float) -> None:
         """Forget its pace if it has been idle for too long."""
@@ -257,10 +257,14 @@ class Requests:
             return self.refusal
         names = " and ".join(sorted(self._servers))
         if now - self._heard > lonely:
-            what = f"{names} answered nothing" if names else "no data server has been connected"
+            what = (
+                f"{names} {'has' if len(self._servers) == 1 else 'have'} not answered"
+                if names
+                else "no data server has been connected"
+            )
             return f"{what} for {lonely:g} s"
         if now - self._made > patient and names:
-            return f"{names} made nothing for {patient:g} s"
+            return f"{names} sent no batches for {patient:g} s"
         return ""
 
     @property
@@ -384,4 +388,4 @@ def _misfit(supplied: Supplied, request: _Request | None) -> str:
     if is_formed and shape[3] == targets[0] and shape[3] * ask.batches == ask.samples:
         return ""
     sent = f"samples {(supplied.batches, *shape)} and targets {(supplied.batches, *targets)}"
-    return f"it sent {sent} where {ask.samples} samples were asked for in batches: {ask.batches}"
+    return f"it sent {sent}, but the request was for {ask.samples} samples in {ask.batches} batches"

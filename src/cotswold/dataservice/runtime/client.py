@@ -31,7 +31,7 @@ from cotswold.dataservice.core.trainer import BEATS, Trainer
 from cotswold.dataservice.runtime.batch_tensors import batches_of, window_bytes
 from cotswold.errors import RESUME, CotswoldError, MachineError, UserError
 from cotswold.host import Token, wake_pipe
-from cotswold.host.owner_process import OwnProcess
+from cotswold.host.owner_process import OwnerProcess
 from cotswold.host.token import VARIABLE
 from cotswold.processes.endpoint_settings import own_host
 from cotswold.transport import Endpoint, Lost, Ready
@@ -94,7 +94,7 @@ class DataClient:
         self._lock = threading.Condition()
         self._error: CotswoldError | None = None
         self._is_closing = self._is_stopped = False
-        self._process = OwnProcess(self._where)
+        self._process = OwnerProcess(self._where)
         self._passes = 0
         """Number of passes that were started; the last may be active."""
         self._asked: deque[Sequence[m.Send]] = deque()
@@ -130,7 +130,7 @@ class DataClient:
 
     def terms(self) -> Terms:
         """Return the pool's terms; wait until a server has sent them. Raises MachineError if none does."""
-        self._process.require()
+        self._process.require_current()
         with self._lock:
             self._is_stopped = False
         self._is_there()
@@ -178,7 +178,7 @@ class DataClient:
                     yield batch
                     self._check_is_on(number)
         finally:
-            if self._process.is_this:
+            if self._process.is_current:
                 with self._lock:
                     if not self._is_closing and number == self._passes:
                         self._tell(self._machine.requests.cancel())
@@ -225,7 +225,7 @@ class DataClient:
                 yield self._batches_of(found)[0]
                 self._check_is_on(number)
         finally:
-            if self._process.is_this:
+            if self._process.is_current:
                 self._leave_epoch(number, drawn)
 
     def _leave_epoch(self, number: int, drawn: EpochPass) -> None:
@@ -246,7 +246,7 @@ class DataClient:
     def have(self, number: int) -> Batch:
         """Return a requested batch, once it is ready; in any order. Raises MachineError if no server makes
         it."""
-        self._process.require()
+        self._process.require_current()
         requests, began = self._machine.requests, time.perf_counter()
         with self._lock:
             self._wait(lambda: requests.made(number))
@@ -257,7 +257,7 @@ class DataClient:
 
     def drop(self, numbers: Sequence[int]) -> None:
         """Cancel these requests."""
-        self._process.require()
+        self._process.require_current()
         with self._lock:
             self._tell(self._machine.requests.cancel(numbers))
 
@@ -280,7 +280,7 @@ class DataClient:
 
     def close(self) -> None:
         """Leave the pool; no effect in a fork of the connected process."""
-        if not self._process.is_this:
+        if not self._process.is_current:
             return
         with self._lock:
             if self._is_closing:
@@ -303,7 +303,7 @@ class DataClient:
 
     def _begin_pass(self) -> int:
         """Start a pass and return its number; a pass that was active ends."""
-        self._process.require()
+        self._process.require_current()
         with self._lock:
             self._is_stopped = False
             self._passes += 1
@@ -312,7 +312,7 @@ class DataClient:
             return self._passes
 
     def _check_is_on(self, number: int) -> None:
-        self._process.require()
+        self._process.require_current()
         if number != self._passes:
             raise UserError(
                 "another pass over these batches has started and ends this one; continue with that one, or "
@@ -335,7 +335,7 @@ class DataClient:
 
     def _is_there(self) -> bool:
         """Wait until a server is connected; return False if `stop` was called."""
-        self._process.require()
+        self._process.require_current()
         with self._lock:
             if not self._wait(lambda: self._is_stopped or self._machine.is_here, self._start_seconds):
                 raise MachineError(

@@ -46,7 +46,7 @@ def main(
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the run ends it
     token = token_of(os.environ)
     if token is None:
-        raise UserError("the head of a pool needs the run's token in COTSWOLD_TOKEN; only a run can start it")
+        raise UserError("the head of a pool needs the run's token in COTSWOLD_TOKEN; a run must start it")
     servers = ForkServer.of_this_process({})  # before threads exist
     folder = None if logs is None else Path(logs)
 

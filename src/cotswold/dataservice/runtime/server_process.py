@@ -22,7 +22,7 @@ from cotswold import wire as m
 from cotswold.dataservice.core.server_queue import Job, Supplying
 from cotswold.errors import CotswoldError, MachineError, UserError, told
 from cotswold.host import keep_freed_bytes, wake_pipe
-from cotswold.host.processes import function_of
+from cotswold.host.processes import import_function
 from cotswold.processes.endpoint_settings import Reach, own_endpoint
 from cotswold.transport import Lost, Ready, Roads
 from cotswold.wire.lifecycle import Finish
@@ -99,7 +99,7 @@ def main(
     torch.set_num_threads(1)
     keep_freed_bytes()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the head ends it
-    made = function_of(work)(**arguments)
+    made = import_function(work)(**arguments)
     if not isinstance(made, DataWork):
         raise UserError(f"{work} must return a DataWork, got a {type(made).__name__}")
     with own_endpoint(name, Reach(**reach)) as endpoint:

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 
 from cotswold.host.token import is_signed, sign
 
-STRANGERS = 64
+UNIDENTIFIED_MAX = 64
 """Maximum number of callers that have not identified themselves; the oldest are disconnected."""
 _RANK = struct.Struct("=q")
 _CREDENTIALS = struct.Struct("=iII")
@@ -39,12 +39,12 @@ class Listener:
         self.secret = _new_secret()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(self.address)
-        self._socket.listen(callers + STRANGERS)
+        self._socket.listen(callers + UNIDENTIFIED_MAX)
         self._socket.setblocking(False)
 
-    def answered(self, expected: Mapping[int, str], seconds: float) -> dict[int, socket.socket]:
+    def accept_all(self, expected: Mapping[int, str], seconds: float) -> dict[int, socket.socket]:
         """Return the connections of the ``expected`` ranks; TimeoutError with the names of missing ranks."""
-        found = self.answered_in_time(expected, seconds)
+        found = self.accept_some(expected, seconds)
         if missing := [name for rank, name in expected.items() if rank not in found]:
             _close([*found.values()])
             raise TimeoutError(
@@ -52,7 +52,7 @@ class Listener:
             )
         return found
 
-    def answered_in_time(self, expected: Mapping[int, str], seconds: float) -> dict[int, socket.socket]:
+    def accept_some(self, expected: Mapping[int, str], seconds: float) -> dict[int, socket.socket]:
         """Return the connections of those ``expected`` ranks that call within ``seconds``."""
         found: dict[int, socket.socket] = {}
         deadline = time.monotonic() + seconds
@@ -65,15 +65,15 @@ class Listener:
                     caller = key.fileobj
                     assert isinstance(caller, socket.socket)
                     if caller is self._socket:
-                        strangers += self._came(ready)
-                        for late in strangers[:-STRANGERS]:
+                        strangers += self._accept_caller(ready)
+                        for late in strangers[:-UNIDENTIFIED_MAX]:
                             ready.unregister(late)
                             late.close()
-                        strangers = strangers[-STRANGERS:]
+                        strangers = strangers[-UNIDENTIFIED_MAX:]
                     elif caller in strangers:
                         ready.unregister(caller)
                         strangers.remove(caller)
-                        rank = self._named(caller)
+                        rank = self._identify(caller)
                         if rank is None or rank not in expected or rank in found:
                             caller.close()
                         else:
@@ -81,24 +81,24 @@ class Listener:
         _close(strangers)
         return found
 
-    def _came(self, ready: selectors.BaseSelector) -> list[socket.socket]:
+    def _accept_caller(self, ready: selectors.BaseSelector) -> list[socket.socket]:
         """Accept a caller, and listen for its identification."""
         try:
             caller, _ = self._socket.accept()
         except (BlockingIOError, ConnectionError):  # disconnected already
             return []
-        if not self._may_call(caller):
+        if not self._is_authorised(caller):
             caller.close()
             return []
         caller.setblocking(False)
         ready.register(caller, selectors.EVENT_READ)
         return [caller]
 
-    def _may_call(self, caller: socket.socket) -> bool:
+    def _is_authorised(self, caller: socket.socket) -> bool:
         """True if the caller is a process of this user."""
         return user_of(caller) == os.geteuid()
 
-    def _named(self, caller: socket.socket) -> int | None:
+    def _identify(self, caller: socket.socket) -> int | None:
         """Rank of a caller that knows the secret; None for others."""
         try:
             said = caller.recv(_RANK.size + _SECRET_BYTES + 1)
@@ -122,15 +122,15 @@ class TcpListener(Listener):
     def __init__(self, host: str, key: bytes, callers: int) -> None:
         self.secret, self._key = _new_secret(), key
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, 0), family=family, backlog=callers + STRANGERS)
+        self._socket = socket.create_server((host, 0), family=family, backlog=callers + UNIDENTIFIED_MAX)
         self._socket.setblocking(False)
         self.address = f"{host} {self._socket.getsockname()[1]}".encode()
 
-    def _may_call(self, caller: socket.socket) -> bool:
+    def _is_authorised(self, caller: socket.socket) -> bool:
         """Accept every caller; it must sign the secret."""
         return True
 
-    def _named(self, caller: socket.socket) -> int | None:
+    def _identify(self, caller: socket.socket) -> int | None:
         """Rank of a caller that knows the key; None for others."""
         try:
             said = caller.recv(_RANK.size + _SIGNATURE_BYTES + 1)

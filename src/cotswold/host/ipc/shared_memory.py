@@ -14,7 +14,7 @@ import os
 import weakref
 from dataclasses import dataclass
 
-LEAST_BYTES = 1 << 16
+BLOCK_BYTES_MIN = 1 << 16
 """Size of the smallest block in bytes."""
 BOUND = 1.5
 """Maximum size of a pool as a multiple of the peak of bytes in use at once in recent messages."""
@@ -51,7 +51,7 @@ class Block:
         return self.memory.nbytes
 
     @classmethod
-    def mapped(cls, number: int, descriptor: int, size: int) -> Block:
+    def map(cls, number: int, descriptor: int, size: int) -> Block:
         """Map the memory of a descriptor, which the caller may close afterwards; raises OSError."""
         # Python's mmap keeps a descriptor open for each map until 3.13.
         access = mmap.PROT_READ | mmap.PROT_WRITE
@@ -68,7 +68,7 @@ class Block:
         descriptor = os.memfd_create(NAME)
         try:
             os.ftruncate(descriptor, size)
-            return cls.mapped(number, descriptor, size), descriptor
+            return cls.map(number, descriptor, size), descriptor
         except BaseException:
             os.close(descriptor)
             raise
@@ -78,68 +78,68 @@ class BlockPool:
     """Blocks of memory, one per message, that are reused, also for smaller messages.
 
     The pool keeps at most `BOUND` times the peak of bytes in use in the last messages (`PERIOD`). Sizes are
-    rounded up to a quarter of a power of two, and to `LEAST_BYTES`.
+    rounded up to a quarter of a power of two, and to `BLOCK_BYTES_MIN`.
     """
 
     def __init__(self) -> None:
         self._free: list[Block] = []
         """Free blocks, the least recently used first."""
-        self._lent: dict[int, tuple[Block, int]] = {}
-        self._made = self._kept_bytes = self._lent_bytes = 0
+        self._in_use: dict[int, tuple[Block, int]] = {}
+        self._created = self._allocated_bytes = self._in_use_bytes = 0
         self._peaks = [0, 0]
         self._messages = 0
 
     @property
-    def kept_bytes(self) -> int:
+    def allocated_bytes(self) -> int:
         """Bytes of all blocks, in use or free."""
-        return self._kept_bytes
+        return self._allocated_bytes
 
-    def lend(self, count: int) -> tuple[Block, int | None]:
+    def acquire(self, count: int) -> tuple[Block, int | None]:
         """Return a block of at least ``count`` bytes; the caller must close a new block's descriptor."""
-        wanted = rounded(count)
+        wanted = block_size(count)
         fitting = [block for block in self._free if block.size >= wanted]
         if fitting:
             block, descriptor = min(fitting, key=lambda one: one.size), None
             self._free.remove(block)
         else:
-            block, descriptor = Block.new(self._made, wanted)
-            self._made += 1
-            self._kept_bytes += wanted
-        self._lent[block.number] = block, wanted
-        self._lent_bytes += wanted
+            block, descriptor = Block.new(self._created, wanted)
+            self._created += 1
+            self._allocated_bytes += wanted
+        self._in_use[block.number] = block, wanted
+        self._in_use_bytes += wanted
         self._messages += 1
         if self._messages % PERIOD == 0:
             self._peaks = [self._peaks[1], 0]
-        self._peaks[1] = max(self._peaks[1], self._lent_bytes)
+        self._peaks[1] = max(self._peaks[1], self._in_use_bytes)
         return block, descriptor
 
-    def give_back(self, number: int) -> None:
+    def release(self, number: int) -> None:
         """Mark a block as free."""
-        block, wanted = self._lent.pop(number)
-        self._lent_bytes -= wanted
+        block, wanted = self._in_use.pop(number)
+        self._in_use_bytes -= wanted
         self._free.append(block)
 
-    def forget(self, number: int) -> None:
+    def remove(self, number: int) -> None:
         """Remove a free block from the pool."""
         (block,) = (one for one in self._free if one.number == number)
         self._free.remove(block)
-        self._kept_bytes -= block.size
+        self._allocated_bytes -= block.size
 
     def drop_surplus(self) -> list[int]:
         """Remove free blocks beyond the bound, the least recently used first; return their numbers."""
         dropped = []
-        while self._free and self._kept_bytes > BOUND * max(self._peaks):
+        while self._free and self._allocated_bytes > BOUND * max(self._peaks):
             dropped.append(self._free[0].number)
-            self.forget(dropped[-1])
+            self.remove(dropped[-1])
         return dropped
 
 
-def rounded(count: int) -> int:
+def block_size(count: int) -> int:
     """Return the size of a block for ``count`` bytes.
 
     >>> rounded(1), rounded(65537), rounded(1 << 20), rounded((1 << 20) + 1)
     (65536, 81920, 1048576, 1310720)
     """
-    count = max(count, LEAST_BYTES)
+    count = max(count, BLOCK_BYTES_MIN)
     step = 1 << (count - 1).bit_length() - 3
     return -(-count // step) * step

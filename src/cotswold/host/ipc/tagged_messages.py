@@ -1,7 +1,7 @@
 """Tagged messages between two processes over a socket, with flow control by exchanges.
 
 Knows: tags, exchanges that the other side has begun, how far a sender may be ahead, lost peers. Does not
-know: how bytes travel (`Channel`, `MessageStream`), their meaning.
+know: how bytes travel (`SharedMemoryChannel`, `TcpChannel`), their meaning.
 
 Both sides begin exchanges in the same order, with increasing tags. A side reports which exchange it began
 last: with each message, and separately if it has nothing to send. `finish` waits while the other side has not
@@ -26,7 +26,7 @@ _OPEN: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 """Sockets of this process's connections."""
 
 
-class Messages(ABC):
+class TaggedChannel(ABC):
     """One message per tag in each direction, to and from one process, which errors call ``peer``.
 
     Methods raise ConnectionResetError if the other side has ended, TimeoutError if nothing arrives for
@@ -47,12 +47,12 @@ class Messages(ABC):
         self._arrived: dict[int, memoryview] = {}
         self._awaited: set[int] = set()
         """Tags of exchanges begun here whose message is not released yet."""
-        self._given_up: set[int] = set()
+        self._abandoned: set[int] = set()
         """Tags whose exchange was abandoned before the message arrived."""
         self._begun = self._told_begun = -1
-        self._unknown = 0
+        self._unreported = 0
         """Number of exchanges begun here that the other side does not know of."""
-        self._begun_there = -1
+        self._peer_begun = -1
         self._sent: set[int] = set()
         """Tags sent here whose exchange the other side may not have begun."""
         self._finished: set[int] = set()
@@ -62,22 +62,22 @@ class Messages(ABC):
         """Begin an exchange in which the other side sends a message."""
         self._begun = tag
         self._awaited.add(tag)
-        self._unknown += 1
-        self._hear_all()
-        if self._unknown >= max(1, self.AHEAD // 2):
-            self._tell_begun()
+        self._unreported += 1
+        self._receive_pending()
+        if self._unreported >= max(1, self.AHEAD // 2):
+            self._report_begun()
 
     def send(self, tag: int, count: int, fill: Callable[[memoryview], object]) -> None:
         """Send ``count`` bytes, which ``fill`` writes; their source may change after the call."""
-        self._hear_all()
-        if tag > self._begun_there:
+        self._receive_pending()
+        if tag > self._peer_begun:
             self._sent.add(tag)
         self._push(tag, count, fill)
 
     def receive(self, tag: int) -> memoryview:
         """Wait for a message and return its bytes, which are valid until `release`."""
         while tag not in self._arrived:
-            self._hear()
+            self._receive_next()
         return self._arrived[tag]
 
     def release(self, tag: int) -> None:
@@ -89,7 +89,7 @@ class Messages(ABC):
         """Finish the exchange of a tag; waits while the other side is too far behind."""
         self._mark_finished(tag)
         while len(self._finished) > self.AHEAD:
-            self._hear()
+            self._receive_next()
 
     def abandon(self, tag: int) -> None:
         """Abandon the exchange of a tag: drop its message; the other side may still read what was sent."""
@@ -97,38 +97,38 @@ class Messages(ABC):
         if tag in self._arrived:
             self.release(tag)
         elif tag in self._awaited:
-            self._given_up.add(tag)
+            self._abandoned.add(tag)
 
     @abstractmethod
     def _push(self, tag: int, count: int, fill: Callable[[memoryview], object]) -> None:
         """Send a message."""
 
     @abstractmethod
-    def _tell_begun(self) -> None:
+    def _report_begun(self) -> None:
         """Report that the exchange ``_begun`` has begun here."""
 
     @abstractmethod
-    def _hear(self, flags: int = 0) -> bool:
+    def _receive_next(self, flags: int = 0) -> bool:
         """Process one report of the other side; False if there is none (with ``MSG_DONTWAIT``)."""
 
-    def _hear_all(self) -> None:
-        while self._hear(socket.MSG_DONTWAIT):
+    def _receive_pending(self) -> None:
+        while self._receive_next(socket.MSG_DONTWAIT):
             pass
 
-    def _came(self, tag: int, values: memoryview) -> None:
+    def _deliver(self, tag: int, values: memoryview) -> None:
         self._arrived[tag] = values
-        if tag in self._given_up:
-            self._given_up.discard(tag)
+        if tag in self._abandoned:
+            self._abandoned.discard(tag)
             self.release(tag)
 
-    def _said_begun(self) -> None:
+    def _mark_begun_reported(self) -> None:
         """Note that the other side is being informed of all exchanges begun here."""
-        self._unknown = 0
+        self._unreported = 0
 
-    def _heard_begun(self, tag: int) -> None:
+    def _note_peer_begun(self, tag: int) -> None:
         """Note that the other side has begun all exchanges up to this one."""
-        if tag > self._begun_there:
-            self._begun_there = tag
+        if tag > self._peer_begun:
+            self._peer_begun = tag
             self._sent = {one for one in self._sent if one > tag}
             self._finished = {one for one in self._finished if one > tag}
 
@@ -136,7 +136,7 @@ class Messages(ABC):
         if tag in self._sent:
             self._finished.add(tag)
 
-    def _sending(self, send: Callable[[], int]) -> int:
+    def _send_or_drain(self, send: Callable[[], int]) -> int:
         """Return the result of a socket's ``send``; while its buffer is full, read from the other side."""
         while True:
             try:
@@ -145,18 +145,18 @@ class Messages(ABC):
                 waiting = select.poll()
                 waiting.register(self._connection, select.POLLIN | select.POLLOUT)
                 if not waiting.poll(None if self._seconds is None else 1000 * self._seconds):
-                    raise self._late("received nothing") from None
-                self._hear_all()
+                    raise self._timeout_error("received nothing") from None
+                self._receive_pending()
             except (BrokenPipeError, ConnectionResetError) as error:
-                raise self._lost() from error
+                raise self._lost_error() from error
 
-    def _lost(self) -> ConnectionResetError:
+    def _lost_error(self) -> ConnectionResetError:
         return ConnectionResetError(f"connection closed by peer: {self._peer}")
 
-    def _unknown_message(self) -> ConnectionResetError:
+    def _unknown_message_error(self) -> ConnectionResetError:
         return ConnectionResetError(f"connection closed by peer: {self._peer} sent an unknown message")
 
-    def _late(self, what: str) -> TimeoutError:
+    def _timeout_error(self, what: str) -> TimeoutError:
         return TimeoutError(f"no message passed: {self._peer} {what} within the timeout of its group")
 
 

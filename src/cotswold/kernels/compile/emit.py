@@ -15,24 +15,24 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-INT = ir.IntType(64)
-SHORT = ir.IntType(32)
-BIT = ir.IntType(1)
+I64 = ir.IntType(64)
+I32 = ir.IntType(32)
+I1 = ir.IntType(1)
 POINTER = ir.PointerType()
-NOTHING = ir.VoidType()
+VOID = ir.VoidType()
 SCALARS = {
     "float32": ir.FloatType(),
     "float64": ir.DoubleType(),
     "bfloat16": ir.IntType(16),
     "float16": ir.IntType(16),
 }
-"""LLVM types; half precision is moved as 16-bit integers (`pairs` multiplies them)."""
+"""LLVM types; half precision is moved as 16-bit integers (`half_units` multiplies them)."""
 BYTES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
 
 
 def integer(value: int) -> ir.Constant:
     """Return a 64-bit constant."""
-    return ir.Constant(INT, value)
+    return ir.Constant(I64, value)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Lanes:
         return ir.Constant(self.type, [value] * self.count)
 
 
-class Writer:
+class FunctionBuilder:
     """Generates the instructions of one function, with the types of this package."""
 
     def __init__(self, function: ir.Function, lanes: Lanes) -> None:
@@ -81,109 +81,109 @@ class Writer:
 
     def field(self, table: ir.Value, index: ir.Value | int) -> ir.Value:
         """Load a 64-bit integer of a table."""
-        return self.b.load(self.slot(table, index), typ=INT)
+        return self.b.load(self.slot(table, index), typ=I64)
 
     def slot(self, table: ir.Value, index: ir.Value | int) -> ir.Value:
         """Return the address of a 64-bit integer of a table."""
         chosen = integer(index) if isinstance(index, int) else index
-        return self.b.gep(table, [chosen], source_etype=INT)
+        return self.b.gep(table, [chosen], source_etype=I64)
 
     def pointer_field(self, table: ir.Value, index: int) -> ir.Value:
         """Load a pointer from a table."""
         return self.b.load(self.slot(table, index), typ=POINTER)
 
-    def read(self, pointer: ir.Value) -> ir.Value:
+    def load(self, pointer: ir.Value) -> ir.Value:
         """Load a whole vector; its address need only be aligned to an element."""
         return self.b.load(pointer, typ=self.lanes.type, align=self._scalar_bytes)
 
-    def write(self, pointer: ir.Value, value: ir.Value) -> None:
+    def store(self, pointer: ir.Value, value: ir.Value) -> None:
         """Store a whole vector."""
         self.b.store(value, pointer, align=self._scalar_bytes)
 
-    def read_part(self, pointer: ir.Value, mask: ir.Value) -> ir.Value:
+    def masked_load(self, pointer: ir.Value, mask: ir.Value) -> ir.Value:
         """Masked load: read only the lanes in ``mask``; the others are 0."""
         kind = self.lanes.type
         return self._call("llvm.masked.load", kind, [pointer, mask, self.lanes.zero], f".{self._suffix}.p0")
 
-    def write_part(self, pointer: ir.Value, value: ir.Value, mask: ir.Value) -> None:
+    def masked_store(self, pointer: ir.Value, value: ir.Value, mask: ir.Value) -> None:
         """Masked store: write only the lanes in ``mask``."""
-        self._call("llvm.masked.store", NOTHING, [value, pointer, mask], f".{self._suffix}.p0")
+        self._call("llvm.masked.store", VOID, [value, pointer, mask], f".{self._suffix}.p0")
 
-    def spread(self, pointer: ir.Value) -> ir.Value:
+    def load_broadcast(self, pointer: ir.Value) -> ir.Value:
         """Load one element into every lane (broadcast)."""
-        return self.spread_value(self.b.load(pointer, typ=self.lanes.scalar))
+        return self.splat(self.b.load(pointer, typ=self.lanes.scalar))
 
-    def spread_value(self, value: ir.Value) -> ir.Value:
+    def splat(self, value: ir.Value) -> ir.Value:
         """Copy one value into every lane (splat)."""
         kind = (
             self.lanes.type
             if value.type == self.lanes.scalar
             else ir.VectorType(value.type, self.lanes.count)
         )
-        one = self.b.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(SHORT, 0))
-        mask = ir.Constant(ir.VectorType(SHORT, self.lanes.count), [0] * self.lanes.count)
+        one = self.b.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(I32, 0))
+        mask = ir.Constant(ir.VectorType(I32, self.lanes.count), [0] * self.lanes.count)
         return self.b.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
 
-    def first_lanes(self, count: ir.Value) -> ir.Value:
+    def lane_mask(self, count: ir.Value) -> ir.Value:
         """Return the mask of the first ``count`` lanes."""
-        kind = ir.VectorType(INT, self.lanes.count)
+        kind = ir.VectorType(I64, self.lanes.count)
         numbers = ir.Constant(kind, list(range(self.lanes.count)))
-        return self.b.icmp_unsigned("<", numbers, self.spread_value(count))
+        return self.b.icmp_unsigned("<", numbers, self.splat(count))
 
-    def fetch(self, pointer: ir.Value) -> None:
+    def prefetch_l1(self, pointer: ir.Value) -> None:
         """Prefetch the cache line of an address for a read; the address need not be valid."""
         self._prefetch(pointer, 0, 3)
 
-    def fetch_far(self, pointer: ir.Value) -> None:
+    def prefetch_l2(self, pointer: ir.Value) -> None:
         """Prefetch into the second-level cache."""
         self._prefetch(pointer, 0, 2)
 
-    def fetch_to_write(self, pointer: ir.Value) -> None:
+    def prefetch_for_write(self, pointer: ir.Value) -> None:
         """Prefetch the cache line of an address for a write."""
         self._prefetch(pointer, 1, 3)
 
     def _prefetch(self, pointer: ir.Value, write: int, near: int) -> None:
-        words = [ir.Constant(SHORT, one) for one in (write, near, 1)]
-        self._call("llvm.prefetch", NOTHING, [pointer, *words], ".p0")
+        words = [ir.Constant(I32, one) for one in (write, near, 1)]
+        self._call("llvm.prefetch", VOID, [pointer, *words], ".p0")
 
-    def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """Fused multiply-add: ``a b + c``, rounded once."""
         return self._call("llvm.fma", self.lanes.type, [a, b, c], f".{self._suffix}")
 
-    def root(self, value: ir.Value) -> ir.Value:
+    def sqrt(self, value: ir.Value) -> ir.Value:
         """Square root of every lane."""
         return self._call("llvm.sqrt", self.lanes.type, [value], f".{self._suffix}")
 
-    def root_of(self, value: ir.Value) -> ir.Value:
+    def scalar_sqrt(self, value: ir.Value) -> ir.Value:
         """Square root of one float64."""
         return self._call("llvm.sqrt", value.type, [value], ".f64")
 
-    def rounded(self, value: ir.Value) -> ir.Value:
+    def rint(self, value: ir.Value) -> ir.Value:
         """Nearest integer, ties to even."""
         return self._call("llvm.rint", self.lanes.type, [value], f".{self._suffix}")
 
-    def magnitude(self, value: ir.Value) -> ir.Value:
+    def fabs(self, value: ir.Value) -> ir.Value:
         """Absolute value."""
         return self._call("llvm.fabs", self.lanes.type, [value], f".{self._suffix}")
 
-    def signed_as(self, value: ir.Value, other: ir.Value) -> ir.Value:
+    def copysign(self, value: ir.Value, other: ir.Value) -> ir.Value:
         """Value with the sign of another."""
         return self._call("llvm.copysign", self.lanes.type, [value, other], f".{self._suffix}")
 
-    def greater(self, a: ir.Value, b: ir.Value) -> ir.Value:
+    def maximum(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """Maximum of two vectors, lane by lane; NaN if ``a`` is NaN."""
         return self.b.select(self.b.fcmp_ordered("<", a, b), b, a)
 
-    def lesser(self, a: ir.Value, b: ir.Value) -> ir.Value:
+    def minimum(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """Minimum of two vectors, lane by lane; NaN if ``a`` is NaN."""
         return self.b.select(self.b.fcmp_ordered(">", a, b), b, a)
 
-    def pick(self, first: ir.Value, second: ir.Value, lanes: Sequence[int]) -> ir.Value:
+    def shuffle(self, first: ir.Value, second: ir.Value, lanes: Sequence[int]) -> ir.Value:
         """Shuffle: select lanes of two vectors; the lanes of the second are numbered after the first."""
-        mask = ir.Constant(ir.VectorType(SHORT, len(lanes)), list(lanes))
+        mask = ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
         return self.b.shuffle_vector(first, second, mask)
 
-    def least(self, a: ir.Value, b: ir.Value) -> ir.Value:
+    def min_int(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """Minimum of two integers."""
         return self.b.select(self.b.icmp_signed("<", a, b), a, b)
 
@@ -215,14 +215,16 @@ class Loop:
 
 
 @contextmanager
-def loop(w: Writer, stop: ir.Value, *carried: ir.Value, start: int = 0, step: int = 1) -> Iterator[Loop]:
+def loop(
+    w: FunctionBuilder, stop: ir.Value, *carried: ir.Value, start: int = 0, step: int = 1
+) -> Iterator[Loop]:
     """``for index in range(start, stop, step)``; set ``next`` in the body, read ``values`` after the loop."""
     b = w.b
     before = b.block
     head, body, after = (w.function.append_basic_block(name) for name in ("head", "body", "after"))
     b.branch(head)
     b.position_at_end(head)
-    index = b.phi(INT)
+    index = b.phi(I64)
     index.add_incoming(integer(start), before)
     values = []
     for value in carried:
@@ -241,7 +243,7 @@ def loop(w: Writer, stop: ir.Value, *carried: ir.Value, start: int = 0, step: in
 
 
 @contextmanager
-def loop_at_least_once(w: Writer, count: ir.Value, *carried: ir.Value) -> Iterator[Loop]:
+def do_while(w: FunctionBuilder, count: ir.Value, *carried: ir.Value) -> Iterator[Loop]:
     """Loop of ``count`` iterations, at least one, with one jump per iteration instead of two.
 
     ``index`` is the number of iterations left, including this one. After the loop ``values`` are the next
@@ -252,7 +254,7 @@ def loop_at_least_once(w: Writer, count: ir.Value, *carried: ir.Value) -> Iterat
     body, after = w.function.append_basic_block("body"), w.function.append_basic_block("after")
     b.branch(body)
     b.position_at_end(body)
-    left = b.phi(INT)
+    left = b.phi(I64)
     left.add_incoming(count, before)
     values = []
     for value in carried:

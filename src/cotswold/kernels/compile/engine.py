@@ -39,7 +39,7 @@ def target_machine(machine: Processor) -> llvm.TargetMachine:
     )
 
 
-def compiled(module: ir.Module, machine: Processor) -> bytes:
+def compile_object(module: ir.Module, machine: Processor) -> bytes:
     """Return the object file of a module."""
     parsed = llvm.parse_assembly(str(module))
     parsed.verify()
@@ -55,7 +55,7 @@ def assembly(module: ir.Module, machine: Processor) -> str:
     return found
 
 
-def loaded(code: bytes, machine: Processor, name: str) -> int:
+def load_object(code: bytes, machine: Processor, name: str) -> int:
     """Load an object file for the life of the process; return the address of one of its functions."""
     with LOCK:
         empty = llvm.parse_assembly(f'target triple = "{machine.triple}"')

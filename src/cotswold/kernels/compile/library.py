@@ -26,7 +26,7 @@ engine.hold_in_fork(LOCK)
 _ADDRESSES: dict[tuple[tuple[object, ...], Processor], int] = {}
 
 Name = tuple[object, ...]
-Trial = Callable[[int], bool]
+SelfTest = Callable[[int], bool]
 """Self-test: return True if the kernel at an address computes a small operation correctly."""
 
 
@@ -42,10 +42,10 @@ def cache_key(write: partial[ir.Module], processor: Processor) -> str:
 @lru_cache(maxsize=64)
 def _generator(function: Callable[..., ir.Module]) -> str:
     versions = f"{llvmlite.__version__} {llvm.llvm_version_info}"
-    return f"{versions} {fingerprint(function, engine.compiled)}"
+    return f"{versions} {fingerprint(function, engine.compile_object)}"
 
 
-def address(name: Name, processor: Processor, write: partial[ir.Module], is_right: Trial) -> int:
+def address(name: Name, processor: Processor, write: partial[ir.Module], passes_self_test: SelfTest) -> int:
     """Return the address of ``work(job)`` of a named kernel; ``write`` generates it if it is unknown.
 
     The kernel comes from this process, from the cache, or from the compiler (some tenths of a second). A
@@ -57,21 +57,23 @@ def address(name: Name, processor: Processor, write: partial[ir.Module], is_righ
         return found
     with LOCK:
         if (name, processor) not in _ADDRESSES:
-            _ADDRESSES[name, processor] = _ready(name, processor, write, is_right)
+            _ADDRESSES[name, processor] = _load_or_compile(name, processor, write, passes_self_test)
         return _ADDRESSES[name, processor]
 
 
-def _ready(name: Name, processor: Processor, write: partial[ir.Module], is_right: Trial) -> int:
+def _load_or_compile(
+    name: Name, processor: Processor, write: partial[ir.Module], passes_self_test: SelfTest
+) -> int:
     """Load a kernel that passes its self-test."""
     file = f"{'-'.join(map(str, name))}-{cache_key(write, processor)}.o"
     code = code_cache.load(file)
     if code is not None:
-        found = engine.loaded(code, processor, "work")
-        if is_right(found):
+        found = engine.load_object(code, processor, "work")
+        if passes_self_test(found):
             return found
-    code = _compiled(name, processor, write)
-    found = engine.loaded(code, processor, "work")
-    if not is_right(found):
+    code = _compile(name, processor, write)
+    found = engine.load_object(code, processor, "work")
+    if not passes_self_test(found):
         raise WrongKernelError(
             f"the kernel {' '.join(map(str, name))} computes wrongly on this processor "
             f"({processor.isa}, {processor.cpu})"
@@ -80,5 +82,5 @@ def _ready(name: Name, processor: Processor, write: partial[ir.Module], is_right
     return found
 
 
-def _compiled(name: Name, processor: Processor, write: partial[ir.Module]) -> bytes:
-    return engine.compiled(write(), processor)
+def _compile(name: Name, processor: Processor, write: partial[ir.Module]) -> bytes:
+    return engine.compile_object(write(), processor)

@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from llvmlite import ir
 
 from cotswold.kernels.compile import library
-from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, SHORT, integer
+from cotswold.kernels.compile.emit import I32, I64, POINTER, VOID, integer
 from cotswold.kernels.machine.processor import Processor, this_processor
 
 WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -35,46 +35,46 @@ def write_team(isa: str, triple: str) -> ir.Module:
     """Return a module with ``work(parallel, work, job, threads)``, as `Enter` describes."""
     module = ir.Module(f"team_{isa}")
     module.triple = triple
-    member = ir.Function(module, ir.FunctionType(NOTHING, [POINTER]), "member")
+    member = ir.Function(module, ir.FunctionType(VOID, [POINTER]), "member")
     b = ir.IRBuilder(member.append_basic_block())
-    work, job, wanted = (_field(b, member.args[0], number, INT) for number in range(FIELDS))
+    work, job, wanted = (_field(b, member.args[0], number, I64) for number in range(FIELDS))
     own = _register(b, isa)
     _set_register(b, isa, wanted)
-    b.call(b.inttoptr(work, ir.FunctionType(NOTHING, [POINTER]).as_pointer()), [b.inttoptr(job, POINTER)])
+    b.call(b.inttoptr(work, ir.FunctionType(VOID, [POINTER]).as_pointer()), [b.inttoptr(job, POINTER)])
     _set_register(b, isa, own)
     b.ret_void()
-    enter = ir.Function(module, ir.FunctionType(NOTHING, [INT, INT, INT, SHORT]), "work")
+    enter = ir.Function(module, ir.FunctionType(VOID, [I64, I64, I64, I32]), "work")
     b = ir.IRBuilder(enter.append_basic_block())
     parallel, work, job, threads = enter.args
-    told = b.alloca(INT, FIELDS)
+    told = b.alloca(I64, FIELDS)
     for number, value in enumerate((work, job, _register(b, isa))):
-        b.store(value, b.gep(told, [integer(number)], source_etype=INT))
-    kind = ir.FunctionType(NOTHING, [POINTER, POINTER, SHORT, SHORT])
-    b.call(b.inttoptr(parallel, kind.as_pointer()), [member, told, threads, ir.Constant(SHORT, 0)])
+        b.store(value, b.gep(told, [integer(number)], source_etype=I64))
+    kind = ir.FunctionType(VOID, [POINTER, POINTER, I32, I32])
+    b.call(b.inttoptr(parallel, kind.as_pointer()), [member, told, threads, ir.Constant(I32, 0)])
     b.ret_void()
     return module
 
 
 def _field(b: ir.IRBuilder, told: ir.Value, number: int, kind: ir.Type) -> ir.Value:
-    return b.load(b.gep(told, [integer(number)], source_etype=INT), typ=kind)
+    return b.load(b.gep(told, [integer(number)], source_etype=I64), typ=kind)
 
 
 def _register(b: ir.IRBuilder, isa: str) -> ir.Value:
     """Load the control register as an integer."""
     if isa == "neon":
-        return b.call(_intrinsic(b, "llvm.aarch64.get.fpcr", ir.FunctionType(INT, [])), [])
-    place = b.alloca(SHORT)
-    b.call(_intrinsic(b, "llvm.x86.sse.stmxcsr", ir.FunctionType(NOTHING, [POINTER])), [place])
-    return b.zext(b.load(place, typ=SHORT), INT)
+        return b.call(_intrinsic(b, "llvm.aarch64.get.fpcr", ir.FunctionType(I64, [])), [])
+    place = b.alloca(I32)
+    b.call(_intrinsic(b, "llvm.x86.sse.stmxcsr", ir.FunctionType(VOID, [POINTER])), [place])
+    return b.zext(b.load(place, typ=I32), I64)
 
 
 def _set_register(b: ir.IRBuilder, isa: str, value: ir.Value) -> None:
     if isa == "neon":
-        b.call(_intrinsic(b, "llvm.aarch64.set.fpcr", ir.FunctionType(NOTHING, [INT])), [value])
+        b.call(_intrinsic(b, "llvm.aarch64.set.fpcr", ir.FunctionType(VOID, [I64])), [value])
         return
-    place = b.alloca(SHORT)
-    b.store(b.trunc(value, SHORT), place)
-    b.call(_intrinsic(b, "llvm.x86.sse.ldmxcsr", ir.FunctionType(NOTHING, [POINTER])), [place])
+    place = b.alloca(I32)
+    b.store(b.trunc(value, I32), place)
+    b.call(_intrinsic(b, "llvm.x86.sse.ldmxcsr", ir.FunctionType(VOID, [POINTER])), [place])
 
 
 def _intrinsic(b: ir.IRBuilder, name: str, kind: ir.FunctionType) -> ir.Function:
@@ -87,11 +87,11 @@ def enter(processor: Processor | None = None) -> Enter:
     here = processor or this_processor()
     assert here is not None, "kernels are usable only where the processor is known"
     write = partial(write_team, here.isa, here.triple)
-    found: Enter = _CALL(library.address(("team",), here, write, _is_right))
+    found: Enter = _CALL(library.address(("team",), here, write, _passes_self_test))
     return found
 
 
-def _is_right(address: int) -> bool:
+def _passes_self_test(address: int) -> bool:
     """True if the work receives its job through the pool."""
     called: list[int] = []
     work = WORK(called.append)

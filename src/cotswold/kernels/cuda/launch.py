@@ -41,8 +41,8 @@ def available() -> bool:
 
 
 @dataclass(frozen=True)
-class Program:
-    """A kernel of ``programs``: its tiles, the tuning key, and the extent that each side covers."""
+class TunedKernel:
+    """A kernel of ``triton_kernels``: its tiles, the tuning key, and the extent that each side covers."""
 
     name: str
     tiles: tuple[ProgramTile, ...]
@@ -132,12 +132,12 @@ def _triton() -> Any:
 
 
 @cache
-def _kernel(program: Program) -> Any:
+def _kernel(program: TunedKernel) -> Any:
     """Return the kernel, compiled on first launch; unless interpreted, tuned once per ``key`` and dtype."""
     triton = _triton()
-    from cotswold.kernels.cuda import programs
+    from cotswold.kernels.cuda import triton_kernels
 
-    kernel = triton.jit(getattr(programs, program.name))
+    kernel = triton.jit(getattr(triton_kernels, program.name))
     if interpreting() or not program.tiles:
         return kernel
     configurations = {

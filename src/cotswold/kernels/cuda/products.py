@@ -15,20 +15,20 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal
-from cotswold.kernels.cuda.launch import Program, arithmetic, check_types
-from cotswold.kernels.cuda.operands import check_filters, reach_of
+from cotswold.kernels.cuda.launch import TunedKernel, arithmetic, check_types
+from cotswold.kernels.cuda.operands import check_filters, checked_map_strides
 from cotswold.kernels.cuda.tiles import ADJOINT, OUTER, PRODUCT, best_cell, image_class
 
 _LAYER = ("channels", "field_y", "field_x", "rows", "columns", "depth", "image_class", "PRECISION")
-_PRODUCT = Program("product", PRODUCT, _LAYER)
-_ADJOINT = Program("adjoint", ADJOINT, (*_LAYER, "step_y", "step_x", "PLACES"))
-_OUTER = Program("outer", OUTER, _LAYER)
+_PRODUCT = TunedKernel("product", PRODUCT, _LAYER)
+_ADJOINT = TunedKernel("adjoint", ADJOINT, (*_LAYER, "step_y", "step_x", "PLACES"))
+_OUTER = TunedKernel("outer", OUTER, _LAYER)
 
 
 def _numbers(layer: BlockLocal, images: int) -> tuple[int, ...]:
     """Arguments that every kernel takes from a layer, in order."""
     shape, y, x = layer.input, layer.y, layer.x
-    field = (y.size, x.size, y.stride, x.stride, y.low, x.low)
+    field = (y.size, x.size, y.stride, x.stride, y.pad_before, x.pad_before)
     return (images, shape.channels, shape.height, shape.width, *field, layer.rows, layer.columns, layer.depth)
 
 
@@ -44,11 +44,14 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal, out: Tensor) -> None:
     """``out = Wx`` (Coates et al. 2013, section 4.1): maps of ``layer.input`` to maps of ``layer.output``."""
     check_types((x, filters, out))
     check_filters(filters, layer)
-    x_reach, out_reach = reach_of(x, layer.input, "the input"), reach_of(out, layer.output, "the output")
+    x_strides, out_strides = (
+        checked_map_strides(x, layer.input, "the input"),
+        checked_map_strides(out, layer.output, "the output"),
+    )
     images = _same_batch(x, out)
     if images == 0:
         return
-    pitches = (x_reach.channel, x_reach.row, out_reach.channel, out_reach.row)
+    pitches = (x_strides.channel, x_strides.row, out_strides.channel, out_strides.row)
     _PRODUCT.start(
         (x, filters, out),
         (*_numbers(layer, images), layer.grid[1], *pitches),
@@ -65,18 +68,21 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal, out: Tensor) -> None:
     """
     check_types((y, filters, out))
     check_filters(filters, layer)
-    y_reach, out_reach = reach_of(y, layer.output, "the input"), reach_of(out, layer.input, "the output")
+    y_strides, out_strides = (
+        checked_map_strides(y, layer.output, "the input"),
+        checked_map_strides(out, layer.input, "the output"),
+    )
     images = _same_batch(y, out)
     if images == 0:
         return
     cell = best_cell(layer)
-    pitches = (y_reach.channel, y_reach.row, out_reach.channel, out_reach.row)
+    pitches = (y_strides.channel, y_strides.row, out_strides.channel, out_strides.row)
     _ADJOINT.start(
         (y, filters, out),
         (*_numbers(layer, images), *layer.grid, *pitches, cell.rows, cell.wide),
         {"IMAGES": images},
         cell.count(layer),
-        {"image_class": image_class(images), "PLACES": cell.places, **arithmetic(y.dtype)},
+        {"image_class": image_class(images), "PLACES": cell.positions, **arithmetic(y.dtype)},
     )
 
 
@@ -84,9 +90,12 @@ def outer(delta: Tensor, x: Tensor, layer: BlockLocal, out: Tensor) -> None:
     """``out = δx'`` summed over images, shaped as the filters; 0 for weights that read only padding."""
     check_types((delta, x, out))
     check_filters(out, layer)
-    delta_reach, x_reach = reach_of(delta, layer.output, "delta"), reach_of(x, layer.input, "the input")
+    delta_strides, x_strides = (
+        checked_map_strides(delta, layer.output, "delta"),
+        checked_map_strides(x, layer.input, "the input"),
+    )
     images = _same_batch(delta, x)
-    pitches = (delta_reach.channel, delta_reach.row, x_reach.channel, x_reach.row)
+    pitches = (delta_strides.channel, delta_strides.row, x_strides.channel, x_strides.row)
     _OUTER.start(
         (delta, x, out),
         (*_numbers(layer, images), layer.grid[1], *pitches),

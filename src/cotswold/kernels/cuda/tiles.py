@@ -15,7 +15,7 @@ from cotswold.geometry import BlockLocal, Window
 
 LEAST_SIDE = 16
 """Least side of a tile that every tensor core supports."""
-MOST_PLACES = 128
+MAX_POSITIONS = 128
 """Maximum places of the map in one cell of the adjoint."""
 MOST_IMAGES = 512
 """Larger batches form one class."""
@@ -79,22 +79,22 @@ def fitting(tiles: Iterable[ProgramTile], extents: Mapping[str, int]) -> tuple[P
 
 
 @dataclass(frozen=True)
-class Cell:
+class MapCell:
     """Part of a map that one program of the adjoint writes: rows, and columns times channels."""
 
     rows: int
     wide: int
 
     @property
-    def places(self) -> int:
+    def positions(self) -> int:
         """Places of the tile that holds the cell, a power of two."""
         return max(power_of_two(self.rows * self.wide), LEAST_SIDE)
 
     def count(self, layer: BlockLocal) -> int:
         """Return the number of cells that cover the map, counted from the corner of the padding."""
-        low_wide = layer.x.low * layer.input.channels
-        right = (layer.input.width + layer.x.low) * layer.input.channels
-        down = -(-(layer.input.height + layer.y.low) // self.rows) - layer.y.low // self.rows
+        low_wide = layer.x.pad_before * layer.input.channels
+        right = (layer.input.width + layer.x.pad_before) * layer.input.channels
+        down = -(-(layer.input.height + layer.y.pad_before) // self.rows) - layer.y.pad_before // self.rows
         return down * (-(-right // self.wide) - low_wide // self.wide)
 
 
@@ -106,7 +106,7 @@ def _met(window: Window, outputs: int, extent: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def best_cell(layer: BlockLocal) -> Cell:
+def best_cell(layer: BlockLocal) -> MapCell:
     """Return the cell with least waste: few blocks that meet only part of it, few unused places of the tile.
 
     Cells of one step by one step are met by whole blocks; larger ones read each neuron for more places.
@@ -114,14 +114,14 @@ def best_cell(layer: BlockLocal) -> Cell:
     channels, step = layer.input.channels, layer.x.stride * layer.input.channels
     down = [rows for rows in range(1, layer.y.stride + 1) if layer.y.stride % rows == 0]
     down += [layer.y.stride * steps for steps in (2, 4, 8)]
-    across = [step * steps for steps in range(1, MOST_PLACES // step + 1)]
+    across = [step * steps for steps in range(1, MAX_POSITIONS // step + 1)]
     across += [side for side in (16, 32, 64, 128) if side < step]
 
-    def worth(cell: Cell) -> float:
-        filled = cell.rows * cell.wide / cell.places
+    def worth(cell: MapCell) -> float:
+        filled = cell.rows * cell.wide / cell.positions
         covered = _met(layer.y, layer.grid[0], cell.rows)
         covered *= _met(layer.x, layer.grid[1], max(cell.wide / channels, 1))
-        return filled * covered * cell.places / (cell.places + 2 * LEAST_SIDE)
+        return filled * covered * cell.positions / (cell.positions + 2 * LEAST_SIDE)
 
-    cells = [Cell(rows, wide) for rows, wide in product(down, across) if rows * wide <= MOST_PLACES]
-    return max(cells or [Cell(1, LEAST_SIDE)], key=worth)
+    cells = [MapCell(rows, wide) for rows, wide in product(down, across) if rows * wide <= MAX_POSITIONS]
+    return max(cells or [MapCell(1, LEAST_SIDE)], key=worth)

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
-from cotswold.kernels.compile.known_answers import CURVES, ROUNDING, Array
+from cotswold.kernels.compile.self_test_reference import CURVES, ROUNDING, Array
 from cotswold.kernels.dense.write import CHAINS, GROUP, PARTIALS, DenseJob, Pass, write_pass
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import JobHead, bits, prepared, ready
+from cotswold.kernels.maps.tasks import JobHead, bits, cached_kernel, prepare_kernel
 from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 
@@ -32,7 +32,7 @@ OPERANDS = (
     DenseJob.CLASSES,
     DenseJob.PARTIALS,
 )
-ALONE = 1 << 14
+SERIAL_BELOW = 1 << 14
 """Elements below which other threads are not worth waking."""
 
 
@@ -51,14 +51,14 @@ class Layer:
     high: float = 1.0
 
 
-def padded(lanes: int) -> int:
+def padded_lanes(lanes: int) -> int:
     """Return the stride of rows padded to whole vectors."""
     return -(-lanes // CHAINS) * CHAINS
 
 
 def partials_of(layer: Layer) -> Tensor:
     """Return an uninitialised buffer for the partial results of a layer, ``(group, 3, padded lanes)``."""
-    return torch.empty(-(-layer.rows // GROUP), PARTIALS, padded(layer.lanes), device="cpu")
+    return torch.empty(-(-layer.rows // GROUP), PARTIALS, padded_lanes(layer.lanes), device="cpu")
 
 
 def run(
@@ -70,8 +70,8 @@ def run(
     int32 padded to whole vectors, ``PARTIALS`` the buffer of `partials_of`.
     """
     processor, threads = processor_of(overrides), overrides.threads or torch.get_num_threads()
-    threads = threads if layer.rows * layer.lanes >= ALONE else 1
-    ready(
+    threads = threads if layer.rows * layer.lanes >= SERIAL_BELOW else 1
+    cached_kernel(
         ("dense", what, layer, processor, threads),
         lambda: _prepared(kernel(what, processor), layer, threads),
     ).run(*(pointer_of(operands[one]) if one in operands else 0 for one in OPERANDS))
@@ -81,7 +81,7 @@ def kernel(what: Pass, processor: Processor) -> int:
     """Return the address of the kernel of a pass."""
     lanes = Lanes("float32", processor.lanes("float32"))
     write = partial(write_pass, what, lanes, processor.triple)
-    return library.address(("dense", what.name), processor, write, partial(_is_right, what))
+    return library.address(("dense", what.name), processor, write, partial(_passes_self_test, what))
 
 
 def _prepared(address: int, layer: Layer, threads: int) -> PreparedKernel:
@@ -89,36 +89,39 @@ def _prepared(address: int, layer: Layer, threads: int) -> PreparedKernel:
     fields[JobHead.TASKS] = -(-layer.rows // GROUP)
     fields[DenseJob.ROWS : DenseJob.LOW] = (
         *(layer.rows, layer.lanes, layer.pitch),
-        *(layer.other_pitch, padded(layer.lanes)),
+        *(layer.other_pitch, padded_lanes(layer.lanes)),
     )
     fields[DenseJob.LOW], fields[DenseJob.HIGH] = bits(layer.low), bits(layer.high)
-    return prepared(address, fields, OPERANDS, GROUP * CHAINS, ("float32", threads))
+    return prepare_kernel(address, fields, OPERANDS, GROUP * CHAINS, ("float32", threads))
 
 
-def _is_right(what: Pass, address: int) -> bool:
+def _passes_self_test(what: Pass, address: int) -> bool:
     """True if a kernel computes a small layer as NumPy does: two groups, whole vectors, a remainder."""
     layer = Layer(GROUP + 5, 4 * CHAINS + 7, 5 * CHAINS + 3, 5 * CHAINS, -0.5, 0.75)
-    trial = _Trial(what, layer)
+    trial = _SelfTestCase(what, layer)
     _prepared(address, layer, 1).run(*(pointer_of(one) for one in trial.operands))
-    return trial.succeeds()
+    return trial.passes()
 
 
-class _Trial:
+class _SelfTestCase:
     """Operands and expected results of a self-test."""
 
     def __init__(self, what: Pass, layer: Layer) -> None:
         self.what, self.layer = what, layer
         shape = layer.rows, layer.lanes
-        self._sums, self._beside = known_answers.numbers(*shape), known_answers.numbers(*shape, seed=1) / 2
-        self._biases = known_answers.numbers(layer.rows, seed=2) / 4
+        self._sums, self._beside = (
+            self_test_reference.sample_values(*shape),
+            self_test_reference.sample_values(*shape, seed=1) / 2,
+        )
+        self._biases = self_test_reference.sample_values(layer.rows, seed=2) / 4
         self._classes = np.arange(layer.lanes) * 31 % layer.rows
-        self.sums = known_answers.in_memory(np.zeros((layer.rows, layer.pitch)), "float32")
+        self.sums = self_test_reference.as_tensor(np.zeros((layer.rows, layer.pitch)), "float32")
         self.sums[:, : layer.lanes] = torch.from_numpy(self._sums)
-        self.beside = known_answers.in_memory(np.zeros((layer.rows, layer.other_pitch)), "float32")
+        self.beside = self_test_reference.as_tensor(np.zeros((layer.rows, layer.other_pitch)), "float32")
         self.beside[:, : layer.lanes] = torch.from_numpy(self._beside)
-        self.biases = known_answers.in_memory(self._biases, "float32")
+        self.biases = self_test_reference.as_tensor(self._biases, "float32")
         self.bias_gradient = torch.ones(layer.rows, device="cpu")
-        self.classes = torch.full((padded(layer.lanes),), -1, dtype=torch.int32, device="cpu")
+        self.classes = torch.full((padded_lanes(layer.lanes),), -1, dtype=torch.int32, device="cpu")
         self.classes[: layer.lanes] = torch.from_numpy(self._classes)
         self.partials = partials_of(layer)
         self.partials[:, 0, : layer.lanes] = torch.arange(1.0, layer.lanes + 1) / layer.lanes
@@ -129,10 +132,10 @@ class _Trial:
         """Operands in the order of `OPERANDS`."""
         return self.sums, self.beside, self.biases, self.bias_gradient, self.classes, self.partials
 
-    def succeeds(self) -> bool:
+    def passes(self) -> bool:
         """True if all results are as expected."""
         left, losses = self._expected()
-        same = partial(known_answers.agrees, error=ROUNDING["float32"])
+        same = partial(self_test_reference.agrees, error=ROUNDING["float32"])
         right = same(self.sums[:, : self.layer.lanes], left)
         right &= not bool(self.sums[:, self.layer.lanes :].any())
         if self.what.sums_rows:

@@ -16,7 +16,7 @@ from typing import Literal
 
 from llvmlite import ir
 
-from cotswold.kernels.compile.emit import SHORT, Lanes, Writer, integer, loop
+from cotswold.kernels.compile.emit import I32, FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.maps.tasks import JobHead, Strip, number_field, strips, tasks
 from cotswold.kernels.microkernels.activation import write_activation, write_exp
 
@@ -26,7 +26,7 @@ CHAINS = 16
 """Partial sums of a row; their number determines the bits of the sum."""
 PARTIALS = 3
 """Partial results of a group for each lane: losses or exponentials, its class's sum, the greatest other."""
-LEAST = -3.0e38
+LOWEST = -3.0e38
 """Less than every meaningful sum."""
 
 Step = Literal["activate", "squared", "softmax", "softmax_slopes", "slope"]
@@ -95,11 +95,13 @@ def write_pass(what: Pass, lanes: Lanes, triple: str) -> ir.Module:
 class _Group:
     """One group of rows, the unit of a task."""
 
-    def __init__(self, w: Writer, what: Pass, job: ir.Value, number: ir.Value, scratch: ir.Value) -> None:
+    def __init__(
+        self, w: FunctionBuilder, what: Pass, job: ir.Value, number: ir.Value, scratch: ir.Value
+    ) -> None:
         self.w, self.what, self.chains = w, what, scratch
         b = w.b
         self.first = b.mul(number, integer(GROUP))
-        self.rows = w.least(integer(GROUP), b.sub(w.field(job, DenseJob.ROWS), self.first))
+        self.rows = w.min_int(integer(GROUP), b.sub(w.field(job, DenseJob.ROWS), self.first))
         self.lanes, self.pitch = w.field(job, DenseJob.LANES), w.field(job, DenseJob.PITCH)
         self.other_pitch = w.field(job, DenseJob.OTHER_PITCH)
         self.sums = w.at(w.pointer_field(job, DenseJob.SUMS), b.mul(self.first, self.pitch))
@@ -115,23 +117,23 @@ class _Group:
     def clear_rows(self) -> None:
         """Set the partial sums of all rows to 0."""
         with loop(self.w, integer(GROUP * CHAINS), step=self.w.lanes.count) as turn:
-            self.w.write(self.w.at(self.chains, turn.index), self.w.lanes.zero)
+            self.w.store(self.w.at(self.chains, turn.index), self.w.lanes.zero)
 
     def add_rows(self) -> None:
         """Add the sums of all rows to the gradient of their biases."""
         w, count = self.w, self.w.lanes.count
         with loop(w, self.rows) as row:
             chains = w.at(self.chains, w.b.mul(row.index, integer(CHAINS)))
-            parts = [w.read(w.at(chains, first)) for first in range(0, CHAINS, count)]
+            parts = [w.load(w.at(chains, first)) for first in range(0, CHAINS, count)]
             while len(parts) > 1:
                 half = len(parts) // 2
                 parts = [w.b.fadd(parts[i], parts[i + half]) for i in range(half)]
             (total,), half = parts, count // 2
             while half:
-                total = w.b.fadd(total, w.pick(total, total, [(i + half) % count for i in range(count)]))
+                total = w.b.fadd(total, w.shuffle(total, total, [(i + half) % count for i in range(count)]))
                 half //= 2
             place = w.at(self.bias_gradient, row.index)
-            found = w.b.extract_element(total, ir.Constant(SHORT, 0))
+            found = w.b.extract_element(total, ir.Constant(I32, 0))
             before = w.b.load(place, typ=w.lanes.scalar)
             w.b.store(w.b.fadd(before, found), place)
 
@@ -155,114 +157,123 @@ class _Group:
             outputs = [
                 write_activation(self.what.activation, w, one) for one in self._sums(strip, row.index, place)
             ]
-            strip.write(place, outputs)
+            strip.store(place, outputs)
             row.next = [w.at(place, self.pitch)]
 
     def _squared(self, strip: Strip, lane: ir.Value) -> None:
         w, vectors = self.w, strip.vectors
         classes = None if self.what.values else self._classes(strip, lane)
-        start = [w.lanes.zero] * vectors + [w.lanes.constant(LEAST)] * (2 * vectors)
+        start = [w.lanes.zero] * vectors + [w.lanes.constant(LOWEST)] * (2 * vectors)
         with loop(w, self.rows, w.at(self.sums, lane), w.at(self.other, lane), *start) as row:
             place, wanted, *found = row.values
             sums = self._sums(strip, row.index, place)
             outputs = [write_activation(self.what.activation, w, one) for one in sums]
-            losses, owns, others = (found[i * vectors :][:vectors] for i in range(PARTIALS))
+            losses, target_logit, best_other = (found[i * vectors :][:vectors] for i in range(PARTIALS))
             if classes is None:
-                targets = strip.read(wanted)
+                targets = strip.load(wanted)
             else:
-                own = self._own(classes, row.index)
-                targets = [w.b.select(one, self.high, self.low) for one in own]
-                owns, others = self._greatest(own, sums, owns, others)
+                is_target = self._is_target(classes, row.index)
+                targets = [w.b.select(one, self.high, self.low) for one in is_target]
+                target_logit, best_other = self._update_best(is_target, sums, target_logit, best_other)
             errors = [w.b.fsub(y, t) for y, t in zip(outputs, targets, strict=True)]
-            losses = [w.multiply_add(e, e, so_far) for e, so_far in zip(errors, losses, strict=True)]
+            losses = [w.fma(e, e, so_far) for e, so_far in zip(errors, losses, strict=True)]
             if self.what.slopes:
                 twice = [w.b.fadd(e, e) for e in errors]
-                self._leave(strip, lane, row.index, place, self._by_sums(twice, outputs))
+                self._store_slopes(strip, lane, row.index, place, self._activation_slopes(twice, outputs))
             following = w.at(wanted, self.other_pitch) if classes is None else wanted
-            row.next = [w.at(place, self.pitch), following, *losses, *owns, *others]
+            row.next = [w.at(place, self.pitch), following, *losses, *target_logit, *best_other]
         self._put_partials(strip, lane, row.values[2:])
 
     def _exponentials(self, strip: Strip, lane: ir.Value) -> None:
         w, vectors = self.w, strip.vectors
         classes = self._classes(strip, lane)
-        start = [w.lanes.constant(LEAST)] * (2 * vectors)
+        start = [w.lanes.constant(LOWEST)] * (2 * vectors)
         with loop(w, self.rows, w.at(self.sums, lane), *start) as row:
             place, *found = row.values
-            sums, own = self._sums(strip, row.index, place), self._own(classes, row.index)
-            owns, others = self._greatest(own, sums, found[:vectors], found[vectors:])
-            row.next = [w.at(place, self.pitch), *owns, *others]
-        owns, others = row.values[1 : vectors + 1], row.values[vectors + 1 :]
-        most = [w.greater(one, other) for one, other in zip(owns, others, strict=True)]
+            sums, is_target = self._sums(strip, row.index, place), self._is_target(classes, row.index)
+            target_logit, best_other = self._update_best(is_target, sums, found[:vectors], found[vectors:])
+            row.next = [w.at(place, self.pitch), *target_logit, *best_other]
+        target_logit, best_other = row.values[1 : vectors + 1], row.values[vectors + 1 :]
+        most = [w.maximum(one, other) for one, other in zip(target_logit, best_other, strict=True)]
         with loop(w, self.rows, w.at(self.sums, lane), *strip.zeros()) as row:
             place, *found = row.values
             less = [w.b.fsub(s, m) for s, m in zip(self._sums(strip, row.index, place), most, strict=True)]
             powers = [w.b.select(w.b.fcmp_unordered("uno", x, x), x, write_exp(w, x)) for x in less]
             if self.what.slopes:
-                strip.write(place, powers)
+                strip.store(place, powers)
             added = [w.b.fadd(so_far, one) for so_far, one in zip(found, powers, strict=True)]
             row.next = [w.at(place, self.pitch), *added]
-        self._put_partials(strip, lane, [*row.values[1:], *owns, *others])
+        self._put_partials(strip, lane, [*row.values[1:], *target_logit, *best_other])
 
     def _softmax_slopes(self, strip: Strip, lane: ir.Value) -> None:
         """Slopes of the cross entropy; the first partial number of the group scales its exponentials."""
         w, classes = self.w, self._classes(strip, lane)
-        factors = strip.recall(w.at(self.partials, lane))
+        factors = strip.load_scratch(w.at(self.partials, lane))
         with loop(w, self.rows, w.at(self.sums, lane)) as row:
             (place,) = row.values
-            targets = [w.b.select(one, self.high, self.low) for one in self._own(classes, row.index)]
-            scaled = [w.b.fmul(e, f) for e, f in zip(strip.read(place), factors, strict=True)]
+            targets = [w.b.select(one, self.high, self.low) for one in self._is_target(classes, row.index)]
+            scaled = [w.b.fmul(e, f) for e, f in zip(strip.load(place), factors, strict=True)]
             slopes = [w.b.fsub(y, t) for y, t in zip(scaled, targets, strict=True)]
-            self._leave(strip, lane, row.index, place, slopes)
+            self._store_slopes(strip, lane, row.index, place, slopes)
             row.next = [w.at(place, self.pitch)]
 
     def _slopes(self, strip: Strip, lane: ir.Value) -> None:
         w = self.w
         with loop(w, self.rows, w.at(self.sums, lane), w.at(self.other, lane)) as row:
             place, outputs = row.values
-            self._leave(strip, lane, row.index, place, self._by_sums(strip.read(place), strip.read(outputs)))
+            self._store_slopes(
+                strip, lane, row.index, place, self._activation_slopes(strip.load(place), strip.load(outputs))
+            )
             row.next = [w.at(place, self.pitch), w.at(outputs, self.other_pitch)]
 
     def _sums(self, strip: Strip, row: ir.Value, place: ir.Value) -> list[ir.Value]:
         """Sums with their biases."""
-        bias = self.w.spread(self.w.at(self.biases, row))
-        return [self.w.b.fadd(one, bias) for one in strip.read(place)]
+        bias = self.w.load_broadcast(self.w.at(self.biases, row))
+        return [self.w.b.fadd(one, bias) for one in strip.load(place)]
 
     def _classes(self, strip: Strip, lane: ir.Value) -> list[ir.Value]:
         """Classes of lanes, which are padded to whole vectors."""
         w = self.w
-        kind = ir.VectorType(SHORT, w.lanes.count)
-        first = w.b.gep(self.classes, [lane], source_etype=SHORT)
+        kind = ir.VectorType(I32, w.lanes.count)
+        first = w.b.gep(self.classes, [lane], source_etype=I32)
         places = [
-            w.b.gep(first, [integer(v * w.lanes.count)], source_etype=SHORT) for v in range(strip.vectors)
+            w.b.gep(first, [integer(v * w.lanes.count)], source_etype=I32) for v in range(strip.vectors)
         ]
         return [w.b.load(one, typ=kind, align=4) for one in places]
 
-    def _own(self, classes: list[ir.Value], row: ir.Value) -> list[ir.Value]:
+    def _is_target(self, classes: list[ir.Value], row: ir.Value) -> list[ir.Value]:
         """Mask of the lanes whose class is this row."""
         w = self.w
-        number = w.spread_value(w.b.trunc(w.b.add(self.first, row), SHORT))
+        number = w.splat(w.b.trunc(w.b.add(self.first, row), I32))
         return [w.b.icmp_signed("==", one, number) for one in classes]
 
-    def _greatest(
-        self, own: list[ir.Value], sums: list[ir.Value], owns: list[ir.Value], others: list[ir.Value]
+    def _update_best(
+        self,
+        is_target: list[ir.Value],
+        sums: list[ir.Value],
+        target_logit: list[ir.Value],
+        best_other: list[ir.Value],
     ) -> tuple[list[ir.Value], list[ir.Value]]:
         """Update the sum of a lane's own class and the greatest of the others by another row."""
-        w, least = self.w, self.w.lanes.constant(LEAST)
+        w, least = self.w, self.w.lanes.constant(LOWEST)
         return (
-            [w.b.select(here, s, so_far) for here, s, so_far in zip(own, sums, owns, strict=True)],
             [
-                w.greater(so_far, w.b.select(here, least, s))
-                for here, s, so_far in zip(own, sums, others, strict=True)
+                w.b.select(here, s, so_far)
+                for here, s, so_far in zip(is_target, sums, target_logit, strict=True)
+            ],
+            [
+                w.maximum(so_far, w.b.select(here, least, s))
+                for here, s, so_far in zip(is_target, sums, best_other, strict=True)
             ],
         )
 
-    def _by_sums(self, gradients: list[ir.Value], outputs: list[ir.Value]) -> list[ir.Value]:
+    def _activation_slopes(self, gradients: list[ir.Value], outputs: list[ir.Value]) -> list[ir.Value]:
         """Turn gradients of outputs into gradients of sums."""
         w, one = self.w, self.w.lanes.constant(1.0)
 
         def slope(gradient: ir.Value, y: ir.Value) -> ir.Value:
             if self.what.activation == "tanh":
-                return w.b.fmul(gradient, w.multiply_add(w.b.fneg(y), y, one))
+                return w.b.fmul(gradient, w.fma(w.b.fneg(y), y, one))
             if self.what.activation == "sigmoid":
                 return w.b.fmul(gradient, w.b.fmul(y, w.b.fsub(one, y)))
             if self.what.activation == "relu":
@@ -271,19 +282,19 @@ class _Group:
 
         return [slope(gradient, y) for gradient, y in zip(gradients, outputs, strict=True)]
 
-    def _leave(
+    def _store_slopes(
         self, strip: Strip, lane: ir.Value, row: ir.Value, place: ir.Value, slopes: list[ir.Value]
     ) -> None:
         """Write slopes, and add them to the partial sums of their row."""
         w = self.w
-        strip.write(place, slopes)
+        strip.store(place, slopes)
         first = w.at(self.chains, w.b.mul(row, integer(CHAINS)))
         for v, value in enumerate(slopes):
             if strip.mask is not None:  # lanes beyond the last sample
                 value = w.b.select(strip.mask, value, w.lanes.zero)
             chain = w.b.and_(w.b.add(lane, integer(v * w.lanes.count)), integer(CHAINS - 1))
             chains = w.at(first, chain)
-            w.write(chains, w.b.fadd(w.read(chains), value))
+            w.store(chains, w.b.fadd(w.load(chains), value))
 
     def _put_partials(self, strip: Strip, lane: ir.Value, found: list[ir.Value]) -> None:
         """Store the partial results of the group for each lane, padded to whole vectors."""
@@ -291,4 +302,4 @@ class _Group:
         for number in range(PARTIALS):
             row = w.b.mul(integer(number), self.partial_pitch)
             place = w.at(self.partials, w.b.add(row, lane))
-            strip.keep(place, found[number * strip.vectors :][: strip.vectors])
+            strip.store_scratch(place, found[number * strip.vectors :][: strip.vectors])

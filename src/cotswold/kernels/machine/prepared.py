@@ -30,14 +30,14 @@ class PreparedKernel:
     code: int
     """Address of ``work(job)``."""
     job: NDArray[np.int64]
-    places: tuple[int, ...]
+    operand_slots: tuple[int, ...]
     """Fields of the job for the operands' addresses, in the order in which `run` takes them."""
-    scratch_place: int
+    scratch_slot: int
     """Field of the job for the address of scratch."""
     scratch_bytes: int
     """Bytes of scratch of all threads."""
     threads: int
-    held: object = None
+    keepalive: object = None
     """Objects that the job points to, kept alive."""
 
     def run(self, *addresses: int) -> None:
@@ -45,26 +45,26 @@ class PreparedKernel:
         size = len(self.job)
         # each call has its own job: several Python threads may run one kernel at a time
         job = (ctypes.c_int64 * size).from_buffer_copy(self.job.data)
-        for place, address in zip(self.places, addresses, strict=True):
+        for place, address in zip(self.operand_slots, addresses, strict=True):
             job[place] = address
         scratch = None
         if self.scratch_bytes:
             scratch = torch.empty(self.scratch_bytes + LINE, dtype=torch.uint8, device="cpu")
-            job[self.scratch_place] = -(-scratch.data_ptr() // LINE) * LINE
+            job[self.scratch_slot] = -(-scratch.data_ptr() // LINE) * LINE
         threads.run(self.code, ctypes.addressof(job), self.threads)
         del scratch  # the kernel has used it until here
 
 
-class Bounded(dict[K, V]):
-    """A cache of at most ``most`` values by key, in the order of their creation."""
+class FifoCache(dict[K, V]):
+    """A cache of at most ``capacity`` values by key, in the order of their creation."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, capacity: int) -> None:
         super().__init__()
-        self._most = most
+        self._capacity = capacity
 
     def put(self, key: K, make: Callable[[], V]) -> V:
         """Create the value of a key and store it; if there are too many values, remove the oldest."""
         found = self[key] = make()
-        for oldest in list(self)[: -self._most]:
+        for oldest in list(self)[: -self._capacity]:
             self.pop(oldest, None)
         return found

@@ -19,19 +19,19 @@ from llvmlite import ir
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotswold.kernels.compile import known_answers, library
-from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
+from cotswold.kernels.compile import library, self_test_reference
+from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import JobHead, prepared, ready, tasks
+from cotswold.kernels.maps.tasks import JobHead, cached_kernel, prepare_kernel, tasks
 from cotswold.kernels.microkernels.transpose import transposed
-from cotswold.kernels.operands import Pitches, name_of, pointer_of, required_pitches
+from cotswold.kernels.operands import MapStrides, name_of, pointer_of, required_map_strides
 
 BLOCK = 64
 """Positions of a task: several cache lines of every image, so that no page or line is read in part."""
 TABLE_MOST = 256
 """Positions of a channel up to which contiguous channels share one table of all positions."""
-ALONE = 1 << 15
+SERIAL_BELOW = 1 << 15
 """Elements below which other threads are not worth waking."""
 
 
@@ -59,7 +59,7 @@ def write_copy(lanes: Lanes, triple: str, to_last: bool) -> ir.Module:
         images, positions = w.field(job, CopyJob.IMAGES), w.field(job, CopyJob.POSITIONS)
         blocks = w.field(job, CopyJob.BLOCKS)
         channel, begin = b.udiv(number, blocks), b.mul(b.urem(number, blocks), integer(BLOCK))
-        stop = w.least(b.add(begin, integer(BLOCK)), positions)
+        stop = w.min_int(b.add(begin, integer(BLOCK)), positions)
         square = _Square(w, job, channel, to_last)
         with (
             loop(w, images, step=lanes.count) as down,
@@ -81,7 +81,7 @@ def write_copy(lanes: Lanes, triple: str, to_last: bool) -> ir.Module:
 class _Square:
     """A square of images and positions, one vector wide."""
 
-    def __init__(self, w: Writer, job: ir.Value, channel: ir.Value, to_last: bool) -> None:
+    def __init__(self, w: FunctionBuilder, job: ir.Value, channel: ir.Value, to_last: bool) -> None:
         self.w, self.to_last = w, to_last
         self.images, self.positions = w.field(job, CopyJob.IMAGES), w.field(job, CopyJob.POSITIONS)
         self.places = w.pointer_field(job, CopyJob.PLACES)
@@ -104,49 +104,51 @@ class _Square:
             columns.append(w.at(w.at(self.last, w.field(self.places, here)), image))
         sources, targets = (rows, columns) if self.to_last else (columns, rows)
         if not partly:
-            for place, value in zip(targets, transposed(w, [w.read(one) for one in sources]), strict=True):
-                w.write(place, value)
+            for place, value in zip(targets, transposed(w, [w.load(one) for one in sources]), strict=True):
+                w.store(place, value)
             return
         across, down = (
             (b.sub(self.positions, position), b.sub(self.images, image))
             if self.to_last
             else (b.sub(self.images, image), b.sub(self.positions, position))
         )
-        read, written = w.first_lanes(across), w.first_lanes(down)
-        values = transposed(w, [w.read_part(one, read) for one in sources])
+        read, written = w.lane_mask(across), w.lane_mask(down)
+        values = transposed(w, [w.masked_load(one, read) for one in sources])
         for i, (place, value) in enumerate(zip(targets, values, strict=True)):
             there = b.icmp_signed("<", integer(i), across)
-            w.write_part(place, value, b.and_(written, w.spread_value(there)))
+            w.masked_store(place, value, b.and_(written, w.splat(there)))
 
     def _within(self, first: ir.Value, i: int, count: ir.Value, partly: bool) -> ir.Value:
         """Return index ``first + i``, limited to the last one."""
         here = self.w.b.add(first, integer(i))
-        return self.w.least(here, self.w.b.sub(count, integer(1))) if partly else here
+        return self.w.min_int(here, self.w.b.sub(count, integer(1))) if partly else here
 
 
 def kernel(dtype: str, processor: Processor, to_last: bool) -> int:
     """Return the address of the kernel."""
     name = "images_last" if to_last else "images_first"
     write = partial(write_copy, Lanes(dtype, processor.lanes(dtype)), processor.triple, to_last)
-    return library.address((name, dtype), processor, write, partial(_is_right, dtype, processor, to_last))
+    return library.address(
+        (name, dtype), processor, write, partial(_passes_self_test, dtype, processor, to_last)
+    )
 
 
-def _is_right(dtype: str, processor: Processor, to_last: bool, address: int) -> bool:
+def _passes_self_test(dtype: str, processor: Processor, to_last: bool, address: int) -> bool:
     """True if the kernel copies a map of whole squares and remainders correctly."""
     side = processor.lanes(dtype) + 3
     values = np.arange(3.0 * side * BLOCK).reshape(BLOCK // 2, 2, 3, side)  # y, x, channel, image
     first, last = (
-        known_answers.in_memory(values.transpose(3, 2, 0, 1), dtype),
-        known_answers.in_memory(values, dtype),
+        self_test_reference.as_tensor(values.transpose(3, 2, 0, 1), dtype),
+        self_test_reference.as_tensor(values, dtype),
     )
     found = torch.full_like(last if to_last else first, torch.nan)
     first, last = (first, found) if to_last else (found, last)
     view = last.permute(3, 2, 0, 1)
-    _copying(address, first, required_pitches(view), 1).run(pointer_of(last), pointer_of(first))
+    _copying(address, first, required_map_strides(view), 1).run(pointer_of(last), pointer_of(first))
     return torch.equal(last.permute(3, 2, 0, 1), first)
 
 
-def _places(channels: int, height: int, width: int, last: Pitches) -> NDArray[np.int64]:
+def _places(channels: int, height: int, width: int, last: MapStrides) -> NDArray[np.int64]:
     """Offsets of positions in the order of images first, in a map with images last."""
     c, y, x = np.ogrid[:channels, :height, :width]
     return np.ascontiguousarray((y * last.row + x * last.column + c * last.channel).ravel(), np.int64)
@@ -155,7 +157,7 @@ def _places(channels: int, height: int, width: int, last: Pitches) -> NDArray[np
 def copy(first: Tensor, last: Tensor, to_last: bool, processor: Processor, threads: int) -> None:
     """Copy a map from images first to images last, or back; neither images nor positions may be empty."""
     key = ("layout", to_last, first.shape, first.stride(), last.stride(), first.dtype, processor, threads)
-    ready(key, lambda: _prepare(first, last, to_last, processor, threads)).run(
+    cached_kernel(key, lambda: _prepare(first, last, to_last, processor, threads)).run(
         pointer_of(last), pointer_of(first)
     )
 
@@ -164,10 +166,10 @@ def _prepare(
     first: Tensor, last: Tensor, to_last: bool, processor: Processor, threads: int
 ) -> PreparedKernel:
     code = kernel(name_of(first.dtype), processor, to_last)
-    return _copying(code, first, required_pitches(last), threads)
+    return _copying(code, first, required_map_strides(last), threads)
 
 
-def _copying(code: int, first: Tensor, last: Pitches, threads: int) -> PreparedKernel:
+def _copying(code: int, first: Tensor, last: MapStrides, threads: int) -> PreparedKernel:
     """Prepare a copy by the kernel at an address; it runs on the map of images last, then the other."""
     images, channels, height, width = first.shape
     area, (pitch, channel) = height * width, first.stride()[:2]
@@ -175,9 +177,11 @@ def _copying(code: int, first: Tensor, last: Pitches, threads: int) -> PreparedK
     groups, alike = (1, channels) if one_table else (channels, 1)
     places = _places(alike, height, width, last)
     blocks = -(-len(places) // BLOCK)
-    count = 1 if images * groups * len(places) < ALONE else threads
+    count = 1 if images * groups * len(places) < SERIAL_BELOW else threads
     fields = np.zeros(CopyJob.FIELDS, np.int64)
     fields[JobHead.TASKS] = groups * blocks
     fields[CopyJob.IMAGES : CopyJob.LAST] = images, len(places), places.ctypes.data
     fields[CopyJob.PITCH :] = pitch, blocks, channel, last.channel
-    return prepared(code, fields, (CopyJob.LAST, CopyJob.FIRST), 0, (name_of(first.dtype), count), places)
+    return prepare_kernel(
+        code, fields, (CopyJob.LAST, CopyJob.FIRST), 0, (name_of(first.dtype), count), places
+    )

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing, Window
-from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
-from cotswold.kernels.compile.known_answers import Array
+from cotswold.kernels.compile.self_test_reference import Array
 from cotswold.kernels.machine.prepared import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_backward import write_backward
@@ -29,8 +29,16 @@ from cotswold.kernels.maps.normalisation_rows import (
     ContrastKind,
     scratch_elements,
 )
-from cotswold.kernels.maps.tasks import BYTES, JobHead, Workers, bits, prepared, put_pitches, ready
-from cotswold.kernels.operands import pointer_of, required_pitches
+from cotswold.kernels.maps.tasks import (
+    BYTES,
+    JobHead,
+    Workers,
+    bits,
+    cached_kernel,
+    prepare_kernel,
+    put_strides,
+)
+from cotswold.kernels.operands import pointer_of, required_map_strides
 
 TASKS_A_THREAD = 2
 """Tasks per thread, at least, if a map has enough rows."""
@@ -42,7 +50,7 @@ AHEAD_BYTES = 1 << 14
 """Prefetch distance in a map."""
 STREAM_BYTES = 1 << 22
 """Map size from which output bypasses the caches (streaming stores)."""
-ALONE = 1 << 14
+SERIAL_BELOW = 1 << 14
 """Outputs below which other threads are not worth waking."""
 
 
@@ -67,34 +75,34 @@ def kernel(kind: ContrastKind, dtype: str, size: int, processor: Processor) -> i
         else partial(write_forward, kind, lanes, size, processor.triple)
     )
     name = ("normalisation", kind.name, dtype, size)
-    return library.address(name, processor, write, partial(_is_right, kind, dtype, size, processor))
+    return library.address(name, processor, write, partial(_passes_self_test, kind, dtype, size, processor))
 
 
-def _is_right(kind: ContrastKind, dtype: str, size: int, processor: Processor, address: int) -> bool:
+def _passes_self_test(kind: ContrastKind, dtype: str, size: int, processor: Processor, address: int) -> bool:
     """True if a kernel normalises, measures or differentiates small maps with known results correctly.
 
     Weights differ along the axes and between the means; some powers are below the floor.
     """
     images, shape = VECTORS * processor.lanes(dtype) + 3, MapShape(3, 2 * size + 2, 2 * size + 3)
-    means = [known_answers.weights(size, i) for i in range(4)]
-    h = known_answers.numbers(shape.height, shape.width, shape.channels, images)
-    right = known_answers.Normalised(h, (means[0], means[1]), (means[2], means[3]), 0.7)
-    grad = known_answers.numbers(*right.output().shape, seed=1)
+    means = [self_test_reference.weights(size, i) for i in range(4)]
+    h = self_test_reference.sample_values(shape.height, shape.width, shape.channels, images)
+    right = self_test_reference.Normalised(h, (means[0], means[1]), (means[2], means[3]), 0.7)
+    grad = self_test_reference.sample_values(*right.output().shape, seed=1)
     given, expected = _known_maps(kind, right, grad)
     workers = Workers(images, dtype, processor, 1)
     work = Normalisation(shape, Smoothing(size), right.floor, _uniform(shape, means, dtype), workers)
-    maps = [known_answers.as_map(one, dtype) for one in (h, grad, *given)]
+    maps = [self_test_reference.as_map(one, dtype) for one in (h, grad, *given)]
     there = [one if one.numel() else None for one in maps]
     given_maps = (there[0], there[1] if kind is GRADIENT else None, there[2], there[3], there[4])
     work.prepared(kind, given_maps, address).run(*(pointer_of(one) for one in given_maps if one is not None))
     return all(
-        known_answers.map_agrees(found, one, known_answers.ROUNDING[dtype])
+        self_test_reference.map_agrees(found, one, self_test_reference.ROUNDING[dtype])
         for found, one in zip(maps[2:], expected, strict=True)
     )
 
 
 def _known_maps(
-    kind: ContrastKind, right: known_answers.Normalised, grad: Array
+    kind: ContrastKind, right: self_test_reference.Normalised, grad: Array
 ) -> tuple[list[Array], list[Array]]:
     """Means, powers and result: the kernel's arguments, and their expected values afterwards."""
     none = np.zeros((0, 0, 0, 0))
@@ -116,8 +124,8 @@ def _uniform(shape: MapShape, means: list[Array], dtype: str) -> Bands:
     for count, mean in zip(outputs, means, strict=True):
         places = np.arange(count + size - 1)[:, None] - (size - 1) + np.arange(size)
         back = np.where((places >= 0) & (places < count), mean[::-1], 0.0)
-        forward.append(known_answers.in_memory(np.tile(mean, (count, 1)), dtype))
-        transposed.append(known_answers.in_memory(back, dtype))
+        forward.append(self_test_reference.as_tensor(np.tile(mean, (count, 1)), dtype))
+        transposed.append(self_test_reference.as_tensor(back, dtype))
     return Bands((*forward,), (*transposed,))  # type: ignore[arg-type]  # four of each
 
 
@@ -161,7 +169,7 @@ class Normalisation:
             return
         aligned = pointer_of(there[-1]) % LINE == 0
         key = "normalisation", self, kind.name, tuple(one.stride() for one in there), aligned
-        ready(key, lambda: self._in_kernel(kind, maps)).run(*(pointer_of(one) for one in there))
+        cached_kernel(key, lambda: self._in_kernel(kind, maps)).run(*(pointer_of(one) for one in there))
 
     def _in_kernel(self, kind: ContrastKind, maps: Maps) -> PreparedKernel:
         code = kernel(kind, self.workers.dtype, self.smoothing.size, self.workers.processor)
@@ -176,10 +184,10 @@ class Normalisation:
         size, images, channels = self.smoothing.size, workers.images, shape.channels
         outputs = images * channels * shape.height * shape.width
         rows = shape.height if kind is GRADIENT else power.height
-        low, bands = self.smoothing.window.low, self.bands.forward
+        low, bands = self.smoothing.window.pad_before, self.bands.forward
         if kind is GRADIENT:
             low, bands = size - 1 - low, self.bands.transposed
-        count = 1 if outputs < ALONE else workers.threads
+        count = 1 if outputs < SERIAL_BELOW else workers.threads
         width = workers.processor.lanes(workers.dtype)
         place = 2 * size * shape.width * channels * BYTES[workers.dtype]
         strip = VECTORS * width
@@ -194,7 +202,7 @@ class Normalisation:
         fields[ContrastJob.IMAGES : ContrastJob.MAP] = (
             *(images, channels, blocks, block, -(-rows // part_rows), part_rows),
             *(shape.height, shape.width, mean.height, mean.width, power.height, power.width),
-            *(low, 0 if self.smoothing.keep else Window.same(size).low),
+            *(low, 0 if self.smoothing.keep else Window.same(size).pad_before),
             max(1, AHEAD_BYTES // (channels * block * BYTES[workers.dtype])),
             *(self._streams(kind, maps[-1], block), bits(self.floor**2)),
             *(pointer_of(band) for band in bands),
@@ -212,16 +220,16 @@ class Normalisation:
             strict=True,
         ):
             if one is not None:
-                put_pitches(fields, place, required_pitches(one))
+                put_strides(fields, place, required_map_strides(one))
                 places.append(place)
         slot = scratch_elements(block, size, shape.width)
-        return prepared(address, fields, tuple(places), slot, (workers.dtype, count), bands)
+        return prepare_kernel(address, fields, tuple(places), slot, (workers.dtype, count), bands)
 
     def _streams(self, kind: ContrastKind, out: Tensor | None, block: int) -> bool:
         """True if the output bypasses the caches: it is large and consists of whole cache lines."""
         if kind is MEASURE or out is None:
             return False
-        pitches = required_pitches(out)
+        pitches = required_map_strides(out)
         each = BYTES[self.workers.dtype]
         shape = self.shape if kind is GRADIENT else self._power
         outputs = self.workers.images * shape.channels * shape.height * shape.width

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from cotswold.kernels.compile.emit import BIT, Lanes, Writer, integer, loop
+from cotswold.kernels.compile.emit import I1, FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.maps.normalisation_rows import (
     VECTORS,
     ContrastJob,
@@ -24,7 +24,7 @@ from cotswold.kernels.maps.normalisation_rows import (
     late_rows,
     part_of,
 )
-from cotswold.kernels.maps.tasks import JobMap, Strip, most, strips, tasks, upto
+from cotswold.kernels.maps.tasks import JobMap, Strip, loop_range, max_int, strips, tasks
 
 
 def write_backward(lanes: Lanes, size: int, triple: str) -> ir.Module:
@@ -39,11 +39,13 @@ def write_backward(lanes: Lanes, size: int, triple: str) -> ir.Module:
 
 
 class _Backward(Rows):
-    def __init__(self, w: Writer, job: ir.Value, scratch: ir.Value, lane: ir.Value, size: int) -> None:
+    def __init__(
+        self, w: FunctionBuilder, job: ir.Value, scratch: ir.Value, lane: ir.Value, size: int
+    ) -> None:
         super().__init__(w, job, scratch, lane, size)
         self.grad = JobMap(w, job, ContrastJob.GRAD, lane)
         late = late_rows(size)
-        self.overs, self.centres, self.tilts = (self.ring(late) for _ in range(3))
+        self.grad_over_div, self.centred_sum, self.mean_slope = (self.ring(late) for _ in range(3))
         self.slopes, self.inners, self.inverses = (self.ring(size) for _ in range(3))
         self.slope, self.inner, self.passed = (self.ring(1) for _ in range(3))
         self.clear_beside(self.slope, self.power_width)
@@ -53,19 +55,19 @@ class _Backward(Rows):
         """Compute rows ``first`` to ``stop`` of the gradient of the map."""
         w, b = self.w, self.w.b
         start = self.start(first)
-        sums_start = w.least(start, b.add(self.start(start), self.crop))
+        sums_start = w.min_int(start, b.add(self.start(start), self.crop))
         with loop(w, b.sub(stop, first), start, sums_start) as turn:
             y = b.add(first, turn.index)
             inner_stop = self.stop(y, self.mean_height)
-            with loop(w, most(w, b.sub(inner_stop, turn.values[0]), integer(0)), turn.values[1]) as inner:
+            with loop(w, max_int(w, b.sub(inner_stop, turn.values[0]), integer(0)), turn.values[1]) as inner:
                 row = b.add(turn.values[0], inner.index)
                 seen = b.add(self.stop(row, self.power_height), self.crop)
-                sum_stop = most(w, b.add(row, integer(1)), seen)
-                with upto(w, inner.values[0], sum_stop) as one:
+                sum_stop = max_int(w, b.add(row, integer(1)), seen)
+                with loop_range(w, inner.values[0], sum_stop) as one:
                     self._sum(one)
-                inner.next = [most(w, inner.values[0], sum_stop)]
-                self._tilt(row)
-            turn.next = [most(w, turn.values[0], inner_stop), inner.values[0]]
+                inner.next = [max_int(w, inner.values[0], sum_stop)]
+                self._mean_slope(row)
+            turn.next = [max_int(w, turn.values[0], inner_stop), inner.values[0]]
             self._write_row(y)
 
     def _inside(self, y: ir.Value, x: ir.Value, height: ir.Value, width: ir.Value) -> ir.Value:
@@ -92,23 +94,23 @@ class _Backward(Rows):
     def _sum(self, y: ir.Value) -> None:
         """Compute a row of sums over channels, and of the power's gradient, smoothed along x."""
         w, b = self.w, self.w.b
-        to_over, to_centre = self.overs.row(y), self.centres.row(y)
+        to_over, to_centre = self.grad_over_div.row(y), self.centred_sum.row(y)
         to_inverse, zero = self.inverses.row(y), w.lanes.zero
         with loop(w, self.mean_width) as turn:
             x = turn.index
-            places, mean_at, power_at = self._places(y, x, ir.Constant(BIT, 1))
+            places, mean_at, power_at = self._places(y, x, ir.Constant(I1, 1))
             column = b.mul(x, self.block)
             to_slope = w.at(self.slope.base, b.mul(b.sub(x, self.crop), self.block))
 
             def body(strip: Strip, lane: ir.Value) -> None:
-                mean, power = strip.read(w.at(mean_at, lane)), strip.read(w.at(power_at, lane))
+                mean, power = strip.load(w.at(mean_at, lane)), strip.load(w.at(power_at, lane))
 
                 def chain(values: Values, sums: list[Values]) -> list[Values]:
                     grads = values[: strip.vectors]
                     centred = [b.fsub(h, m) for h, m in zip(values[strip.vectors :], mean, strict=True)]
                     both = zip(grads, centred, sums[0], strict=True)
                     return [
-                        [w.multiply_add(a, g, total) for a, g, total in both],
+                        [w.fma(a, g, total) for a, g, total in both],
                         [b.fadd(a, total) for a, total in zip(grads, sums[1], strict=True)],
                         [b.fadd(g, total) for g, total in zip(centred, sums[2], strict=True)],
                     ]
@@ -122,29 +124,29 @@ class _Backward(Rows):
                     slope = b.fdiv(b.fmul(b.fmul(one, i), self.share), p)
                     slopes.append(b.select(b.fcmp_unordered(">", p, self.floor), slope, zero))
                 offset = b.add(column, lane)
-                strip.keep(w.at(to_slope, lane), slopes)
+                strip.store_scratch(w.at(to_slope, lane), slopes)
                 over = [b.fmul(one, i) for one, i in zip(grads, inverse, strict=True)]
-                strip.keep(w.at(to_inverse, offset), inverse)
-                strip.keep(w.at(to_over, offset), over)
-                strip.keep(w.at(to_centre, offset), centred)
+                strip.store_scratch(w.at(to_inverse, offset), inverse)
+                strip.store_scratch(w.at(to_over, offset), over)
+                strip.store_scratch(w.at(to_centre, offset), centred)
 
             strips(w, VECTORS, self.lanes, body)
         self.across(self.slope.base, self.slopes.row(b.sub(y, self.crop)), 3, self.mean_width)
 
-    def _tilt(self, y: ir.Value) -> None:
+    def _mean_slope(self, y: ir.Value) -> None:
         """Compute a row of t, and of the gradient of g, its mean over channels smoothed along x."""
         w, b = self.w, self.w.b
         smooth = self.down(self.slopes, y, 2, self.power_height)
-        over, centre, to = self.overs.row(y), self.centres.row(y), self.tilts.row(y)
+        over, centre, to = self.grad_over_div.row(y), self.centred_sum.row(y), self.mean_slope.row(y)
 
         def body(strip: Strip, offset: ir.Value) -> None:
             tilt = smooth(strip, offset)
-            strip.keep(w.at(to, offset), tilt)
+            strip.store_scratch(w.at(to, offset), tilt)
             found = []
-            overs, centres = strip.recall(w.at(over, offset)), strip.recall(w.at(centre, offset))
+            overs, centres = strip.load_scratch(w.at(over, offset)), strip.load_scratch(w.at(centre, offset))
             for t, o, c in zip(tilt, overs, centres, strict=True):
-                found.append(b.fmul(w.multiply_add(b.fneg(t), c, o), self.share))
-            strip.keep(w.at(self.inner.base, offset), found)
+                found.append(b.fmul(w.fma(b.fneg(t), c, o), self.share))
+            strip.store_scratch(w.at(self.inner.base, offset), found)
 
         self.flat(integer(0), self.mean_width, body)
         self.across(self.inner.base, self.inners.row(y), 1, self.width)
@@ -154,11 +156,11 @@ class _Backward(Rows):
         smooth = self.down(self.inners, y, 0, self.mean_height)
 
         def pass_on(strip: Strip, offset: ir.Value) -> None:
-            strip.keep(w.at(self.passed.base, offset), smooth(strip, offset))
+            strip.store_scratch(w.at(self.passed.base, offset), smooth(strip, offset))
 
         self.flat(integer(0), self.width, pass_on)
         inner_y = b.sub(y, self.crop)
-        tilts, inverses = self.tilts.row(inner_y), self.inverses.row(inner_y)
+        tilts, inverses = self.mean_slope.row(inner_y), self.inverses.row(inner_y)
         with loop(w, self.width) as turn:
             x = turn.index
             inner_x = b.sub(x, self.crop)
@@ -170,16 +172,16 @@ class _Backward(Rows):
             passed_at, to = w.at(self.passed.base, b.mul(x, self.block)), self.output.at(y, x)
 
             def body(strip: Strip, lane: ir.Value) -> None:
-                mean, tilt = strip.read(w.at(mean_at, lane)), strip.recall(w.at(tilt_at, lane))
-                inverse = strip.recall(w.at(inverse_at, lane))
-                passed = strip.recall(w.at(passed_at, lane))
+                mean, tilt = strip.load(w.at(mean_at, lane)), strip.load_scratch(w.at(tilt_at, lane))
+                inverse = strip.load_scratch(w.at(inverse_at, lane))
+                passed = strip.load_scratch(w.at(passed_at, lane))
 
                 def value(values: Values) -> Values:
                     found = []
                     for v in range(strip.vectors):
                         over = b.fsub(b.fmul(values[v], inverse[v]), passed[v])
                         centred = b.fsub(values[strip.vectors + v], mean[v])
-                        found.append(w.multiply_add(b.fneg(centred), tilt[v], over))
+                        found.append(w.fma(b.fneg(centred), tilt[v], over))
                     return found
 
                 here = [(w.at(place, lane), pitch) for place, pitch in places]

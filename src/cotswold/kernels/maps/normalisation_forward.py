@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
+from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.maps.normalisation_rows import (
     MEASURE,
     NORMALISE,
@@ -27,7 +27,7 @@ from cotswold.kernels.maps.normalisation_rows import (
     late_rows,
     part_of,
 )
-from cotswold.kernels.maps.tasks import JobMap, Strip, most, strips, tasks, upto
+from cotswold.kernels.maps.tasks import JobMap, Strip, loop_range, max_int, strips, tasks
 
 
 def write_forward(kind: ContrastKind, lanes: Lanes, size: int, triple: str) -> ir.Module:
@@ -42,7 +42,9 @@ def write_forward(kind: ContrastKind, lanes: Lanes, size: int, triple: str) -> i
 
 
 class _Forward(Rows):
-    def __init__(self, w: Writer, job: ir.Value, scratch: ir.Value, lane: ir.Value, size: int) -> None:
+    def __init__(
+        self, w: FunctionBuilder, job: ir.Value, scratch: ir.Value, lane: ir.Value, size: int
+    ) -> None:
         super().__init__(w, job, scratch, lane, size)
         late = late_rows(size)
         self.shares, self.spreads, self.means = (self.ring(late) for _ in range(3))
@@ -58,16 +60,16 @@ class _Forward(Rows):
         with loop(w, b.sub(stop, first), start, self.start(start)) as turn:
             y = b.add(first, turn.index)
             power_stop = self.stop(y, self.mean_height)
-            with loop(w, most(w, b.sub(power_stop, turn.values[0]), integer(0)), turn.values[1]) as inner:
+            with loop(w, max_int(w, b.sub(power_stop, turn.values[0]), integer(0)), turn.values[1]) as inner:
                 row = b.add(turn.values[0], inner.index)
                 sum_stop = self.stop(row, self.height)
-                with upto(w, inner.values[0], sum_stop) as one:
+                with loop_range(w, inner.values[0], sum_stop) as one:
                     self._sum(one)
-                inner.next = [most(w, inner.values[0], sum_stop)]
+                inner.next = [max_int(w, inner.values[0], sum_stop)]
                 self._centre(row)
                 if kind is MEASURE:
                     self._export(self.means.row(row), self.mean, row, self.mean_width)
-            turn.next = [most(w, turn.values[0], power_stop), inner.values[0]]
+            turn.next = [max_int(w, turn.values[0], power_stop), inner.values[0]]
             self._smooth_powers(y, kind)
             if kind is MEASURE:
                 self._export(self.smoothed.base, self.power, y, self.power_width)
@@ -92,12 +94,12 @@ class _Forward(Rows):
 
                 def spread(values: Values, sums: list[Values]) -> list[Values]:
                     apart = [b.fsub(one, m) for one, m in zip(values, mean, strict=True)]
-                    return [[w.multiply_add(a, a, total) for a, total in zip(apart, sums[0], strict=True)]]
+                    return [[w.fma(a, a, total) for a, total in zip(apart, sums[0], strict=True)]]
 
                 (squares,) = self.over_channels(strip, places, 1, spread)
                 offset = b.add(column, lane)
-                strip.keep(w.at(to_mean, offset), mean)
-                strip.keep(w.at(to_spread, offset), [b.fmul(one, self.share) for one in squares])
+                strip.store_scratch(w.at(to_mean, offset), mean)
+                strip.store_scratch(w.at(to_spread, offset), [b.fmul(one, self.share) for one in squares])
 
             strips(w, VECTORS, self.lanes, body)
         self.across(to_mean, self.along.row(y), 1, self.mean_width)
@@ -113,11 +115,11 @@ class _Forward(Rows):
 
         def body(strip: Strip, offset: ir.Value) -> None:
             mean = smooth(strip, offset)
-            strip.keep(w.at(to_mean, offset), mean)
-            apart = [b.fsub(s, m) for s, m in zip(strip.recall(w.at(share, offset)), mean, strict=True)]
-            spreads = strip.recall(w.at(spread, offset))
-            squares = [w.multiply_add(a, a, v) for a, v in zip(apart, spreads, strict=True)]
-            strip.keep(w.at(self.squares.base, offset), squares)
+            strip.store_scratch(w.at(to_mean, offset), mean)
+            apart = [b.fsub(s, m) for s, m in zip(strip.load_scratch(w.at(share, offset)), mean, strict=True)]
+            spreads = strip.load_scratch(w.at(spread, offset))
+            squares = [w.fma(a, a, v) for a, v in zip(apart, spreads, strict=True)]
+            strip.store_scratch(w.at(self.squares.base, offset), squares)
 
         self.flat(integer(0), self.mean_width, body)
         self.across(self.squares.base, self.powers.row(y), 3, self.power_width)
@@ -131,7 +133,7 @@ class _Forward(Rows):
             found = smooth(strip, offset)
             if kind is NORMALISE:
                 found = [self.inverse(power) for power in found]
-            strip.keep(w.at(self.smoothed.base, offset), found)
+            strip.store_scratch(w.at(self.smoothed.base, offset), found)
 
         self.flat(integer(0), self.power_width, body)
 
@@ -146,8 +148,8 @@ class _Forward(Rows):
 
             def body(strip: Strip, lane: ir.Value) -> None:
                 offset = b.add(column, lane)
-                mean = strip.recall(w.at(means, offset))
-                inverse = strip.recall(w.at(self.smoothed.base, offset))
+                mean = strip.load_scratch(w.at(means, offset))
+                inverse = strip.load_scratch(w.at(self.smoothed.base, offset))
 
                 def value(values: Values) -> Values:
                     centred = [b.fsub(one, m) for one, m in zip(values, mean, strict=True)]
@@ -165,6 +167,6 @@ class _Forward(Rows):
             place, target = w.at(source, b.mul(turn.index, self.block)), to.at(y, turn.index)
 
             def body(strip: Strip, lane: ir.Value) -> None:
-                strip.write(w.at(target, lane), strip.recall(w.at(place, lane)))
+                strip.store(w.at(target, lane), strip.load_scratch(w.at(place, lane)))
 
             strips(w, VECTORS, self.lanes, body)

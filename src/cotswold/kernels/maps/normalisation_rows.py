@@ -15,8 +15,8 @@ from enum import IntEnum
 
 from llvmlite import ir
 
-from cotswold.kernels.compile.emit import Writer, integer, loop
-from cotswold.kernels.maps.tasks import JobHead, JobMap, Strip, between, most, number_field
+from cotswold.kernels.compile.emit import FunctionBuilder, integer, loop
+from cotswold.kernels.maps.tasks import JobHead, JobMap, Strip, max_int, number_field, range_length
 
 VECTORS = 2
 """Vectors of images processed at a time."""
@@ -78,20 +78,20 @@ def late_rows(size: int) -> int:
 
 
 def part_of(
-    w: Writer, job: ir.Value, number: ir.Value, height: ContrastJob
+    w: FunctionBuilder, job: ir.Value, number: ir.Value, height: ContrastJob
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     """First lane, first row and end row of a task; ``height`` is the field with the number of all rows."""
     b = w.b
     parts, rows = w.field(job, ContrastJob.PARTS), w.field(job, ContrastJob.PART_ROWS)
     lane = b.mul(b.udiv(number, parts), w.field(job, ContrastJob.BLOCK))
     first = b.mul(b.urem(number, parts), rows)
-    return lane, first, w.least(b.add(first, rows), w.field(job, height))
+    return lane, first, w.min_int(b.add(first, rows), w.field(job, height))
 
 
 class Ring:
     """A ring buffer of the latest rows of a one-channel map, in scratch; with one row, a plain row."""
 
-    def __init__(self, w: Writer, base: ir.Value, count: int, row: ir.Value) -> None:
+    def __init__(self, w: FunctionBuilder, base: ir.Value, count: int, row: ir.Value) -> None:
         self.w, self.base, self.count, self.pitch = w, base, count, row
 
     def row(self, y: ir.Value) -> ir.Value:
@@ -108,7 +108,9 @@ Chain = Callable[[Values, list[Values]], list[Values]]
 class Rows:
     """The block of images of a task, and its rows."""
 
-    def __init__(self, w: Writer, job: ir.Value, scratch: ir.Value, lane: ir.Value, size: int) -> None:
+    def __init__(
+        self, w: FunctionBuilder, job: ir.Value, scratch: ir.Value, lane: ir.Value, size: int
+    ) -> None:
         self.w, self.size, b = w, size, w.b
         self.height, self.width = w.field(job, ContrastJob.HEIGHT), w.field(job, ContrastJob.WIDTH)
         self.mean_height, self.mean_width = (
@@ -124,10 +126,10 @@ class Rows:
             w.field(job, ContrastJob.CHANNELS),
             w.field(job, ContrastJob.BLOCK),
         )
-        self.lanes = w.least(self.block, b.sub(w.field(job, ContrastJob.IMAGES), lane))
+        self.lanes = w.min_int(self.block, b.sub(w.field(job, ContrastJob.IMAGES), lane))
         self.floor = number_field(w, job, ContrastJob.FLOOR)
         number = b.sitofp(self.channels, w.lanes.scalar)
-        self.count = w.spread_value(number)
+        self.count = w.splat(number)
         self.share = b.fdiv(w.lanes.constant(1.0), self.count)
         self.bands = [w.pointer_field(job, ContrastJob.BANDS + i) for i in range(4)]
         self.map, self.output = (
@@ -155,7 +157,7 @@ class Rows:
     def clear(self, start: ir.Value, count: ir.Value, row: ir.Value) -> None:
         """Write ``count`` zeros from ``start`` on."""
         with loop(self.w, count, step=self.w.lanes.count) as turn:
-            self.w.write(self.w.at(row, self.w.b.add(start, turn.index)), self.w.lanes.zero)
+            self.w.store(self.w.at(row, self.w.b.add(start, turn.index)), self.w.lanes.zero)
 
     def clear_beside(self, ring: Ring, width: ir.Value) -> None:
         """Write zeros before and after the columns of a ring's rows."""
@@ -167,16 +169,16 @@ class Rows:
 
     def start(self, y: ir.Value) -> ir.Value:
         """First row of a window."""
-        return most(self.w, self.w.b.sub(y, self.low), integer(0))
+        return max_int(self.w, self.w.b.sub(y, self.low), integer(0))
 
     def stop(self, y: ir.Value, extent: ir.Value) -> ir.Value:
         """End row of a window."""
-        return self.w.least(self.w.b.add(self.w.b.sub(y, self.low), integer(self.size)), extent)
+        return self.w.min_int(self.w.b.add(self.w.b.sub(y, self.low), integer(self.size)), extent)
 
     def flat(self, first: ir.Value, stop: ir.Value, body: Callable[[Strip, ir.Value], None]) -> None:
         """Run ``body(strip, offset)`` over columns of rows in scratch, regardless of column boundaries."""
         w, b = self.w, self.w.b
-        begin, count = b.mul(first, self.block), b.mul(between(w, first, stop), self.block)
+        begin, count = b.mul(first, self.block), b.mul(range_length(w, first, stop), self.block)
         wide = FLAT * w.lanes.count
         whole = b.mul(b.sdiv(count, integer(wide)), integer(wide))
         with loop(w, whole, step=wide) as turn:
@@ -189,7 +191,7 @@ class Rows:
         """1 / max(sqrt(power), floor); NaN stays NaN."""
         b = self.w.b
         floored = b.select(b.fcmp_ordered("<", power, self.floor), self.floor, power)
-        return b.fdiv(self.w.lanes.constant(1.0), self.w.root(floored))
+        return b.fdiv(self.w.lanes.constant(1.0), self.w.sqrt(floored))
 
     def down(
         self, rows: Ring, y: ir.Value, band: int, extent: ir.Value
@@ -201,7 +203,7 @@ class Rows:
         for k in range(self.size):
             row = b.add(top, integer(k))
             inside = b.icmp_unsigned("<", row, extent)
-            taken.append((b.select(inside, rows.row(row), self.zeros), w.spread(w.at(weights, k))))
+            taken.append((b.select(inside, rows.row(row), self.zeros), w.load_broadcast(w.at(weights, k))))
 
         def means(strip: Strip, offset: ir.Value) -> Values:
             return _weighed(w, strip, [(w.at(place, offset), weight) for place, weight in taken])
@@ -212,17 +214,17 @@ class Rows:
         """Compute the means along x of a row; away from the ends the middle column's weights apply."""
         w, b, size = self.w, self.w.b, integer(self.size)
         weights = self.bands[band]
-        first = w.least(integer(self.size - 1), outputs)
-        last = most(w, first, b.sub(outputs, integer(self.size - 1)))
+        first = w.min_int(integer(self.size - 1), outputs)
+        last = max_int(w, first, b.sub(outputs, integer(self.size - 1)))
         left = w.at(source, b.neg(b.mul(self.low, self.block)))
         lefts = [w.at(left, b.mul(self.block, integer(k))) for k in range(self.size)]
 
         def written(factors: ir.Value) -> Callable[[Strip, ir.Value], None]:
-            taken = [w.spread(w.at(factors, k)) for k in range(self.size)]
+            taken = [w.load_broadcast(w.at(factors, k)) for k in range(self.size)]
 
             def body(strip: Strip, offset: ir.Value) -> None:
                 places = [(w.at(place, offset), weight) for place, weight in zip(lefts, taken, strict=True)]
-                strip.keep(w.at(target, offset), _weighed(w, strip, places))
+                strip.store_scratch(w.at(target, offset), _weighed(w, strip, places))
 
             return body
 
@@ -253,15 +255,15 @@ class Rows:
             split = [totals[i * vectors : (i + 1) * vectors] for i in range(sums)]
             for _ in range(channels):
                 for place in here if fetch else ():
-                    strip.fetch(w.at(place, self.ahead))
-                values = [one for place in here for one in strip.read(place)]
+                    strip.prefetch(w.at(place, self.ahead))
+                values = [one for place in here for one in strip.load(place)]
                 split = chain(values, split)
                 here = [w.at(place, pitch) for place, (_, pitch) in zip(here, places, strict=True)]
             return [*here, *(one for total in split for one in total)]
 
         groups = b.sdiv(b.add(self.channels, integer(GROUP - 1)), integer(GROUP))
         with loop(w, groups, *(place for place, _ in places), *zeros) as outer:
-            count = w.least(integer(GROUP), b.sub(self.channels, b.mul(outer.index, integer(GROUP))))
+            count = w.min_int(integer(GROUP), b.sub(self.channels, b.mul(outer.index, integer(GROUP))))
             carried = [*outer.values[:maps], *zeros]
             for channels, turns in (
                 (UNROLL, b.sdiv(count, integer(UNROLL))),
@@ -296,23 +298,23 @@ class Rows:
                     here = list(turn.values)
                     for _ in range(count):
                         for place in here[:-1]:
-                            strip.fetch(w.at(place, self.ahead))
+                            strip.prefetch(w.at(place, self.ahead))
                         write(
                             here[-1],
-                            value([one for place in here[:-1] for one in strip.read(place)]),
+                            value([one for place in here[:-1] for one in strip.load(place)]),
                         )
                         here = [w.at(place, pitch) for place, pitch in zip(here, pitches, strict=True)]
                     turn.next = here
                 carried = turn.values
 
         if strip.mask is not None:
-            channels(strip.write)
+            channels(strip.store)
             return
         with b.if_else(self.stream) as (past, through):
             with past:
                 channels(lambda place, values: stream(strip, place, values))
             with through:
-                channels(strip.write)
+                channels(strip.store)
 
 
 def stream(strip: Strip, place: ir.Value, values: Values) -> None:
@@ -324,12 +326,12 @@ def stream(strip: Strip, place: ir.Value, values: Values) -> None:
         stored.set_metadata("nontemporal", module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
 
 
-def _weighed(w: Writer, strip: Strip, places: list[tuple[ir.Value, ir.Value]]) -> Values:
+def _weighed(w: FunctionBuilder, strip: Strip, places: list[tuple[ir.Value, ir.Value]]) -> Values:
     sums = strip.zeros()
     for k, (place, weight) in enumerate(places):
-        values = strip.recall(place)
+        values = strip.load_scratch(place)
         if k == 0:
             sums = [w.b.fmul(one, weight) for one in values]
         else:
-            sums = [w.multiply_add(one, weight, total) for one, total in zip(values, sums, strict=True)]
+            sums = [w.fma(one, weight, total) for one, total in zip(values, sums, strict=True)]
     return sums

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from llvmlite import ir
 
-from cotswold.kernels.compile import known_answers, library
-from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
-from cotswold.kernels.compile.known_answers import ROUNDING
+from cotswold.kernels.compile import library, self_test_reference
+from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
+from cotswold.kernels.compile.self_test_reference import ROUNDING
 from cotswold.kernels.machine.prepared import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_rows import stream
-from cotswold.kernels.maps.tasks import BYTES, JobHead, Strip, prepared, ready, strips, tasks
+from cotswold.kernels.maps.tasks import BYTES, JobHead, Strip, cached_kernel, prepare_kernel, strips, tasks
 from cotswold.kernels.operands import pointer_of
 
 VECTORS = 4
@@ -34,7 +34,7 @@ TASK_ROWS = 64
 """Rows scaled by one task."""
 STREAM_BYTES = 1 << 22
 """Size of filters from which output bypasses the caches (streaming stores)."""
-ALONE = 1 << 14
+SERIAL_BELOW = 1 << 14
 """Weights below which other threads are not worth waking."""
 
 
@@ -73,7 +73,7 @@ def write_norms(lanes: Lanes, triple: str) -> ir.Module:
         block, first = b.udiv(number, chunks), b.mul(b.urem(number, chunks), chunk)
         source = w.at(w.pointer_field(job, NormJob.FILTERS), b.add(b.mul(b.mul(block, rows), neurons), first))
         target = w.at(w.pointer_field(job, NormJob.OUTPUT), b.add(b.mul(block, neurons), first))
-        lanes_here = w.least(chunk, b.sub(neurons, first))
+        lanes_here = w.min_int(chunk, b.sub(neurons, first))
         columns = _NormColumns(w, source, target, (rows, neurons, lanes_here))
         with b.if_else(b.icmp_signed("<=", lanes_here, integer(lanes.count))) as (one_vector, more):
             with one_vector:
@@ -87,7 +87,11 @@ class _NormColumns:
     """Neurons of a block, and the address of their norms."""
 
     def __init__(
-        self, w: Writer, source: ir.Value, target: ir.Value, extents: tuple[ir.Value, ir.Value, ir.Value]
+        self,
+        w: FunctionBuilder,
+        source: ir.Value,
+        target: ir.Value,
+        extents: tuple[ir.Value, ir.Value, ir.Value],
     ) -> None:
         self.w, self.source, self.target = w, source, target
         self.rows, self.pitch, self.lanes = extents
@@ -96,7 +100,7 @@ class _NormColumns:
         """Address of a group of rows, and its number of rows."""
         b = self.w.b
         place = self.w.at(self.source, b.mul(done, self.pitch))
-        return place, self.w.least(integer(GROUP), b.sub(self.rows, done))
+        return place, self.w.min_int(integer(GROUP), b.sub(self.rows, done))
 
     def write_one_vector(self) -> None:
         """Compute the norms of a few neurons with sums in registers: rows follow each other quickly."""
@@ -106,10 +110,10 @@ class _NormColumns:
             place, count = self._group(group.index)
             with loop(w, count, place, w.lanes.zero) as row:
                 here, so_far = row.values
-                (value,) = strip.read(here)
-                row.next = [w.at(here, self.pitch), w.multiply_add(value, value, so_far)]
+                (value,) = strip.load(here)
+                row.next = [w.at(here, self.pitch), w.fma(value, value, so_far)]
             group.next = [w.b.fadd(row.values[1], group.values[0])]
-        strip.write(self.target, [w.root(group.values[0])])
+        strip.store(self.target, [w.sqrt(group.values[0])])
 
     def write_many(self, sums: ir.Value, totals: ir.Value) -> None:
         """Compute the norms of all neurons, row by row."""
@@ -117,15 +121,15 @@ class _NormColumns:
 
         def clear(strip: Strip, lane: ir.Value) -> None:
             for place in (sums, totals):
-                strip.keep(w.at(place, lane), strip.zeros())
+                strip.store_scratch(w.at(place, lane), strip.zeros())
 
         strips(w, VECTORS, self.lanes, clear)
 
         def add_sums(strip: Strip, lane: ir.Value) -> None:
-            so_far, found = (strip.recall(w.at(one, lane)) for one in (totals, sums))
+            so_far, found = (strip.load_scratch(w.at(one, lane)) for one in (totals, sums))
             added = [b.fadd(one, total) for one, total in zip(found, so_far, strict=True)]
-            strip.keep(w.at(totals, lane), added)
-            strip.keep(w.at(sums, lane), strip.zeros())
+            strip.store_scratch(w.at(totals, lane), added)
+            strip.store_scratch(w.at(sums, lane), strip.zeros())
 
         with loop(w, self.rows, step=GROUP) as group:
             first, count = self._group(group.index)
@@ -134,8 +138,8 @@ class _NormColumns:
             strips(w, VECTORS, self.lanes, add_sums)
 
         def write(strip: Strip, lane: ir.Value) -> None:
-            found = strip.recall(w.at(totals, lane))
-            strip.write(w.at(self.target, lane), [w.root(one) for one in found])
+            found = strip.load_scratch(w.at(totals, lane))
+            strip.store(w.at(self.target, lane), [w.sqrt(one) for one in found])
 
         strips(w, VECTORS, self.lanes, write)
 
@@ -143,9 +147,9 @@ class _NormColumns:
         w = self.w
 
         def body(strip: Strip, lane: ir.Value) -> None:
-            values, so_far = strip.read(w.at(place, lane)), strip.recall(w.at(sums, lane))
-            found = [w.multiply_add(one, one, total) for one, total in zip(values, so_far, strict=True)]
-            strip.keep(w.at(sums, lane), found)
+            values, so_far = strip.load(w.at(place, lane)), strip.load_scratch(w.at(sums, lane))
+            found = [w.fma(one, one, total) for one, total in zip(values, so_far, strict=True)]
+            strip.store_scratch(w.at(sums, lane), found)
 
         strips(w, VECTORS, self.lanes, body)
 
@@ -153,24 +157,26 @@ class _NormColumns:
 def kernel(dtype: str, processor: Processor) -> int:
     """Return the address of the kernel of norms."""
     write = partial(write_norms, Lanes(dtype, processor.lanes(dtype)), processor.triple)
-    return library.address(("norms", dtype), processor, write, partial(_norms_right, dtype, processor))
+    return library.address(
+        ("norms", dtype), processor, write, partial(_norms_pass_self_test, dtype, processor)
+    )
 
 
-def _norms_right(dtype: str, processor: Processor, address: int) -> bool:
+def _norms_pass_self_test(dtype: str, processor: Processor, address: int) -> bool:
     """True if the kernel finds known norms of whole vectors and a remainder, in three groups of rows."""
-    values = known_answers.numbers(2, 2 * GROUP + 5, (VECTORS + 1) * processor.lanes(dtype) + 3)
-    filters, expected = known_answers.in_memory(values, dtype), np.sqrt((values**2).sum(1))
+    values = self_test_reference.sample_values(2, 2 * GROUP + 5, (VECTORS + 1) * processor.lanes(dtype) + 3)
+    filters, expected = self_test_reference.as_tensor(values, dtype), np.sqrt((values**2).sum(1))
     found = torch.full(expected.shape, torch.nan, dtype=filters.dtype, device="cpu")
     count, rows, neurons = values.shape
     matrices = Matrices(count, rows, neurons, dtype)
     _summing(address, matrices, processor, 1).run(pointer_of(filters), pointer_of(found))
-    return known_answers.agrees(found, expected, ROUNDING[dtype])
+    return self_test_reference.agrees(found, expected, ROUNDING[dtype])
 
 
 def norms(filters: int, out: int, matrices: Matrices, processor: Processor, threads: int) -> None:
     """Compute norms ``(block, neuron)`` of filters ``(block, row, neuron)``, by address, contiguous."""
     if matrices.count * matrices.neurons > 0:
-        ready(
+        cached_kernel(
             ("norms", matrices, processor, threads),
             lambda: _summing(kernel(matrices.dtype, processor), matrices, processor, threads),
         ).run(filters, out)
@@ -179,14 +185,16 @@ def norms(filters: int, out: int, matrices: Matrices, processor: Processor, thre
 def _summing(address: int, matrices: Matrices, processor: Processor, threads: int) -> PreparedKernel:
     """Prepare norms by the kernel at an address."""
     strip = VECTORS * processor.lanes(matrices.dtype)
-    count = 1 if matrices.count * matrices.rows * matrices.neurons < ALONE else threads
+    count = 1 if matrices.count * matrices.rows * matrices.neurons < SERIAL_BELOW else threads
     chunks = 1 if matrices.count >= 4 * count else min(-(-matrices.neurons // strip), 4 * count)
     chunk = -(-matrices.neurons // (chunks * strip)) * strip
     chunks = -(-matrices.neurons // chunk)
     fields = np.zeros(NormJob.FIELDS, np.int64)
     fields[JobHead.TASKS] = matrices.count * chunks
     fields[NormJob.ROWS : NormJob.SCALES] = (matrices.rows, matrices.neurons, chunk, chunks)
-    return prepared(address, fields, (NormJob.FILTERS, NormJob.OUTPUT), 2 * chunk, (matrices.dtype, count))
+    return prepare_kernel(
+        address, fields, (NormJob.FILTERS, NormJob.OUTPUT), 2 * chunk, (matrices.dtype, count)
+    )
 
 
 def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
@@ -204,22 +212,22 @@ def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
         )
         scales = w.at(w.pointer_field(job, NormJob.SCALES), b.mul(block, neurons))
         past = b.icmp_signed("!=", w.field(job, NormJob.STREAM), integer(0))
-        with loop(w, w.least(chunk, b.sub(rows, first))) as row:
+        with loop(w, w.min_int(chunk, b.sub(rows, first))) as row:
             begin = b.mul(row.index, neurons)
 
             def body(strip: Strip, lane: ir.Value) -> None:
                 place = b.add(begin, lane)
-                values, factors = strip.read(w.at(source, place)), strip.read(w.at(scales, lane))
+                values, factors = strip.load(w.at(source, place)), strip.load(w.at(scales, lane))
                 found = [b.fmul(one, factor) for one, factor in zip(values, factors, strict=True)]
                 to = w.at(target, place)
                 if strip.mask is not None:
-                    strip.write(to, found)
+                    strip.store(to, found)
                     return
                 with b.if_else(past) as (streamed, kept):
                     with streamed:
                         stream(strip, to, found)
                     with kept:
-                        strip.write(to, found)
+                        strip.store(to, found)
 
             strips(w, VECTORS, neurons, body)
         b.fence("seq_cst")
@@ -229,21 +237,23 @@ def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
 def scaled_kernel(dtype: str, processor: Processor) -> int:
     """Return the address of the kernel of scaled filters."""
     write = partial(write_scaled, Lanes(dtype, processor.lanes(dtype)), processor.triple)
-    return library.address(("scaled", dtype), processor, write, partial(_scaled_right, dtype, processor))
+    return library.address(
+        ("scaled", dtype), processor, write, partial(_scaled_passes_self_test, dtype, processor)
+    )
 
 
-def _scaled_right(dtype: str, processor: Processor, address: int) -> bool:
+def _scaled_passes_self_test(dtype: str, processor: Processor, address: int) -> bool:
     """True if the kernel finds known products, with and without streaming stores."""
     neurons = (VECTORS + 1) * processor.lanes(dtype)
     for part, past in ((3, False), (0, True)):
-        values = known_answers.numbers(2, TASK_ROWS + 3, neurons + part)
-        scales = known_answers.numbers(2, neurons + part, seed=1)
-        filters, factors = (known_answers.in_memory(one, dtype) for one in (values, scales))
+        values = self_test_reference.sample_values(2, TASK_ROWS + 3, neurons + part)
+        scales = self_test_reference.sample_values(2, neurons + part, seed=1)
+        filters, factors = (self_test_reference.as_tensor(one, dtype) for one in (values, scales))
         found = torch.full_like(filters, torch.nan)
         matrices = Matrices(2, TASK_ROWS + 3, neurons + part, dtype)
         addresses = pointer_of(filters), pointer_of(factors), pointer_of(found)
         _scaling(address, matrices, 1, past and pointer_of(found) % LINE == 0).run(*addresses)
-        if not known_answers.agrees(found, values * scales[:, None]):
+        if not self_test_reference.agrees(found, values * scales[:, None]):
             return False
     return True
 
@@ -256,8 +266,8 @@ def scaled(
     if numbers == 0:
         return
     whole = out % LINE == 0 and matrices.neurons * each % LINE == 0
-    count, stream = 1 if numbers < ALONE else threads, whole and numbers * each >= STREAM_BYTES
-    ready(
+    count, stream = 1 if numbers < SERIAL_BELOW else threads, whole and numbers * each >= STREAM_BYTES
+    cached_kernel(
         ("scaled", matrices, processor, count, stream),
         lambda: _scaling(scaled_kernel(matrices.dtype, processor), matrices, count, stream),
     ).run(filters, scales, out)
@@ -270,6 +280,6 @@ def _scaling(address: int, matrices: Matrices, threads: int, stream: bool) -> Pr
     fields[JobHead.TASKS] = matrices.count * chunks
     fields[NormJob.ROWS : NormJob.SCALES] = (matrices.rows, matrices.neurons, TASK_ROWS, chunks)
     fields[NormJob.STREAM] = stream
-    return prepared(
+    return prepare_kernel(
         address, fields, (NormJob.FILTERS, NormJob.SCALES, NormJob.OUTPUT), 0, (matrices.dtype, threads)
     )

@@ -12,14 +12,13 @@ import numpy as np
 from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing
-from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
-from cotswold.kernels.compile.known_answers import Array
+from cotswold.kernels.compile.self_test_reference import Array
 from cotswold.kernels.machine.prepared import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps import pooling_walk
-from cotswold.kernels.maps.pooling_walk import WalkForm, write_walk
-from cotswold.kernels.maps.pooling_window import (
+from cotswold.kernels.maps import pooling_small_window
+from cotswold.kernels.maps.pooling_any_window import (
     PENALTY,
     POOL,
     SLOPE,
@@ -27,19 +26,21 @@ from cotswold.kernels.maps.pooling_window import (
     PoolJob,
     PoolKind,
     scratch_elements,
-    write_window,
+    write_any_window,
 )
+from cotswold.kernels.maps.pooling_small_window import write_small_window
+from cotswold.kernels.maps.pooling_small_window_block import SmallWindowConfig
 from cotswold.kernels.maps.tasks import (
     BYTES,
     JobHead,
     Workers,
     bits,
-    prepared,
-    put_pitches,
-    ready,
+    cached_kernel,
+    prepare_kernel,
+    put_strides,
     up_to_power,
 )
-from cotswold.kernels.operands import Pitches, pointer_of, required_pitches
+from cotswold.kernels.operands import MapStrides, pointer_of, required_map_strides
 
 TASKS_A_THREAD = 4
 """Tasks per thread, at least, if a map has enough rows."""
@@ -57,58 +58,65 @@ WALK_COLUMNS = 12
 """Columns of a part in that kernel: few, so that rows of all lanes stay in the second-level cache."""
 STREAMED_BYTES = 16 << 20
 """Bytes read from which outputs bypass the caches, which could not hold them."""
-ALONE = 1 << 14
+SERIAL_BELOW = 1 << 14
 """Outputs below which other threads are not worth waking."""
 
 
 def kernel(kind: PoolKind, dtype: str, processor: Processor) -> int:
     """Return the address of the kernel for windows of any size."""
-    write = partial(write_window, kind, Lanes(dtype, processor.lanes(dtype)), processor.triple)
-    trial = partial(_is_right, kind, None, dtype, processor)
+    write = partial(write_any_window, kind, Lanes(dtype, processor.lanes(dtype)), processor.triple)
+    trial = partial(_passes_self_test, kind, None, dtype, processor)
     return library.address(("smoothing", kind.name, dtype), processor, write, trial)
 
 
-def walk_kernel(kind: PoolKind, form: WalkForm, dtype: str, processor: Processor) -> int:
+def small_window_kernel(kind: PoolKind, config: SmallWindowConfig, dtype: str, processor: Processor) -> int:
     """Return the address of the kernel for a small window."""
-    write = partial(write_walk, kind, form, Lanes(dtype, processor.lanes(dtype)), processor.triple)
-    name = ("pooling", kind.name, form.size, form.rows, form.vectors, int(form.stream), dtype)
-    return library.address(name, processor, write, partial(_is_right, kind, form, dtype, processor))
+    write = partial(write_small_window, kind, config, Lanes(dtype, processor.lanes(dtype)), processor.triple)
+    name = ("pooling", kind.name, config.size, config.rows, config.vectors, int(config.stream), dtype)
+    return library.address(name, processor, write, partial(_passes_self_test, kind, config, dtype, processor))
 
 
-def _is_right(kind: PoolKind, form: WalkForm | None, dtype: str, processor: Processor, address: int) -> bool:
+def _passes_self_test(
+    kind: PoolKind, config: SmallWindowConfig | None, dtype: str, processor: Processor, address: int
+) -> bool:
     """True if a kernel pools or differentiates small maps with known results correctly."""
-    size = form.size if form else WRITTEN_OUT + 2
-    strip = (form.vectors if form else VECTORS) * processor.lanes(dtype)
-    images = strip if form and form.stream else strip + 3  # lines that bypass the caches must be whole
+    size = config.size if config else WRITTEN_OUT + 2
+    strip = (config.vectors if config else VECTORS) * processor.lanes(dtype)
+    images = strip if config and config.stream else strip + 3  # lines that bypass the caches must be whole
     shape, smoothing = MapShape(2, size + 5, size + WALK_COLUMNS + 2), Smoothing(size)
-    x, ones = known_answers.numbers(shape.height, shape.width, shape.channels, images), np.ones(size)
-    pooled = np.sqrt(known_answers.smoothed(x**2, ones, ones) + 1)
+    x, ones = (
+        self_test_reference.sample_values(shape.height, shape.width, shape.channels, images),
+        np.ones(size),
+    )
+    pooled = np.sqrt(self_test_reference.smooth(x**2, ones, ones) + 1)
     workers = Workers(images, dtype, processor, 1)
 
     def placed(values: Array) -> Tensor:
-        return known_answers.as_map(values, dtype)
+        return self_test_reference.as_map(values, dtype)
 
     if kind is POOL:
         expected, given, found = pooled, placed(x), placed(np.full_like(pooled, np.nan))
-        _pooling(given, found, smoothing, workers).prepared(address, form).run(
+        _pooling(given, found, smoothing, workers).prepared(address, config).run(
             pointer_of(given), pointer_of(found), bits(1.0)
         )
     else:
-        grad = known_answers.numbers(*pooled.shape, seed=1) if kind.grad else np.zeros_like(pooled)
-        expected = x * known_answers.spread((grad + 0.5) / pooled, ones, ones)
+        grad = (
+            self_test_reference.sample_values(*pooled.shape, seed=1) if kind.grad else np.zeros_like(pooled)
+        )
+        expected = x * self_test_reference.smooth_adjoint((grad + 0.5) / pooled, ones, ones)
         maps = [placed(one) for one in (grad, pooled, x, np.full_like(x, np.nan))]
         above, below, source, found = maps
         given_maps = above if kind.grad else None, below, source, found
-        work = _sloping(*given_maps, smoothing, workers).prepared(address, form)
+        work = _sloping(*given_maps, smoothing, workers).prepared(address, config)
         work.run(*_addresses(*given_maps, 0.5))
-    return known_answers.map_agrees(found, expected, known_answers.ROUNDING[dtype])
+    return self_test_reference.map_agrees(found, expected, self_test_reference.ROUNDING[dtype])
 
 
 def pool(x: Tensor, out: Tensor, smoothing: Smoothing, epsilon: float, workers: Workers) -> None:
     """``out = sqrt(sum of x² over a window + epsilon)``; maps have images last."""
     if out.numel() > 0:
         key = "pool", smoothing, x.shape, x.stride(), out.stride(), pointer_of(out) % LINE == 0, workers
-        ready(key, lambda: _pooling(x, out, smoothing, workers).in_best_kernel()).run(
+        cached_kernel(key, lambda: _pooling(x, out, smoothing, workers).in_best_kernel()).run(
             pointer_of(x), pointer_of(out), bits(epsilon)
         )
 
@@ -127,7 +135,7 @@ def pool_gradient(
         maps = grad, pooled, x, out
         strides = tuple(one.stride() if one is not None else None for one in maps)
         key = "pool gradient", smoothing, x.shape, strides, pointer_of(out) % LINE == 0, workers
-        ready(key, lambda: _sloping(*maps, smoothing, workers).in_best_kernel()).run(
+        cached_kernel(key, lambda: _sloping(*maps, smoothing, workers).in_best_kernel()).run(
             *_addresses(*maps, weight)
         )
 
@@ -138,19 +146,19 @@ def _addresses(grad: Tensor | None, pooled: Tensor, x: Tensor, out: Tensor, weig
 
 
 def _pooling(x: Tensor, out: Tensor, smoothing: Smoothing, workers: Workers) -> _Pass:
-    maps = required_pitches(x), None, None, required_pitches(out)
+    maps = required_map_strides(x), None, None, required_map_strides(out)
     shapes = MapShape(*x.shape[1:]), MapShape(*out.shape[1:])
     aligned = pointer_of(out) % LINE == 0
-    return _Pass(POOL, *shapes, smoothing, smoothing.window.low, maps, aligned, workers)
+    return _Pass(POOL, *shapes, smoothing, smoothing.window.pad_before, maps, aligned, workers)
 
 
 def _sloping(
     grad: Tensor | None, pooled: Tensor, x: Tensor, out: Tensor, smoothing: Smoothing, workers: Workers
 ) -> _Pass:
     kind = PENALTY if grad is None else SLOPE
-    low = smoothing.size - 1 - smoothing.window.low
-    first = required_pitches(grad) if grad is not None else None
-    maps = first, required_pitches(pooled), required_pitches(x), required_pitches(out)
+    low = smoothing.size - 1 - smoothing.window.pad_before
+    first = required_map_strides(grad) if grad is not None else None
+    maps = first, required_map_strides(pooled), required_map_strides(x), required_map_strides(out)
     shapes = MapShape(*pooled.shape[1:]), MapShape(*x.shape[1:])
     return _Pass(kind, *shapes, smoothing, low, maps, pointer_of(out) % LINE == 0, workers)
 
@@ -164,7 +172,7 @@ class _Pass:
     target: MapShape
     smoothing: Smoothing
     low: int
-    maps: tuple[Pitches | None, Pitches | None, Pitches | None, Pitches]
+    maps: tuple[MapStrides | None, MapStrides | None, MapStrides | None, MapStrides]
     """Strides of the maps that are read, and of the map that is written; None for no map."""
     aligned: bool
     """True if the output starts at a cache line."""
@@ -186,24 +194,26 @@ class _Pass:
         kind, workers = self.kind, self.workers
         if self.smoothing.size > WRITTEN_OUT:
             return self.prepared(kernel(kind, workers.dtype, workers.processor), None)
-        form = _form(
+        config = _config(
             (kind, self.smoothing.size), self.maps[3], self.aligned, self._lanes[1], self.target, workers
         )
-        return self.prepared(walk_kernel(kind, form, workers.dtype, workers.processor), form)
+        return self.prepared(small_window_kernel(kind, config, workers.dtype, workers.processor), config)
 
-    def prepared(self, address: int, form: WalkForm | None) -> PreparedKernel:
-        """Prepare the pass on the kernel at an address; ``form`` describes the kernel of a small window.
+    def prepared(self, address: int, config: SmallWindowConfig | None) -> PreparedKernel:
+        """Prepare the pass on the kernel at an address; ``config`` describes the kernel of a small window.
 
         It runs on the addresses of the maps, and the bits of the constant to add.
         """
         kind, source, target, workers = self.kind, self.source, self.target, self.workers
         size, (groups, lanes) = self.smoothing.size, self._lanes
-        count = 1 if self._outputs < ALONE else workers.threads
+        count = 1 if self._outputs < SERIAL_BELOW else workers.threads
         width = workers.processor.lanes(workers.dtype)
         ring = up_to_power(size + 1)
-        if form:
-            cut = _cut(target, groups, lanes, form.vectors * width, form.rows, WALK_COLUMNS, workers, count)
-            slot = pooling_walk.scratch_elements(kind, form, width, cut.block, cut.columns)
+        if config:
+            cut = _cut(
+                target, groups, lanes, config.vectors * width, config.rows, WALK_COLUMNS, workers, count
+            )
+            slot = pooling_small_window.scratch_elements(kind, config, width, cut.block, cut.columns)
         else:
             room = CACHED_BYTES // ((size + 3) * min(BLOCK_BYTES, lanes * BYTES[workers.dtype]))
             columns = max(LEAST_COLUMNS, room - size)
@@ -222,9 +232,9 @@ class _Pass:
             (PoolJob.INPUT, PoolJob.SECOND, PoolJob.FACTOR, PoolJob.OUTPUT), self.maps, strict=True
         ):
             if one is not None:
-                put_pitches(fields, place, one)
+                put_strides(fields, place, one)
                 places.append(place)
-        return prepared(address, fields, (*places, PoolJob.SCALAR), slot, (workers.dtype, count))
+        return prepare_kernel(address, fields, (*places, PoolJob.SCALAR), slot, (workers.dtype, count))
 
 
 @dataclass(frozen=True)
@@ -239,14 +249,14 @@ class _Cut:
     parts: int
 
 
-def _form(
+def _config(
     kind_and_size: tuple[PoolKind, int],
-    out: Pitches,
+    out: MapStrides,
     aligned: bool,
     lanes: int,
     target: MapShape,
     workers: Workers,
-) -> WalkForm:
+) -> SmallWindowConfig:
     """Configuration of the small-window kernel for this processor and map."""
     (kind, size), number = kind_and_size, BYTES[workers.dtype]
     width = workers.processor.lanes(workers.dtype)
@@ -258,7 +268,7 @@ def _form(
     whole = whole and all(n % strip == 0 for n in (lanes, out.row, out.column, out.channel))
     outputs = workers.images * target.channels * target.height * target.width
     read = 3 if kind.grad else 1
-    return WalkForm(size, rows, vectors, whole and read * outputs * number >= STREAMED_BYTES)
+    return SmallWindowConfig(size, rows, vectors, whole and read * outputs * number >= STREAMED_BYTES)
 
 
 def _cut(

@@ -16,10 +16,10 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from cotswold.kernels.compile.emit import NOTHING, POINTER, SHORT, Lanes, Writer, declare, integer, loop
-from cotswold.kernels.machine.prepared import LINE, Bounded, PreparedKernel
+from cotswold.kernels.compile.emit import I32, POINTER, VOID, FunctionBuilder, Lanes, declare, integer, loop
+from cotswold.kernels.machine.prepared import LINE, FifoCache, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.operands import Pitches
+from cotswold.kernels.operands import MapStrides
 
 DOUBLE = ir.DoubleType()
 BYTES = {"float32": 4, "float64": 8}
@@ -46,7 +46,7 @@ class Workers:
     threads: int
 
 
-READY: Bounded[tuple[object, ...], PreparedKernel] = Bounded(256)
+READY: FifoCache[tuple[object, ...], PreparedKernel] = FifoCache(256)
 """Cache of the latest prepared passes over maps and filters, by all that they depend on."""
 
 
@@ -61,42 +61,42 @@ def up_to_power(least: int) -> int:
     return 1 << max(0, least - 1).bit_length()
 
 
-def ready(key: tuple[object, ...], make: Callable[[], PreparedKernel]) -> PreparedKernel:
+def cached_kernel(key: tuple[object, ...], make: Callable[[], PreparedKernel]) -> PreparedKernel:
     """Return the cached value of a key; make it if it is missing."""
     found = READY.get(key)
     return found if found is not None else READY.put(key, make)
 
 
-def prepared(
+def prepare_kernel(
     code: int,
     fields: NDArray[np.int64],
-    places: tuple[int, ...],
+    operand_slots: tuple[int, ...],
     scratch: int,
     workers: tuple[str, int],
-    held: object = None,
+    keepalive: object = None,
 ) -> PreparedKernel:
-    """Return a kernel with its job; operands' addresses go to the fields ``places``.
+    """Return a kernel with its job; operands' addresses go to the fields ``operand_slots``.
 
-    ``workers`` are the dtype and the number of threads, each with ``scratch`` elements of scratch; ``held``
-    keeps alive what the job points to.
+    ``workers`` are the dtype and the number of threads, each with ``scratch`` elements of scratch;
+    ``keepalive`` keeps alive what the job points to.
     """
     dtype, threads = workers
     whole = -(-scratch * BYTES[dtype] // LINE) * LINE
     fields[JobHead.SLOT_SIZE] = whole // BYTES[dtype]
-    return PreparedKernel(code, fields, places, JobHead.SCRATCH, whole * threads, threads, held)
+    return PreparedKernel(code, fields, operand_slots, JobHead.SCRATCH, whole * threads, threads, keepalive)
 
 
-def put_pitches(fields: NDArray[np.int64], place: int, map_: Pitches | None) -> None:
+def put_strides(fields: NDArray[np.int64], place: int, map_: MapStrides | None) -> None:
     """Write a map's strides to the fields after its address."""
     if map_ is not None:
         fields[place + 1 : place + 4] = map_.row, map_.column, map_.channel
 
 
 @contextmanager
-def tasks(module: ir.Module, lanes: Lanes) -> Iterator[tuple[Writer, ir.Value, ir.Value, ir.Value]]:
+def tasks(module: ir.Module, lanes: Lanes) -> Iterator[tuple[FunctionBuilder, ir.Value, ir.Value, ir.Value]]:
     """Generate ``work(job)``, with one task as its body: yield the writer, job, task number and scratch."""
-    function = ir.Function(module, ir.FunctionType(NOTHING, [POINTER]), "work")
-    w = Writer(function, lanes)
+    function = ir.Function(module, ir.FunctionType(VOID, [POINTER]), "work")
+    w = FunctionBuilder(function, lanes)
     (job,) = function.args
     slot = w.b.atomic_rmw("add", w.slot(job, JobHead.SLOTS), integer(1), "monotonic")
     scratch = w.at(w.pointer_field(job, JobHead.SCRATCH), w.b.mul(slot, w.field(job, JobHead.SLOT_SIZE)))
@@ -116,7 +116,7 @@ class JobMap:
     """A map of a job: address of a block of lanes, and strides; ``group`` selects the first channel."""
 
     def __init__(
-        self, w: Writer, job: ir.Value, field: int, lane: ir.Value, group: ir.Value | None = None
+        self, w: FunctionBuilder, job: ir.Value, field: int, lane: ir.Value, group: ir.Value | None = None
     ) -> None:
         self.w = w
         self.row, self.column, self.channel = (w.field(job, field + i) for i in (1, 2, 3))
@@ -131,9 +131,9 @@ class JobMap:
 class Strip:
     """Load and store of several adjacent vectors, the last of which may be partial."""
 
-    def __init__(self, w: Writer, vectors: int, last: ir.Value | None) -> None:
+    def __init__(self, w: FunctionBuilder, vectors: int, last: ir.Value | None) -> None:
         self.w, self.vectors = w, vectors
-        self.mask = w.first_lanes(last) if last is not None else None
+        self.mask = w.lane_mask(last) if last is not None else None
 
     @property
     def size(self) -> int:
@@ -144,73 +144,73 @@ class Strip:
         """Address of a vector of the strip at ``pointer``."""
         return self.w.at(pointer, vector * self.w.lanes.count)
 
-    def read(self, pointer: ir.Value) -> list[ir.Value]:
+    def load(self, pointer: ir.Value) -> list[ir.Value]:
         """Load the strip from a map."""
         return [self._read(self.place(pointer, v), v) for v in range(self.vectors)]
 
     def _read(self, place: ir.Value, vector: int) -> ir.Value:
         if self.mask is not None and vector == self.vectors - 1:
-            return self.w.read_part(place, self.mask)
-        return self.w.read(place)
+            return self.w.masked_load(place, self.mask)
+        return self.w.load(place)
 
-    def write(self, pointer: ir.Value, values: list[ir.Value]) -> None:
+    def store(self, pointer: ir.Value, values: list[ir.Value]) -> None:
         """Store the strip to a map."""
         for v, value in enumerate(values):
             if self.mask is not None and v == self.vectors - 1:
-                self.w.write_part(self.place(pointer, v), value, self.mask)
+                self.w.masked_store(self.place(pointer, v), value, self.mask)
             else:
-                self.w.write(self.place(pointer, v), value)
+                self.w.store(self.place(pointer, v), value)
 
-    def recall(self, pointer: ir.Value) -> list[ir.Value]:
+    def load_scratch(self, pointer: ir.Value) -> list[ir.Value]:
         """Load the strip from scratch, where all vectors are whole."""
-        return [self.w.read(self.place(pointer, v)) for v in range(self.vectors)]
+        return [self.w.load(self.place(pointer, v)) for v in range(self.vectors)]
 
-    def keep(self, pointer: ir.Value, values: list[ir.Value]) -> None:
+    def store_scratch(self, pointer: ir.Value, values: list[ir.Value]) -> None:
         """Store the strip to scratch."""
         for v, value in enumerate(values):
-            self.w.write(self.place(pointer, v), value)
+            self.w.store(self.place(pointer, v), value)
 
     def zeros(self) -> list[ir.Value]:
         """Return a strip of zeros."""
         return [self.w.lanes.zero] * self.vectors
 
-    def fetch(self, pointer: ir.Value) -> None:
+    def prefetch(self, pointer: ir.Value) -> None:
         """Prefetch the strip's lines into the second-level cache."""
-        words = [ir.Constant(SHORT, one) for one in (0, 2, 1)]
-        prefetch = declare(
-            self.w.function.module, "llvm.prefetch.p0", NOTHING, [POINTER, SHORT, SHORT, SHORT]
-        )
+        words = [ir.Constant(I32, one) for one in (0, 2, 1)]
+        prefetch = declare(self.w.function.module, "llvm.prefetch.p0", VOID, [POINTER, I32, I32, I32])
         per_line = max(1, LINE // (self.w.lanes.count * BYTES[self.w.lanes.dtype]))
         for v in range(0, self.vectors, per_line):
             self.w.b.call(prefetch, [self.place(pointer, v), *words])
 
 
-def most(w: Writer, a: ir.Value, b: ir.Value) -> ir.Value:
+def max_int(w: FunctionBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     """Maximum of two integers."""
     return w.b.select(w.b.icmp_signed(">", a, b), a, b)
 
 
-def between(w: Writer, first: ir.Value, stop: ir.Value) -> ir.Value:
+def range_length(w: FunctionBuilder, first: ir.Value, stop: ir.Value) -> ir.Value:
     """Length of a half-open range; 0 if it is reversed."""
-    return most(w, w.b.sub(stop, first), integer(0))
+    return max_int(w, w.b.sub(stop, first), integer(0))
 
 
-def number_field(w: Writer, job: ir.Value, index: int) -> ir.Value:
+def number_field(w: FunctionBuilder, job: ir.Value, index: int) -> ir.Value:
     """Broadcast a float64 of a job to every lane."""
     value = w.b.load(w.slot(job, index), typ=DOUBLE)
     if w.lanes.dtype == "float32":
         value = w.b.fptrunc(value, w.lanes.scalar)
-    return w.spread_value(value)
+    return w.splat(value)
 
 
 @contextmanager
-def upto(w: Writer, done: ir.Value, stop: ir.Value) -> Iterator[ir.Value]:
+def loop_range(w: FunctionBuilder, done: ir.Value, stop: ir.Value) -> Iterator[ir.Value]:
     """``for index in range(done, stop)``, which may be empty."""
-    with loop(w, between(w, done, stop)) as turn:
+    with loop(w, range_length(w, done, stop)) as turn:
         yield w.b.add(done, turn.index)
 
 
-def strips(w: Writer, vectors: int, lanes: ir.Value, body: Callable[[Strip, ir.Value], None]) -> None:
+def strips(
+    w: FunctionBuilder, vectors: int, lanes: ir.Value, body: Callable[[Strip, ir.Value], None]
+) -> None:
     """Run ``body(strip, first lane)`` for all lanes: wide strips, then single vectors with a mask."""
     b, wide = w.b, vectors * w.lanes.count
     whole = b.sdiv(lanes, integer(wide))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from cotswold.kernels.compile.emit import SHORT, Writer
+from cotswold.kernels.compile.emit import I32, FunctionBuilder
 
 _LOG2_E = 1.44269504088896341
 _LOG_2_HIGH, _LOG_2_LOW = 0.693359375, -2.12194440e-4
@@ -26,63 +26,63 @@ _SIGMOID_LEAST = -103.0
 _EXPONENT_BIAS, _MANTISSA_BITS = 127, 23
 
 
-def write_activation(name: str, w: Writer, value: ir.Value) -> ir.Value:
+def write_activation(name: str, w: FunctionBuilder, value: ir.Value) -> ir.Value:
     """Apply the activation to a vector of float32."""
     return ACTIVATIONS[name](w, value)
 
 
-def _polynomial(w: Writer, x: ir.Value, coefficients: tuple[float, ...]) -> ir.Value:
+def _polynomial(w: FunctionBuilder, x: ir.Value, coefficients: tuple[float, ...]) -> ir.Value:
     """Evaluate a polynomial by Horner's rule, the highest power first."""
     found = w.lanes.constant(coefficients[0])
     for one in coefficients[1:]:
-        found = w.multiply_add(found, x, w.lanes.constant(one))
+        found = w.fma(found, x, w.lanes.constant(one))
     return found
 
 
-def write_exp(w: Writer, x: ir.Value) -> ir.Value:
+def write_exp(w: FunctionBuilder, x: ir.Value) -> ir.Value:
     """e to the power x, finite and normal: x is limited to the range where the result is."""
     low, high = (w.lanes.constant(one) for one in _EXP_RANGE)
-    x = w.lesser(w.greater(x, low), high)
-    power = w.rounded(w.b.fmul(x, w.lanes.constant(_LOG2_E)))
-    rest = w.multiply_add(power, w.lanes.constant(-_LOG_2_HIGH), x)
-    rest = w.multiply_add(power, w.lanes.constant(-_LOG_2_LOW), rest)
+    x = w.minimum(w.maximum(x, low), high)
+    power = w.rint(w.b.fmul(x, w.lanes.constant(_LOG2_E)))
+    rest = w.fma(power, w.lanes.constant(-_LOG_2_HIGH), x)
+    rest = w.fma(power, w.lanes.constant(-_LOG_2_LOW), rest)
     square = w.b.fmul(rest, rest)
-    found = w.multiply_add(_polynomial(w, rest, _EXP), square, w.b.fadd(rest, w.lanes.constant(1.0)))
-    integers = ir.VectorType(SHORT, w.lanes.count)
+    found = w.fma(_polynomial(w, rest, _EXP), square, w.b.fadd(rest, w.lanes.constant(1.0)))
+    integers = ir.VectorType(I32, w.lanes.count)
     exponent = w.b.add(w.b.fptosi(power, integers), ir.Constant(integers, [_EXPONENT_BIAS] * w.lanes.count))
     bits = w.b.shl(exponent, ir.Constant(integers, [_MANTISSA_BITS] * w.lanes.count))
     return w.b.fmul(found, w.b.bitcast(bits, w.lanes.type))
 
 
-def _tanh(w: Writer, x: ir.Value) -> ir.Value:
+def _tanh(w: FunctionBuilder, x: ir.Value) -> ir.Value:
     """A polynomial near 0, elsewhere ``1 - 2 / (exp(2 |x|) + 1)``, which is 1 beyond 10."""
     one = w.lanes.constant(1.0)
-    size = w.lesser(w.magnitude(x), w.lanes.constant(_TANH_LARGE))
+    size = w.minimum(w.fabs(x), w.lanes.constant(_TANH_LARGE))
     exp = write_exp(w, w.b.fadd(size, size))
     large = w.b.fsub(one, w.b.fdiv(w.lanes.constant(2.0), w.b.fadd(exp, one)))
     square = w.b.fmul(x, x)
-    small = w.multiply_add(w.b.fmul(_polynomial(w, square, _TANH), square), x, x)
-    near = w.b.fcmp_ordered("<", w.magnitude(x), w.lanes.constant(_TANH_SMALL))
-    found = w.signed_as(w.b.select(near, small, large), x)
+    small = w.fma(w.b.fmul(_polynomial(w, square, _TANH), square), x, x)
+    near = w.b.fcmp_ordered("<", w.fabs(x), w.lanes.constant(_TANH_SMALL))
+    found = w.copysign(w.b.select(near, small, large), x)
     return w.b.select(w.b.fcmp_unordered("uno", x, x), x, found)
 
 
-def _sigmoid(w: Writer, x: ir.Value) -> ir.Value:
+def _sigmoid(w: FunctionBuilder, x: ir.Value) -> ir.Value:
     one = w.lanes.constant(1.0)
     found = w.b.fdiv(one, w.b.fadd(write_exp(w, w.b.fneg(x)), one))
     found = w.b.select(w.b.fcmp_ordered("<", x, w.lanes.constant(_SIGMOID_LEAST)), w.lanes.zero, found)
     return w.b.select(w.b.fcmp_unordered("uno", x, x), x, found)
 
 
-def _rectifier(w: Writer, x: ir.Value) -> ir.Value:
+def _rectifier(w: FunctionBuilder, x: ir.Value) -> ir.Value:
     return w.b.select(w.b.fcmp_ordered("<=", x, w.lanes.zero), w.lanes.zero, x)
 
 
-def _identity(w: Writer, x: ir.Value) -> ir.Value:
+def _identity(w: FunctionBuilder, x: ir.Value) -> ir.Value:
     return x
 
 
-ACTIVATIONS: dict[str, Callable[[Writer, ir.Value], ir.Value]] = {
+ACTIVATIONS: dict[str, Callable[[FunctionBuilder, ir.Value], ir.Value]] = {
     "identity": _identity,
     "tanh": _tanh,
     "sigmoid": _sigmoid,

@@ -2,7 +2,7 @@
 
 Knows: the tables of `plan`, the order of loops, scratch. Does not know: layers, the meaning of a table.
 
-Threads take tasks from a shared counter. Within a task the loops are, from the outside: sections of entries
+Threads take tasks from a shared counter. Within a task the loops are, from the outside: k-blocks of entries
 (k-blocks), tiles of lanes, tiles of rows. The part of B that a tile of lanes needs stays in cache while A is
 read once.
 """
@@ -15,10 +15,10 @@ from enum import IntEnum
 
 from llvmlite import ir
 
-from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
+from cotswold.kernels.compile.emit import I64, POINTER, VOID, FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.microkernels.activation import ACTIVATIONS
 from cotswold.kernels.microkernels.panels import panel_offset, write_height, write_panels
-from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Tile, TileForm, heights, write_tile
+from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Tile, TileConfig, row_block_sizes, write_tile
 from cotswold.kernels.microkernels.transpose import write_transpose
 from cotswold.kernels.microkernels.update import WIDEST, write_update
 
@@ -39,7 +39,7 @@ class ProductJob(IntEnum):
     B_PITCH = 10
     NEXT = 11
     CLAIM = 12
-    SECTION = 13
+    K_BLOCK = 13
     SCRATCH = 14
     SLOTS = 15
     SLOT_SIZE = 16
@@ -91,35 +91,39 @@ LANE_TILE_FIELDS = 3
 class ProductKind:
     """Work of a kernel around its tiles.
 
-    ``rows_adjoin``, ``finish``: see `tile.TileForm`. ``panels``: if the job says so, A is packed once per
-    section, which is then one entry. ``gather``: first pack B into scratch by transposing the task's neurons
-    of one map, or of two if the job has a second B. ``scatter``: C goes to scratch and is transposed to its
+    ``a_rows_adjacent``, ``epilogue``: see `tile.TileConfig`. ``panels``: if the job says so, A is packed once
+    per k-block, which is then one entry. ``pack_b``: first pack B into scratch by transposing the neurons of
+    one map, or of two if the job has a second B. ``unpack_c``: C goes to scratch and is transposed to its
     map afterwards. ``update``: C is a gradient in scratch that updates the filters.
     """
 
     name: str
-    rows_adjoin: bool
-    gather: bool = False
-    scatter: bool = False
+    a_rows_adjacent: bool
+    pack_b: bool = False
+    unpack_c: bool = False
     update: bool = False
-    finish: str = ""
+    epilogue: str = ""
     panels: bool = False
 
     @property
-    def form(self) -> TileForm:
+    def tile_config(self) -> TileConfig:
         """Layout of its tiles."""
-        return TileForm(self.rows_adjoin, self.finish)
+        return TileConfig(self.a_rows_adjacent, self.epilogue)
 
 
-PRODUCT = ProductKind("product", rows_adjoin=True, panels=True)
-PRODUCT_FEW = ProductKind("product_few", rows_adjoin=True, scatter=True)
-ADJOINT = ProductKind("adjoint", rows_adjoin=False)
-OUTER = ProductKind("outer", rows_adjoin=False, gather=True)
-STEP = ProductKind("step", rows_adjoin=False, gather=True, update=True)
-FINISHED = {
-    name: ProductKind(f"product_{name}", rows_adjoin=True, finish=name, panels=True) for name in ACTIVATIONS
+PRODUCT = ProductKind("product", a_rows_adjacent=True, panels=True)
+PRODUCT_SMALL_BATCH = ProductKind("product_small_batch", a_rows_adjacent=True, unpack_c=True)
+ADJOINT = ProductKind("adjoint", a_rows_adjacent=False)
+OUTER = ProductKind("outer", a_rows_adjacent=False, pack_b=True)
+STEP = ProductKind("step", a_rows_adjacent=False, pack_b=True, update=True)
+PRODUCT_WITH_EPILOGUE = {
+    name: ProductKind(f"product_{name}", a_rows_adjacent=True, epilogue=name, panels=True)
+    for name in ACTIVATIONS
 }
-KINDS = {kind.name: kind for kind in (PRODUCT, PRODUCT_FEW, ADJOINT, OUTER, STEP, *FINISHED.values())}
+KINDS = {
+    kind.name: kind
+    for kind in (PRODUCT, PRODUCT_SMALL_BATCH, ADJOINT, OUTER, STEP, *PRODUCT_WITH_EPILOGUE.values())
+}
 
 
 def write_kernel(kind: ProductKind, lanes: Lanes, tile: Tile, triple: str) -> ir.Module:
@@ -134,11 +138,13 @@ def write_kernel(kind: ProductKind, lanes: Lanes, tile: Tile, triple: str) -> ir
 
 
 def write_work(
-    module: ir.Module, lanes: Lanes, write_task: Callable[[Writer, ir.Value, ir.Value, ir.Value], None]
+    module: ir.Module,
+    lanes: Lanes,
+    write_task: Callable[[FunctionBuilder, ir.Value, ir.Value, ir.Value], None],
 ) -> None:
     """Generate ``work(job)``; ``write_task`` generates the code of one task."""
-    function = ir.Function(module, ir.FunctionType(NOTHING, [POINTER]), "work")
-    w = Writer(function, lanes)
+    function = ir.Function(module, ir.FunctionType(VOID, [POINTER]), "work")
+    w = FunctionBuilder(function, lanes)
     (job,) = function.args
     slot = w.b.atomic_rmw("add", w.slot(job, ProductJob.SLOTS), integer(1), "monotonic")
     scratch = w.at(
@@ -152,7 +158,7 @@ def write_work(
     first = w.b.atomic_rmw("add", w.slot(job, ProductJob.NEXT), claim, "monotonic")
     w.b.cbranch(w.b.icmp_signed("<", first, count), taken, done)
     w.b.position_at_end(taken)
-    here = w.least(claim, w.b.sub(count, first))
+    here = w.min_int(claim, w.b.sub(count, first))
     with loop(w, here) as turn:
         number = w.b.add(first, turn.index)
         task = w.slot(w.pointer_field(job, ProductJob.TASKS), w.b.mul(number, integer(Task.FIELDS)))
@@ -165,12 +171,12 @@ def write_work(
 def _write_tiles(module: ir.Module, kind: ProductKind, lanes: Lanes, tile: Tile) -> ir.GlobalVariable:
     """Table of all tiles: for each height those of 1, 2, ... vectors with a mask, then the full one."""
     found = []
-    for rows in heights(tile):
+    for rows in row_block_sizes(tile):
         for vectors in range(1, tile.vectors + 1):
             name = f"tile_{rows}x{vectors}_masked"
-            found.append(write_tile(module, name, lanes, Tile(rows, vectors), kind.form, True))
+            found.append(write_tile(module, name, lanes, Tile(rows, vectors), kind.tile_config, True))
         shape = Tile(rows, tile.vectors)
-        found.append(write_tile(module, f"tile_{shape}", lanes, shape, kind.form, False))
+        found.append(write_tile(module, f"tile_{shape}", lanes, shape, kind.tile_config, False))
     table = ir.GlobalVariable(module, ir.ArrayType(POINTER, len(found)), "tiles")
     table.linkage, table.global_constant = "internal", True
     table.initializer = ir.Constant(table.value_type, [one.bitcast(POINTER) for one in found])
@@ -178,7 +184,7 @@ def _write_tiles(module: ir.Module, kind: ProductKind, lanes: Lanes, tile: Tile)
 
 
 def _write_task(
-    w: Writer,
+    w: FunctionBuilder,
     kind: ProductKind,
     tile: Tile,
     tiles: ir.Value,
@@ -193,35 +199,35 @@ def _write_task(
     lanes, images = w.field(task, Task.LANES), w.field(job, ProductJob.IMAGES)
     neurons = w.slot(offsets, w.field(task, Task.NEURON))
     transpose = write_transpose(w.function.module, w.lanes)
-    if kind.gather:
+    if kind.pack_b:
         w.b.call(transpose, [b_first, neurons, lanes, images, scratch, pitch, integer(0)])
         second = w.pointer_field(job, ProductJob.SECOND_B)
-        there = w.b.icmp_unsigned("!=", w.b.ptrtoint(second, INT), integer(0))
+        there = w.b.icmp_unsigned("!=", w.b.ptrtoint(second, I64), integer(0))
         with w.b.if_then(there):
             from_second = w.at(second, w.field(task, Task.B))
             below = w.at(scratch, w.b.mul(images, pitch))
             w.b.call(transpose, [from_second, neurons, lanes, images, below, pitch, integer(0)])
         b_first, b_pitch = scratch, pitch
-    target = scratch if kind.scatter else c_first
+    target = scratch if kind.unpack_c else c_first
     if kind.update:
         target = w.at(scratch, w.field(job, ProductJob.GRADIENT))
         _write_zeros(w, job, task, target)
     _write_tiled(w, kind, tile, tiles, job, task, (b_first, b_pitch, target), scratch)
     if kind.update:
         _write_updates(w, job, task, target)
-    if kind.scatter:
+    if kind.unpack_c:
         w.b.call(transpose, [c_first, neurons, lanes, images, scratch, pitch, integer(1)])
 
 
-def _write_zeros(w: Writer, job: ir.Value, task: ir.Value, gradient: ir.Value) -> None:
+def _write_zeros(w: FunctionBuilder, job: ir.Value, task: ir.Value, gradient: ir.Value) -> None:
     """Write zeros to the gradient if a field reaches into the padding, which no tile writes."""
     with w.b.if_then(w.b.icmp_signed("!=", w.field(task, Task.PADDED), integer(0))):
         size = w.b.mul(w.field(job, ProductJob.FILTER_ROWS), w.field(job, ProductJob.SCRATCH_PITCH))
         with loop(w, size, step=w.lanes.count) as turn:
-            w.write(w.at(gradient, turn.index), w.lanes.zero)
+            w.store(w.at(gradient, turn.index), w.lanes.zero)
 
 
-def _write_updates(w: Writer, job: ir.Value, task: ir.Value, gradient: ir.Value) -> None:
+def _write_updates(w: FunctionBuilder, job: ir.Value, task: ir.Value, gradient: ir.Value) -> None:
     """Update the filters of the task's neurons, some vectors at a time."""
     functions = write_update(w.function.module, w.lanes)
     build, widest = w.b, WIDEST * w.lanes.count
@@ -232,7 +238,7 @@ def _write_updates(w: Writer, job: ir.Value, task: ir.Value, gradient: ir.Value)
     norms = w.at(w.pointer_field(job, ProductJob.NORMS), w.field(task, Task.NORM))
     count = w.field(task, Task.LANES)
     with loop(w, count, step=widest) as turn:
-        here = w.least(build.sub(count, turn.index), integer(widest))
+        here = w.min_int(build.sub(count, turn.index), integer(widest))
         vectors = build.sdiv(build.add(here, integer(w.lanes.count - 1)), integer(w.lanes.count))
         last = build.sub(here, build.mul(build.sub(vectors, integer(1)), integer(w.lanes.count)))
         arguments = [
@@ -252,7 +258,7 @@ def _write_updates(w: Writer, job: ir.Value, task: ir.Value, gradient: ir.Value)
 
 
 def _write_tiled(
-    w: Writer,
+    w: FunctionBuilder,
     kind: ProductKind,
     tile: Tile,
     tiles: ir.Value,
@@ -261,10 +267,10 @@ def _write_tiled(
     operands: tuple[ir.Value, ir.Value, ir.Value],
     scratch: ir.Value,
 ) -> None:
-    """Loops over sections of entries, tiles of lanes, tiles of rows; ``operands``: B, its stride, and C."""
+    """Loops over k-blocks of entries, tiles of lanes, tiles of rows; ``operands``: B, its stride, and C."""
     build, (b, b_pitch, c) = w.b, operands
     a = w.at(w.pointer_field(job, ProductJob.A), w.field(task, Task.A))
-    a_pitch, section = w.field(job, ProductJob.A_PITCH), w.field(job, ProductJob.SECTION)
+    a_pitch, k_block = w.field(job, ProductJob.A_PITCH), w.field(job, ProductJob.K_BLOCK)
     added_to = w.field(job, ProductJob.ADDING)
     offsets = w.slot(w.pointer_field(job, ProductJob.OFFSETS), w.field(task, Task.OFFSET))
     entry_size = integer(ENTRY_FIELDS)
@@ -279,12 +285,14 @@ def _write_tiled(
             (ProductJob.ROW_TILES, Task.ROW_TILE, ROW_TILE_FIELDS),
         )
     )
-    biases = w.at(w.pointer_field(job, ProductJob.BIASES), w.field(task, Task.NORM)) if kind.finish else None
-    sections = build.sdiv(build.sub(build.add(count, section), integer(1)), section)
-    at_least_one = build.select(build.icmp_signed(">", sections, integer(0)), sections, integer(1))
+    biases = (
+        w.at(w.pointer_field(job, ProductJob.BIASES), w.field(task, Task.NORM)) if kind.epilogue else None
+    )
+    k_blocks = build.sdiv(build.sub(build.add(count, k_block), integer(1)), k_block)
+    at_least_one = build.select(build.icmp_signed(">", k_blocks, integer(0)), k_blocks, integer(1))
     with loop(w, at_least_one) as part:
-        first = build.mul(part.index, section)
-        here = w.least(section, build.sub(count, first))
+        first = build.mul(part.index, k_block)
+        here = w.min_int(k_block, build.sub(count, first))
         now = w.slot(entries, build.mul(first, entry_size))
         final = build.icmp_signed("==", build.add(part.index, integer(1)), at_least_one)
         panels = (
@@ -303,7 +311,7 @@ def _write_tiled(
                     _write_fetches(w, tile, job, task, row, lane)
                 number = build.add(build.mul(height, integer(tile.vectors + 1)), variant)
                 place = build.gep(tiles, [integer(0), number], source_etype=tiles.value_type)
-                if kind.rows_adjoin:
+                if kind.a_rows_adjacent:
                     towards, onward = integer(0), integer(1)
                 else:
                     towards, onward = _next_tile(w, task, row_tiles, across.index, down.index, a_offset)
@@ -315,22 +323,22 @@ def _write_tiled(
                     pitch = build.select(panels.copied, copied, a_pitch)
                     # the next values to copy are at the source
                     towards = build.sdiv(
-                        build.sub(build.ptrtoint(source, INT), build.ptrtoint(a_here, INT)),
+                        build.sub(build.ptrtoint(source, I64), build.ptrtoint(a_here, I64)),
                         integer(w.lanes.scalar_bytes),
                     )
                 arguments = [now, here, a_here, pitch, towards, onward, b_here, b_pitch]
-                # all sections but the first add to C; the first adds if the job says so
+                # all k-blocks but the first add to C; the first adds if the job says so
                 arguments += [c_here, w.slot(offsets, row), last, build.or_(first, added_to)]
                 none = ir.Constant(POINTER, None)
                 arguments.append(none if biases is None else build.select(final, w.at(biases, row), none))
                 arguments.append(a_pitch)
-                signature = ir.FunctionType(NOTHING, [one.type for one in arguments])
+                signature = ir.FunctionType(VOID, [one.type for one in arguments])
                 build.call(build.load(place, typ=signature.as_pointer()), arguments)
 
 
 @dataclass(frozen=True, eq=False)
 class _Panels:
-    """Packed A of a section, if packed: its address, the offset of its first tile, the k of its entry."""
+    """Packed A of a k-block, if packed: its address, the offset of its first tile, the k of its entry."""
 
     copied: ir.Value
     place: ir.Value
@@ -339,23 +347,23 @@ class _Panels:
     skipped: ir.Value
     """Offset that a tile adds to the address of A for the entry."""
 
-    def at(self, w: Writer, offset: ir.Value, number: ir.Value) -> ir.Value:
+    def at(self, w: FunctionBuilder, offset: ir.Value, number: ir.Value) -> ir.Value:
         """Address of A for the tile of rows ``number``."""
         panel = panel_offset(w, offset, self.origin, self.k, number)
         return w.at(self.place, w.b.sub(panel, self.skipped))
 
 
 def _write_copies(
-    w: Writer,
+    w: FunctionBuilder,
     kind: ProductKind,
     tile: Tile,
     job: ir.Value,
     task: ir.Value,
-    section: tuple[ir.Value, ir.Value, ir.Value, ir.Value],
+    k_block: tuple[ir.Value, ir.Value, ir.Value, ir.Value],
     scratch: ir.Value,
 ) -> _Panels:
-    """Pack A of a section, if the job says so."""
-    a, a_pitch, entry, row_tiles = section
+    """Pack A of a k-block, if the job says so."""
+    a, a_pitch, entry, row_tiles = k_block
     copied = w.b.icmp_signed("!=", w.field(job, ProductJob.PANELS), integer(0))
     entry, row_tiles = (w.b.select(copied, one, job) for one in (entry, row_tiles))  # there may be none
     skipped, k = w.field(entry, 0), w.field(entry, 2)
@@ -368,9 +376,9 @@ def _write_copies(
 
 
 def _next_tile(
-    w: Writer, task: ir.Value, row_tiles: ir.Value, across: ir.Value, down: ir.Value, a: ir.Value
+    w: FunctionBuilder, task: ir.Value, row_tiles: ir.Value, across: ir.Value, down: ir.Value, a: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
-    """Distance to A of the next tile of rows, and 1 if that tile is in the next section, else 0."""
+    """Distance to A of the next tile of rows, and 1 if that tile is in the next k-block, else 0."""
     count, one = w.field(task, Task.ROW_TILES), integer(1)
     following = w.b.add(down, one)
     last = w.b.icmp_signed("==", following, count)
@@ -378,11 +386,11 @@ def _next_tile(
     record = w.slot(row_tiles, w.b.mul(number, integer(ROW_TILE_FIELDS)))
     towards = w.b.sub(w.field(record, ROW_TILE_FIELDS - 1), a)
     end = w.b.icmp_signed("==", w.b.add(across, one), w.field(task, Task.LANE_TILES))
-    return towards, w.b.zext(w.b.and_(last, end), INT)
+    return towards, w.b.zext(w.b.and_(last, end), I64)
 
 
 def _write_fetches(
-    w: Writer, tile: Tile, job: ir.Value, task: ir.Value, row: ir.Value, lane: ir.Value
+    w: FunctionBuilder, tile: Tile, job: ir.Value, task: ir.Value, row: ir.Value, lane: ir.Value
 ) -> None:
     """Prefetch the filters and momentum that the next tile's result updates."""
     pitch = w.field(job, ProductJob.FILTER_PITCH)
@@ -392,4 +400,4 @@ def _write_fetches(
         for i in range(tile.rows):
             line = w.at(base, w.b.mul(pitch, integer(i)))
             for v in range(tile.vectors):
-                w.fetch_far(w.at(line, v * w.lanes.count))
+                w.prefetch_l2(w.at(line, v * w.lanes.count))

@@ -1,9 +1,9 @@
-"""Panels: A of a section, packed so that the values of a tile are contiguous.
+"""Panels: A of a k-block, packed so that the values of a tile are contiguous.
 
-Knows: tiles of rows, one entry of a section. Does not know: layers, when packing pays.
+Knows: tiles of rows, one entry of a k-block. Does not know: layers, when packing pays.
 
 If the rows of a tile are adjacent in memory and k is a page or more apart, a tile reads half a cache line of
-every page, again for each tile of lanes. So a task packs A once per section: for each tile of rows one panel
+every page, again for each tile of lanes. So a task packs A once per k-block: for each tile of rows one panel
 ``[k][row of the tile]``, in sequence. A tile reads a panel as it reads A, with the height of the tile as the
 stride: the same values in the same order.
 """
@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
-from cotswold.kernels.microkernels.tile import Tile, heights
+from cotswold.kernels.compile.emit import I64, POINTER, VOID, FunctionBuilder, Lanes, integer, loop
+from cotswold.kernels.microkernels.tile import Tile, row_block_sizes
 
 APART = 16
 """Elements between two panels."""
 
 
-def write_height(w: Writer, tile: Tile, number: ir.Value) -> ir.Value:
+def write_height(w: FunctionBuilder, tile: Tile, number: ir.Value) -> ir.Value:
     """Return the height of the tiles with this index of heights."""
-    known = heights(tile)
+    known = row_block_sizes(tile)
     found = integer(known[-1])
     for index, height in enumerate(known[:-1]):
         found = w.b.select(w.b.icmp_signed("==", number, integer(index)), integer(height), found)
@@ -35,33 +35,35 @@ def write_panels(module: ir.Module, lanes: Lanes, tile: Tile, tile_fields: int) 
     `panel_offset` for the addresses of panels.
     """
     function = ir.Function(
-        module, ir.FunctionType(NOTHING, [POINTER, INT, INT, POINTER, INT, POINTER]), "panels"
+        module, ir.FunctionType(VOID, [POINTER, I64, I64, POINTER, I64, POINTER]), "panels"
     )
     function.linkage = "internal"
     function.attributes.add("noinline")
     source, pitch, k, tiles, count, out = function.args
-    w = Writer(function, lanes)
+    w = FunctionBuilder(function, lanes)
     origin = w.field(tiles, tile_fields - 1)
     with loop(w, count, tiles) as row_tile:
         (record,) = row_tile.values
         height, first = write_height(w, tile, w.field(record, 1)), w.field(record, tile_fields - 1)
         panel = w.at(out, panel_offset(w, first, origin, k, row_tile.index))
         parts = range(0, tile.rows, lanes.count)
-        masks = [w.first_lanes(_positive(w, w.b.sub(height, integer(begin)))) for begin in parts]
+        masks = [w.lane_mask(_positive(w, w.b.sub(height, integer(begin)))) for begin in parts]
         with loop(w, k, w.at(source, first), panel) as turn:
             here, to = turn.values
             for begin, mask in zip(parts, masks, strict=True):
-                w.write_part(w.at(to, begin), w.read_part(w.at(here, begin), mask), mask)
+                w.masked_store(w.at(to, begin), w.masked_load(w.at(here, begin), mask), mask)
             turn.next = [w.at(here, pitch), w.at(to, height)]
         row_tile.next = [w.slot(record, tile_fields)]
     w.b.ret_void()
     return function
 
 
-def panel_offset(w: Writer, first: ir.Value, origin: ir.Value, k: ir.Value, number: ir.Value) -> ir.Value:
+def panel_offset(
+    w: FunctionBuilder, first: ir.Value, origin: ir.Value, k: ir.Value, number: ir.Value
+) -> ir.Value:
     """Offset of a tile's panel; gaps between panels keep them in different sets of a cache."""
     return w.b.add(w.b.mul(w.b.sub(first, origin), k), w.b.mul(number, integer(APART)))
 
 
-def _positive(w: Writer, value: ir.Value) -> ir.Value:
+def _positive(w: FunctionBuilder, value: ir.Value) -> ir.Value:
     return w.b.select(w.b.icmp_signed(">", value, integer(0)), value, integer(0))

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import (
-    INT,
-    NOTHING,
+    I64,
     POINTER,
+    VOID,
+    FunctionBuilder,
     Lanes,
-    Writer,
+    do_while,
     integer,
     loop,
-    loop_at_least_once,
 )
 from cotswold.kernels.microkernels.activation import write_activation
 
@@ -49,36 +49,36 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class TileForm:
+class TileConfig:
     """Layout of A, and the epilogue of a tile.
 
-    ``rows_adjoin``: rows of A are contiguous and k is a stride apart; else k is contiguous. ``finish``: the
-    activation of the complete sums, after a bias per row is added; '' for none.
+    ``a_rows_adjacent``: rows of A are contiguous and k is a stride apart; else k is contiguous.
+    ``epilogue``: the activation of the complete sums, after a bias per row is added; '' for none.
     """
 
-    rows_adjoin: bool
-    finish: str = ""
+    a_rows_adjacent: bool
+    epilogue: str = ""
 
 
-def heights(tile: Tile) -> tuple[int, ...]:
+def row_block_sizes(tile: Tile) -> tuple[int, ...]:
     """Heights of a kernel's tiles, its own and smaller ones, so that few tiles cover any number of rows."""
     return tuple(sorted({tile.rows, *(h for h in (8, 4, 2, 1) if h < tile.rows)}, reverse=True))
 
 
 def write_tile(
-    module: ir.Module, name: str, lanes: Lanes, shape: Tile, form: TileForm, masked: bool
+    module: ir.Module, name: str, lanes: Lanes, shape: Tile, config: TileConfig, masked: bool
 ) -> ir.Function:
     """Generate one micro-kernel; ``masked``: only the first lanes of the last vector exist.
 
     Arguments: entries; number of entries; A; stride of A; the prefetch distance in A, and a flag: whether
     each entry's own prefetch distance is added; B; stride of B; C; the rows' offsets in C; lanes in the last
     vector; whether C is added to (not 0) or overwritten (0); the address of the rows' biases, or 0 if sums
-    are not complete (used if the form has a ``finish``); the stride of the prefetched rows (used if rows are
+    are not complete (used if there is an ``epilogue``); the stride of the prefetched rows (used if rows are
     contiguous).
     """
     kind = ir.FunctionType(
-        NOTHING,
-        [POINTER, INT, POINTER, INT, INT, INT, POINTER, INT, POINTER, POINTER, INT, INT, POINTER, INT],
+        VOID,
+        [POINTER, I64, POINTER, I64, I64, I64, POINTER, I64, POINTER, POINTER, I64, I64, POINTER, I64],
     )
     function = ir.Function(module, kind, name)
     function.linkage = "internal"
@@ -86,19 +86,19 @@ def write_tile(
     entries, count, a, a_pitch, towards, onward, b, b_pitch, c, offsets, last, keep, biases, next_pitch = (
         function.args
     )
-    w = Writer(function, lanes)
-    mask = w.first_lanes(last) if masked else None
+    w = FunctionBuilder(function, lanes)
+    mask = w.lane_mask(last) if masked else None
     places = [
         [w.at(w.at(c, w.field(offsets, row)), v * lanes.count) for v in range(shape.vectors)]
         for row in range(shape.rows)
     ]
 
     def load(pointer: ir.Value, vector: int) -> ir.Value:
-        return w.read_part(pointer, mask) if mask and vector == shape.vectors - 1 else w.read(pointer)
+        return w.masked_load(pointer, mask) if mask and vector == shape.vectors - 1 else w.load(pointer)
 
     flat = [(row, v) for row in range(shape.rows) for v in range(shape.vectors)]
     for row, v in flat:
-        w.fetch_to_write(places[row][v])
+        w.prefetch_for_write(places[row][v])
 
     thrice = w.b.mul(a_pitch, integer(3))
     steps = [integer(0), a_pitch, w.b.shl(a_pitch, integer(1)), thrice]
@@ -109,25 +109,25 @@ def write_tile(
         groups = [first_a]
         ahead = w.b.add(towards, w.b.mul(onward, w.field(record, 3)))
         upcoming = w.at(first_a, ahead)
-        if not form.rows_adjoin:
+        if not config.a_rows_adjacent:
             for _ in range(GROUP, shape.rows, GROUP):
                 groups.append(w.at(groups[-1], four))
-        with loop_at_least_once(w, w.field(record, 2), first_b, upcoming, *groups, *entry.values) as turn:
+        with do_while(w, w.field(record, 2), first_b, upcoming, *groups, *entry.values) as turn:
             here, fetched, *rest = turn.values
             pointers, sums = rest[: len(groups)], rest[len(groups) :]
             vectors = [load(w.at(here, v * lanes.count), v) for v in range(shape.vectors)]
             for row in range(shape.rows):
                 place = (
                     w.at(pointers[0], row)
-                    if form.rows_adjoin
+                    if config.a_rows_adjacent
                     else w.at(pointers[row // GROUP], steps[row % GROUP])
                 )
-                factor = w.spread(place)
+                factor = w.load_broadcast(place)
                 for v in range(shape.vectors):
                     i = row * shape.vectors + v
-                    sums[i] = w.multiply_add(factor, vectors[v], sums[i])
-            if form.rows_adjoin:
-                w.fetch(fetched)
+                    sums[i] = w.fma(factor, vectors[v], sums[i])
+            if config.a_rows_adjacent:
+                w.prefetch_l1(fetched)
             else:
                 # one line per iteration: the low bits of the iterations left select a row, the others a line
                 # of it
@@ -136,17 +136,17 @@ def write_tile(
                 number = w.b.and_(
                     before, integer(min(_power(shape.rows), LINE_BYTES // lanes.scalar_bytes) - 1)
                 )
-                w.fetch(w.at(w.at(upcoming, w.b.mul(number, a_pitch)), line))
-            further = a_pitch if form.rows_adjoin else 1
-            following = w.at(fetched, next_pitch) if form.rows_adjoin else fetched
+                w.prefetch_l1(w.at(w.at(upcoming, w.b.mul(number, a_pitch)), line))
+            further = a_pitch if config.a_rows_adjacent else 1
+            following = w.at(fetched, next_pitch) if config.a_rows_adjacent else fetched
             turn.next = [w.at(here, b_pitch), following, *(w.at(p, further) for p in pointers), *sums]
         entry.next = turn.values[2 + len(groups) :]
 
     def put(row: int, v: int, value: ir.Value) -> None:
         if mask and v == shape.vectors - 1:
-            w.write_part(places[row][v], value, mask)
+            w.masked_store(places[row][v], value, mask)
         else:
-            w.write(places[row][v], value)
+            w.store(places[row][v], value)
 
     sums = entry.values
     adding = w.b.icmp_signed("!=", keep, integer(0))
@@ -155,8 +155,8 @@ def write_tile(
         added = [w.b.fadd(load(places[row][v], v), value) for (row, v), value in zip(flat, sums, strict=True)]
         after = w.b.block
     sums = _either(w, (sums, start), (added, after))
-    if form.finish:
-        sums = _finished(w, form, biases, flat, sums)
+    if config.epilogue:
+        sums = _finished(w, config, biases, flat, sums)
     for (row, v), value in zip(flat, sums, strict=True):
         put(row, v, value)
     w.b.ret_void()
@@ -164,14 +164,18 @@ def write_tile(
 
 
 def _finished(
-    w: Writer, form: TileForm, biases: ir.Value, flat: list[tuple[int, int]], sums: list[ir.Value]
+    w: FunctionBuilder,
+    config: TileConfig,
+    biases: ir.Value,
+    flat: list[tuple[int, int]],
+    sums: list[ir.Value],
 ) -> list[ir.Value]:
     """Apply biases and the activation to the sums, if ``biases`` is not 0."""
     before = w.b.block
-    with w.b.if_then(w.b.icmp_unsigned("!=", w.b.ptrtoint(biases, INT), integer(0))):
-        rows = {row: w.spread(w.at(biases, row)) for row, _ in flat}
+    with w.b.if_then(w.b.icmp_unsigned("!=", w.b.ptrtoint(biases, I64), integer(0))):
+        rows = {row: w.load_broadcast(w.at(biases, row)) for row, _ in flat}
         done = [
-            write_activation(form.finish, w, w.b.fadd(value, rows[row]))
+            write_activation(config.epilogue, w, w.b.fadd(value, rows[row]))
             for (row, _), value in zip(flat, sums, strict=True)
         ]
         after = w.b.block
@@ -179,7 +183,7 @@ def _finished(
 
 
 def _either(
-    w: Writer, one: tuple[list[ir.Value], ir.Block], other: tuple[list[ir.Value], ir.Block]
+    w: FunctionBuilder, one: tuple[list[ir.Value], ir.Block], other: tuple[list[ir.Value], ir.Block]
 ) -> list[ir.Value]:
     """Merge values from two predecessor blocks by phis."""
     found = []

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from cotswold.geometry import BlockLocal, Region, Window
 from cotswold.kernels.microkernels.driver import Task
-from cotswold.kernels.operands import Pitches
+from cotswold.kernels.operands import MapStrides
 from cotswold.kernels.products.plan import Table
 
 
 def fields_along(window: Window, extent: int) -> tuple[Table, Table, Table]:
     """For each block along an axis, the start of its field, and the part of the field inside the map."""
     outputs = np.arange(window.outputs(extent), dtype=np.int64)
-    start = outputs * window.stride - window.low
+    start = outputs * window.stride - window.pad_before
     return start, np.maximum(-start, 0), np.minimum(extent - start, window.size)
 
 
@@ -29,7 +29,7 @@ def empty_tasks(count: int) -> Table:
     return np.zeros((count, Task.FIELDS), np.int64)
 
 
-def neuron_offsets(layer: BlockLocal, y: Pitches) -> Table:
+def neuron_offsets(layer: BlockLocal, y: MapStrides) -> Table:
     """Offsets of a block's neurons in the output map, relative to its first."""
     row, column, depth = np.meshgrid(
         np.arange(layer.rows), np.arange(layer.columns), np.arange(layer.depth), indexing="ij"
@@ -54,7 +54,7 @@ class Blocks:
             for wide in sorted(set(zip(left.tolist(), right.tolist(), strict=True))):
                 xs = np.flatnonzero((left == wide[0]) & (right == wide[1]))
                 grid_y, grid_x = np.meshgrid(ys, xs, indexing="ij")
-                meant = held(self.only, grid_y, grid_x)
+                meant = region_mask(self.only, grid_y, grid_x)
                 yield (*high, *wide), grid_y[meant], grid_x[meant]
 
     def filters(self, y: Table, x: Table) -> Table:
@@ -62,19 +62,19 @@ class Blocks:
         layer = self.layer
         return (y * layer.grid[1] + x) * (layer.fan_in * layer.neurons)
 
-    def fields(self, y: Table, x: Table, pitches: Pitches) -> Table:
+    def fields(self, y: Table, x: Table, pitches: MapStrides) -> Table:
         """Offsets of the fields of blocks in the input map, also if they start in the padding."""
         layer = self.layer
-        return (y * layer.y.stride - layer.y.low) * pitches.row + (
-            x * layer.x.stride - layer.x.low
+        return (y * layer.y.stride - layer.y.pad_before) * pitches.row + (
+            x * layer.x.stride - layer.x.pad_before
         ) * pitches.column
 
-    def outputs(self, y: Table, x: Table, pitches: Pitches) -> Table:
+    def outputs(self, y: Table, x: Table, pitches: MapStrides) -> Table:
         """Offsets of the outputs of blocks in the output map."""
         return y * self.layer.rows * pitches.row + x * self.layer.columns * pitches.column
 
 
-def held(only: Region | None, y: Table, x: Table) -> NDArray[np.bool_]:
+def region_mask(only: Region | None, y: Table, x: Table) -> NDArray[np.bool_]:
     """Mask of the points that a region contains; all points without a region."""
     if only is None:
         return np.ones(y.shape, np.bool_)
@@ -83,7 +83,7 @@ def held(only: Region | None, y: Table, x: Table) -> NDArray[np.bool_]:
     return ~inside if only.outside else inside
 
 
-def spread_tasks(
+def repeat_tasks(
     base: Table, row_ranges: list[tuple[int, int]], lane_ranges: list[tuple[int, int, int, int]]
 ) -> Table:
     """Repeat every task for each range of rows and of lanes."""

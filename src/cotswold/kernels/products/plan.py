@@ -19,7 +19,7 @@ Table = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Grain:
+class Blocking:
     """Blocking of a plan: the kernel's tile, elements of a vector, and the least number of tasks."""
 
     tile: Tile
@@ -29,15 +29,15 @@ class Grain:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Tables of `driver`, the scratch of a thread, and the length of a section."""
+    """Tables of `driver`, the scratch of a thread, and the length of a k-block."""
 
     tasks: Table
     entries: Table
     row_tiles: Table
     lane_tiles: Table
     offsets: Table
-    section: int
-    """Entries of a section, whose sums are added to those of the previous section."""
+    k_block: int
+    """Entries of a k-block, whose sums are added to those of the previous k-block."""
     scratch_pitch: int = 0
     scratch_size: int = 0
     gradient: int = 0
@@ -53,7 +53,7 @@ class Plan:
             (ProductJob.OFFSETS, self.offsets),
         ):
             found[name] = table.ctypes.data
-        found[ProductJob.SECTION] = self.section
+        found[ProductJob.K_BLOCK] = self.k_block
         found[ProductJob.SLOT_SIZE], found[ProductJob.SCRATCH_PITCH] = self.scratch_size, self.scratch_pitch
         found[ProductJob.GRADIENT] = self.gradient
         return found
@@ -75,8 +75,8 @@ class Tables:
         first, self.length = self.length, self.length + len(values)
         return first
 
-    def finished(
-        self, tasks: Table, section: int, scratch_pitch: int = 0, scratch_size: int = 0, gradient: int = 0
+    def plan(
+        self, tasks: Table, k_block: int, scratch_pitch: int = 0, scratch_size: int = 0, gradient: int = 0
     ) -> Plan:
         """Return the tables as a plan."""
 
@@ -89,7 +89,7 @@ class Tables:
             table(self.row_tiles),
             table(self.lane_tiles),
             np.concatenate(self.offsets).astype(np.int64),
-            section,
+            k_block,
             scratch_pitch,
             scratch_size,
             gradient,

@@ -9,17 +9,17 @@ import numpy as np
 
 from cotswold.geometry import BlockLocal, Region, Window
 from cotswold.kernels.microkernels.driver import Task
-from cotswold.kernels.operands import Pitches
+from cotswold.kernels.operands import MapStrides
 from cotswold.kernels.products.blocks import fields_along
 from cotswold.kernels.products.cuts import (
     cut_tiles,
+    k_block_of,
     lane_cuts,
     row_cuts,
-    section_of,
-    stretches,
+    split_evenly,
     with_next,
 )
-from cotswold.kernels.products.plan import Grain, Plan, Tables
+from cotswold.kernels.products.plan import Blocking, Plan, Tables
 
 
 def _covered(window: Window, extent: int, cuts: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
@@ -34,7 +34,12 @@ def _covered(window: Window, extent: int, cuts: tuple[int, ...]) -> list[tuple[i
 
 
 def adjoint_plan(
-    layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain, only: Region | None = None
+    layer: BlockLocal,
+    images: int,
+    x: MapStrides,
+    y: MapStrides,
+    blocking: Blocking,
+    only: Region | None = None,
 ) -> Plan:
     """``W'y``: rows are positions of the input map, lanes are images; A is filters, B the output's map.
 
@@ -44,14 +49,14 @@ def adjoint_plan(
     tables, tasks = Tables(), []
     channels, neurons = layer.input.channels, layer.neurons
     wide, block = layer.x.size * channels, layer.fan_in * layer.neurons
-    section = section_of(layer.columns * layer.depth)
+    k_block = k_block_of(layer.columns * layer.depth)
     (top, left), (bottom, right) = (only.box.start, only.box.stop) if only else ((0, 0), (0, 0))
     across_all = _covered(layer.x, layer.input.width, (left, right))
     down_all = _covered(layer.y, layer.input.height, (top, bottom))
     tallest, widest = (max(length for _, length, *_ in one) for one in (down_all, across_all))
     steps = np.arange(tallest)[:, None] * x.row + np.arange(widest * channels)[None, :] * x.channel
     offset = tables.add_offsets(steps.ravel())
-    ((lane_first, lane_count),) = cut_tiles(tables.lane_tiles, list(lane_cuts(images, grain)), 1)
+    ((lane_first, lane_count),) = cut_tiles(tables.lane_tiles, list(lane_cuts(images, blocking)), 1)
     # in a small map most of the work may be in one stretch that all windows see
     whole = sum(rows * over for _, rows, _, over in down_all) * sum(
         columns * over for _, columns, _, over in across_all
@@ -59,18 +64,18 @@ def adjoint_plan(
     row_tiles: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     known: dict[tuple[int, ...], tuple[int, int]] = {}
     for row, rows, y_first, y_count in down_all:
-        in_field_y = row + layer.y.low - y_first * layer.y.stride
+        in_field_y = row + layer.y.pad_before - y_first * layer.y.stride
         for column, columns, x_first, x_count in across_all:
             if only is not None and not only.holds(row, column):
                 continue
-            in_field_x = column + layer.x.low - x_first * layer.x.stride
+            in_field_x = column + layer.x.pad_before - x_first * layer.x.stride
             share = rows * y_count * columns * x_count
-            parts = -(-grain.tasks * share // max(whole, 1)) if grain.tasks > 1 else 1
+            parts = -(-blocking.tasks * share // max(whole, 1)) if blocking.tasks > 1 else 1
             if (rows, columns, parts) not in row_tiles:
                 cuts = [
                     (one * widest * channels + r, h, (one * wide + r) * neurons)
                     for one in range(rows)
-                    for r, h in row_cuts(columns * channels, grain.tile)
+                    for r, h in row_cuts(columns * channels, blocking.tile)
                 ]
                 row_tiles[rows, columns, parts] = cut_tiles(tables.row_tiles, cuts, parts)
             key = (y_count, in_field_y, x_count, in_field_x)
@@ -91,10 +96,10 @@ def adjoint_plan(
                     for j in range(y_count)
                     for i in range(x_count)
                     for r in range(layer.rows)
-                    for first, length in stretches(layer.columns * layer.depth)
+                    for first, length in split_evenly(layer.columns * layer.depth)
                 ]
                 known[key] = len(tables.entries), len(made)
-                tables.entries.extend(with_next(made, block, section))
+                tables.entries.extend(with_next(made, block, k_block))
             part = [0] * Task.FIELDS
             part[Task.ENTRY], part[Task.ENTRIES] = known[key]
             part[Task.A] = (y_first * layer.grid[1] + x_first) * block
@@ -104,4 +109,4 @@ def adjoint_plan(
             part[Task.LANE_TILE], part[Task.LANE_TILES], part[Task.LANES] = lane_first, lane_count, images
             for part[Task.ROW_TILE], part[Task.ROW_TILES] in row_tiles[rows, columns, parts]:
                 tasks.append(tuple(part))
-    return tables.finished(np.array(tasks, np.int64).reshape(-1, Task.FIELDS), section)
+    return tables.plan(np.array(tasks, np.int64).reshape(-1, Task.FIELDS), k_block)

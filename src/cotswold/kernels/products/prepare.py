@@ -13,14 +13,14 @@ from torch import Tensor
 from cotswold.kernels.compile.emit import BYTES
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.microkernels import pair_driver
+from cotswold.kernels.microkernels import half_driver
 from cotswold.kernels.microkernels.driver import STEP, ProductJob, Task
-from cotswold.kernels.microkernels.pairs import Units
+from cotswold.kernels.microkernels.half_units import Units
 from cotswold.kernels.microkernels.panels import APART
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import HALVES, pointer_of
-from cotswold.kernels.products.cuts import SECTION
-from cotswold.kernels.products.plan import Grain, Plan
+from cotswold.kernels.products.cuts import K_BLOCK
+from cotswold.kernels.products.plan import Blocking, Plan
 from cotswold.kernels.products.problem import Problem, lanes_of
 
 TASKS_A_THREAD = 8
@@ -28,7 +28,7 @@ TASKS_A_THREAD = 8
 CLAIMS_A_THREAD = 32
 TASKS_OF_A_PART = 2
 """Tasks of a part of a call, at least, so that the part does not exceed its fraction of the work."""
-STEP_PLACES = (
+STEP_OPERAND_SLOTS = (
     *(ProductJob.A, ProductJob.B, ProductJob.C, ProductJob.SECOND_B, ProductJob.ENTRIES),
     *(ProductJob.FILTERS, ProductJob.MOMENTUM, ProductJob.NORMS, ProductJob.CONSTANTS),
 )
@@ -43,8 +43,8 @@ class Execution:
     threads: int = 1
     part: float = 1.0
     """Fraction of the tasks to run, from the first; 1 for all."""
-    section: int | None = None
-    """Entries of a section, if not the plan's."""
+    k_block: int | None = None
+    """Entries of a k-block, if not the plan's."""
     panels: bool | None = None
     """True or False to force packing of A or its absence; None to let the problem decide."""
 
@@ -56,15 +56,15 @@ class PreparedProduct(PreparedKernel):
     plan: Plan = field(kw_only=True)
 
 
-def prepared(problem: Problem, how: Execution, code: int) -> PreparedProduct:
+def prepare_product(problem: Problem, how: Execution, code: int) -> PreparedProduct:
     """Prepare a product for the kernel at an address; operands' addresses are passed to `run`."""
     count, part = how.threads, how.part
     least = TASKS_A_THREAD * count if count > 1 else 1
     if part < 1:
         least = max(least, TASKS_OF_A_PART * ceil(1 / part))
-    plan = problem.plan(Grain(how.tile, lanes_of(how.processor, problem.dtype), least))
-    if how.section is not None:
-        plan = replace(plan, section=how.section)
+    plan = problem.plan(Blocking(how.tile, lanes_of(how.processor, problem.dtype), least))
+    if how.k_block is not None:
+        plan = replace(plan, k_block=how.k_block)
     panels = problem.panels if how.panels is None else how.panels
     if panels:
         row_tiles, longest = int(plan.tasks[:, Task.ROW_TILES].max()), int(plan.entries[:, 2].max())
@@ -72,25 +72,25 @@ def prepared(problem: Problem, how: Execution, code: int) -> PreparedProduct:
     job, tasks = plan.job(), max(1, int(len(plan.tasks) * part))
     job[ProductJob.PANELS] = panels
     job[ProductJob.TASK_COUNT], job[ProductJob.CLAIM] = tasks, max(1, tasks // (count * CLAIMS_A_THREAD))
-    job[ProductJob.A_PITCH], job[ProductJob.B_PITCH] = problem.operand_pitches
+    job[ProductJob.A_PITCH], job[ProductJob.B_PITCH] = problem.operand_strides
     job[ProductJob.IMAGES], job[ProductJob.ADDING] = problem.images, problem.adding
     size = plan.scratch_size
     if problem.dtype in HALVES:  # scratch for packed units and sums
         units = Units.of(problem.dtype, how.processor)
-        chunk = max(1, plan.section * pair_driver.chunk(units) // SECTION)
-        size, packed_a, sums, c = pair_driver.scratch(
+        chunk = max(1, plan.k_block * half_driver.chunk(units) // K_BLOCK)
+        size, packed_a, sums, c = half_driver.scratch(
             (plan.tasks, plan.entries), problem.kind, units, how.tile, chunk, plan.scratch_size
         )
-        job[ProductJob.SECTION], job[ProductJob.SLOT_SIZE] = chunk, size
+        job[ProductJob.K_BLOCK], job[ProductJob.SLOT_SIZE] = chunk, size
         job[ProductJob.PACKED_A], job[ProductJob.SUMS], job[ProductJob.GRADIENT] = packed_a, sums, c
     places: tuple[int, ...] = problem.places
     if problem.kind is STEP:
-        places = STEP_PLACES
+        places = STEP_OPERAND_SLOTS
         job[ProductJob.FILTER_PITCH], job[ProductJob.FILTER_ROWS] = (
             problem.layer.neurons,
             problem.layer.fan_in,
         )
-    elif problem.kind.finish:
+    elif problem.kind.epilogue:
         places = (*places, ProductJob.BIASES)
     scratch = size * count * BYTES[problem.dtype]
     return PreparedProduct(code, job, places, ProductJob.SCRATCH, scratch, count, plan=plan)

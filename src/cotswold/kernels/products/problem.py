@@ -19,20 +19,20 @@ from cotswold.kernels.microkernels.driver import (
     ADJOINT,
     OUTER,
     PRODUCT,
-    PRODUCT_FEW,
+    PRODUCT_SMALL_BATCH,
     STEP,
     ProductJob,
     ProductKind,
 )
-from cotswold.kernels.microkernels.pairs import Units
+from cotswold.kernels.microkernels.half_units import Units
 from cotswold.kernels.microkernels.tile import Tile
-from cotswold.kernels.operands import HALVES, Pitches, name_of
-from cotswold.kernels.products.plan import Grain, Plan
+from cotswold.kernels.operands import HALVES, MapStrides, name_of
+from cotswold.kernels.products.plan import Blocking, Plan
 from cotswold.kernels.products.plan_adjoint import adjoint_plan
 from cotswold.kernels.products.plan_outer import outer_plan, step_plan
-from cotswold.kernels.products.plan_product import few_plan, product_plan
+from cotswold.kernels.products.plan_product import product_plan, small_batch_plan
 
-FEW_GAIN = 1.15
+SMALL_BATCH_GAIN = 1.15
 """Least saving of work for neurons in the lanes, whose results must be transposed."""
 PAGE_BYTES = 4096
 """Stride of A from which packing it pays."""
@@ -44,19 +44,19 @@ PACKED_ROWS = 4
 
 @dataclass(frozen=True)
 class Overrides:
-    """Overrides of choices, for tests and measurements; ``few``: True for neurons in the lanes."""
+    """Overrides of choices, for tests and measurements; ``small_batch``: True for neurons in the lanes."""
 
     processor: Processor | None = None
     tile: Tile | None = None
     threads: int | None = None
-    few: bool | None = None
+    small_batch: bool | None = None
 
 
 NO_OVERRIDES = Overrides()
 
 
 @dataclass(frozen=True)
-class Extents:
+class TuningShape:
     """Sizes that decide the best tile: rows of a task, its total k, that of an entry, narrow lanes."""
 
     rows: int
@@ -75,9 +75,9 @@ class Problem:
     images: int
     dtype: str
     """Dtype of the operands, by the kernels' name."""
-    x: Pitches
+    x: MapStrides
     """Strides of the layer's input map."""
-    y: Pitches
+    y: MapStrides
     """Strides of the layer's output map."""
     only: Region | None = None
     adding: bool = False
@@ -108,53 +108,53 @@ class Problem:
             return ProductJob.A, ProductJob.B, ProductJob.C
         return (
             (ProductJob.A, ProductJob.C, ProductJob.B)
-            if self.kind is PRODUCT_FEW
+            if self.kind is PRODUCT_SMALL_BATCH
             else (ProductJob.B, ProductJob.C, ProductJob.A)
         )
 
     @property
-    def operand_pitches(self) -> tuple[int, int]:
+    def operand_strides(self) -> tuple[int, int]:
         """Strides of A and B."""
         pitches = dict(zip(self.places, (self.x.channel, self.y.channel, self.layer.neurons), strict=True))
         return pitches[ProductJob.A], pitches[ProductJob.B]
 
-    def extents(self, processor: Processor) -> Extents:
+    def tuning_shape(self, processor: Processor) -> TuningShape:
         """Return the sizes that decide its tile."""
         layer, images, lanes = self.layer, self.images, lanes_of(processor, self.dtype)
         row = layer.x.size * layer.input.channels
         if self.kind in (OUTER, STEP):
-            return Extents(row, images, images, layer.neurons <= lanes)
+            return TuningShape(row, images, images, layer.neurons <= lanes)
         if self.kind is ADJOINT:
             rows = min(layer.x.stride, layer.x.size) * layer.input.channels
-            return Extents(rows, layer.fan_in, layer.columns * layer.depth, images <= lanes)
-        if self.kind is PRODUCT_FEW:
-            return Extents(min(images, 16), layer.fan_in, row, layer.neurons <= lanes)
-        return Extents(layer.neurons, layer.fan_in, row, images <= lanes)
+            return TuningShape(rows, layer.fan_in, layer.columns * layer.depth, images <= lanes)
+        if self.kind is PRODUCT_SMALL_BATCH:
+            return TuningShape(min(images, 16), layer.fan_in, row, layer.neurons <= lanes)
+        return TuningShape(layer.neurons, layer.fan_in, row, images <= lanes)
 
-    def plan(self, grain: Grain) -> Plan:
+    def plan(self, blocking: Blocking) -> Plan:
         """Return the tables of its kernel."""
-        alike = self.layer, self.images, self.x, self.y, grain
+        alike = self.layer, self.images, self.x, self.y, blocking
         if self.kind is STEP:
             return step_plan(*alike)
         if self.kind is OUTER:
             return outer_plan(*alike)
         if self.kind is ADJOINT:
             return adjoint_plan(*alike, self.only)
-        return (few_plan if self.kind is PRODUCT_FEW else product_plan)(*alike, self.only)
+        return (small_batch_plan if self.kind is PRODUCT_SMALL_BATCH else product_plan)(*alike, self.only)
 
     @property
     def panels(self) -> bool:
-        """True if A is packed once per section: its k are a page or more apart, and many lanes read them.
+        """True if A is packed once per k-block: its k are a page or more apart, and many lanes read them.
 
-        Packing needs one entry per section, as a field of one row has.
+        Packing needs one entry per k-block, as a field of one row has.
         """
         if not self.kind.panels or self.dtype in HALVES or self.layer.y.size > 1:
             return False
-        pitch, _ = self.operand_pitches
+        pitch, _ = self.operand_strides
         return pitch * BYTES[self.dtype] >= PAGE_BYTES and self.images >= LANES_LEAST
 
     @property
-    def measured_as(self) -> Problem:
+    def tuning_problem(self) -> Problem:
         """Problem whose tile it uses.
 
         With an activation, that is the product alone, so that they share a choice. For a step, it is ``δx'``
@@ -162,17 +162,17 @@ class Problem:
         """
         if self.kind is STEP:
             return replace(self, kind=OUTER, layer=self.layer.block_rows(0, 1)[0])
-        return replace(self, kind=PRODUCT if self.kind.finish else self.kind, adding=False)
+        return replace(self, kind=PRODUCT if self.kind.epilogue else self.kind, adding=False)
 
 
-def summed(dtype: str) -> str:
+def accumulation_dtype(dtype: str) -> str:
     """Return the accumulation dtype of a dtype."""
     return "float32" if dtype in HALVES else dtype
 
 
 def lanes_of(processor: Processor, dtype: str) -> int:
     """Return the number of sums in a vector."""
-    return processor.lanes(summed(dtype))
+    return processor.lanes(accumulation_dtype(dtype))
 
 
 def processor_of(overrides: Overrides = NO_OVERRIDES) -> Processor:
@@ -184,18 +184,18 @@ def processor_of(overrides: Overrides = NO_OVERRIDES) -> Processor:
 
 def neurons_in_lanes(images: int, layer: BlockLocal, dtype: str, overrides: Overrides = NO_OVERRIDES) -> bool:
     """True if images do not fill a vector and neurons fill it better; larger batches share their kernels."""
-    if overrides.few is not None:
-        return overrides.few
+    if overrides.small_batch is not None:
+        return overrides.small_batch
     processor = processor_of(overrides)
     lanes = lanes_of(processor, dtype)
     if images > lanes:
         return False
     rows = images + (PACKED_ROWS if dtype in HALVES and Units.of(dtype, processor).paired else 0)
     of_images, of_neurons = layer.neurons * -(-images // lanes), rows * -(-layer.neurons // lanes)
-    return of_neurons * FEW_GAIN < of_images
+    return of_neurons * SMALL_BATCH_GAIN < of_images
 
 
-def finishes(images: int, dtype: torch.dtype, layer: BlockLocal, activation: str) -> bool:
+def supports_epilogue(images: int, dtype: torch.dtype, layer: BlockLocal, activation: str) -> bool:
     """True if a product can include biases and an activation: in float32, with images in the lanes.
 
     tanh and sigmoid are included for any number of images: the bits of a response must not depend on the

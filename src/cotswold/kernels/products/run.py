@@ -13,23 +13,23 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Region
-from cotswold.kernels.machine.prepared import Bounded
+from cotswold.kernels.machine.prepared import FifoCache
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels.driver import (
     ADJOINT,
-    FINISHED,
     OUTER,
     PRODUCT,
-    PRODUCT_FEW,
+    PRODUCT_SMALL_BATCH,
+    PRODUCT_WITH_EPILOGUE,
     STEP,
     ProductKind,
 )
 from cotswold.kernels.microkernels.tile import Tile
-from cotswold.kernels.operands import name_of, pointer_of, required_pitches
-from cotswold.kernels.products import choice
-from cotswold.kernels.products.choice import Choice, ShapeClass
+from cotswold.kernels.operands import name_of, pointer_of, required_map_strides
+from cotswold.kernels.products import autotune
+from cotswold.kernels.products.autotune import Choice, TuningKey
 from cotswold.kernels.products.compiled import kernel
-from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepared, run_step
+from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepare_product, run_step
 from cotswold.kernels.products.problem import (
     NO_OVERRIDES,
     Overrides,
@@ -45,7 +45,7 @@ MEASURED_FLOPS = 2e9
 PREPARED_MOST = 256
 """Maximum number of prepared products: those of several stacks for a few batch sizes."""
 
-READY: Bounded[tuple[object, ...], PreparedProduct] = Bounded(PREPARED_MOST)
+READY: FifoCache[tuple[object, ...], PreparedProduct] = FifoCache(PREPARED_MOST)
 
 
 def product(
@@ -63,7 +63,7 @@ def product(
         )
 
 
-def activated(
+def product_with_activation(
     x: Tensor,
     filters: Tensor,
     biases: Tensor,
@@ -75,10 +75,10 @@ def activated(
 ) -> None:
     """Write the activation of ``Wx`` and biases ``(block_y, block_x, neuron)`` to ``out``.
 
-    ``out`` is written completely, or only for the blocks in ``only``. See `problem.finishes` for the
+    ``out`` is written completely, or only for the blocks in ``only``. See `problem.supports_epilogue` for the
     conditions.
     """
-    _ready(FINISHED[activation], layer, x, out, filters, overrides, only).run(
+    _ready(PRODUCT_WITH_EPILOGUE[activation], layer, x, out, filters, overrides, only).run(
         pointer_of(x), pointer_of(out), pointer_of(filters), pointer_of(biases)
     )
 
@@ -127,18 +127,18 @@ def step(
 
     ``decoding`` and ``encoding`` are each a δ and an input, with the same strides in both. ``constants`` are
     float64: the fraction of the last step that is kept, the rate over α times the fan-in, the longest step.
-    The rule is that of `ops.sgd_rule.move`.
+    The rule is that of `ops.sgd_rule.filter_step`.
     """
     delta, x = decoding
-    assert all(map(_lie_alike, decoding, encoding)), "both pairs of maps of a step must have equal strides"
+    assert all(map(_same_strides, decoding, encoding)), "both pairs of maps of a step must have equal strides"
     run_step(_ready(STEP, layer, x, delta, moved[0], overrides), decoding, encoding, moved, constants)
 
 
-def _lie_alike(one: Tensor, other: Tensor) -> bool:
-    return one.stride() == other.stride() or required_pitches(one) == required_pitches(other)
+def _same_strides(one: Tensor, other: Tensor) -> bool:
+    return one.stride() == other.stride() or required_map_strides(one) == required_map_strides(other)
 
 
-def chosen(
+def tuned_choice(
     kind: ProductKind, layer: BlockLocal, x: Tensor, y: Tensor, filters: Tensor
 ) -> tuple[Problem, Choice]:
     """Return the problem of a product of these operands, and the choice of its tile."""
@@ -184,8 +184,8 @@ def _problem(
 ) -> Problem:
     images, dtype = x.shape[0], name_of(x.dtype)
     if kind is PRODUCT and neurons_in_lanes(images, layer, dtype, overrides):
-        kind = PRODUCT_FEW
-    return Problem(kind, layer, images, dtype, required_pitches(x), required_pitches(y), only)
+        kind = PRODUCT_SMALL_BATCH
+    return Problem(kind, layer, images, dtype, required_map_strides(x), required_map_strides(y), only)
 
 
 def _prepare(
@@ -197,7 +197,7 @@ def _prepare(
 
 
 def _in_tile(problem: Problem, how: Execution) -> PreparedProduct:
-    return prepared(problem, how, kernel(problem.kind.name, problem.dtype, how.tile, how.processor))
+    return prepare_product(problem, how, kernel(problem.kind.name, problem.dtype, how.tile, how.processor))
 
 
 def choose(
@@ -208,11 +208,11 @@ def choose(
     The operands are an input map, an output map and filters, one of which is overwritten. A step's filters
     and a C that is added to stay unchanged.
     """
-    problem, kept = problem.measured_as, problem.kind is STEP or problem.adding
-    extents = problem.extents(processor)
-    if problem.flops < choice.WORTH_FLOPS:
-        return choice.default(processor, extents.narrow)
-    shape = ShapeClass.of(
+    problem, kept = problem.tuning_problem, problem.kind is STEP or problem.adding
+    extents = problem.tuning_shape(processor)
+    if problem.flops < autotune.WORTH_FLOPS:
+        return autotune.default(processor, extents.narrow)
+    shape = TuningKey.of(
         problem.kind.name, problem.dtype, extents.rows, extents.depth, extents.entry, extents.narrow
     )
     part = min(1.0, MEASURED_FLOPS / max(problem.flops, 1.0))
@@ -229,4 +229,4 @@ def choose(
         ready[tile].run(x, y, filters)
         return time.perf_counter() - begun
 
-    return choice.choose(shape, processor, measured)
+    return autotune.choose(shape, processor, measured)

@@ -22,13 +22,13 @@ from enum import IntEnum
 
 from llvmlite import ir
 
-from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
-from cotswold.kernels.maps.tasks import JobHead, Strip, most, number_field, tasks
-from cotswold.kernels.updates.write import Kind, moved
+from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
+from cotswold.kernels.maps.tasks import JobHead, Strip, max_int, number_field, tasks
+from cotswold.kernels.updates.write import Kind, apply_rule
 
 HEIGHTS = (6, 2, 1)
 """Rows of tiles: as many of the first as fit, then the others."""
-SECTION = 256
+K_BLOCK = 256
 """Samples of a chain."""
 FACTOR_FIELDS = 4
 """Fields of a push in the table: addresses of errors and activations, samples, factor (float64)."""
@@ -40,7 +40,7 @@ class FactorJob(IntEnum):
     """Fields of a job, after those of every job."""
 
     WEIGHTS = JobHead.FIELDS
-    KEPT = 6
+    OPTIMIZER_STATE = 6
     PUSHES = 7
     """Address of the table of pushes."""
     COUNT = 8
@@ -74,14 +74,14 @@ def write_factors(kind: Kind, lanes: Lanes, triple: str) -> ir.Module:
 class _Push:
     """A push of the table, and the number of samples of all earlier pushes."""
 
-    def __init__(self, w: Writer, entry: ir.Value, before: ir.Value) -> None:
+    def __init__(self, w: FunctionBuilder, entry: ir.Value, before: ir.Value) -> None:
         self.errors, self.activations = (w.pointer_field(entry, place) for place in (0, 1))
         self.examples, self.factor = w.field(entry, 2), number_field(w, entry, 3)
         self.before = before
 
 
 @dataclass(frozen=True, eq=False)
-class _Asking:
+class _PrefetchPlan:
     """Prefetches during a product: one vector at each of these offsets, per iteration."""
 
     turns: ir.Value
@@ -91,21 +91,21 @@ class _Asking:
 class _Narrow:
     """Load and store of adjacent vectors of which only the first ``count`` lanes exist."""
 
-    def __init__(self, w: Writer, vectors: int, count: ir.Value) -> None:
+    def __init__(self, w: FunctionBuilder, vectors: int, count: ir.Value) -> None:
         lefts = [w.b.sub(count, integer(v * w.lanes.count)) for v in range(vectors)]
-        self.w, self.masks = w, [w.first_lanes(most(w, left, integer(0))) for left in lefts]
+        self.w, self.masks = w, [w.lane_mask(max_int(w, left, integer(0))) for left in lefts]
 
-    def read(self, pointer: ir.Value) -> list[ir.Value]:
+    def load(self, pointer: ir.Value) -> list[ir.Value]:
         """Load the vectors, with zeros in missing lanes."""
         return [
-            self.w.read_part(self.w.at(pointer, v * self.w.lanes.count), mask)
+            self.w.masked_load(self.w.at(pointer, v * self.w.lanes.count), mask)
             for v, mask in enumerate(self.masks)
         ]
 
-    def write(self, pointer: ir.Value, values: Sequence[ir.Value]) -> None:
+    def store(self, pointer: ir.Value, values: Sequence[ir.Value]) -> None:
         """Store the existing lanes."""
         for v, (value, mask) in enumerate(zip(values, self.masks, strict=True)):
-            self.w.write_part(self.w.at(pointer, v * self.w.lanes.count), value, mask)
+            self.w.masked_store(self.w.at(pointer, v * self.w.lanes.count), value, mask)
 
 
 _OfPush = Callable[[_Push], None]
@@ -116,11 +116,13 @@ _OfStrip = Callable[["Strip | _Narrow", ir.Value, ir.Value], None]
 class _Band:
     """Code generator of a task: all pushes on some rows of a shard."""
 
-    def __init__(self, w: Writer, kind: Kind, job: ir.Value, scratch: ir.Value) -> None:
+    def __init__(self, w: FunctionBuilder, kind: Kind, job: ir.Value, scratch: ir.Value) -> None:
         self.w, self.kind = w, kind
         self.vectors = vectors_of(w.lanes)
         self.strip = self.vectors * w.lanes.count
-        self.weights, self.kept = (w.pointer_field(job, one) for one in (FactorJob.WEIGHTS, FactorJob.KEPT))
+        self.weights, self.optimizer_state = (
+            w.pointer_field(job, one) for one in (FactorJob.WEIGHTS, FactorJob.OPTIMIZER_STATE)
+        )
         self.pushes, self.count = w.pointer_field(job, FactorJob.PUSHES), w.field(job, FactorJob.COUNT)
         self.rows, self.columns = (w.field(job, one) for one in (FactorJob.ROWS, FactorJob.COLUMNS))
         self.band, self.block = w.field(job, FactorJob.BAND), w.field(job, FactorJob.BLOCK)
@@ -131,11 +133,11 @@ class _Band:
         """Process all rows of task ``number``."""
         w, b = self.w, self.w.b
         first = b.mul(number, self.band)
-        rows = w.least(self.band, b.sub(self.rows, first))
+        rows = w.min_int(self.band, b.sub(self.rows, first))
         self._each_push(lambda push: self._copy_errors(push, first, rows))
         with loop(w, b.sdiv(b.add(self.columns, b.sub(self.block, integer(1))), self.block)) as turn:
             start = b.mul(turn.index, self.block)
-            width = w.least(self.block, b.sub(self.columns, start))
+            width = w.min_int(self.block, b.sub(self.columns, start))
             self._each_push(lambda push: self._copy_activations(push, start, width))
             self._each_tile(
                 rows, lambda row, height: self._tiles(b.add(first, row), row, height, start, width)
@@ -183,8 +185,8 @@ class _Band:
 
             def copy(strip: Strip | _Narrow, number: ir.Value, lane: ir.Value) -> None:
                 place = w.at(target, b.add(b.mul(number, size), b.mul(turn.index, integer(self.strip))))
-                for v, value in enumerate(strip.read(w.at(source, lane))):
-                    w.write(w.at(place, v * w.lanes.count), value)
+                for v, value in enumerate(strip.load(w.at(source, lane))):
+                    w.store(w.at(place, v * w.lanes.count), value)
 
             self._each_strip(width, copy)
 
@@ -219,8 +221,8 @@ class _Band:
                 activations = w.at(
                     self.activations, b.add(b.mul(push.before, self.block), b.mul(number, size))
                 )
-                turns = b.select(b.icmp_signed("==", push.before, integer(0)), self._asks, integer(0))
-                sums = self._product(errors, activations, push.examples, height, _Asking(turns, asked))
+                turns = b.select(b.icmp_signed("==", push.before, integer(0)), self._prefetches, integer(0))
+                sums = self._product(errors, activations, push.examples, height, _PrefetchPlan(turns, asked))
                 for place, gradient in zip(places, sums, strict=True):
                     self._move(strip, place, gradient, push.factor)
 
@@ -229,24 +231,24 @@ class _Band:
         self._each_strip(width, tile)
 
     @property
-    def _asks(self) -> ir.Value:
+    def _prefetches(self) -> ir.Value:
         """Iterations that prefetch all data of a later tile: one vector of all its rows in each."""
         return integer(self.vectors if self.kind == "add" else 2 * self.vectors)
 
-    def _ask(self, turn: ir.Value, places: Sequence[ir.Value]) -> None:
+    def _prefetch(self, turn: ir.Value, places: Sequence[ir.Value]) -> None:
         """Prefetch one vector of these rows, of the weights first, then of the optimizer state."""
         w, b = self.w, self.w.b
         stream, vector = self.weights, turn
         if self.kind != "add":
             is_first = b.icmp_signed("<", turn, integer(self.vectors))
-            stream = b.select(is_first, self.weights, self.kept)
+            stream = b.select(is_first, self.weights, self.optimizer_state)
             vector = b.select(is_first, turn, b.sub(turn, integer(self.vectors)))
         start = w.at(stream, b.mul(vector, integer(w.lanes.count)))
         for place in places:
-            w.fetch(w.at(start, place))
+            w.prefetch_l1(w.at(start, place))
 
     def _product(
-        self, errors: ir.Value, activations: ir.Value, examples: ir.Value, height: int, asking: _Asking
+        self, errors: ir.Value, activations: ir.Value, examples: ir.Value, height: int, asking: _PrefetchPlan
     ) -> list[list[ir.Value]]:
         """Return the sums of a tile, row by row, and prefetch during the computation."""
         w, b = self.w, self.w.b
@@ -256,38 +258,38 @@ class _Band:
         ) -> list[ir.Value]:
             with loop(w, count, *sums) as turn:
                 if places:
-                    self._ask(turn.index, places)
+                    self._prefetch(turn.index, places)
                 example = b.add(begin, turn.index)
                 source = w.at(activations, b.mul(example, integer(self.strip)))
-                seen = [w.read(w.at(source, v * w.lanes.count)) for v in range(self.vectors)]
+                seen = [w.load(w.at(source, v * w.lanes.count)) for v in range(self.vectors)]
                 numbers = w.at(errors, b.mul(example, integer(height)))
                 for row in range(height):
-                    error = w.spread(w.at(numbers, row))
+                    error = w.load_broadcast(w.at(numbers, row))
                     for v in range(self.vectors):
                         at = row * self.vectors + v
-                        turn.next[at] = w.multiply_add(error, seen[v], turn.values[at])
+                        turn.next[at] = w.fma(error, seen[v], turn.values[at])
             return turn.values
 
         zeros = [w.lanes.zero] * (height * self.vectors)
-        first, early = w.least(examples, integer(SECTION)), w.least(examples, asking.turns)
+        first, early = w.min_int(examples, integer(K_BLOCK)), w.min_int(examples, asking.turns)
         with loop(w, b.sub(asking.turns, early)) as rest:
-            self._ask(b.add(early, rest.index), asking.places)
+            self._prefetch(b.add(early, rest.index), asking.places)
         sums = chain(integer(0), early, zeros, asking.places)
         sums = chain(early, b.sub(first, early), sums)
-        with loop(w, b.sub(examples, integer(SECTION)), *sums, step=SECTION) as section:
-            begin = b.add(section.index, integer(SECTION))
-            more = chain(begin, w.least(b.sub(examples, begin), integer(SECTION)), zeros)
-            section.next = [b.fadd(one, other) for one, other in zip(section.values, more, strict=True)]
-        return [section.values[row * self.vectors :][: self.vectors] for row in range(height)]
+        with loop(w, b.sub(examples, integer(K_BLOCK)), *sums, step=K_BLOCK) as k_block:
+            begin = b.add(k_block.index, integer(K_BLOCK))
+            more = chain(begin, w.min_int(b.sub(examples, begin), integer(K_BLOCK)), zeros)
+            k_block.next = [b.fadd(one, other) for one, other in zip(k_block.values, more, strict=True)]
+        return [k_block.values[row * self.vectors :][: self.vectors] for row in range(height)]
 
     def _move(
         self, strip: Strip | _Narrow, place: ir.Value, gradient: Sequence[ir.Value], factor: ir.Value
     ) -> None:
         w = self.w
-        values = strip.read(w.at(self.weights, place))
+        values = strip.load(w.at(self.weights, place))
         if self.kind != "add":
-            values += strip.read(w.at(self.kept, place))
-        values = moved(w, self.kind, values, gradient, factor, self.constant)
-        strip.write(w.at(self.weights, place), values[: self.vectors])
+            values += strip.load(w.at(self.optimizer_state, place))
+        values = apply_rule(w, self.kind, values, gradient, factor, self.constant)
+        strip.store(w.at(self.weights, place), values[: self.vectors])
         if self.kind != "add":
-            strip.write(w.at(self.kept, place), values[self.vectors :])
+            strip.store(w.at(self.optimizer_state, place), values[self.vectors :])

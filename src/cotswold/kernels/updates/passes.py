@@ -15,23 +15,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
-from cotswold.kernels.compile.known_answers import ROUNDING, Array
+from cotswold.kernels.compile.self_test_reference import ROUNDING, Array
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import JobHead, bits, prepared
+from cotswold.kernels.maps.tasks import JobHead, bits, prepare_kernel
 from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 from cotswold.kernels.updates.write import CHAINS, VECTORS, Kind, ShardEntry, UpdateJob, write_update
 
-PLACES = (
+OPERAND_SLOTS = (
     *(JobHead.TASKS, UpdateJob.SHARDS, UpdateJob.COUNT, UpdateJob.STEPS),
     *(UpdateJob.PUSHES, UpdateJob.FACTORS),
 )
 TASK = 1 << 14
 """Approximate elements of a task."""
-ALONE = 1 << 15
+SERIAL_BELOW = 1 << 15
 """Elements of all pushes below which other threads are not worth waking."""
 
 
@@ -84,7 +84,7 @@ class Queues:
         if not self._tasks:
             return
         threads = overrides.threads or torch.get_num_threads()
-        threads = threads if self._numbers >= ALONE else 1
+        threads = threads if self._numbers >= SERIAL_BELOW else 1
         self.run_by(_ready(shard.kind, shard.dtype, shard.constant, overrides, threads))
 
     def run_by(self, ready: PreparedKernel) -> None:
@@ -122,40 +122,42 @@ def _ready(kind: Kind, dtype: str, constant: float, overrides: Overrides, thread
 def kernel(kind: Kind, dtype: str, processor: Processor) -> int:
     """Return the address of the kernel of a kind of update."""
     write = partial(write_update, kind, Lanes(dtype, processor.lanes(dtype)), processor.triple)
-    return library.address(("update", kind, dtype), processor, write, partial(_is_right, kind, dtype))
+    return library.address(("update", kind, dtype), processor, write, partial(_passes_self_test, kind, dtype))
 
 
 def _prepared(address: int, dtype: str, constant: float, threads: int) -> PreparedKernel:
     fields = np.zeros(UpdateJob.FIELDS, np.int64)
     fields[UpdateJob.CONSTANT] = bits(constant)
-    return prepared(address, fields, PLACES, 0, (dtype, threads))
+    return prepare_kernel(address, fields, OPERAND_SLOTS, 0, (dtype, threads))
 
 
-def _is_right(kind: Kind, dtype: str, address: int) -> bool:
+def _passes_self_test(kind: Kind, dtype: str, address: int) -> bool:
     """True if a kernel updates small shards as NumPy does: strips, vectors, remainders, rows, two tasks."""
     columns = VECTORS * CHAINS + 7
     trials = [
-        _Trial(Shard(kind, 5 * columns, dtype, 0.5, columns, unit_norm=True), 2),
-        _Trial(Shard(kind, TASK + columns, dtype, 0.5), 2),
-        _Trial(Shard(kind, 3, dtype, 0.5), 1),
+        _SelfTestCase(Shard(kind, 5 * columns, dtype, 0.5, columns, unit_norm=True), 2),
+        _SelfTestCase(Shard(kind, TASK + columns, dtype, 0.5), 2),
+        _SelfTestCase(Shard(kind, 3, dtype, 0.5), 1),
     ]
     queues = Queues()
     for one in trials:
         one.put(queues)
     queues.run_by(_prepared(address, dtype, 0.5, 1))
-    return all(one.is_right() for one in trials)
+    return all(one.passes() for one in trials)
 
 
-class _Trial:
+class _SelfTestCase:
     """A shard, its pushes, and the expected result of a self-test."""
 
     def __init__(self, shard: Shard, pushes: int) -> None:
         self.shard, self.factors = shard, (0.5, -0.25)[:pushes]
-        weights, *some = (known_answers.numbers(shard.size, seed=seed) for seed in range(1 + pushes))
-        kept = np.abs(known_answers.numbers(shard.size, seed=3))
-        self.expected = _updated(shard, weights, kept, list(zip(self.factors, some, strict=True)))
+        weights, *some = (
+            self_test_reference.sample_values(shard.size, seed=seed) for seed in range(1 + pushes)
+        )
+        kept = np.abs(self_test_reference.sample_values(shard.size, seed=3))
+        self.expected = _apply_updates(shard, weights, kept, list(zip(self.factors, some, strict=True)))
         self.weights, self.kept, *self.pushes = (
-            known_answers.in_memory(one, shard.dtype) for one in (weights, kept, *some)
+            self_test_reference.as_tensor(one, shard.dtype) for one in (weights, kept, *some)
         )
 
     def put(self, queues: Queues) -> None:
@@ -163,25 +165,25 @@ class _Trial:
         addresses = [pointer_of(one) for one in self.pushes]
         queues.add(self.shard, pointer_of(self.weights), pointer_of(self.kept), addresses, self.factors)
 
-    def is_right(self) -> bool:
+    def passes(self) -> bool:
         """Return True if the result is as expected."""
         found = zip((self.weights, self.kept), self.expected, strict=True)
-        return all(known_answers.agrees(one, other, ROUNDING[self.shard.dtype]) for one, other in found)
+        return all(self_test_reference.agrees(one, other, ROUNDING[self.shard.dtype]) for one, other in found)
 
 
-def _updated(
+def _apply_updates(
     shard: Shard, weights: Array, kept: Array, pushes: Sequence[tuple[float, Array]]
 ) -> tuple[Array, Array]:
     """Return weights and optimizer state after all pushes, by plain formulas."""
     for factor, push in pushes:
-        weights, kept = updated(shard.kind, shard.constant, (weights, kept), factor, push)
+        weights, kept = apply_update(shard.kind, shard.constant, (weights, kept), factor, push)
     if shard.unit_norm:
         rows = weights.reshape(-1, shard.columns)
         weights = (rows / np.sqrt((rows**2).sum(1, keepdims=True))).reshape(-1)
     return weights, kept
 
 
-def updated(
+def apply_update(
     kind: Kind, constant: float, before: tuple[Array, Array], factor: float, push: Array
 ) -> tuple[Array, Array]:
     """Return weights and optimizer state after one push, by the plain formula of its kind."""

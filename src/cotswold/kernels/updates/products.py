@@ -16,20 +16,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
-from cotswold.kernels.compile.known_answers import ROUNDING
+from cotswold.kernels.compile.self_test_reference import ROUNDING
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import BYTES, JobHead, bits, prepared
+from cotswold.kernels.maps.tasks import BYTES, JobHead, bits, prepare_kernel
 from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 from cotswold.kernels.updates import passes
-from cotswold.kernels.updates.factors import HEIGHTS, SECTION, FactorJob, vectors_of, write_factors
-from cotswold.kernels.updates.passes import Shard, updated
+from cotswold.kernels.updates.factors import HEIGHTS, K_BLOCK, FactorJob, vectors_of, write_factors
+from cotswold.kernels.updates.passes import Shard, apply_update
 from cotswold.kernels.updates.write import Kind
 
-PLACES = (FactorJob.WEIGHTS, FactorJob.KEPT, FactorJob.PUSHES, FactorJob.COUNT)
+OPERAND_SLOTS = (FactorJob.WEIGHTS, FactorJob.OPTIMIZER_STATE, FactorJob.PUSHES, FactorJob.COUNT)
 COPIED_BYTES = 1 << 19
 """Bytes of activations packed at a time: half of a second-level cache."""
 BAND_ROWS = 170 * HEIGHTS[0]
@@ -128,7 +128,7 @@ def _ready(block: Block, examples: int, overrides: Overrides, threads: int) -> P
 def kernel(kind: Kind, dtype: str, processor: Processor) -> int:
     """Return the address of the kernel of a kind of update by factors."""
     write = partial(write_factors, kind, Lanes(dtype, processor.lanes(dtype)), processor.triple)
-    is_right = partial(_is_right, kind, dtype, processor)
+    is_right = partial(_passes_self_test, kind, dtype, processor)
     return library.address(("factors", kind, dtype), processor, write, is_right)
 
 
@@ -149,21 +149,24 @@ def _prepared(
     )
     fields[FactorJob.CONSTANT] = bits(block.constant)
     scratch = examples * (columns + band)
-    return prepared(address, fields, PLACES, scratch, (block.dtype, threads))
+    return prepare_kernel(address, fields, OPERAND_SLOTS, scratch, (block.dtype, threads))
 
 
-def _is_right(kind: Kind, dtype: str, processor: Processor, address: int) -> bool:
-    """True if a kernel updates a small shard as NumPy does: tiles of all heights, remainders, sections."""
+def _passes_self_test(kind: Kind, dtype: str, processor: Processor, address: int) -> bool:
+    """True if a kernel updates a small shard as NumPy does: tiles of all heights, remainders, k-blocks."""
     block = Block(kind, 2 * HEIGHTS[0] + 3, 141, dtype, 0.5)
-    shape, counts, factors = (block.rows, block.columns), (3, SECTION + 1), (0.5, -0.25)
-    weights = known_answers.numbers(*shape)
-    kept = np.abs(known_answers.numbers(*shape, seed=3))
+    shape, counts, factors = (block.rows, block.columns), (3, K_BLOCK + 1), (0.5, -0.25)
+    weights = self_test_reference.sample_values(*shape)
+    kept = np.abs(self_test_reference.sample_values(*shape, seed=3))
     pairs = [
-        tuple(known_answers.numbers(count, size, seed=count + place) for place, size in enumerate(shape))
+        tuple(
+            self_test_reference.sample_values(count, size, seed=count + place)
+            for place, size in enumerate(shape)
+        )
         for count in counts
     ]
-    found, beside = (known_answers.in_memory(one, dtype) for one in (weights, kept))
-    operands = [[known_answers.in_memory(one, dtype) for one in pair] for pair in pairs]
+    found, beside = (self_test_reference.as_tensor(one, dtype) for one in (weights, kept))
+    operands = [[self_test_reference.as_tensor(one, dtype) for one in pair] for pair in pairs]
     fields = [
         one
         for factor, (errors, activations) in zip(factors, operands, strict=True)
@@ -175,6 +178,6 @@ def _is_right(kind: Kind, dtype: str, processor: Processor, address: int) -> boo
     )
     for factor, (errors, activations) in zip(factors, pairs, strict=True):
         gradient = errors.T @ activations
-        weights, kept = updated(kind, 0.5, (weights, kept), factor, gradient)
-    right = known_answers.agrees(found, weights, ROUNDING[dtype])
-    return right and known_answers.agrees(beside, kept, ROUNDING[dtype])
+        weights, kept = apply_update(kind, 0.5, (weights, kept), factor, gradient)
+    right = self_test_reference.agrees(found, weights, ROUNDING[dtype])
+    return right and self_test_reference.agrees(beside, kept, ROUNDING[dtype])

@@ -24,7 +24,7 @@ from typing import Literal
 
 from llvmlite import ir
 
-from cotswold.kernels.compile.emit import SHORT, Lanes, Writer, integer, loop
+from cotswold.kernels.compile.emit import I32, FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.maps.tasks import DOUBLE, JobHead, Strip, number_field, strips, tasks
 
 WIDE_BYTES = 64
@@ -73,7 +73,7 @@ class ShardEntry(IntEnum):
     FIRST = 0
     """Number of its first task."""
     WEIGHTS = 1
-    KEPT = 2
+    OPTIMIZER_STATE = 2
     BEGIN = 3
     """Index of its first push among all."""
     COUNT = 4
@@ -104,11 +104,13 @@ def write_update(kind: Kind, lanes: Lanes, triple: str) -> ir.Module:
 class _Task:
     """Code generator of a task: some elements of a shard."""
 
-    def __init__(self, w: Writer, kind: Kind, job: ir.Value, number: ir.Value) -> None:
+    def __init__(self, w: FunctionBuilder, kind: Kind, job: ir.Value, number: ir.Value) -> None:
         self.w, self.kind, self.job = w, kind, job
         place = self._place(number)
         entry, fields = self._entry(place), ShardEntry
-        self.weights, self.kept = (w.pointer_field(entry, one) for one in (fields.WEIGHTS, fields.KEPT))
+        self.weights, self.optimizer_state = (
+            w.pointer_field(entry, one) for one in (fields.WEIGHTS, fields.OPTIMIZER_STATE)
+        )
         self.pushes, self.factors = (
             w.pointer_field(job, one) for one in (UpdateJob.PUSHES, UpdateJob.FACTORS)
         )
@@ -119,9 +121,9 @@ class _Task:
         self.ahead = w.b.select(one, integer(2 * near), integer(near))
         task = w.field(entry, fields.TASK)
         self.begin = w.b.mul(w.b.sub(number, w.field(entry, fields.FIRST)), task)
-        self.length = w.least(task, w.b.sub(self.size, self.begin))
+        self.length = w.min_int(task, w.b.sub(self.size, self.begin))
         self.unit = w.b.icmp_signed("!=", w.field(entry, fields.UNIT), integer(0))
-        self._look_beyond(place, entry)
+        self._find_next_shard(place, entry)
 
     def _entry(self, place: ir.Value) -> ir.Value:
         w = self.w
@@ -142,7 +144,7 @@ class _Task:
             turn.next = [b.select(goes, further, turn.values[0])]
         return turn.values[0]
 
-    def _look_beyond(self, place: ir.Value, entry: ir.Value) -> None:
+    def _find_next_shard(self, place: ir.Value, entry: ir.Value) -> None:
         """Compute the byte distance from this shard's end to the next shard's start, for prefetches."""
         w, b = self.w, self.w.b
         following = b.add(place, integer(1))
@@ -150,9 +152,9 @@ class _Task:
         other = self._entry(b.select(is_one, following, place))
         self.next_count = b.select(is_one, w.field(other, ShardEntry.COUNT), integer(0))
         self.size_bytes = b.mul(self.size, integer(w.lanes.scalar_bytes))
-        self.beyond = {
+        self.next_shard_offset = {
             field: b.sub(w.field(other, field), b.add(w.field(entry, field), self.size_bytes))
-            for field in (ShardEntry.WEIGHTS, ShardEntry.KEPT)
+            for field in (ShardEntry.WEIGHTS, ShardEntry.OPTIMIZER_STATE)
         }
 
     def write(self) -> None:
@@ -160,29 +162,35 @@ class _Task:
         w, b = self.w, self.w.b
         with loop(w, self.length, step=PART) as part:
             here, left = b.add(self.begin, part.index), b.sub(self.length, part.index)
-            self.move_some(integer(0), self.count, here, w.least(integer(PART), left))
+            self.apply_pushes(integer(0), self.count, here, w.min_int(integer(PART), left))
 
-    def move_some(self, first: ir.Value, stop: ir.Value, start: ir.Value, length: ir.Value) -> None:
+    def apply_pushes(self, first: ir.Value, stop: ir.Value, start: ir.Value, length: ir.Value) -> None:
         """Apply pushes ``first`` to ``stop`` of the table to some elements."""
         w, b = self.w, self.w.b
         vectors = VECTORS if w.lanes.count * w.lanes.scalar_bytes == WIDE_BYTES else FEWER_VECTORS
         with loop(w, b.sub(stop, first), step=TOGETHER) as turn:
             begin = b.add(first, turn.index)
-            count = w.least(integer(TOGETHER), b.sub(stop, begin))
+            count = w.min_int(integer(TOGETHER), b.sub(stop, begin))
 
             def body(strip: Strip, lane: ir.Value) -> None:
-                self.keep(strip, b.add(start, lane), self.through(strip, b.add(start, lane), begin, count))
+                self.store(
+                    strip, b.add(start, lane), self.load_and_apply(strip, b.add(start, lane), begin, count)
+                )
 
             strips(w, vectors, length, body)
 
-    def through(self, strip: Strip, place: ir.Value, first: ir.Value, count: ir.Value) -> list[ir.Value]:
+    def load_and_apply(
+        self, strip: Strip, place: ir.Value, first: ir.Value, count: ir.Value
+    ) -> list[ir.Value]:
         """Return the weights of a strip, then its optimizer state, after ``count`` pushes."""
         w, b = strip.w, strip.w.b
-        values = strip.read(w.at(self.weights, place))
-        self.ask(strip, self.weights, place, self.beyond[ShardEntry.WEIGHTS])
+        values = strip.load(w.at(self.weights, place))
+        self.prefetch(strip, self.weights, place, self.next_shard_offset[ShardEntry.WEIGHTS])
         if self.kind != "add":
-            self.ask(strip, self.kept, place, self.beyond[ShardEntry.KEPT])
-            values += strip.read(w.at(self.kept, place))
+            self.prefetch(
+                strip, self.optimizer_state, place, self.next_shard_offset[ShardEntry.OPTIMIZER_STATE]
+            )
+            values += strip.load(w.at(self.optimizer_state, place))
         constant = number_field(w, self.job, UpdateJob.CONSTANT)
         with loop(w, count, *values) as turn:
             number = b.add(first, turn.index)
@@ -190,28 +198,28 @@ class _Task:
             other = b.add(own, b.select(b.icmp_signed("<", number, self.next_count), self.count, integer(0)))
             start, beside = w.field(self.pushes, own), w.field(self.pushes, other)
             source = w.pointer_field(w.slot(self.pushes, own), 0)
-            self.ask(strip, source, place, b.sub(beside, b.add(start, self.size_bytes)))
-            push = strip.read(w.at(source, place))
+            self.prefetch(strip, source, place, b.sub(beside, b.add(start, self.size_bytes)))
+            push = strip.load(w.at(source, place))
             factor = number_field(w, w.slot(self.factors, own), 0)
-            turn.next = moved(w, self.kind, turn.values, push, factor, constant)
+            turn.next = apply_rule(w, self.kind, turn.values, push, factor, constant)
         return turn.values
 
-    def ask(self, strip: Strip, base: ir.Value, place: ir.Value, beyond: ir.Value) -> None:
-        """Prefetch the strip that is read some lines later; add ``beyond`` bytes after the shard's end."""
+    def prefetch(self, strip: Strip, base: ir.Value, place: ir.Value, next_offset: ir.Value) -> None:
+        """Prefetch the strip of some lines later; after the shard's end it is ``next_offset`` bytes away."""
         w, b = strip.w, strip.w.b
         if strip.mask is not None:
             return
         ahead = b.add(place, self.ahead)
-        over = b.select(b.icmp_signed("<", ahead, self.size), integer(0), beyond)
+        over = b.select(b.icmp_signed("<", ahead, self.size), integer(0), next_offset)
         there = b.gep(w.at(base, ahead), [over], source_etype=BYTE)
         for line in range(0, strip.size * w.lanes.scalar_bytes, WIDE_BYTES):
-            w.fetch(w.at(there, line // w.lanes.scalar_bytes))
+            w.prefetch_l1(w.at(there, line // w.lanes.scalar_bytes))
 
-    def keep(self, strip: Strip, place: ir.Value, values: Sequence[ir.Value]) -> None:
+    def store(self, strip: Strip, place: ir.Value, values: Sequence[ir.Value]) -> None:
         """Store a strip's weights and optimizer state."""
-        strip.write(strip.w.at(self.weights, place), list(values[: strip.vectors]))
+        strip.store(strip.w.at(self.weights, place), list(values[: strip.vectors]))
         if self.kind != "add":
-            strip.write(strip.w.at(self.kept, place), list(values[strip.vectors :]))
+            strip.store(strip.w.at(self.optimizer_state, place), list(values[strip.vectors :]))
 
 
 class _Rows:
@@ -232,7 +240,7 @@ class _Rows:
         rows = b.sdiv(length, task.row)
         with loop(w, rows, nothing) as turn:
             start = b.add(begin, b.mul(turn.index, task.row))
-            task.move_some(integer(0), first, start, task.row)
+            task.apply_pushes(integer(0), first, start, task.row)
             turn.next = [self._row(start, first, turn.values[0])]
         last = b.add(begin, b.mul(b.sub(rows, integer(1)), task.row))
         with b.if_then(b.fcmp_ordered(">", turn.values[0], nothing)):
@@ -246,12 +254,12 @@ class _Rows:
 
         def body(strip: Strip, lane: ir.Value, total: ir.Value) -> list[ir.Value]:
             place = b.add(start, lane)
-            values = task.through(strip, place, first, count)
-            task.keep(strip, place, values)
+            values = task.load_and_apply(strip, place, first, count)
+            task.store(strip, place, values)
             with b.if_then(has_back):
                 self._scale(strip, b.add(back, lane), scale)
             for value in map(self._widened, values[: strip.vectors]):
-                total = self.wide.multiply_add(value, value, total)
+                total = self.wide.fma(value, value, total)
             return [total]
 
         return self._factor(self._each(body, self.wide.lanes.zero)[0])
@@ -276,13 +284,13 @@ class _Rows:
         total = _sum(self.wide, chains)
         infinite, none = ir.Constant(DOUBLE, float("inf")), ir.Constant(DOUBLE, 0.0)
         usable = b.and_(b.fcmp_ordered(">", total, none), b.fcmp_ordered("<", total, infinite))
-        root = self.w.root_of(total)
+        root = self.w.scalar_sqrt(total)
         return b.select(usable, b.fdiv(ir.Constant(DOUBLE, 1.0), root), none)
 
     def _scale(self, strip: Strip, place: ir.Value, factor: ir.Value) -> list[ir.Value]:
-        at, widest = self.w.at(self.task.weights, place), self.wide.spread_value(factor)
-        found = [self.w.b.fmul(self._widened(value), widest) for value in strip.read(at)]
-        strip.write(at, [self._narrowed(value) for value in found])
+        at, widest = self.w.at(self.task.weights, place), self.wide.splat(factor)
+        found = [self.w.b.fmul(self._widened(value), widest) for value in strip.load(at)]
+        strip.store(at, [self._narrowed(value) for value in found])
         return []
 
     def _narrowed(self, value: ir.Value) -> ir.Value:
@@ -294,8 +302,8 @@ class _Rows:
         return value if value.type == kind else self.w.b.fpext(value, kind)
 
 
-def moved(
-    w: Writer,
+def apply_rule(
+    w: FunctionBuilder,
     kind: Kind,
     values: Sequence[ir.Value],
     push: Sequence[ir.Value],
@@ -304,29 +312,29 @@ def moved(
 ) -> list[ir.Value]:
     """Return weights, then optimizer state, after one push."""
     b, count = w.b, len(push)
-    weights, kept = values[:count], values[count:]
+    weights, state = values[:count], values[count:]
     if kind == "add":
-        return [w.multiply_add(factor, p, one) for p, one in zip(push, weights, strict=True)]
+        return [w.fma(factor, p, one) for p, one in zip(push, weights, strict=True)]
     if kind == "momentum":
         down = b.fneg(factor)
-        kept = [w.multiply_add(down, p, b.fmul(constant, v)) for p, v in zip(push, kept, strict=True)]
-        return [*(b.fadd(one, v) for one, v in zip(weights, kept, strict=True)), *kept]
-    kept = [w.multiply_add(p, p, a) for p, a in zip(push, kept, strict=True)]
-    steps = [b.fdiv(b.fmul(factor, p), b.fadd(w.root(a), constant)) for p, a in zip(push, kept, strict=True)]
-    return [*(b.fsub(one, step) for one, step in zip(weights, steps, strict=True)), *kept]
+        state = [w.fma(down, p, b.fmul(constant, v)) for p, v in zip(push, state, strict=True)]
+        return [*(b.fadd(one, v) for one, v in zip(weights, state, strict=True)), *state]
+    state = [w.fma(p, p, a) for p, a in zip(push, state, strict=True)]
+    steps = [b.fdiv(b.fmul(factor, p), b.fadd(w.sqrt(a), constant)) for p, a in zip(push, state, strict=True)]
+    return [*(b.fsub(one, step) for one, step in zip(weights, steps, strict=True)), *state]
 
 
-def _of(w: Writer, dtype: str) -> Writer:
+def _of(w: FunctionBuilder, dtype: str) -> FunctionBuilder:
     """Return a writer of the same function with vectors of all chains; LLVM splits them for the processor."""
     found = copy(w)
     found.lanes = Lanes(dtype, CHAINS)
     return found
 
 
-def _sum(w: Writer, chains: ir.Value) -> ir.Value:
+def _sum(w: FunctionBuilder, chains: ir.Value) -> ir.Value:
     """Add all chains, in halves."""
     half = CHAINS // 2
     while half:
-        other = w.pick(chains, chains, [(lane + half) % CHAINS for lane in range(CHAINS)])
+        other = w.shuffle(chains, chains, [(lane + half) % CHAINS for lane in range(CHAINS)])
         chains, half = w.b.fadd(chains, other), half // 2
-    return w.b.extract_element(chains, ir.Constant(SHORT, 0))
+    return w.b.extract_element(chains, ir.Constant(I32, 0))

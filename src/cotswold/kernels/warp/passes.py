@@ -13,17 +13,18 @@ from functools import partial
 
 import numpy as np
 
-from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import JobHead, prepared, ready
+from cotswold.kernels.maps.tasks import JobHead, cached_kernel, prepare_kernel
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
-from cotswold.kernels.warp.pictures import MIXERS, Field, Fill, Float32, Pictures
-from cotswold.kernels.warp.write import Planes, WarpJob, write_warp
+from cotswold.kernels.warp.job import Planes, WarpJob
+from cotswold.kernels.warp.pictures import MIXERS, Field, Float32, PaddingMode, Pictures
+from cotswold.kernels.warp.write import write_warp
 
-PLACES = (
-    *(JobHead.TASKS, WarpJob.VALUES, WarpJob.FOUND, WarpJob.MAPS),
+OPERAND_SLOTS = (
+    *(JobHead.TASKS, WarpJob.VALUES, WarpJob.OUTPUT, WarpJob.MAPS),
     *(WarpJob.SLOPES, WarpJob.KEYS, WarpJob.TAPS, WarpJob.STREAM),
 )
 DTYPE = "float32"
@@ -41,7 +42,7 @@ def run(pictures: Pictures, reference: Reference, overrides: Overrides = NO_OVER
     processor = processor_of(overrides)
     fill, has_field = pictures.fill, pictures.field is not None
     write = partial(write_warp, fill, has_field, Lanes(DTYPE, processor.lanes(DTYPE)), processor.triple)
-    is_right = partial(_is_right, fill, has_field, processor, reference)
+    is_right = partial(_passes_self_test, fill, has_field, processor, reference)
     name = ("warp", fill, "field" if has_field else "map")
     return _run(library.address(name, processor, write, is_right), pictures, processor)
 
@@ -49,7 +50,7 @@ def run(pictures: Pictures, reference: Reference, overrides: Overrides = NO_OVER
 def _run(address: int, pictures: Pictures, processor: Processor) -> Float32:
     values, maps, field = pictures.values, pictures.maps, pictures.field
     shape, reach = values.shape[1:], 0 if field is None else len(field.taps) // 2
-    kernel = ready(
+    kernel = cached_kernel(
         ("warp", address, shape, reach),
         lambda: _prepared(address, shape, field is not None, reach, processor),
     )
@@ -73,16 +74,18 @@ def _prepared(
     fields = np.zeros(WarpJob.FIELDS, np.int64)
     fields[WarpJob.CHANNELS :] = channels, height, width, across, down
     scratch = Planes.of(processor.lanes(DTYPE), height, width, across).size if has_field else 0
-    return prepared(address, fields, PLACES, scratch, (DTYPE, 1))
+    return prepare_kernel(address, fields, OPERAND_SLOTS, scratch, (DTYPE, 1))
 
 
-def _is_right(fill: Fill, has_field: bool, processor: Processor, reference: Reference, address: int) -> bool:
+def _passes_self_test(
+    fill: PaddingMode, has_field: bool, processor: Processor, reference: Reference, address: int
+) -> bool:
     """True if a kernel warps small images as the reference does, to the bit.
 
     The test covers vectors and a remainder, channels, places inside and far outside.
     """
     height, width = 2 * processor.lanes(DTYPE) + 3, processor.lanes(DTYPE) + 5
-    values = known_answers.numbers(3, 2, height, width).astype(np.float32)
+    values = self_test_reference.sample_values(3, 2, height, width).astype(np.float32)
     turns = np.array([[0.75, -0.625, 1.3], [0.5, 0.875, -2.7]], np.float32)
     maps = np.stack([turns, turns * np.float32(3), turns * np.float32(-0.5)])
     field = None

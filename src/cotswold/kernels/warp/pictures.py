@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Float32 = NDArray[np.float32]
-Fill = Literal["edge", "reflect", "zero"]
-FILLS: tuple[Fill, ...] = ("edge", "reflect", "zero")
+PaddingMode = Literal["edge", "reflect", "zero"]
+PADDING_MODES: tuple[PaddingMode, ...] = ("edge", "reflect", "zero")
 """Padding outside of an image: its nearest pixel, its mirror image, or the value 0."""
 FAR = 2.0**20
 """Maximum distance from an image, in pixels; larger distances are limited to it."""
@@ -47,4 +47,4 @@ class Pictures:
     """Affine maps ``(image, 2, 3)`` from output to source positions, (y, x) relative to the centre."""
     field: Field | None
     """Displacements added to the affine maps, or None."""
-    fill: Fill
+    fill: PaddingMode

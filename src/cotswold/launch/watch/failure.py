@@ -15,7 +15,7 @@ _BROKEN = ("gloo", "no message passed", "connection closed by peer", "connection
 _NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory")
 
 
-def sentence_of(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Describe an error in one line."""
     text = " ".join(str(error).split())[:_LENGTH]
     if isinstance(error, MemoryError) or any(word in text.lower() for word in _NO_MEMORY):
@@ -25,7 +25,7 @@ def sentence_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def peer_lost(error: BaseException | None) -> bool:
+def is_peer_lost(error: BaseException | None) -> bool:
     """True if this error, or one that caused it, is a broken exchange with another rank."""
     while error is not None:
         text = str(error).lower()

@@ -1,11 +1,11 @@
-"""The threads around a rank's heartbeat: one calls the store, one reads the clock.
+"""The threads around a rank's detector: one calls the store, one reads the clock.
 
 Knows: the names of beats in a store, threads, the clock, how to end a process. Does not know: the decisions
 that follow from beats.
 
 The thread that calls the store may hang there if the process that hosts the store is stopped. So the other
-thread only reads the clock, and never waits for the first. The lock around their shared `Heartbeat` is held
-while one value replaces another, never during a call of the store.
+thread only reads the clock, and never waits for the first. The lock around their shared `FailureDetector` is
+held while one value replaces another, never during a call of the store.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from cotswold.errors import ANOTHER_RANK_EXIT, RankError
-from cotswold.host.process_info import is_stopped, kill, usage_of
-from cotswold.launch import rank_log as own_log
+from cotswold.host.process_info import is_stopped, kill_by_identity, usage_reader
+from cotswold.launch import rank_log
 from cotswold.launch.signed_store import SignedStore
-from cotswold.launch.watch.failure_detector import TICK_SECONDS, Heartbeat
+from cotswold.launch.watch.abort_reason import AbortReason
+from cotswold.launch.watch.failure_detector import TICK_SECONDS, FailureDetector
 from cotswold.launch.watch.role import Role
-from cotswold.launch.watch.verdict import Verdict
 
-END = "end"
-"""Name of the verdict in the store."""
+ABORT_KEY = "end"
+"""Name of the reason in the store."""
 _FLUSH_SECONDS = 2.0
 
 
-def name_of(rank: int) -> str:
+def beat_key(rank: int) -> str:
     """Name of a rank's beats in the store."""
     return f"beat/{rank}"
 
 
 class Monitor:
-    """The threads of a rank's heartbeat, from `start` until `leave` or `fail`.
+    """The threads of a rank's detector, from `start` until `leave` or `fail`.
 
     The thread that works creates it. ``parent`` is the process without which this one must not live. When the
-    heartbeat concludes that all ranks must stop, the monitor prints one sentence that ends with ``note``, and
+    detector concludes that all ranks must stop, the monitor prints one sentence that ends with ``note``, and
     ends the process, because the main thread may hang in an exchange. The exit code is 75 if another rank is
     the reason, 1 if this rank itself hung or was suspended.
     """
 
     def __init__(self, store: SignedStore, role: Role, *, parent: int | None, note: str) -> None:
         self._store, self._role, self._parent, self._note = store, role, parent, note
-        self._usage = usage_of(threading.get_ident())
+        self._usage = usage_reader(threading.get_ident())
         self._lock = threading.Lock()
-        self._heartbeat = Heartbeat.begin(role, self._usage(), time.monotonic())
+        self._detector = FailureDetector.begin(role, self._usage(), time.monotonic())
         self._processes: Sequence[str] = ()
-        self._poke, self._stop = threading.Event(), threading.Event()
+        self._wake, self._stop = threading.Event(), threading.Event()
         self._threads = [
-            threading.Thread(target=work, name=f"cotswold heartbeat {number}", daemon=True)
-            for number, work in enumerate((self._converse, self._look))
+            threading.Thread(target=work, name=f"cotswold detector {number}", daemon=True)
+            for number, work in enumerate((self._run_store_thread, self._run_clock_thread))
         ]
 
     def start(self) -> None:
@@ -62,26 +62,26 @@ class Monitor:
         for thread in self._threads:
             thread.start()
 
-    def absent(self) -> list[int]:
+    def absent_ranks(self) -> list[int]:
         """Return ranks whose first beat has not arrived."""
-        return self._now().absent
+        return self._state().absent_ranks
 
-    def met(self, names: Sequence[str], processes: Sequence[str]) -> None:
+    def set_members(self, names: Sequence[str], processes: Sequence[str]) -> None:
         """Set the names of the ranks and, once all have arrived, the identities of their processes."""
         with self._lock:
-            self._heartbeat, self._processes = self._heartbeat.met(names), tuple(processes)
+            self._detector, self._processes = self._detector.set_names(names), tuple(processes)
 
     @contextmanager
-    def exchanging(self) -> Iterator[None]:
+    def mark_exchange(self) -> Iterator[None]:
         """Mark this rank as waiting in the next exchange, for a `with` block.
 
         All ranks enter exchanges in the same order.
         """
-        self._step(lambda heartbeat, _: heartbeat.entering())
+        self._apply(lambda detector, _: detector.enter_exchange())
         try:
             yield
         finally:
-            self._step(lambda heartbeat, _: heartbeat.leaving())
+            self._apply(lambda detector, _: detector.leave_exchange())
 
     def leave(self) -> None:
         """Announce that this rank is done, wait until all others are, then stop.
@@ -89,12 +89,12 @@ class Monitor:
         The host of the store waits until the others no longer need it.
         """
         try:
-            self._say(lambda heartbeat, _: heartbeat.finished())
-            self._wait(lambda heartbeat: heartbeat.all_done)
-            self._say(lambda heartbeat, _: heartbeat.gone())
-            self._wait(lambda heartbeat: heartbeat.may_leave, self._role.leaving_seconds)
+            self._apply_and_wake(lambda detector, _: detector.finish_work())
+            self._wait(lambda detector: detector.all_done)
+            self._apply_and_wake(lambda detector, _: detector.leave())
+            self._wait(lambda detector: detector.can_leave, self._role.leave_timeout_seconds)
         finally:  # also after Ctrl-C: a rank that continues in a notebook is not monitored
-            self._halt(self._role.interval_seconds)
+            self._stop_threads(self._role.interval_seconds)
 
     def fail(self, sentence: str, *, peer_lost: bool) -> None:
         """Publish why this rank fails, and stop beating.
@@ -104,75 +104,75 @@ class Monitor:
         """
         try:
             if peer_lost:
-                self._step(lambda heartbeat, _: heartbeat.suspecting())
+                self._apply(lambda detector, _: detector.suspect())
                 self._wait(lambda _: False, self._role.suspicion_seconds)
-            self._say(lambda heartbeat, now: heartbeat.failing(sentence, now))
-            self._wait(lambda heartbeat: heartbeat.is_told, self._role.telling_seconds)
+            self._apply_and_wake(lambda detector, now: detector.fail(sentence, now))
+            self._wait(lambda detector: detector.is_reported, self._role.publish_seconds)
         finally:
-            self._halt(2 * TICK_SECONDS)  # no thread should be in the store while Python ends
+            self._stop_threads(2 * TICK_SECONDS)  # no thread should be in the store while Python ends
 
-    def _step(self, happens: Callable[[Heartbeat, float], Heartbeat]) -> Heartbeat:
+    def _apply(self, transition: Callable[[FailureDetector, float], FailureDetector]) -> FailureDetector:
         with self._lock:
-            self._heartbeat = happens(self._heartbeat, time.monotonic())
-            return self._heartbeat
+            self._detector = transition(self._detector, time.monotonic())
+            return self._detector
 
-    def _now(self) -> Heartbeat:
-        return self._step(lambda heartbeat, _: heartbeat)
+    def _state(self) -> FailureDetector:
+        return self._apply(lambda detector, _: detector)
 
-    def _say(self, happens: Callable[[Heartbeat, float], Heartbeat]) -> None:
-        self._step(happens)
-        self._poke.set()
+    def _apply_and_wake(self, transition: Callable[[FailureDetector, float], FailureDetector]) -> None:
+        self._apply(transition)
+        self._wake.set()
 
-    def _wait(self, until: Callable[[Heartbeat], bool], seconds: float = float("inf")) -> None:
+    def _wait(self, until: Callable[[FailureDetector], bool], seconds: float = float("inf")) -> None:
         """Sleep in slices, so that Python handles signals."""
         end = time.monotonic() + seconds
-        while not until(self._now()) and time.monotonic() < end:
+        while not until(self._state()) and time.monotonic() < end:
             time.sleep(TICK_SECONDS / 2)
 
-    def _halt(self, seconds: float) -> None:
+    def _stop_threads(self, seconds: float) -> None:
         self._stop.set()
-        self._poke.set()
+        self._wake.set()
         for thread in self._threads:
             thread.join(seconds)
 
-    def _converse(self) -> None:
+    def _run_store_thread(self) -> None:
         """Body of the thread that calls the store."""
         while not self._stop.is_set():
             try:
-                heartbeat = self._speak()
+                detector = self._exchange_beats()
             # torch's DistError: the connection is closed, or the store's own timeout has passed.
             except RuntimeError:
-                self._step(Heartbeat.broken)
+                self._apply(FailureDetector.disconnect)
                 return
-            if heartbeat.is_silent:
+            if detector.is_silent:
                 return
-            self._poke.wait(heartbeat.pause_seconds)
-            self._poke.clear()
+            self._wake.wait(detector.pause_seconds)
+            self._wake.clear()
 
-    def _speak(self) -> Heartbeat:
+    def _exchange_beats(self) -> FailureDetector:
         """Write the next message, and read the messages of all others."""
         usage = self._usage()
-        message = self._step(lambda heartbeat, now: heartbeat.beating(usage, now)).message
-        if message.end is not None:
-            self._store.write_first(END, message.end.dumps())
-        self._store.write(name_of(self._role.rank), message.beat.dumps())
-        *said, end = self._store.read([*map(name_of, range(self._role.size)), END])
-        return self._step(lambda heartbeat, now: heartbeat.heard(said, end, now))
+        message = self._apply(lambda detector, now: detector.prepare_beat(usage, now)).message
+        if message.abort_reason is not None:
+            self._store.write_if_absent(ABORT_KEY, message.abort_reason.dumps())
+        self._store.write(beat_key(self._role.rank), message.beat.dumps())
+        *said, end = self._store.read([*map(beat_key, range(self._role.size)), ABORT_KEY])
+        return self._apply(lambda detector, now: detector.receive(said, end, now))
 
-    def _look(self) -> None:
+    def _run_clock_thread(self) -> None:
         """Body of the thread that reads the clock."""
         while not self._stop.wait(TICK_SECONDS):
-            heartbeat = self._step(
-                lambda heartbeat, now: heartbeat.looked(now, parent_gone=self._parent_gone())
+            detector = self._apply(
+                lambda detector, now: detector.tick(now, parent_gone=self._has_parent_exited())
             )
-            if heartbeat.conclusion is not None:
-                self._end(heartbeat.conclusion)
+            if detector.abort_reason is not None:
+                self._abort(detector.abort_reason)
 
-    def _parent_gone(self) -> bool:
+    def _has_parent_exited(self) -> bool:
         return self._parent is not None and os.getppid() != self._parent
 
-    def _end(self, verdict: Verdict) -> NoReturn:
-        code = RankError.exit_code if verdict.rank == self._role.rank else ANOTHER_RANK_EXIT
+    def _abort(self, reason: AbortReason) -> NoReturn:
+        code = RankError.exit_code if reason.rank == self._role.rank else ANOTHER_RANK_EXIT
         # A thread that holds the lock of a stream may hang; the process ends in any case.
         timer = threading.Timer(_FLUSH_SECONDS, os._exit, (code,))
         timer.daemon = True
@@ -181,14 +181,14 @@ class Monitor:
             with suppress(OSError, ValueError):  # a closed terminal or stream
                 sys.stdout.flush()
                 sys.stderr.flush()
-            own_log.say(f"{verdict.sentence}; stopping" + (f" ({self._note})" if self._note else ""))
+            rank_log.log_message(f"{reason.sentence}; stopping" + (f" ({self._note})" if self._note else ""))
             # A suspended process would be left behind. The parent handles it if there is one, unless the
             # parent is suspended itself.
             orphaned = self._parent is None or is_stopped(self._parent)
-            if verdict.silent and verdict.rank is not None and verdict.rank != self._role.rank and orphaned:
+            if reason.silent and reason.rank is not None and reason.rank != self._role.rank and orphaned:
                 with self._lock:
                     processes = self._processes
                 if processes:
-                    kill(processes[verdict.rank])
+                    kill_by_identity(processes[reason.rank])
         finally:
             os._exit(code)

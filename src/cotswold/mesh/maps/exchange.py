@@ -18,12 +18,12 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, ExchangePlan, MapShape
-from cotswold.geometry.box import NOTHING
+from cotswold.geometry.box import EMPTY_BOX
 from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.ranks.mesh import Mesh
-from cotswold.mesh.ranks.precision import wide_type
+from cotswold.mesh.ranks.precision import accumulation_dtype
+from cotswold.mesh.transport.in_flight import InFlightExchange
 from cotswold.mesh.transport.transport import Expected, Transport
-from cotswold.mesh.transport.under_way import UnderWay
 from cotswold.ops.layout import empty_map
 
 
@@ -42,7 +42,7 @@ class _Incoming:
     transport: Transport
 
 
-class Pending:
+class ExchangeHandle:
     """A started exchange.
 
     `finish` completes it. If an exception prevents `finish`, the exchange is abandoned when this object is
@@ -59,12 +59,12 @@ class Pending:
     def __init__(
         self,
         window: Tensor,
-        box: Box = NOTHING,
-        under_way: UnderWay | None = None,
+        box: Box = EMPTY_BOX,
+        under_way: InFlightExchange | None = None,
         incoming: Sequence[_Incoming] = (),
         summing: bool = False,
     ) -> None:
-        self.window, self._box, self._under_way = window, box, under_way
+        self.window, self._box, self._in_flight = window, box, under_way
         self._incoming, self._summing = incoming, summing
 
     def finish(self) -> Tensor:
@@ -77,23 +77,23 @@ class Pending:
         """
         try:
             self._unpack()
-            if self._under_way is not None:
-                self._under_way.finish()
+            if self._in_flight is not None:
+                self._in_flight.finish()
         except BaseException:
             self.abandon()
             raise
-        self._under_way = None
+        self._in_flight = None
         return self.window
 
     def abandon(self) -> None:
         """Abandon the exchange: drop incoming messages and free their memory; sent messages still arrive."""
-        under_way, self._under_way, self._incoming = self._under_way, None, ()
+        under_way, self._in_flight, self._incoming = self._in_flight, None, ()
         if under_way is not None:
             under_way.abandon()
 
     def _unpack(self) -> None:
-        tag = 0 if self._under_way is None else self._under_way.tag
-        wide = wide_type(self.window.dtype)
+        tag = 0 if self._in_flight is None else self._in_flight.tag
+        wide = accumulation_dtype(self.window.dtype)
         total = self.window.to(wide) if self._summing and self._incoming else self.window
         for message in self._incoming:
             values = message.transport.receive(tag, message.source)
@@ -107,8 +107,8 @@ class Pending:
         self._incoming = ()
 
     def __del__(self) -> None:
-        if self._under_way is not None:
-            self._under_way.forget()
+        if self._in_flight is not None:
+            self._in_flight.forget()
 
 
 class Exchange:
@@ -152,7 +152,7 @@ class Exchange:
             self._adjoint._adjoint = self
         return self._adjoint
 
-    def start(self, part: Tensor, into: Tensor | None = None) -> Pending:
+    def start(self, part: Tensor, into: Tensor | None = None) -> ExchangeHandle:
         """Send the values of this rank's part that others read, and return without waiting.
 
         The sent values must not change before the exchange is finished.
@@ -164,7 +164,7 @@ class Exchange:
                 window's values at the time of `finish`.
 
         Returns:
-            The exchange in flight; its `Pending.finish` returns the window.
+            The exchange in flight; its `ExchangeHandle.finish` returns the window.
 
         Raises:
             GeometryError: A tensor does not have the shape that the plan requires.
@@ -186,7 +186,7 @@ class Exchange:
         point_bytes = images * channels * part.element_size()
         self.mesh.count(self.plan.points * point_bytes)
         if not self.plan.points:
-            return Pending(window)
+            return ExchangeHandle(window)
         routes = self.mesh.routes(part.device)
         messages: dict[Transport, tuple[dict[int, Tensor], dict[int, Expected]]] = {}
         for one in self._sends:
@@ -200,8 +200,8 @@ class Exchange:
             room = part_of_map(window, one.box, self.window)
             expected[one.source] = Expected(room, not self._summing and room.is_contiguous())
             incoming.append(_Incoming(one.box, room, one.source, transport))
-        under_way = UnderWay(tag, [*messages], self.mesh.forgotten)
-        pending = Pending(window, self.window, under_way, incoming, self._summing)
+        under_way = InFlightExchange(tag, [*messages], self.mesh.forgotten)
+        pending = ExchangeHandle(window, self.window, under_way, incoming, self._summing)
         for transport, (outgoing, expected) in messages.items():
             transport.send(tag, outgoing, expected)
         return pending

@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from cotswold.errors import UserError
-from cotswold.mesh.maps.in_parts import (
+from cotswold.mesh.maps.distributed_tensor import (
     ALIKE,
-    Copies,
-    InParts,
+    AliasGuard,
+    DistributedTensor,
     attribute_of,
     base_name,
     in_place,
@@ -27,9 +27,10 @@ from cotswold.mesh.maps.in_parts import (
     shares_memory,
     version_of,
 )
-from cotswold.mesh.modules.parameters import nested_cuts
+from cotswold.mesh.modules.parameters import two_level_chunk_bounds
 from cotswold.mesh.ranks.collectives import all_gather, all_reduce_backward
 from cotswold.mesh.ranks.mesh import Mesh
+from cotswold.mesh.rules.registry import POINTWISE
 
 DRAWING = frozenset(
     (
@@ -47,7 +48,7 @@ DRAWING = frozenset(
 """Functions that draw random numbers, which must be equal on all ranks."""
 
 
-class DistributedFeatures(InParts):
+class DistributedFeatures(DistributedTensor):
     """Values ``(..., feature)`` of which each rank holds some features; torch's functions accept it.
 
     Pointwise operations keep it distributed; every other function gets the gathered values on every rank.
@@ -60,12 +61,12 @@ class DistributedFeatures(InParts):
         return cls.without_memory((*local.shape[:-1], features), local)
 
     def __init__(self, local: Tensor, features: int, mesh: Mesh) -> None:
-        self.local, self.features, self.mesh, self.copies = local, features, mesh, Copies()
+        self.local, self.features, self.mesh, self.copies = local, features, mesh, AliasGuard()
 
     @property
     def own(self) -> slice:
         """Features that this rank holds."""
-        cuts = nested_cuts(self.features, self.mesh.grid)
+        cuts = two_level_chunk_bounds(self.features, self.mesh.grid)
         return slice(cuts[self.mesh.rank], cuts[self.mesh.rank + 1])
 
     @property
@@ -105,7 +106,7 @@ class DistributedFeatures(InParts):
     def full_tensor(self) -> Tensor:
         """Gather all features on every rank; differentiable."""
         self.check_gradient()
-        cuts = nested_cuts(self.features, self.mesh.grid)
+        cuts = two_level_chunk_bounds(self.features, self.mesh.grid)
         places = [(..., slice(a, b)) for a, b in pairwise(cuts)]
         return all_gather(self.local, self.mesh, self.shape, places)  # type: ignore[arg-type]  # ... is a place
 
@@ -118,8 +119,6 @@ class DistributedFeatures(InParts):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Handle a torch function that has distributed features among its arguments."""
-        from cotswold.mesh.rules.registry import POINTWISE
-
         kwargs = dict(kwargs or {})
         given = (*args, *kwargs.values())
         first = next((one for one in given if isinstance(one, cls)), None)
@@ -161,7 +160,7 @@ class DistributedFeatures(InParts):
     def _meets(self, value: Any) -> bool:
         if isinstance(value, DistributedFeatures):
             return value.shape == self.shape
-        if isinstance(value, InParts):
+        if isinstance(value, DistributedTensor):
             return False
         return not isinstance(value, Tensor) or (
             value.dim() <= self.dim() and (value.dim() == 0 or value.shape[-1] in (1, self.features))
@@ -181,7 +180,7 @@ class DistributedFeatures(InParts):
         """Apply this rank's part of the mask that one process would draw."""
         if not training or not train or p == 0:
             return self
-        self.mesh.agreement.drawing(self.device.type)
+        self.mesh.consistency_checks.check_rng(self.device.type)
         whole = torch.dropout(self.local.new_ones(self.shape), p, True)
         mask = whole[..., self.own].clone()  # frees the rest
         if inplace:
@@ -197,7 +196,7 @@ def _of_wholes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
     """Call a function with gathered features on every rank; watch views of them, and changes in place."""
     given = [one for one in (*args, *kwargs.values()) if isinstance(one, DistributedFeatures)]
     if given and base_name(function) in DRAWING:
-        given[0].mesh.agreement.drawing(given[0].device.type)
+        given[0].mesh.consistency_checks.check_rng(given[0].device.type)
     wholes = {id(one): one.full_tensor() for one in given}
     versions = {key: version_of(whole) for key, whole in wholes.items()}
 

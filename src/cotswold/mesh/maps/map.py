@@ -15,12 +15,19 @@ from torch import Tensor
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Box, Partition
 from cotswold.mesh.maps.crop import crop
-from cotswold.mesh.maps.in_parts import Copies, InParts, refuse_gradient, register_part_hook, shares_memory
+from cotswold.mesh.maps.distributed_tensor import (
+    AliasGuard,
+    DistributedTensor,
+    refuse_gradient,
+    register_part_hook,
+    shares_memory,
+)
 from cotswold.mesh.ranks.collectives import all_gather, all_reduce_backward, connected_zeros
 from cotswold.mesh.ranks.mesh import Mesh
+from cotswold.mesh.rules import registry
 
 
-class DistributedMap(InParts):
+class DistributedMap(DistributedTensor):
     """A map ``(image, channel, y, x)`` of which each rank holds a part; torch's functions accept it.
 
     Pointwise operations need no message. Windows fetch their halo from other ranks. Sums over space are
@@ -50,8 +57,8 @@ class DistributedMap(InParts):
             )
         self._local: Tensor | None = local
         self.partition, self.mesh = partition, mesh
-        self.source, self.copies = local, Copies()
-        self.reach: tuple[Box, ...] | None = None
+        self.source, self.copies = local, AliasGuard()
+        self.halo_boxes: tuple[Box, ...] | None = None
         """Boxes that each rank has in its ``source``, if they exceed its part: its halo is local."""
 
     _whole: Tensor | None = None
@@ -78,8 +85,8 @@ class DistributedMap(InParts):
     def local(self) -> Tensor:
         """This rank's part of the map ``(image, channel, y, x)``."""
         if self._local is None:
-            assert self.reach is not None
-            self._local = cut_out(self.source, self.box, self.reach[self.mesh.rank])
+            assert self.halo_boxes is not None
+            self._local = cut_out(self.source, self.box, self.halo_boxes[self.mesh.rank])
         return self._local
 
     @property
@@ -135,7 +142,7 @@ class DistributedMap(InParts):
         Raises:
             UserError: The map is a batch from outside, of which no rank has the gradient.
         """
-        if self.reach is not None:
+        if self.halo_boxes is not None:
             raise UserError(
                 "register_hook cannot be used on a batch from outside: no rank has its gradient before the "
                 "backward pass ends; register it on the batch itself, or on the output of a layer"
@@ -162,15 +169,15 @@ class DistributedMap(InParts):
         """
         return DistributedMap(local, self.partition, self.mesh)
 
-    def viewed(self, view: Callable[[Tensor], Any]) -> Any:
+    def apply_view(self, view: Callable[[Tensor], Any]) -> Any:
         """Return one or several views of the map; changes in place are visible in both directions.
 
         Args:
             view: A function that leaves space alone; it is applied to all that this rank has of the map.
         """
-        if self.reach is None:
+        if self.halo_boxes is None:
             return wrapped(view(self.local), self.like)
-        reach = self.reach
+        reach = self.halo_boxes
         same = self._whole is self.source
         wholes = iter(() if self._whole is None or same else _each(view(self._whole)))
 
@@ -196,9 +203,7 @@ class DistributedMap(InParts):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Handle a torch function that has a map among its arguments."""
-        from cotswold.mesh.rules.registry import apply
-
-        return apply(function, args, dict(kwargs or {}))
+        return registry.apply(function, args, dict(kwargs or {}))
 
     def __repr__(self) -> str:  # type: ignore[override]  # torch's takes contents
         return f"DistributedMap({tuple(self.shape)}, {self.dtype}, {self.box} on {self.mesh})"
@@ -225,15 +230,15 @@ def cut_out(source: Tensor, box: Box, origin: Box) -> Tensor:
 
 
 def local_map(
-    window: Tensor, mesh: Mesh, partition: Partition, reach: tuple[Box, ...] | None = None
+    window: Tensor, mesh: Mesh, partition: Partition, halo_boxes: tuple[Box, ...] | None = None
 ) -> DistributedMap:
     """Create a distributed map from the window that this rank has.
 
     Args:
-        window: This rank's part ``(image, channel, y, x)``, or with ``reach`` the box ``reach[rank]``.
+        window: This rank's part ``(image, channel, y, x)``, or the box ``halo_boxes[rank]`` if given.
         mesh: The ranks.
         partition: Boundaries of the parts in the plane.
-        reach: Box (y, x) that each rank gives, at least its part; the additional halo need not be fetched.
+        halo_boxes: Box (y, x) that each rank gives, at least its part; the additional halo is not fetched.
 
     Returns:
         The map.
@@ -241,17 +246,23 @@ def local_map(
     Raises:
         GeometryError: The shapes do not fit.
     """
-    if reach is None:
+    if halo_boxes is None:
         return DistributedMap(window, partition, mesh)
-    for rank, (box, own) in enumerate(zip(reach, partition.boxes, strict=True)):
+    for rank, (box, own) in enumerate(zip(halo_boxes, partition.boxes, strict=True)):
         if not box.contains(own):
             raise GeometryError(f"rank {rank} gives {box} of a map, which does not contain its part {own}")
-    if tuple(window.shape[2:]) != reach[mesh.rank].shape:
+    if tuple(window.shape[2:]) != halo_boxes[mesh.rank].shape:
         raise GeometryError(
-            f"rank {mesh.rank} must give {reach[mesh.rank].shape} pixels of a map, got "
+            f"rank {mesh.rank} must give {halo_boxes[mesh.rank].shape} pixels of a map, got "
             f"{tuple(window.shape[2:])}"
         )
     out = DistributedMap.without_memory((*window.shape[:2], *partition.shape), window)
-    out._local, out.partition, out.mesh, out.source, out.reach = None, partition, mesh, window, reach
-    out.copies = Copies()
+    out._local, out.partition, out.mesh, out.source, out.halo_boxes = (
+        None,
+        partition,
+        mesh,
+        window,
+        halo_boxes,
+    )
+    out.copies = AliasGuard()
     return out

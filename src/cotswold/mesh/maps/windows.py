@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cotswold.geometry import Box, ExchangePlan, Partition
-from cotswold.geometry.box import NOTHING
-from cotswold.geometry.partition import even_cuts, following_cuts
+from cotswold.geometry.box import EMPTY_BOX
+from cotswold.geometry.partition import chunk_bounds, output_bounds
 from cotswold.mesh.maps.exchange import Exchange
 from cotswold.mesh.maps.map import DistributedMap, cut_out
 from cotswold.mesh.ranks.mesh import Mesh
@@ -89,10 +89,10 @@ def windows_of(mesh: Mesh, below: Partition, field: ReceptiveField, cuts: Partit
             cuts = Partition.even((height, width), below.grid)
         else:
             cuts = Partition(
-                _balanced(following_cuts(below.y, height, rows)),
-                _balanced(following_cuts(below.x, width, columns)),
+                _balanced(output_bounds(below.y, height, rows)),
+                _balanced(output_bounds(below.x, width, columns)),
             )
-    wanted = tuple(field.input_box(box) if box.size else NOTHING for box in cuts.boxes)
+    wanted = tuple(field.input_box(box) if box.size else EMPTY_BOX for box in cuts.boxes)
     inside = tuple(box.intersect(Box.whole(below.shape)) for box in wanted)
     plan = ExchangePlan(below.boxes, inside)
     return Windows(cuts, wanted, inside, Exchange(mesh, plan))
@@ -105,7 +105,7 @@ def _balanced(cuts: tuple[int, ...]) -> tuple[int, ...]:
     """
     extent, parts = cuts[-1], len(cuts) - 1
     largest = max(stop - start for start, stop in pairwise(cuts))
-    return even_cuts(extent, parts) if extent >= parts > 1 and largest >= 2 * -(-extent // parts) else cuts
+    return chunk_bounds(extent, parts) if extent >= parts > 1 and largest >= 2 * -(-extent // parts) else cuts
 
 
 @lru_cache(maxsize=1024)
@@ -131,12 +131,14 @@ def cached_windows(mesh: Mesh, below: Partition, field: ReceptiveField) -> Windo
     return mesh.cached((windows_of, below, field), lambda: windows_of(mesh, below, field))
 
 
-def fetch(x: DistributedMap, windows: Windows) -> Tensor:
+def exchange_halo(x: DistributedMap, windows: Windows) -> Tensor:
     """Fetch the pixels of the map that this rank reads, without padding."""
     x.copies.check("a window", x.called)
-    if x.reach is not None and all(a.contains(b) for a, b in zip(x.reach, windows.inside, strict=True)):
+    if x.halo_boxes is not None and all(
+        a.contains(b) for a, b in zip(x.halo_boxes, windows.inside, strict=True)
+    ):
         rank = x.mesh.rank
-        window = cut_out(x.source, windows.inside[rank], x.reach[rank])
+        window = cut_out(x.source, windows.inside[rank], x.halo_boxes[rank])
         return window.clone() if x.passing else window
     return windows.exchange(x.local)
 

@@ -18,12 +18,12 @@ from cotswold.errors import GeometryError
 from cotswold.geometry import ExchangePlan, Partition, StackPartition
 from cotswold.mesh.maps.exchange import Exchange
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.maps.windows import Windows, fetch
-from cotswold.mesh.modules.parameters import own_parts
+from cotswold.mesh.maps.windows import Windows, exchange_halo
+from cotswold.mesh.modules.parameters import local_parameters_installed
 from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_forward, connected_zeros
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.stacks.share import Share
-from cotswold.nn._checks import autocast, check_dtype
+from cotswold.nn.layer_base import autocast, check_dtype
 
 
 class PartitionedAutoencoder(nn.SparseAutoencoderStack):
@@ -45,7 +45,7 @@ class PartitionedAutoencoder(nn.SparseAutoencoderStack):
     def objective_parts(self, x: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Return the objective and its two terms, replicated on every rank."""
         mesh = self.share.mesh
-        with own_parts(self):
+        with local_parameters_installed(self):
             maps = self._map(x)
             norms = self._norms()
             window = self._window(maps)
@@ -62,14 +62,14 @@ class PartitionedAutoencoder(nn.SparseAutoencoderStack):
         """Set the gain from a batch's root mean square, and α to the best value for the filters."""
         from cotswold.mesh.stacks import step as stack_step
 
-        with torch.no_grad(), own_parts(self):
+        with torch.no_grad(), local_parameters_installed(self):
             window = self._window(self._map(x))
             state = self.state(self.filters.new_empty(0))
             stack_step.calibrate(self.share, state, window, self.objective_settings)
 
     def state(self, momentum: Tensor, masters: Tensor | None = None) -> ops.StackState:
         """Return this rank's part of the state that `stacks.step.step` updates in place, sharing memory."""
-        with own_parts(self):
+        with local_parameters_installed(self):
             return super().state(momentum, masters)
 
     def train(self, mode: bool = True) -> Self:
@@ -77,11 +77,11 @@ class PartitionedAutoencoder(nn.SparseAutoencoderStack):
         if mode or self.filters.is_meta:
             torch.nn.Module.train(self, mode)
             return self
-        with own_parts(self):
+        with local_parameters_installed(self):
             return super().train(mode)
 
     def _enter(self, function: Callable[[Any], Any], x: Any) -> Any:
-        with own_parts(self):
+        with local_parameters_installed(self):
             return function(self._map(x))
 
     def _map(self, x: Any) -> DistributedMap:
@@ -99,7 +99,7 @@ class PartitionedAutoencoder(nn.SparseAutoencoderStack):
             wanted = self.share.partition.windows
             exchange = Exchange(self.share.mesh, ExchangePlan(maps.partition.boxes, wanted))
             self._entries[maps.partition] = Windows(self.share.partition.responses, wanted, wanted, exchange)
-        return fetch(maps, self._entries[maps.partition])
+        return exchange_halo(maps, self._entries[maps.partition])
 
     def _norms(self) -> Tensor:
         return super()._norms() if self.filters.numel() else self.norms

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from cotswold.errors import UserError
-from cotswold.mesh.maps.in_parts import InParts
+from cotswold.mesh.maps.distributed_tensor import DistributedTensor
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.ranks.notices import notice
@@ -49,7 +49,7 @@ def _check_call(name: str, mesh: Mesh, part: nn.Module, args: tuple[Any, ...]) -
 def _bring(mesh: Mesh, part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Distribute a map that a view has gathered before a convolution; warn of a missing batch dimension."""
     x = args[0] if args else None
-    if not isinstance(x, Tensor) or isinstance(x, InParts):
+    if not isinstance(x, Tensor) or isinstance(x, DistributedTensor):
         return None
     if x.dim() == 3:
         notice(

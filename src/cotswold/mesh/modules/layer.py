@@ -18,10 +18,10 @@ from torch.nn import functional as F
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, Partition
-from cotswold.geometry.partition import even_cuts
-from cotswold.mesh.maps.in_parts import shares_memory
+from cotswold.geometry.partition import chunk_bounds
+from cotswold.mesh.maps.distributed_tensor import shares_memory
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.maps.windows import ReceptiveField, Windows, fetch, padded, windows_of
+from cotswold.mesh.maps.windows import ReceptiveField, Windows, exchange_halo, padded, windows_of
 from cotswold.mesh.modules.parameters import local_of
 from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_max, connected_zeros
 from cotswold.mesh.ranks.mesh import Mesh
@@ -134,7 +134,7 @@ class SpatialLayer(nn.Module, ABC):
 
     def _on_ranks(self, x: DistributedMap) -> DistributedMap:
         windows = self._windows(x)
-        window, box = fetch(x, windows), windows.partition.box(x.mesh.rank)
+        window, box = exchange_halo(x, windows), windows.partition.box(x.mesh.rank)
         found: list[Tensor] = []
 
         def compute() -> None:
@@ -188,7 +188,7 @@ class SpatialLayer(nn.Module, ABC):
             )
         times = [extent // count for extent, count in zip(size, self._blocks, strict=True)]
         (rows, columns), grid = self._blocks, mesh.grid
-        blocks = Partition(even_cuts(rows, grid.rows), even_cuts(columns, grid.columns))
+        blocks = Partition(chunk_bounds(rows, grid.rows), chunk_bounds(columns, grid.columns))
         return blocks.times(times[0], times[1])
 
     def _kind(self, x: DistributedMap, own: Tensor | None) -> tuple[int, torch.dtype]:

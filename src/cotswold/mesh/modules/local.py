@@ -23,8 +23,8 @@ from cotswold.mesh.maps.windows import ReceptiveField
 from cotswold.mesh.modules import overlapped
 from cotswold.mesh.modules.layer import SpatialLayer
 from cotswold.mesh.modules.parameters import local_of
-from cotswold.nn._checks import autocast
-from cotswold.ops.products import in_regions
+from cotswold.nn.layer_base import autocast
+from cotswold.ops.products import has_regions
 
 
 class PartitionedLocal2d(SpatialLayer):
@@ -74,7 +74,7 @@ class PartitionedLocal2d(SpatialLayer):
         box = windows.partition.box(x.mesh.rank)
         busy = all(one.size for one in windows.partition.boxes)
         # All ranks decide alike, so that they send equally many messages for derivatives of any order.
-        if x.mesh.size == 1 or x.reach is not None or not busy or not _all_in_regions(x):
+        if x.mesh.size == 1 or x.halo_boxes is not None or not busy or not _all_in_regions(x):
             return super()._on_ranks(x)
         part, weight, *biases = autocast(x.local, *self._own())
         layer = self.geometry.part(self._blocks_of(box))[0]
@@ -104,10 +104,10 @@ def _all_in_regions(x: DistributedMap) -> bool:
     """
 
     def agreed() -> bool:
-        lacking = torch.tensor([int(not in_regions(x.local))], device="cpu")
+        lacking = torch.tensor([int(not has_regions(x.local))], device="cpu")
         return x.mesh.largest_in_place(lacking).item() == 0
 
-    return x.mesh.cached((in_regions, x.dtype), agreed)
+    return x.mesh.cached((has_regions, x.dtype), agreed)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class PartitionedSmoothing(SpatialLayer):
     def input_box(self, output: Box) -> Box:
         """Return the box that the windows see; below and right of the map it is padding."""
         window = self.smoothing.window
-        low, reach = self.passes * window.low, self.passes * (window.size - 1)
+        low, reach = self.passes * window.pad_before, self.passes * (window.size - 1)
         return Box(self._first(output), tuple(at - low + reach for at in output.stop))
 
     def _field(self, plane: tuple[int, int]) -> ReceptiveField:
@@ -161,7 +161,7 @@ class PartitionedSmoothing(SpatialLayer):
     def _first(self, output: Box) -> tuple[int, ...]:
         # Pooling sums go over squares of 2 x 2 outputs; at even offsets their order equals that of one
         # process.
-        low = self.passes * self.smoothing.window.low if self.smoothing.keep else 0
+        low = self.passes * self.smoothing.window.pad_before if self.smoothing.keep else 0
         return tuple(max(at - low, 0) // 2 * 2 for at in output.start)
 
     def forward_window(self, window: Tensor, output: Box) -> Tensor:

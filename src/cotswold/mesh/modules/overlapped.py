@@ -13,13 +13,13 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, Box, Region
-from cotswold.geometry.box import NOTHING
+from cotswold.geometry.box import EMPTY_BOX
 from cotswold.mesh.maps.exchange import Exchange
 from cotswold.ops.fused_activation import bias_gradient
-from cotswold.ops.layout import empty_map, lay_out
+from cotswold.ops.layout import empty_map, neurons_to_map
 from cotswold.ops.local import encode
-from cotswold.ops.order import arranged
-from cotswold.ops.products import adds_biases, adjoint, outer, product_of
+from cotswold.ops.memory_format import images_last_no_grad
+from cotswold.ops.products import adjoint, outer, product_of, supports_biases
 
 
 def local_layer(
@@ -39,17 +39,17 @@ class _OverlappedLocal(torch.autograd.Function):
     def forward(
         ctx: Any, part: Tensor, filters: Tensor, biases: Tensor | None, exchange: Exchange, layer: BlockLocal
     ) -> Tensor:
-        arriving = exchange.start(arranged(part.detach()))
+        arriving = exchange.start(images_last_no_grad(part.detach()))
         window, filters = arriving.window, filters.contiguous()
         near = Region(layer.within(_kept(exchange)))
         out = empty_map(window, window.shape[0], layer.output)
-        fused = biases.contiguous() if biases is not None and adds_biases(window, layer) else None
+        fused = biases.contiguous() if biases is not None and supports_biases(window, layer) else None
         product_of(window, filters, layer, near, out, fused)
         arriving.finish()
-        product_of(window, filters, layer, near.rest, out, fused)
+        product_of(window, filters, layer, near.complement, out, fused)
         ctx.save_for_backward(part, window, filters)
         ctx.exchange, ctx.layer = exchange, layer
-        return out if biases is None or fused is not None else out.add_(lay_out(biases, layer))
+        return out if biases is None or fused is not None else out.add_(neurons_to_map(biases, layer))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -73,4 +73,4 @@ class _OverlappedLocal(torch.autograd.Function):
 def _kept(exchange: Exchange) -> Box:
     """Box of the window that this rank itself writes, in the window's coordinates."""
     kept = exchange.part.intersect(exchange.window)
-    return kept.within(exchange.window) if kept.size else NOTHING
+    return kept.within(exchange.window) if kept.size else EMPTY_BOX

@@ -16,23 +16,27 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
 from cotswold.errors import UserError
 from cotswold.geometry import Box, Grid
-from cotswold.geometry.partition import even_cuts
-from cotswold.mesh.maps.in_parts import ALIKE, InParts, attribute_of, base_name
+from cotswold.geometry.partition import chunk_bounds
+from cotswold.mesh.maps.distributed_tensor import ALIKE, DistributedTensor, attribute_of, base_name
 from cotswold.mesh.ranks.mesh import Mesh
 
 
-def nested_cuts(extent: int, grid: Grid) -> tuple[int, ...]:
+def two_level_chunk_bounds(extent: int, grid: Grid) -> tuple[int, ...]:
     """Return the boundaries of an axis divided over all ranks.
 
     The axis is divided over the rows of the grid, and each part over its columns.
 
-    >>> nested_cuts(10, Grid(2, 2))
+    >>> two_level_chunk_bounds(10, Grid(2, 2))
     (0, 3, 5, 8, 10)
     """
-    rows = even_cuts(extent, grid.rows)
+    rows = chunk_bounds(extent, grid.rows)
     return (
         0,
-        *(first + at for first, stop in pairwise(rows) for at in even_cuts(stop - first, grid.columns)[1:]),
+        *(
+            first + at
+            for first, stop in pairwise(rows)
+            for at in chunk_bounds(stop - first, grid.columns)[1:]
+        ),
     )
 
 
@@ -46,12 +50,12 @@ def own_part(shape: torch.Size, mesh: Mesh, dims: tuple[int, int] | None) -> tup
         iy, ix = mesh.grid.place(mesh.rank)
         down, across = dims
         if down == across:
-            cuts = nested_cuts(shape[down], mesh.grid)
+            cuts = two_level_chunk_bounds(shape[down], mesh.grid)
             slices[down] = slice(cuts[mesh.rank], cuts[mesh.rank + 1])
         else:
             rows, columns = (
-                even_cuts(shape[down], mesh.grid.rows),
-                even_cuts(shape[across], mesh.grid.columns),
+                chunk_bounds(shape[down], mesh.grid.rows),
+                chunk_bounds(shape[across], mesh.grid.columns),
             )
             slices[down] = slice(rows[iy], rows[iy + 1])
             slices[across] = slice(columns[ix], columns[ix + 1])
@@ -93,16 +97,16 @@ def own_box(values: DTensor) -> Box:
     assert place is not None, "a rank outside of the mesh has no parameters"
     grid = Grid(*mesh.shape)
     if down.dim == across.dim:
-        cuts, at = nested_cuts(shape[down.dim], grid), place[0] * grid.columns + place[1]
+        cuts, at = two_level_chunk_bounds(shape[down.dim], grid), place[0] * grid.columns + place[1]
         start[down.dim], stop[down.dim] = cuts[at], cuts[at + 1]
     else:
         for dim, parts, at in zip((down.dim, across.dim), mesh.shape, place, strict=True):
-            cuts = even_cuts(shape[dim], parts)
+            cuts = chunk_bounds(shape[dim], parts)
             start[dim], stop[dim] = cuts[at], cuts[at + 1]
     return Box(tuple(start), tuple(stop))
 
 
-class CutParameter(InParts):
+class CutParameter(DistributedTensor):
     """A sharded parameter as seen by all code but its layer; it refuses torch's functions."""
 
     called = "a sharded parameter"
@@ -158,7 +162,7 @@ def local_of(values: Tensor) -> Tensor:
 
 
 @contextmanager
-def own_parts(module: nn.Module) -> Iterator[None]:
+def local_parameters_installed(module: nn.Module) -> Iterator[None]:
     """Replace parameters and buffers by this rank's parts, as ordinary tensors, for a `with` block.
 
     Sharded parameters of a module with the attribute ``hides_parts`` become `CutParameter`s.

@@ -28,7 +28,7 @@ from cotswold.mesh.modules.local import PartitionedLocal2d, PartitionedSmoothing
 from cotswold.mesh.modules.meta import is_meta, local_parts, materialised
 from cotswold.mesh.modules.parameters import distributed
 from cotswold.mesh.modules.root import make_root
-from cotswold.mesh.ranks.agreement import states_of
+from cotswold.mesh.ranks.consistency_checks import states_of
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.nn import L2Pool2d, LocalContrastNorm2d, LocallyConnected2d, SparseAutoencoderStack
 
@@ -294,11 +294,11 @@ def _check_alike(module: nn.Module, mesh: Mesh) -> None:
     ]
     finite = (torch.nan_to_num(one.double(), nan=0.5, posinf=1, neginf=-1) for one in held)
     sums = [torch.stack([values.sum(), values.square().sum()]).cpu() for values in finite]
-    mesh.agreement.values(
+    mesh.consistency_checks.values(
         [(tuple(one.shape), one.dtype) for one in held],
         torch.cat([torch.ones(1, dtype=torch.float64, device="cpu"), *sums]),
         f"has another {type(module).__name__} module",
         "call torch.manual_seed with the same number on each rank, build the module, and partition it",
     )
     drawing = _drawing(module)
-    mesh.agreement.generators(states_of(mesh.device_mesh.device_type), drawing)
+    mesh.consistency_checks.generators(states_of(mesh.device_mesh.device_type), drawing)

@@ -15,12 +15,12 @@ from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from cotswold.errors import UserError
+from cotswold.mesh.maps.distributed_tensor import DistributedTensor
 from cotswold.mesh.maps.features import DistributedFeatures
-from cotswold.mesh.maps.in_parts import InParts
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.modules.inside import check_root
-from cotswold.mesh.modules.parameters import own_box, own_parts
-from cotswold.mesh.ranks.agreement import due, states_of
+from cotswold.mesh.modules.parameters import local_parameters_installed, own_box
+from cotswold.mesh.ranks.consistency_checks import due, states_of
 from cotswold.mesh.ranks.mesh import Mesh
 
 
@@ -42,7 +42,7 @@ class _Root:
         mesh.gathered = False
         with _compared(self, (args, kwargs), due(self._calls_of_root)):  # type: ignore[arg-type]  # as below
             args, kwargs = tree_map(lambda value: _cut(value, mesh), (args, kwargs))
-            with own_parts(self), _scripts_refused():  # type: ignore[arg-type]  # it is mixed into a module
+            with local_parameters_installed(self), _scripts_refused():  # type: ignore[arg-type]  # it is mixed into a module
                 out = super().forward(*args, **kwargs)  # type: ignore[misc]  # as above
         return tree_map(_whole, out)
 
@@ -79,14 +79,16 @@ def _compared(partitioned: nn.Module, given: object, values_too: bool) -> Iterat
             torch.is_grad_enabled(),
             torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device),
         )
-        tensors = [one for one in maps if not isinstance(one, InParts)]
-        mesh.agreement.batches(sizes, settings, tensors, values_too)
+        tensors = [one for one in maps if not isinstance(one, DistributedTensor)]
+        mesh.consistency_checks.batches(sizes, settings, tensors, values_too)
     if values_too:
-        mesh.agreement.parameters([one.to_local() for one in partitioned.parameters() if _is_shared(one)])
+        mesh.consistency_checks.parameters(
+            [one.to_local() for one in partitioned.parameters() if _is_shared(one)]
+        )
     before = states_of(device) if values_too else []
     yield
     if values_too:
-        mesh.agreement.generators(before, states_of(device) != before)
+        mesh.consistency_checks.generators(before, states_of(device) != before)
 
 
 def _is_shared(parameter: Tensor) -> TypeGuard[DTensor]:
@@ -95,7 +97,7 @@ def _is_shared(parameter: Tensor) -> TypeGuard[DTensor]:
 
 
 def _cut(value: Any, mesh: Mesh) -> Any:
-    if isinstance(value, InParts) or not isinstance(value, Tensor) or value.dim() != 4:
+    if isinstance(value, DistributedTensor) or not isinstance(value, Tensor) or value.dim() != 4:
         return value
     return DistributedMap.of(value, mesh)
 

@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 from cotswold.mesh.ranks.mesh import Mesh
-from cotswold.mesh.ranks.precision import wide_type
+from cotswold.mesh.ranks.precision import accumulation_dtype
 
 
 class _AllReduceForward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: Tensor, mesh: Mesh) -> Tensor:
         ctx.mesh = mesh
-        wide = part.to(wide_type(part.dtype), memory_format=torch.contiguous_format, copy=True)
+        wide = part.to(accumulation_dtype(part.dtype), memory_format=torch.contiguous_format, copy=True)
         return mesh.sum_in_place(wide).to(part.dtype)
 
     @staticmethod
@@ -122,7 +122,7 @@ def all_reduce_max(values: Tensor, mesh: Mesh) -> Tensor:
         return values.detach()
     if values.dtype.is_floating_point:
         # Floats are compared as integers in the same order, because some backends lose a NaN among floats.
-        wide = values.detach().to(wide_type(values.dtype), memory_format=torch.contiguous_format)
+        wide = values.detach().to(accumulation_dtype(values.dtype), memory_format=torch.contiguous_format)
         return _from_order(mesh.largest_in_place(_to_order(wide)), wide.dtype).to(values.dtype)
     long = values.detach().to(torch.int64, memory_format=torch.contiguous_format, copy=True)
     return mesh.largest_in_place(long).to(values.dtype)

@@ -22,15 +22,15 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Grid
-from cotswold.host.ipc.shared_memory_channel import Channel
-from cotswold.host.ipc.tcp_channel import MessageStream
+from cotswold.host.ipc.shared_memory_channel import SharedMemoryChannel
+from cotswold.host.ipc.tcp_channel import TcpChannel
 from cotswold.host.token import Token, token_of
-from cotswold.mesh.ranks.agreement import Agreement
+from cotswold.mesh.ranks.consistency_checks import ConsistencyChecks
 from cotswold.mesh.transport.buffers import Buffers
 from cotswold.mesh.transport.connect import channels_of, streams_of
+from cotswold.mesh.transport.in_flight import InFlightExchange
 from cotswold.mesh.transport.routes import Routes
 from cotswold.mesh.transport.torch_messages import PointToPoint
-from cotswold.mesh.transport.under_way import UnderWay
 
 AXES = ("rows", "columns")
 """Names of the dimensions of the device mesh."""
@@ -87,7 +87,7 @@ class Mesh:
         """True if a reshape has gathered a map in this forward."""
         self.noticed: set[tuple[str, str]] = set()
         """Warnings that were given outside of partitioned modules."""
-        self.forgotten: deque[UnderWay] = deque()
+        self.forgotten: deque[InFlightExchange] = deque()
         """Unfinished exchanges to be abandoned by the thread that starts the next exchange."""
         self._exchanges = self._sent_bytes = 0
         self._cached: dict[Hashable, Any] = {}
@@ -154,14 +154,14 @@ class Mesh:
         return self.grid.size
 
     @cached_property
-    def channels(self) -> dict[int, Channel]:
+    def channels(self) -> dict[int, SharedMemoryChannel]:
         """Shared memory channels to the ranks on this host; the first access is a collective call."""
         if self.group is None:
             return {}
         return channels_of(self.gather, timeout_of(self.group), self.members, self.rank)
 
     @cached_property
-    def streams(self) -> dict[int, MessageStream]:
+    def streams(self) -> dict[int, TcpChannel]:
         """TCP streams for short messages to ranks of other hosts; the first access is a collective call."""
         if self.group is None or len(self.channels) == self.size - 1:
             return {}
@@ -189,16 +189,16 @@ class Mesh:
         return PointToPoint(self.group, self.members, self.buffers)
 
     @property
-    def agreement(self) -> Agreement:
+    def consistency_checks(self) -> ConsistencyChecks:
         """Consistency checks between the ranks."""
-        return Agreement(self)
+        return ConsistencyChecks(self)
 
     @property
     def on_one_host(self) -> bool:
         """True if all messages use channels, which check the size of each message."""
         return self.device_mesh.device_type == "cpu" and len(self.channels) == self.size - 1
 
-    def member(self, rank: int) -> int:
+    def global_rank(self, rank: int) -> int:
         """Return the job's rank of a rank of the grid.
 
         Args:
@@ -241,7 +241,7 @@ class Mesh:
         """
         self._sent_bytes += sent_bytes
 
-    def take_count(self) -> int:
+    def take_bytes_sent(self) -> int:
         """Return the bytes that all ranks have sent since the last call, and reset the count.
 
         Messages of exchanges count as planned. Sums and maxima of n bytes over P ranks count as 2 (P - 1) n,

@@ -15,8 +15,9 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.geometry import Box
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.ranks.precision import wide_type
-from cotswold.mesh.rules.registry import pair, rule
+from cotswold.mesh.ranks.precision import accumulation_dtype
+from cotswold.mesh.rules.operands import pair
+from cotswold.mesh.rules.registry import rule
 from cotswold.mesh.rules.windows import windowed
 
 
@@ -110,7 +111,7 @@ def interpolate(
     def compute(window: Tensor, box: Box, _: tuple[int, int]) -> Tensor:
         (top, left), (bottom, right) = box.start, box.stop
         y0, x0 = field.input_box(box).start
-        wide = window.to(wide_type(window.dtype)) if mode == "bilinear" else window
+        wide = window.to(accumulation_dtype(window.dtype)) if mode == "bilinear" else window
         rows = field.y.mixed(wide, 2, y0, range(top, bottom))
         return field.x.mixed(rows, 3, x0, range(left, right)).to(window.dtype)
 

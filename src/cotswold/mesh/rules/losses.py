@@ -16,8 +16,9 @@ from torch.nn import functional as F
 from cotswold.errors import UserError
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.ranks.collectives import all_reduce_forward
-from cotswold.mesh.ranks.precision import wide_type
-from cotswold.mesh.rules.registry import beside, only_maps, rule
+from cotswold.mesh.ranks.precision import accumulation_dtype
+from cotswold.mesh.rules.operands import local_operand, only_maps
+from cotswold.mesh.rules.registry import rule
 
 
 def _reduced(values: Tensor, like: DistributedMap, reduction: str, count: int) -> Any:
@@ -50,13 +51,13 @@ def _loss(name: str) -> None:
         if tuple(input.shape) != tuple(target.shape):
             raise UserError(f"{name} needs maps of one shape, got {input.shape} and {target.shape}")
         weight = told.pop("weight", None)
-        operands = {key: _wide(beside(value, like)) for key, value in told.items()}
-        own, wanted = beside(input, like), beside(target, like)
+        operands = {key: _wide(local_operand(value, like)) for key, value in told.items()}
+        own, wanted = local_operand(input, like), local_operand(target, like)
         values = function(_wide(own), _wide(wanted), reduction="none", **operands)
         dtype = torch.promote_types(own.dtype, wanted.dtype)
         if weight is None:
             return _reduced(values, like, reduction, like.numel()).to(dtype)
-        share = _wide(beside(weight, like))
+        share = _wide(local_operand(weight, like))
         if name not in _DIVIDED_BY_WEIGHTS or reduction != "mean":
             return _reduced(values * share, like, reduction, like.numel()).to(dtype)
         if tuple(weight.shape) != tuple(like.shape):
@@ -70,7 +71,7 @@ def _loss(name: str) -> None:
 
 
 def _wide(value: Any) -> Any:
-    return value.to(wide_type(value.dtype)) if isinstance(value, Tensor) else value
+    return value.to(accumulation_dtype(value.dtype)) if isinstance(value, Tensor) else value
 
 
 _DIVIDED_BY_WEIGHTS = frozenset(("mse_loss", "l1_loss"))

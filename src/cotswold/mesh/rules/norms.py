@@ -15,8 +15,9 @@ from cotswold.errors import UserError
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_forward
 from cotswold.mesh.ranks.mesh import Mesh
-from cotswold.mesh.ranks.precision import wide_type
-from cotswold.mesh.rules.registry import only_maps, rule
+from cotswold.mesh.ranks.precision import accumulation_dtype
+from cotswold.mesh.rules.operands import only_maps
+from cotswold.mesh.rules.registry import rule
 
 
 def _moments(mesh: Mesh, values: Tensor, dims: tuple[int, ...], count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -52,7 +53,7 @@ def batch_norm(
             raise ValueError(
                 f"Expected more than 1 value per channel when training, got input size {input.shape}"
             )
-        values = input.local.to(wide_type(input.dtype))
+        values = input.local.to(accumulation_dtype(input.dtype))
         out: tuple[Tensor, Tensor, Tensor] = _BatchNorm.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
             values, weight, bias, (input.mesh, count, eps)
         )
@@ -64,8 +65,8 @@ def batch_norm(
         return input.like(out[0].to(input.dtype))
     if running_mean is None or running_var is None:
         raise UserError("batch_norm needs running statistics in evaluation mode")
-    values = input.local.to(wide_type(input.dtype))
-    scale = torch.rsqrt(running_var.to(wide_type(running_var.dtype)) + eps)
+    values = input.local.to(accumulation_dtype(input.dtype))
+    scale = torch.rsqrt(running_var.to(accumulation_dtype(running_var.dtype)) + eps)
     scale = (scale if weight is None else scale * weight)[:, None, None]
     return _scaled(values - running_mean[:, None, None], scale, bias, input)
 
@@ -136,7 +137,7 @@ def group_norm(
     images, channels = input.shape[:2]
     if channels % num_groups:
         raise UserError(f"group_norm cannot divide {channels} channels into {num_groups} groups")
-    values = input.local.to(wide_type(input.dtype))
+    values = input.local.to(accumulation_dtype(input.dtype))
     apart = values.reshape(images, num_groups, channels // num_groups, *input.box.shape)
     away, _, var = _moments(input.mesh, apart, (2, 3, 4), math.prod(input.shape[1:]) // num_groups)
     scale = (

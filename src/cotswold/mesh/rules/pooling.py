@@ -15,8 +15,9 @@ from torch.nn import functional as F
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Box
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.ranks.precision import wide_type
-from cotswold.mesh.rules.registry import pair, rule
+from cotswold.mesh.ranks.precision import accumulation_dtype
+from cotswold.mesh.rules.operands import pair
+from cotswold.mesh.rules.registry import rule
 from cotswold.mesh.rules.windows import Padding, plane_of, spanned, windowed
 
 _Pair = tuple[int, int]
@@ -93,7 +94,7 @@ def _averages(
     divisor_override: int | None,
 ) -> DistributedMap:
     """Return the averages of windows in the accumulation type."""
-    wide = wide_type(input.dtype)
+    wide = accumulation_dtype(input.dtype)
     size = pair(kernel_size, "kernel_size")
     step, low = pair(stride, "stride") if stride else size, pair(padding, "padding")
     field = _pooled(input, "avg_pool2d", size, step, low, (1, 1), ceil_mode)
@@ -123,7 +124,7 @@ def lp_pool2d(
     input: DistributedMap, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Any:
     """Power-average pooling as in torch: the root of a sum of powers over a window."""
-    powers: Any = input.to(wide_type(input.dtype)).pow(norm_type)
+    powers: Any = input.to(accumulation_dtype(input.dtype)).pow(norm_type)
     means = _averages(powers, kernel_size, stride, 0, ceil_mode, True, None)
     area = math.prod(pair(kernel_size, "kernel_size"))
     return ((means.sign() * means.abs().relu() * area) ** (1 / norm_type)).to(input.dtype)

@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import UserError
-from cotswold.mesh.maps.in_parts import version_of
+from cotswold.mesh.maps.distributed_tensor import version_of
 from cotswold.mesh.maps.map import DistributedMap, wrapped
 from cotswold.mesh.ranks.collectives import all_reduce_backward
 from cotswold.mesh.ranks.notices import notice
-from cotswold.mesh.rules.registry import (
-    beside,
-    channels_first,
+from cotswold.mesh.rules.operands import (
     check_changeable,
+    local_operand,
     only_maps,
-    pointwise,
-    rule,
-    widest,
+    undistributed_dim,
+    widest_map,
 )
+from cotswold.mesh.rules.pointwise import pointwise
+from cotswold.mesh.rules.registry import rule
 
 
 def _of_whole(name: str) -> None:
@@ -58,11 +58,11 @@ for _name in ("flatten", "view", "reshape", "unflatten", "squeeze", "tolist", "n
 @rule("cat", "concat", "concatenate")
 def cat(tensors: Any, dim: int = 0, **kwargs: Any) -> DistributedMap:
     """Concatenate maps along channels or images."""
-    dim = channels_first(kwargs.get("axis", dim), "cat")
-    first = widest(list(tensors))
+    dim = undistributed_dim(kwargs.get("axis", dim), "cat")
+    first = widest_map(list(tensors))
     if any(isinstance(one, DistributedMap) and one.shape[2:] != first.shape[2:] for one in tensors):
         raise UserError("cat needs maps of one height and width")
-    return first.like(torch.cat([beside(one, first) for one in tensors], dim))
+    return first.like(torch.cat([local_operand(one, first) for one in tensors], dim))
 
 
 def _along(name: str, position: int, default: int | None) -> None:
@@ -74,9 +74,9 @@ def _along(name: str, position: int, default: int | None) -> None:
         dim = kwargs["dim"] if "dim" in kwargs else args[position - 1] if len(args) >= position else default
         if dim is None:
             raise UserError(f"{name} of a map needs dim; 1 is its channels")
-        channels_first(dim, name)
+        undistributed_dim(dim, name)
         if name in ("chunk", "split", "narrow"):
-            return input.viewed(lambda own: function(own, *args, **kwargs))
+            return input.apply_view(lambda own: function(own, *args, **kwargs))
         return wrapped(function(input.local, *args, **kwargs), input.like)
 
 
@@ -110,7 +110,7 @@ def getitem(input: DistributedMap, index: Any) -> DistributedMap:
             "full_tensor() on it first"
         )
     if all(isinstance(one, slice) for one in indices[:2]):
-        view: DistributedMap = input.viewed(lambda own: own[tuple(indices[:2])])
+        view: DistributedMap = input.apply_view(lambda own: own[tuple(indices[:2])])
         return view
     return input.like(input.local[tuple(indices[:2])])
 
@@ -134,7 +134,7 @@ def setitem(input: DistributedMap, index: Any, value: Any) -> None:
 def expand_as(input: Tensor | DistributedMap, other: Tensor | DistributedMap) -> Any:
     """Expand a tensor or map to a map; a map that is expanded to a replicated tensor is gathered."""
     if isinstance(other, DistributedMap):
-        return other.like(beside(input, other).expand(other.local.shape))
+        return other.like(local_operand(input, other).expand(other.local.shape))
     return input.full_tensor().expand_as(other) if isinstance(input, DistributedMap) else input
 
 
@@ -179,7 +179,7 @@ def dropout(
     """Apply this rank's part of the mask that one process would draw."""
     if not training or not train or p == 0:
         return input
-    input.mesh.agreement.drawing(input.device.type)
+    input.mesh.consistency_checks.check_rng(input.device.type)
     order = sorted(range(4), key=lambda dim: -input.local.stride()[dim])
     ones = input.local.new_ones([input.shape[dim] for dim in order])
     ones = ones.permute([order.index(dim) for dim in range(4)])
@@ -195,7 +195,7 @@ def dropout2d(
     """Drop whole channels, the same on every rank."""
     if not training or not train or p == 0:
         return input
-    input.mesh.agreement.drawing(input.device.type)
+    input.mesh.consistency_checks.check_rng(input.device.type)
     mask = torch.feature_dropout(input.local.new_ones((*input.shape[:2], 1, 1)), p, True)
     return _masked(input, mask, inplace)
 

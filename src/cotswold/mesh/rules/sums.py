@@ -22,8 +22,10 @@ from cotswold.mesh.ranks.collectives import (
     connected_zeros,
 )
 from cotswold.mesh.ranks.mesh import Mesh
-from cotswold.mesh.ranks.precision import wide_type
-from cotswold.mesh.rules.registry import channels_first, pointwise, rule
+from cotswold.mesh.ranks.precision import accumulation_dtype
+from cotswold.mesh.rules.operands import undistributed_dim
+from cotswold.mesh.rules.pointwise import pointwise
+from cotswold.mesh.rules.registry import rule
 
 Dims = int | Sequence[int] | None
 
@@ -51,7 +53,7 @@ def sum(
 ) -> Any:
     """Sum; replicated if over space, still a map if over channels with ``keepdim``."""
     of = dtype or (input.dtype if input.dtype.is_floating_point else torch.int64)
-    return _wide_sum(input, dim, keepdim, wide_type(of)).to(of)
+    return _wide_sum(input, dim, keepdim, accumulation_dtype(of)).to(of)
 
 
 def _wide_sum(input: DistributedMap, dim: Dims, keepdim: bool, dtype: torch.dtype) -> Any:
@@ -76,14 +78,14 @@ def mean(
     of = dtype or input.dtype
     if not of.is_floating_point:
         raise UserError(f"mean of {of} needs a floating-point dtype")
-    return _wide_mean(input, dim, keepdim, wide_type(of)).to(of)
+    return _wide_mean(input, dim, keepdim, accumulation_dtype(of)).to(of)
 
 
 def _variance(input: DistributedMap, dim: Dims, keepdim: bool, correction: int) -> Any:
     """Variance in two passes, in the accumulation type."""
     if isinstance(dim, bool):
         raise UserError("var of a distributed map takes correction=0, not unbiased=False")
-    dims, wide = _dims(dim), wide_type(input.dtype)
+    dims, wide = _dims(dim), accumulation_dtype(input.dtype)
     away = input.to(wide) - _wide_mean(input, dims, True, wide)
     count = math.prod(input.shape[one] for one in dims) - correction
     return _wide_sum(away * away, dims, keepdim, wide) / count
@@ -157,7 +159,7 @@ def _extreme(name: str, over_all: Callable[[DistributedMap], Any]) -> None:
             return over_all(input)
         if isinstance(dim, DistributedMap):
             return pointwise(function, input, dim)
-        if channels_first(dim, name) != 1 or not keepdim:
+        if undistributed_dim(dim, name) != 1 or not keepdim:
             raise UserError(f"{name} of a distributed map needs dim=1 with keepdim=True")
         return tuple(map(input.like, function(input.local, 1, True)))
 
@@ -187,7 +189,7 @@ def adaptive_avg_pool2d(input: DistributedMap, output_size: Any) -> Tensor:
             row[max(first - start, 0) : max(last - start, 0)] = 1 / (last - first)
         return out
 
-    wide = wide_type(input.dtype)
+    wide = accumulation_dtype(input.dtype)
     rows, columns = _adaptive(input, output_size)
     (top, left), (bottom, right) = input.box.start, input.box.stop
     along_y, along_x = weights(rows, top, bottom), weights(columns, left, right)

@@ -21,7 +21,7 @@ from cotswold.mesh.maps.windows import (
     Strided,
     Windows,
     cached_windows,
-    fetch,
+    exchange_halo,
     margins,
     padded,
 )
@@ -33,7 +33,8 @@ from cotswold.mesh.rules.convolution import (
     is_worth_overlapping,
     overlapped,
 )
-from cotswold.mesh.rules.registry import lowered, only_maps, pair, part_of, rule
+from cotswold.mesh.rules.operands import autocast_operands, only_maps, pair, part_of
+from cotswold.mesh.rules.registry import rule
 
 _Pair = tuple[int, int]
 
@@ -53,7 +54,7 @@ def windowed(
     a `Padding`. ``pads(window, margins)``, if given, computes from an unpadded window.
     """
     windows = cached_windows(x.mesh, x.partition, field)
-    window, rank = fetch(x, windows), x.mesh.rank
+    window, rank = exchange_halo(x, windows), x.mesh.rank
     box = windows.partition.box(rank)
 
     def computed() -> Tensor:
@@ -130,7 +131,7 @@ def conv2d(
     x, (weight, bias) = _lowered_and_entered(x, weight, bias)
     compute = Convolution(field, step, spread, groups)
     windows = cached_windows(x.mesh, x.partition, field)
-    if x.reach is None and is_worth_overlapping(windows.partition, x.partition, field):
+    if x.halo_boxes is None and is_worth_overlapping(windows.partition, x.partition, field):
         return DistributedMap(overlapped(x, weight, bias, windows, compute), windows.partition, x.mesh)
     # If some rank has no outputs, the bias is added afterwards.
     beside = bias if all(box.size for box in windows.partition.boxes) else None
@@ -151,7 +152,7 @@ def _lowered_and_entered(
     x: DistributedMap, weight: Tensor, bias: Tensor | None
 ) -> tuple[DistributedMap, list[Any]]:
     """Operands of a product in autocast's type; parameter gradients are summed in the parameters' type."""
-    return lowered(
+    return autocast_operands(
         x, all_reduce_backward(weight, x.mesh), None if bias is None else all_reduce_backward(bias, x.mesh)
     )
 

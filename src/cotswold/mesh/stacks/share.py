@@ -18,13 +18,13 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, Box, ExchangePlan, MapShape, Region, Smoothing, StackPartition
-from cotswold.geometry.box import NOTHING
+from cotswold.geometry.box import EMPTY_BOX
 from cotswold.mesh.maps.crop import crop
-from cotswold.mesh.maps.exchange import Exchange, Pending
+from cotswold.mesh.maps.exchange import Exchange, ExchangeHandle
 from cotswold.mesh.ranks.mesh import Mesh
-from cotswold.ops.layout import empty_map, lay_out
-from cotswold.ops.order import arranged
-from cotswold.ops.products import adjoint, adjoint_at, in_regions, product, product_of
+from cotswold.ops.layout import empty_map, neurons_to_map
+from cotswold.ops.memory_format import images_last_no_grad
+from cotswold.ops.products import adjoint, adjoint_at, has_regions, product, product_of
 from cotswold.ops.sgd_rule import reciprocal
 
 
@@ -101,21 +101,21 @@ class Share:
             return like.new_empty((like.shape[0], channels, *box.shape))
         return empty_map(like, like.shape[0], MapShape(channels, *box.shape))
 
-    def enter(self, x: Tensor) -> Pending:
+    def enter(self, x: Tensor) -> ExchangeHandle:
         """Start the exchange of the input to this rank's window.
 
         If the rank reads the window itself, the exchange is complete already.
         """
         if self.entry is not None:
-            return self.entry.start(arranged(x))
+            return self.entry.start(images_last_no_grad(x))
         if tuple(x.shape[2:]) != self.window.shape:
             raise GeometryError(
                 f"rank {self.mesh.rank} reads a window {self.window.shape} of the images, got "
                 f"{tuple(x.shape[2:])}"
             )
-        return Pending(arranged(x))
+        return ExchangeHandle(images_last_no_grad(x))
 
-    def room(self, like: Tensor) -> Responses:
+    def empty_responses(self, like: Tensor) -> Responses:
         """Allocate own responses, inside the window in which they are pooled if that contains them."""
         own, window = self.partition.responses.box(self.mesh.rank), self.pooling.window
         depth = self.partition.geometry.responses.channels
@@ -130,26 +130,26 @@ class Share:
                 around.narrow(axis, around.shape[axis] - after, after).zero_()
         return Responses(crop(around, own, window), around)
 
-    def product(self, arriving: Pending, near: Box, filters: Tensor) -> tuple[Responses, Tensor]:
+    def product(self, arriving: ExchangeHandle, near: Box, filters: Tensor) -> tuple[Responses, Tensor]:
         """Return ``Wx`` of own blocks and the complete window; blocks that only see ``near`` come first."""
         window = arriving.window
-        out = self.room(window)
+        out = self.empty_responses(window)
         if self.layer is None:
             return out, arriving.finish()
-        if not in_regions(window):
+        if not has_regions(window):
             out.own.copy_(product(arriving.finish(), filters, self.layer))
             return out, window
         inner = Region(self.layer.within(near))
         product_of(window, filters, self.layer, inner, out.own)
         arriving.finish()
-        product_of(window, filters, self.layer, inner.rest, out.own)
+        product_of(window, filters, self.layer, inner.complement, out.own)
         return out, window
 
-    def gather(self, responses: Responses) -> Pending:
+    def gather(self, responses: Responses) -> ExchangeHandle:
         """Start the exchange of the responses that own pooling units read."""
         return self.pooling.start(responses.own, into=responses.around)
 
-    def scatter(self, window: Tensor) -> Pending:
+    def scatter(self, window: Tensor) -> ExchangeHandle:
         """Start the sum over ranks, at own responses, of each rank's window; it uses the window's memory."""
         own = self.partition.responses.box(self.mesh.rank)
         held = own.size and self.pooling.window.contains(own)
@@ -167,13 +167,13 @@ class Share:
             self.pixels.adjoint.start(window, into=self.own_of(window)).finish()
             return window
         own = Region(self.own)
-        if in_regions(z):
+        if has_regions(z):
             window = self.empty(z, self.window, self.layer.input.channels)
-            adjoint_at(z, filters, self.layer, own.rest, window)
+            adjoint_at(z, filters, self.layer, own.complement, window)
         else:
             window = adjoint(z, filters, self.layer)
         summed = self.pixels.adjoint.start(window, into=self.own_of(window))
-        if in_regions(z):
+        if has_regions(z):
             adjoint_at(z, filters, self.layer, own, window)
         summed.finish()
         return window
@@ -189,14 +189,14 @@ class Share:
         if self.below is None:
             return Box.whole(self.window.shape)
         common = self.below[self.mesh.rank].intersect(self.window)
-        return common.within(self.window) if common.size else NOTHING
+        return common.within(self.window) if common.size else EMPTY_BOX
 
     def scales(self, norms: Tensor) -> Tensor:
         """Return ``1 / |W~|`` of own neurons, in the layout of responses."""
         geometry = self.partition.geometry.filters
         if self.layer is None:
             return norms.new_empty((geometry.depth, *self.partition.responses.box(self.mesh.rank).shape))
-        return lay_out(reciprocal(norms), self.layer)
+        return neurons_to_map(reciprocal(norms), self.layer)
 
     def pool(self, window: Tensor, epsilon: float) -> Tensor:
         """Compute own pooling units from the window of responses that they read."""

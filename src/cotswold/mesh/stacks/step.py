@@ -19,7 +19,7 @@ from cotswold.ops import sgd_rule as rules
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
 from cotswold.ops.pooling import pool_backward
-from cotswold.ops.step import InMemoryPasses, dot, total
+from cotswold.ops.step import InMemoryFilterAccess, dot, total
 
 
 def responses(share: Share, state: StackState, x: Tensor) -> tuple[Responses, Tensor]:
@@ -122,9 +122,9 @@ def step(
 
     to_batch = _to_input(share, state, to_z * unit, residual) if input_gradient else None
     if share.layer is not None:
-        InMemoryPasses(state, share.layer).step((z.own, window), (to_z, batch), rule)
+        InMemoryFilterAccess(state, share.layer).step((z.own, window), (to_z, batch), rule)
     overlap, energy, error, penalty = share.total(terms)
-    rules.search(state.alpha, overlap, energy, penalty, rule)
+    rules.alpha_step(state.alpha, overlap, energy, penalty, rule)
     error, penalty = error / images, penalty / images
     return StackReport(error + penalty, error, penalty, state.alpha.clone(), to_batch)
 

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from cotswold.host.ipc.listener import Listener, TcpListener, call, call_tcp
 from cotswold.host.ipc.shared_memory import is_supported
-from cotswold.host.ipc.shared_memory_channel import Channel
-from cotswold.host.ipc.tcp_channel import MessageStream
+from cotswold.host.ipc.shared_memory_channel import SharedMemoryChannel
+from cotswold.host.ipc.tcp_channel import TcpChannel
 from cotswold.host.network import address_for_peers
 from cotswold.host.token import Token, is_signed, sign
 
@@ -39,7 +39,7 @@ _FIELD_BYTES = 64
 
 def channels_of(
     gather: Gather, timeout: timedelta | None, members: Sequence[int], rank: int
-) -> dict[int, Channel]:
+) -> dict[int, SharedMemoryChannel]:
     """Connect member ``rank`` of a group to the members on this host; all members call this together.
 
     ``gather`` gathers tensors of equal shape from all members; ``members`` are their ranks in the job, for
@@ -59,8 +59,8 @@ def channels_of(
         for other in (each for each in near if each < rank):
             _, address, secret = told[other]
             found[other] = call(address, secret, rank, near[other], seconds)
-        found |= listener.answered({other: name for other, name in near.items() if other > rank}, seconds)
-    return {other: Channel(found[other], near[other], seconds) for other in sorted(found)}
+        found |= listener.accept_all({other: name for other, name in near.items() if other > rank}, seconds)
+    return {other: SharedMemoryChannel(found[other], near[other], seconds) for other in sorted(found)}
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def streams_of(
     rank: int,
     near: Sequence[int],
     token: Token | None,
-) -> dict[int, MessageStream]:
+) -> dict[int, TcpChannel]:
     """Connect member ``rank`` of a group to the members that are not ``near``; a collective call.
 
     Ranks that cannot reach each other (a firewall, no address) get no stream, on both sides. With a ``token``
@@ -109,9 +109,7 @@ def streams_of(
     both = [bool(each[rank]) for each in gather(reached)]
     for other in [each for each in found if not both[each]]:
         found.pop(other).close()
-    return {
-        other: MessageStream(found[other], peers[other].name, _seconds(timeout)) for other in sorted(found)
-    }
+    return {other: TcpChannel(found[other], peers[other].name, _seconds(timeout)) for other in sorted(found)}
 
 
 def _reached(listener: TcpListener, key: bytes, rank: int, peers: dict[int, _Peer]) -> dict[int, socket]:
@@ -124,7 +122,7 @@ def _reached(listener: TcpListener, key: bytes, rank: int, peers: dict[int, _Pee
         except OSError:  # a further attempt would most likely time out as well
             break
     callers = {other: peer.name for other, peer in peers.items() if other > rank}
-    return found | listener.answered_in_time(callers, ANSWER_SECONDS)
+    return found | listener.accept_some(callers, ANSWER_SECONDS)
 
 
 def _seconds(timeout: timedelta | None) -> float:

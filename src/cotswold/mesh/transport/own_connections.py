@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import GeometryError
-from cotswold.host.ipc.tagged_messages import Messages
+from cotswold.host.ipc.tagged_messages import TaggedChannel
 from cotswold.mesh.transport.transport import Expected
 
 
 class MessageTransport:
     """Messages of CPU tensors over one connection per rank; ``names`` has the ranks' names for errors."""
 
-    def __init__(self, connections: Mapping[int, Messages], names: Mapping[int, str]) -> None:
+    def __init__(self, connections: Mapping[int, TaggedChannel], names: Mapping[int, str]) -> None:
         self._connections, self._names = connections, names
         self._sent: dict[int, list[int]] = {}
         """Ranks to which messages were sent, by the tag of an open exchange."""

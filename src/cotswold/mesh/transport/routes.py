@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cotswold.host.ipc.shared_memory_channel import Channel
-from cotswold.host.ipc.tcp_channel import MOST_BYTES, MessageStream
+from cotswold.host.ipc.shared_memory_channel import SharedMemoryChannel
+from cotswold.host.ipc.tcp_channel import MESSAGE_BYTES_MAX, TcpChannel
 from cotswold.mesh.transport.own_connections import MessageTransport
 from cotswold.mesh.transport.torch_messages import PointToPoint
 from cotswold.mesh.transport.transport import Transport
@@ -24,8 +24,8 @@ class Routes:
 
     def __init__(
         self,
-        channels: Mapping[int, Channel],
-        streams: Mapping[int, MessageStream],
+        channels: Mapping[int, SharedMemoryChannel],
+        streams: Mapping[int, TcpChannel],
         group: PointToPoint,
         members: Sequence[int],
     ) -> None:
@@ -37,6 +37,6 @@ class Routes:
         """Return the transport for messages of ``count`` bytes to and from a rank."""
         if rank in self._channels:
             return self._memory
-        if rank in self._streams and count <= MOST_BYTES:
+        if rank in self._streams and count <= MESSAGE_BYTES_MAX:
             return self._sockets
         return self._group

@@ -18,18 +18,18 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from cotswold.kernels.available import or_torch, usable
+from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.compile import code_cache
 from cotswold.ops.dense import torch_backend as library
 from cotswold.ops.dense.spec import DenseSpec
 
 try:  # load this module's kernels before processes fork
     from cotswold.kernels.machine.processor import this_processor
-    from cotswold.ops.dense import native as own
-except (ImportError, OSError):  # without llvmlite no kernel is `usable`
-    own = this_processor = None  # type: ignore[assignment]  # a module and a function
+    from cotswold.ops.dense import compiled
+except (ImportError, OSError):  # without llvmlite no kernel is `has_cpu_kernel`
+    compiled = this_processor = None  # type: ignore[assignment]  # a module and a function
 
-OWN, ONEDNN, TORCH = "kernels", "oneDNN", "torch.mm"
+COMPILED, ONEDNN, TORCH = "kernels", "oneDNN", "torch.mm"
 MEASURED_PATTERNS = 384
 """Maximum samples of one measurement."""
 ROUNDS = 3
@@ -42,14 +42,14 @@ CHOSEN: dict[tuple[object, ...], str] = {}
 AGAIN_AFTER_S = 86400.0
 """Seconds until a choice expires: versions change, and the machine may have been busy."""
 
-Way = Callable[[DenseSpec, Tensor, Tensor, Tensor, Tensor | None], tuple[float, int]]
+Backend = Callable[[DenseSpec, Tensor, Tensor, Tensor, Tensor | None], tuple[float, int]]
 
 
-def ways(like: Tensor) -> dict[str, Way]:
+def backends(like: Tensor) -> dict[str, Backend]:
     """Return the backends for parameters of this dtype, the preferred one first."""
-    found: dict[str, Way] = {}
-    if usable(like):
-        found[OWN] = own.add
+    found: dict[str, Backend] = {}
+    if has_cpu_kernel(like):
+        found[COMPILED] = compiled.add
     if like.dtype == torch.float32 and library.has_onednn():
         found[ONEDNN] = partial(library.add, library.OnednnProducts())
     found[TORCH] = partial(library.add, library.TorchProducts())
@@ -57,7 +57,7 @@ def ways(like: Tensor) -> dict[str, Way]:
 
 
 @torch.no_grad()
-@or_torch
+@fallback_to_torch
 def dense_add(
     spec: DenseSpec,
     parameters: Tensor,
@@ -67,25 +67,25 @@ def dense_add(
     deterministic: bool,
 ) -> tuple[float, int]:
     """Return losses and correct samples; add to the gradient. See `nn.DenseNetwork.add`."""
-    known = ways(parameters)
+    known = backends(parameters)
     if deterministic:  # without the library's kernels: torch.mm, which every build of torch has
-        name = OWN if OWN in known else TORCH
+        name = COMPILED if COMPILED in known else TORCH
     else:
         name = choose(known, spec, parameters, inputs, targets)
     return known[name](spec, parameters, inputs, targets, gradient)
 
 
 @torch.no_grad()
-@or_torch
+@fallback_to_torch
 def dense_outputs(spec: DenseSpec, parameters: Tensor, inputs: Tensor) -> Tensor:
     """Return outputs ``(outputs, samples)``."""
-    if usable(parameters):
-        return own.outputs(spec, parameters, inputs)
+    if has_cpu_kernel(parameters):
+        return compiled.outputs(spec, parameters, inputs)
     return library.outputs(spec, parameters, inputs)
 
 
 def choose(
-    known: dict[str, Way], spec: DenseSpec, parameters: Tensor, inputs: Tensor, targets: Tensor
+    known: dict[str, Backend], spec: DenseSpec, parameters: Tensor, inputs: Tensor, targets: Tensor
 ) -> str:
     """Return the fastest backend for a network and a similar number of samples; measure if unknown."""
     patterns = min(inputs.shape[1], MEASURED_PATTERNS)
@@ -95,7 +95,7 @@ def choose(
         return next(iter(known))
     if key not in CHOSEN:
         file = _file(key)
-        chosen = _recalled(file, known)
+        chosen = _load_choice(file, known)
         if chosen is None:
             operands = parameters, inputs[:, :patterns], targets[..., :patterns], torch.zeros_like(parameters)
             actions = {name: partial(way, spec, *operands) for name, way in known.items()}
@@ -112,7 +112,7 @@ def _file(key: tuple[object, ...]) -> str:
     return f"dense-{hashlib.sha256(said.encode()).hexdigest()[:16]}.json"
 
 
-def _recalled(file: str, known: Container[str]) -> str | None:
+def _load_choice(file: str, known: Container[str]) -> str | None:
     content = code_cache.load(file)
     if content is None:
         return None

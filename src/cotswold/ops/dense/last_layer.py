@@ -44,7 +44,7 @@ def finish(
         operands[DenseJob.OTHER] = values = _rows(targets)
         pitch = values.stride(0)
     else:
-        classes = torch.full((dense.padded(sums.patterns),), -1, dtype=torch.int32, device="cpu")
+        classes = torch.full((dense.padded_lanes(sums.patterns),), -1, dtype=torch.int32, device="cpu")
         classes[: sums.patterns] = targets
         operands[DenseJob.CLASSES] = classes
     layer = Layer(sums.rows, sums.patterns, sums.pitch, pitch, spec.low, spec.high)
@@ -77,7 +77,7 @@ def _squared(spec: DenseSpec, layer: Layer, operands: dict[DenseJob, Tensor]) ->
     dense.run(Pass("squared", spec.output, values, slopes), layer, operands)
     found = _groups(layer, operands)
     losses = _down(found[:, 0])
-    return fsum(losses.tolist()), 0 if values else _right(found, losses)
+    return fsum(losses.tolist()), 0 if values else _count_correct(found, losses)
 
 
 def _softmax(spec: DenseSpec, layer: Layer, operands: dict[DenseJob, Tensor]) -> tuple[float, int]:
@@ -90,7 +90,7 @@ def _softmax(spec: DenseSpec, layer: Layer, operands: dict[DenseJob, Tensor]) ->
     scales: Doubles = torch.from_numpy(greatest - most).exp_().numpy()
     sums = _down(found[:, 0] * scales)
     losses = spec.high * (most - own + np.array([log(one) for one in sums.tolist()]))
-    count = _right(found, losses)
+    count = _count_correct(found, losses)
     if slopes:
         found[:, 0] = scales * (spec.high / sums)
         dense.run(Pass("softmax_slopes"), layer, operands)
@@ -105,7 +105,7 @@ def _down(groups: Singles | Doubles) -> Doubles:
     return total
 
 
-def _right(found: Singles, losses: Doubles) -> int:
+def _count_correct(found: Singles, losses: Doubles) -> int:
     """Count samples whose greatest sum is at their own class; a NaN loss does not count."""
     greater = found[:, 1].max(0) > found[:, 2].max(0)
     return int((greater & ~np.isnan(losses)).sum())

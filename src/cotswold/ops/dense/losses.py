@@ -18,12 +18,12 @@ Total = Callable[[Tensor], Tensor]
 """Function that sums ``(sample, output)`` over outputs, to ``(sample, 1)``."""
 
 
-def summed(values: Tensor) -> Tensor:
+def output_sums(values: Tensor) -> Tensor:
     """Sum over outputs in torch's order."""
     return values.sum(1, keepdim=True)
 
 
-def activate(name: str, sums: Tensor, total: Total = summed) -> Tensor:
+def activate(name: str, sums: Tensor, total: Total = output_sums) -> Tensor:
     """Apply an activation in place."""
     if name == "tanh":
         return sums.tanh_()
@@ -37,7 +37,7 @@ def activate(name: str, sums: Tensor, total: Total = summed) -> Tensor:
     return sums
 
 
-def to_slope(name: str, gradient: Tensor, outputs: Tensor, total: Total = summed) -> Tensor:
+def to_slope(name: str, gradient: Tensor, outputs: Tensor, total: Total = output_sums) -> Tensor:
     """Turn the gradient of an activation's outputs into that of its inputs, in place."""
     if name == "tanh":
         return gradient.addcmul_(gradient * outputs, outputs, value=-1)
@@ -50,7 +50,7 @@ def to_slope(name: str, gradient: Tensor, outputs: Tensor, total: Total = summed
     return gradient
 
 
-def right(sums: Tensor, classes: Tensor) -> int:
+def count_correct(sums: Tensor, classes: Tensor) -> int:
     """Count samples whose greatest sum is at their own class, without a tie.
 
     Activations are monotonic: outputs have the same order, except where they saturate.
@@ -64,18 +64,18 @@ def right(sums: Tensor, classes: Tensor) -> int:
 
 
 def finish(
-    spec: DenseSpec, sums: Tensor, targets: Tensor, slopes: bool, total: Total = summed
+    spec: DenseSpec, sums: Tensor, targets: Tensor, slopes: bool, total: Total = output_sums
 ) -> tuple[float, int]:
     """Return the sum of losses and the number of correct samples; with ``slopes``, sums become gradients."""
-    wanted = _Wanted(spec, sums, targets)
-    count = 0 if wanted.classes is None else right(sums, wanted.classes)
+    wanted = _Targets(spec, sums, targets)
+    count = 0 if wanted.classes is None else count_correct(sums, wanted.classes)
     losses = (_squared_error if spec.loss == "squared_error" else _cross_entropy)(
         spec, sums, wanted, slopes, total
     )
     return fsum(losses.flatten().tolist()), count
 
 
-class _Wanted:
+class _Targets:
     """Target outputs: values, or class numbers."""
 
     def __init__(self, spec: DenseSpec, sums: Tensor, targets: Tensor) -> None:
@@ -108,7 +108,7 @@ class _Wanted:
         return found.add_(total(outputs), alpha=self.low) if self.low else found
 
 
-def _squared_error(spec: DenseSpec, sums: Tensor, wanted: _Wanted, slopes: bool, total: Total) -> Tensor:
+def _squared_error(spec: DenseSpec, sums: Tensor, wanted: _Targets, slopes: bool, total: Total) -> Tensor:
     outputs = activate(spec.output, sums, total)
     error = wanted.off(outputs.clone() if slopes else outputs)
     losses = total(error.square())
@@ -117,7 +117,7 @@ def _squared_error(spec: DenseSpec, sums: Tensor, wanted: _Wanted, slopes: bool,
     return losses
 
 
-def _cross_entropy(spec: DenseSpec, sums: Tensor, wanted: _Wanted, slopes: bool, total: Total) -> Tensor:
+def _cross_entropy(spec: DenseSpec, sums: Tensor, wanted: _Targets, slopes: bool, total: Total) -> Tensor:
     overlap = wanted.overlap(sums, total)
     if spec.output == "softmax":
         every, most = wanted.total(sums, total), sums.amax(1, keepdim=True)

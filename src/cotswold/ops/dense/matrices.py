@@ -26,7 +26,7 @@ class Matrix:
     @classmethod
     def empty(cls, rows: int, patterns: int, dtype: torch.dtype) -> Matrix:
         """Return an uninitialised matrix."""
-        return cls(torch.empty(rows, dense.padded(patterns), dtype=dtype, device="cpu"), patterns)
+        return cls(torch.empty(rows, dense.padded_lanes(patterns), dtype=dtype, device="cpu"), patterns)
 
     @property
     def rows(self) -> int:

@@ -88,7 +88,7 @@ def add(
     targets: Tensor,
     gradient: Tensor | None,
 ) -> tuple[float, int]:
-    """See `ways.dense_add`."""
+    """See `autotune.dense_add`."""
     layers = spec.layers(parameters)
     states = [inputs.t().to(parameters.dtype, memory_format=torch.contiguous_format)]
     for number, (weights, biases) in enumerate(layers):
@@ -111,7 +111,7 @@ def add(
 
 
 def outputs(spec: DenseSpec, parameters: Tensor, inputs: Tensor) -> Tensor:
-    """See `ways.dense_outputs`."""
+    """See `autotune.dense_outputs`."""
     state, products = inputs.t().to(parameters.dtype, memory_format=torch.contiguous_format), TorchProducts()
     layers = spec.layers(parameters)
     for number, (weights, biases) in enumerate(layers):

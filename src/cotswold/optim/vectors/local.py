@@ -13,7 +13,7 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.optim.objective import Evaluation
 from cotswold.optim.vectors.base import Combine, Command, Dot, Drop, Multiply
-from cotswold.optim.vectors.blocks import combine, dot
+from cotswold.optim.vectors.deterministic_blas import combine, dot
 
 TYPES = (torch.float32, torch.float64)
 

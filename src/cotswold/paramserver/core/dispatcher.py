@@ -51,11 +51,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from cotswold.batch.core.requests import Event
 from cotswold.paramserver.core.checkpoint_ledger import NOTHING, Cut
 from cotswold.paramserver.core.dispatcher_settings import Counters, Dispatch
 from cotswold.paramserver.core.durability import Saving
 from cotswold.paramserver.core.lost_samples import loss
+from cotswold.shards.core.events import Event
 from cotswold.shards.core.membership import Member, Members
 from cotswold.shards.core.sample_ledger import Said, Samples
 from cotswold.wire import (

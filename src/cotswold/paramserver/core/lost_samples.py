@@ -5,7 +5,7 @@ Knows: positions, the number of samples per epoch. Does not know: the cause, the
 
 from __future__ import annotations
 
-from cotswold.batch.core.requests import Event
+from cotswold.shards.core.events import Event
 from cotswold.wire import Ranges
 from cotswold.wire.ranges import size
 

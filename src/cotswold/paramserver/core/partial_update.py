@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Generic
 
-from cotswold.paramserver.core.admission import Factors, RefusedError
+from cotswold.shards.core.admission import Factors, RefusedError
 from cotswold.shards.core.shard_server import Values
 from cotswold.wire import Update
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic
 
-from cotswold.paramserver.core.admission import Factors
 from cotswold.paramserver.core.settings import Room
+from cotswold.shards.core.admission import Factors
 from cotswold.shards.core.shard_server import Values
 from cotswold.wire import Update
 

@@ -54,14 +54,6 @@ from dataclasses import replace
 from typing import Generic
 
 from cotswold.optim.server_rules import Deltas
-from cotswold.paramserver.core.admission import (
-    Admission,
-    Factors,
-    Pass,
-    Product,
-    RefusedError,
-    UpdateArithmetic,
-)
 from cotswold.paramserver.core.frozen_state import Frozen, part_of
 from cotswold.paramserver.core.partial_update import Parts
 from cotswold.paramserver.core.rank_fanout import is_of, may_say
@@ -70,6 +62,14 @@ from cotswold.paramserver.core.settings import Asynchronous
 from cotswold.paramserver.core.shard_metadata import Books
 from cotswold.paramserver.core.staleness import Histogram
 from cotswold.paramserver.core.update_queue import Queue, Waiting
+from cotswold.shards.core.admission import (
+    Admission,
+    Factors,
+    Pass,
+    Product,
+    RefusedError,
+    UpdateArithmetic,
+)
 from cotswold.shards.core.shard_server import Arithmetic, Server, Values
 from cotswold.shards.core.versions import behind
 from cotswold.wire import (
@@ -478,9 +478,7 @@ class Updates(Generic[Values]):
         if order.number < self.books.order.number or not self._can_take(order):
             return []
         self.books.void_all(number for number, _ in order.sessions)
-        self.books.checkpoint = max(
-            self.books.checkpoint, order.taken
-        )  # possibly one of an earlier incarnation
+        self.books.checkpoint = max(self.books.checkpoint, order.taken)  # of an earlier incarnation
         if order.number > self.books.order.number:
             self.books.obey(order)
             sends = [*self._live(dict(order.sessions)), *self._freeze()]

@@ -70,9 +70,9 @@ class Agent:
         try:
             if tokens and not has_one_of(tokens, os.environ):
                 raise UserError(
-                    f"{call.name} cannot be started: {socket.gethostname()} has not the token of the cluster "
+                    f"{call.name} cannot be started: {socket.gethostname()} lacks the token of the cluster "
                     "of parameter servers; start its 'cotswold worker' with COTSWOLD_CLUSTER_TOKEN, or with "
-                    "COTSWOLD_CLUSTER_TOKEN_FILE naming the file that has it"
+                    "COTSWOLD_CLUSTER_TOKEN_FILE naming the file that contains it"
                 )
             async with self._turn:
                 process = await loop.run_in_executor(None, self._server.start, call)

@@ -92,7 +92,7 @@ class RayProcesses:
     def start(self, call: Call, machine: str | None = None) -> RayProcess:
         """Start a process; without ``machine`` on the one with most free cores. Raises as
         `Processes.start`, and UserError if the machine has another cluster token than the call."""
-        call.words()  # raises for arguments that JSON cannot encode, as elsewhere
+        call.to_json()  # raises for arguments that JSON cannot encode, as elsewhere
         self.machines()
         chosen = self._choose(call, machine)
         key = next(self._keys)

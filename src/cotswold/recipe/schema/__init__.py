@@ -21,10 +21,10 @@ from cotswold.recipe.schema.network import Normalisation as Normalisation
 from cotswold.recipe.schema.network import Pool as Pool
 from cotswold.recipe.schema.network import Stack as Stack
 from cotswold.recipe.schema.network import windows as windows
-from cotswold.recipe.schema.recipe import Evaluation as Evaluation
-from cotswold.recipe.schema.recipe import Mesh as Mesh
-from cotswold.recipe.schema.recipe import Price as Price
 from cotswold.recipe.schema.recipe import Recipe as Recipe
+from cotswold.recipe.schema.tables import Evaluation as Evaluation
+from cotswold.recipe.schema.tables import Mesh as Mesh
+from cotswold.recipe.schema.tables import Price as Price
 from cotswold.recipe.schema.training import BatchTraining as BatchTraining
 from cotswold.recipe.schema.training import DownpourTraining as DownpourTraining
 from cotswold.recipe.schema.training import GreedyTraining as GreedyTraining

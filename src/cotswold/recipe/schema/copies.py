@@ -5,8 +5,8 @@ Knows: the sections involved. Does not know: the rest of a recipe.
 
 from __future__ import annotations
 
+from cotswold.recipe.schema.async_sgd import DownpourTraining
 from cotswold.recipe.schema.cluster import Cluster
-from cotswold.recipe.schema.training import DownpourTraining
 
 
 def check_copies(cluster: Cluster, training: DownpourTraining, *, has_grid: bool) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from cotswold.host import Token
 from cotswold.host.keyring import KeyringFile
 from cotswold.processes.endpoint_settings import Reach, own_endpoint, own_host
-from cotswold.replication.runtime.client_names import scoped
+from cotswold.replication.client.client_names import scoped
 from cotswold.transport import Endpoint, Roads
 from cotswold.transport.address import Address
 from cotswold.transport.token_rotation import Rotating, required_tokens

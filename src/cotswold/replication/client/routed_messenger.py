@@ -11,9 +11,10 @@ user repeats unanswered messages.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
 
+from cotswold.processes.endpoint_settings import Reach
 from cotswold.replication.client.endpoints import Outward
 from cotswold.replication.client.router import Router, ToRouter
 from cotswold.replication.client.unreachable import Calls
@@ -160,3 +161,20 @@ class RoutedPost(Post):
             {peer: of[peer] for peer in {each.to for each in sends} for of in known if of.get(peer)}
         )
         super().deliver(sends)
+
+
+def messengers_of(
+    name: str, reach: Mapping[str, Any], controllers: Mapping[str, str] | None, standing_run: str
+) -> Callable[[Endpoint], Post]:
+    """Return the constructor of the messenger of a process: routed if servers are replicated, else plain.
+
+    Args:
+        name: Name of the process.
+        reach: Fields of `EndpointSettings`.
+        controllers: Controllers' addresses by name; empty or None if servers are not replicated.
+        standing_run: Name of the run on a standalone cluster; empty if the servers are the run's own.
+    """
+    if not controllers:
+        return Post
+    outward = Outward(name, standing_run, Reach(**reach)) if standing_run else None
+    return lambda endpoint: RoutedPost(endpoint, controllers, outward)

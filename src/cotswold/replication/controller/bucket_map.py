@@ -288,7 +288,7 @@ class Map:
     def done(self) -> Written:
         """Apply the committed transaction and return its changes."""
         writing, self._writing = self._writing, None
-        assert writing is not None, "something was on its way"
+        assert writing is not None, "a transaction is in flight"
         found = Written([(self.groups.get(name), group) for name, group in writing.groups.items()])
         for group in writing.groups.values():
             self._keep(group)

@@ -26,12 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from cotswold.batch.core.requests import Event
 from cotswold.replication.controller.event_log import Events
 from cotswold.replication.controller.leader import FromClients, FromServers, Reign
 from cotswold.replication.controller.leader_election import Leading, Read, Wish
 from cotswold.replication.controller.server_registry import Servers
 from cotswold.replication.controller.settings import Control
+from cotswold.shards.core.events import Event
 from cotswold.wire import Create, Group, NotLeading, Send
 
 _EVERYTHING = ""

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from cotswold.batch.core.requests import Event
 from cotswold.replication.controller.event_text import Change, gathered, servers_of
+from cotswold.shards.core.events import Event
 from cotswold.wire import EventSeen
 
 _KEPT = 200

@@ -90,7 +90,7 @@ def next_step(
         if place is not None:
             return Add(place, len(group.members) < control.copies)
         if avoid and servers.place(group.everybody, ()) is not None:
-            return Wait(f"{', '.join(sorted(avoid))} did not answer its primary, and is avoided", "time")
+            return Wait(f"{', '.join(sorted(avoid))} is unreachable from the primary and is avoided", "time")
     if leaving:
         if is_enough:
             return _without(group, leaving)

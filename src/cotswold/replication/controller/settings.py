@@ -62,6 +62,4 @@ class Control:
         if not 1 <= self.copies <= MOST_COPIES:
             raise ValueError(f"copies must be 1 to {MOST_COPIES}, got {self.copies}")
         if not 1 <= self.least <= self.copies:
-            raise ValueError(
-                f"at least {self.least} of {counted(self.copies, 'copy')}; name 1 to {self.copies}"
-            )
+            raise ValueError(f"the minimum must be 1 to {counted(self.copies, 'copy')}, got {self.least}")

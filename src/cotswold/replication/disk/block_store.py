@@ -29,13 +29,12 @@ from types import TracebackType
 from cotswold.errors import FormatError, MachineError, StoreError, UserError
 from cotswold.files.durable import create_file, disk_errors
 from cotswold.files.lock import DirectoryLock
-from cotswold.files.untrusted import MalformedError, format_error, parse_object, take
+from cotswold.files.untrusted_json import MalformedError, describe_format_error, parse_object, take
 from cotswold.replication.disk.compression import unpacked
 from cotswold.replication.disk.corruption import (
     BEGIN_WITHOUT_FORMAT,
     Damage,
     DamagedError,
-    RecordError,
     Renewed,
 )
 from cotswold.replication.disk.index import CorruptError, Database
@@ -45,6 +44,7 @@ from cotswold.replication.disk.records import (
     BlockKey,
     Bucket,
     Head,
+    RecordError,
     Snapshot,
     block_key,
     bucket_of,
@@ -317,5 +317,6 @@ def _check_format(folder: Path) -> None:
         raise StoreError(f"{place} is damaged ({error}); {BEGIN_WITHOUT_FORMAT}") from error
     if found != FORMAT:
         raise FormatError(
-            f"{folder} {format_error(found, FORMAT)}; use the version that wrote it, or another folder"
+            f"{folder} {describe_format_error(found, FORMAT)}; use the version that wrote it, or "
+            "another folder"
         )

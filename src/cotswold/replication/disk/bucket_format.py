@@ -1,6 +1,6 @@
 """Stored form of a saved bucket in a block store; folders of saved buckets, independent of a server.
 
-Knows: the encoding of head and numbers of a `SavedBucket`, block stores. Does not know: when anything is
+Knows: the encoding of head and numbers of a `Saved`, block stores. Does not know: when anything is
 saved, the owner of a folder.
 """
 
@@ -38,11 +38,11 @@ def saved_of(name: str, read: Bucket) -> Saved:
         header, *buffers = msgpack.unpackb(read.head)
         found, prepare = decode(msgpack.unpackb(header, strict_map_key=False), buffers)
     except (TypeError, ValueError, msgpack.UnpackException) as error:
-        raise ValueError(f"its head is no bucket's: {error}") from error
+        raise ValueError(f"its head is not that of a bucket: {error}") from error
     if not isinstance(found, FoundSaved) or not isinstance(prepare, Prepare) or prepare.change is None:
-        raise ValueError("its head is no bucket's")
+        raise ValueError("its head is not that of a bucket")
     if found.bucket != name:
-        raise ValueError(f"its head is that of {found.bucket}")
+        raise ValueError(f"its head is that of bucket {found.bucket}")
     numbers = {(key.vector, key.shard): contents for key, contents in read.blocks.items()}
     rank = found.life, found.term, found.index
     return Saved(name, *rank, prepare.change, prepare.names, numbers, found.members)

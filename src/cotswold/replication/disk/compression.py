@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from numcodecs import lz4
 
-from cotswold.replication.disk.corruption import RecordError
-from cotswold.replication.disk.records import Buffer
+from cotswold.replication.disk.records import Buffer, RecordError
 
 _PIECE_BYTES, _PIECES = 1024, 4
 _WORTH = 0.75

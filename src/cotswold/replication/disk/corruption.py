@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from cotswold.errors import StoreError
-
-if TYPE_CHECKING:
-    from cotswold.replication.disk.records import BlockKey, Bucket, Head
+from cotswold.replication.disk.records import BlockKey, Bucket, Head
 
 _NAMED_MOST = 3
 COPY_AGAIN = "write these again from a copy on another server, and check the disk"
@@ -22,10 +19,6 @@ BEGIN_EMPTY = (
 BEGIN_WITHOUT_FORMAT = "move the folder away and start with an empty one"
 REMEDIES = (COPY_AGAIN, BEGIN_EMPTY, BEGIN_WITHOUT_FORMAT)
 """Remedies for a damaged store of a server; error messages end with one of them."""
-
-
-class RecordError(ValueError):
-    """Error: a record is not the one that was written under its key; the message says why."""
 
 
 @dataclass(frozen=True)

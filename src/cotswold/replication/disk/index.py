@@ -26,8 +26,9 @@ from rocksdict import AccessType, DBCompressionType, Options, Rdict, WriteBatch,
 
 from cotswold.errors import DiskFullError, MachineError, StoreError
 from cotswold.files.durable import is_full, sync_folder
-from cotswold.replication.disk.corruption import BEGIN_EMPTY, RecordError
+from cotswold.replication.disk.corruption import BEGIN_EMPTY
 from cotswold.replication.disk.manifest import check_manifest, seal_manifest
+from cotswold.replication.disk.records import RecordError
 
 MIB = 1 << 20
 _MEMTABLE_BYTES = 64 * MIB

@@ -18,7 +18,7 @@ from pathlib import Path
 import google_crc32c
 
 from cotswold.files.checksum import crc32
-from cotswold.replication.disk.corruption import RecordError
+from cotswold.replication.disk.records import RecordError
 
 _BLOCK_BYTES = 32 << 10
 _HEADER = struct.Struct("<IHB")
@@ -36,7 +36,7 @@ def check_manifest(database: Path) -> None:
     content = place.read_bytes()
     sound = _sound_bytes(content)
     if sound < _sealed_bytes(database, place.name):
-        raise RecordError(f"{place.name} has lost its end")
+        raise RecordError(f"{place.name} is truncated")
 
 
 def seal_manifest(database: Path) -> None:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 import msgpack
 
 from cotswold.files.checksum import crc32
-from cotswold.replication.disk.corruption import RecordError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -30,6 +29,10 @@ _HEAD, _END = b"h", b"\0"
 NAME_BYTES_MAX = 512
 HEADS = _HEAD, bytes([_HEAD[0] + 1])
 """Range of the keys of heads: first key, and end (exclusive)."""
+
+
+class RecordError(ValueError):
+    """Error: a record is not the one that was written under its key; the message says why."""
 
 
 @dataclass(frozen=True, order=True)
@@ -115,7 +118,7 @@ def bucket_of(key: bytes) -> str:
 def block_key(bucket: str, block: BlockKey) -> bytes:
     """Return the key of a block; raises ValueError for malformed names or numbers."""
     if not 0 <= block.shard < 1 << 32:
-        raise ValueError(f"a shard's number is from 0 to 2^32 - 1, not {block.shard}")
+        raise ValueError(f"shard must be 0 to 2^32 - 1, got {block.shard}")
     return b"".join((_name(bucket), _END, _name(block.vector), _END, _SHARD.pack(block.shard)))
 
 

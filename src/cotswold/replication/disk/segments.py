@@ -18,8 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cotswold.files.durable import sync_folder
-from cotswold.replication.disk.corruption import RecordError
-from cotswold.replication.disk.records import Buffer
+from cotswold.replication.disk.records import Buffer, RecordError
 
 SEGMENT_BYTES = 64 << 20
 _SPARE_MOST = 2
@@ -97,7 +96,7 @@ class Segments:
         except OSError as error:
             raise RecordError(f"its file {number} cannot be read: {error.strerror}") from error
         if len(found) < count:
-            raise RecordError(f"its file {number} ends before it does")
+            raise RecordError(f"its file {number} is too short")
         return found
 
     def keep(self, wanted: Collection[int]) -> None:

@@ -16,7 +16,7 @@ from itertools import islice
 from types import TracebackType
 
 from cotswold.errors import StoreError
-from cotswold.files.untrusted import MalformedError, Object, take
+from cotswold.files.untrusted_json import JsonObject, MalformedError, take
 from cotswold.replication.metadata.etcd_http import RANGE, Etcd, Gateway, RefusedError, strings
 from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, after, checked
 
@@ -90,10 +90,10 @@ class EtcdState:
                 is_more = "more" in answer and take(answer, "more", bool)
                 items = [_item(each) for each in strings(answer, "kvs")]
                 if is_more and not items:
-                    raise MalformedError("has no keys, and more")
+                    raise MalformedError("has no keys and announces more")
                 for key, value in items:
                     if key < start or not key.startswith(first):
-                        raise MalformedError(f"has the key {key!r:.80}, which was not asked for")
+                        raise MalformedError(f"has the key {key!r:.80}, which was not requested")
                     start = key + b"\0"
                     yield key.decode()[len(self._prefix) :], value.decode()
             except (MalformedError, UnicodeDecodeError) as error:
@@ -103,13 +103,13 @@ class EtcdState:
                 ) from error
 
 
-def _comparison(key: bytes, value: bytes | None) -> Object:
+def _comparison(key: bytes, value: bytes | None) -> JsonObject:
     if value is None:
         return {"key": _text(key), "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
     return {"key": _text(key), "target": "VALUE", "result": "EQUAL", "value": _text(value)}
 
 
-def _operation(key: bytes, value: bytes | None) -> Object:
+def _operation(key: bytes, value: bytes | None) -> JsonObject:
     if value is None:
         return {"request_delete_range": {"key": _text(key)}}
     return {"request_put": {"key": _text(key), "value": _text(value)}}
@@ -125,7 +125,7 @@ def _item(found: object) -> tuple[bytes, bytes]:
         raise MalformedError("has a key that is not base64") from error
 
 
-def _revision(answer: Object) -> int:
+def _revision(answer: JsonObject) -> int:
     text = take(take(answer, "header", dict), "revision", str)
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise MalformedError(f"has the revision {text!r:.40}")
@@ -137,4 +137,4 @@ def _text(raw: bytes) -> str:
 
 
 def _said(error: ValueError) -> str:
-    return str(error) if isinstance(error, MalformedError) else "holds what is not text"
+    return str(error) if isinstance(error, MalformedError) else "has invalid text"

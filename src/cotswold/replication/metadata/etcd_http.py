@@ -29,7 +29,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from cotswold.errors import ClusterError, MachineError
-from cotswold.files.untrusted import MalformedError, Object, parse_object, take
+from cotswold.files.untrusted_json import JsonObject, MalformedError, parse_object, take
 from cotswold.replication.metadata.interface import OutcomeUnknownError
 
 ANSWER_BYTES_MAX = 32 << 20
@@ -79,7 +79,7 @@ class RefusedError(MachineError):
     """Error: etcd refused a request and did nothing."""
 
     def __init__(self, endpoint: str, code: int, said: str) -> None:
-        remedy = "look at its users and roles" if code in (_DENIED, _UNAUTHENTICATED) else "look at its log"
+        remedy = "check its users and roles" if code in (_DENIED, _UNAUTHENTICATED) else "check its log"
         super().__init__(f"etcd at {endpoint} refused a request: {said:.200}; {remedy}")
         self.is_compacted = code == _OUT_OF_RANGE
         """True if the requested revision was compacted."""
@@ -101,7 +101,7 @@ class Gateway:
         key = b64encode(etcd.prefix.encode() or b"\0").decode()  # a key it may read, if any
         self._greeting = {"key": key, "serializable": True, "count_only": True}
 
-    def ask(self, path: str, question: Mapping[str, object], *, can_repeat: bool) -> Object:
+    def ask(self, path: str, question: Mapping[str, object], *, can_repeat: bool) -> JsonObject:
         """Return a reply. Raises OutcomeUnknownError if ``question`` may have been executed and cannot be
         repeated, RefusedError, and MachineError if no member replies."""
         reasons = dict[str, str]()
@@ -163,11 +163,11 @@ class Gateway:
         self._connection = connection
         return connection
 
-    def _check_cluster(self, endpoint: str, answer: Object) -> None:
+    def _check_cluster(self, endpoint: str, answer: JsonObject) -> None:
         try:
             cluster = take(take(answer, "header", dict), "cluster_id", str)
         except MalformedError as error:
-            raise _UnansweredError(f"answers as no etcd would ({error})") from error
+            raise _UnansweredError(f"does not answer like etcd ({error})") from error
         if self._cluster not in (None, cluster):
             raise MachineError(
                 f"etcd at {endpoint} is of another cluster than {self._etcd.endpoints[0]} and the others; "
@@ -182,7 +182,7 @@ class Gateway:
         path: str,
         question: Mapping[str, object],
         deadline: float,
-    ) -> Object:
+    ) -> JsonObject:
         """Return the reply on a connection, which is unusable after _UnansweredError."""
         try:
             self._limit(connection, deadline)

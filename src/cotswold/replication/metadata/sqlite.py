@@ -28,7 +28,7 @@ from urllib.parse import quote
 from cotswold.errors import DiskFullError, FormatError, MachineError, StoreError, UserError
 from cotswold.files.checksum import crc32
 from cotswold.files.durable import create_file, is_full
-from cotswold.files.untrusted import format_error
+from cotswold.files.untrusted_json import describe_format_error
 from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, Raw, after, checked
 
 APPLICATION = 0x43_6F_74_53
@@ -127,8 +127,8 @@ class SqliteState:
                 raise self._damaged(f"no version of Cotswold writes format {version}")
             if version != FORMAT:
                 raise FormatError(
-                    f"{self.path} {format_error(version, FORMAT)}; use the version that wrote it, or name "
-                    "another file"
+                    f"{self.path} {describe_format_error(version, FORMAT)}; use the version that wrote it, "
+                    "or name another file"
                 )
             if self._database.execute("SELECT sql FROM sqlite_master").fetchall() != [(_TABLE,)]:
                 raise self._damaged("its table is a different one")
@@ -278,7 +278,7 @@ class SqliteState:
                     f"{self.path} cannot be {verb} ({error}); let this user write to it and its folder"
                 ) from error
             name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
-            raise MachineError(f"{self.path} cannot be {verb} ({error}, {name}); look at its disk") from error
+            raise MachineError(f"{self.path} cannot be {verb} ({error}, {name}); check its disk") from error
 
 
 def _make(path: Path) -> None:

@@ -15,7 +15,7 @@ whether one is valid), elections, the contents of the bucket (`bucket_state`).
     LEARNER or   a group has it as the primary               PRIMARY: apply everything prepared
       SECONDARY
     any          a group has it as the primary of a new      PRIMARY: start from the more recent of its memory
-                 incarnation                                 and disk (`restore`)
+                 incarnation                                 and disk (`revive`)
     PRIMARY      a group has it as a learner                 LEARNER, empty: it may have uncommitted changes
     PRIMARY      a group has it as a secondary               SECONDARY, with its data: the next primary's
     any          a group does not name it                    OUTSIDE

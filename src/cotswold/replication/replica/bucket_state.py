@@ -265,7 +265,7 @@ class Contents(Generic[Values]):
         """True if a change can be applied after ``before``: its shards and sessions are known and its
         numbers have their lengths. A correct primary sends no other."""
         change = prepare.change
-        assert change is not None, "what is installed is different"
+        assert change is not None, "an installed change is not empty"
         sizes = {shard.number: shard.stop - shard.start for shard in self._server.shards}
         shards = change.shards
         if not sizes.keys() >= set(shards) or len(set(shards)) < len(shards):
@@ -286,7 +286,7 @@ class Contents(Generic[Values]):
     def install(self, prepare: Prepare) -> None:
         """Apply a prepared change."""
         change, books = prepare.change, self._updates.books
-        assert change is not None, "what is installed is different"
+        assert change is not None, "an installed change is not empty"
         places, sizes = [self._place[number] for number in change.shards], self._sizes
         own = [sizes[place] for place in places]
         read = self._arithmetic.read_all

@@ -141,7 +141,7 @@ class Keeper(Generic[Values]):
         return self.cluster if self.copies or self._on_disk else ""
 
     def receive(self, sender: str, message: ToKeeper, now: float) -> list[Send]:
-        """Process a message; messages for controllers' use are accepted only from one of them."""
+        """Process a message; the caller passes controllers' messages only if one of them sent it."""
         match message:
             case OfBucket():
                 return self._client(sender, message, now)

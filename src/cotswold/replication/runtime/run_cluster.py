@@ -21,13 +21,13 @@ from tempfile import TemporaryDirectory
 
 from cotswold.errors import CotswoldError
 from cotswold.host import Call
-from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.process_group import Staff
 from cotswold.processes.restart_backoff import Life
 from cotswold.replication.client.routed_messenger import RoutedPost
 from cotswold.replication.controller.settings import Control
 from cotswold.replication.metadata import Place
 from cotswold.replication.replica.saved_bucket import disk_of, next_of
+from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.wire import CONTROLLERS, Create, Ended
 from cotswold.wire.lifecycle import Controllers, Count, Serving
 
@@ -43,7 +43,7 @@ class Keepers:
 
     def __init__(
         self,
-        settings: ClusterSettings,
+        settings: ReplicatedClusterSettings,
         staff: Staff,
         post: RoutedPost,
         call: Calling,

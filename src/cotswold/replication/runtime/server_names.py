@@ -28,7 +28,7 @@ from itertools import count
 from pathlib import Path
 
 from cotswold.files import replace_file
-from cotswold.files.untrusted import MalformedError, parse_object, read_object
+from cotswold.files.untrusted_json import MalformedError, parse_object, read_object
 from cotswold.replication.replica.saved_bucket import ASIDE, disk_of, next_of
 
 FILE, DRAINED_FILE = "names.json", "drained.json"

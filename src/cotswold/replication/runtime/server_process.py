@@ -21,11 +21,11 @@ from cotswold.host import keep_freed_bytes
 from cotswold.paramserver.runtime.server_metrics import Work
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.supervisor_link import Bond
+from cotswold.replication.client.client_names import Clients
 from cotswold.replication.replica.bucket_replica import Role
 from cotswold.replication.replica.server import Keeper, ToKeeper
 from cotswold.replication.replica.settings import Copying
 from cotswold.replication.run_description import Description
-from cotswold.replication.runtime.client_names import Clients
 from cotswold.replication.runtime.disk import Disk, open_disk
 from cotswold.replication.runtime.networks import Ways, open_ways
 from cotswold.replication.runtime.persistence import Saving

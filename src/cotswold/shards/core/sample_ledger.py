@@ -27,13 +27,13 @@ handed out twice. A counted sample counts permanently once the disks of all serv
 
 A position is *divided* while some servers have it and others lack it. It is handed out until all have it; a
 server that has it does not apply it again (`paramserver.core.update_server`). An update can only be applied
-or left out as a whole. So no assignment crosses a *seam*, a position at which a server's samples begin or
-end, and each server has all of a divided assignment or nothing of it.
+or left out as a whole. A *seam* is a position at which a server's samples begin or end. No assignment crosses
+a seam, so each server has all of a divided assignment or nothing of it.
 
 This ledger differs from that of portions (`batch.core.chunk_ledger`). That one decides which whole sums count
 before any weight depends on them; so it can refuse a sum, and give a portion to two workers. Here a server
-has applied an update before any other process knows of it, another server may receive it much later, and
-nothing can be undone. So there are no backup copies, and the ledger only records the servers' reports. There
+has applied an update before any other process knows of it, and another server may receive it much later.
+Nothing can be undone. So there are no backup copies, and the ledger only records the servers' reports. There
 may also be a billion samples, of which any range may be lost: so this ledger stores ranges, while portions
 are counted one by one.
 """

@@ -53,18 +53,18 @@ class Arithmetic(Protocol[Values]):
         ...
 
     def read(self, buffer: object, size: int) -> Values:
-        """Return a copy of a received buffer. Raise ValueError if it is not such a vector."""
+        """Return a copy of a received buffer. Raise ValueError if it does not hold ``size`` numbers."""
         ...
 
     def take(self, buffer: object, size: int) -> Values:
         """Return a received buffer, read-only; it may stay in the message's memory and keep it alive.
 
-        Raise ValueError if it is not such a vector.
+        Raise ValueError if it does not hold ``size`` numbers.
         """
         ...
 
     def fits(self, buffer: object, size: int) -> bool:
-        """True if the received buffer is such a vector."""
+        """True if the received buffer holds ``size`` numbers."""
         ...
 
     def fit_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> bool:

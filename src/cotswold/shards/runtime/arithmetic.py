@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from cotswold.files.checksum import crc32
 from cotswold.ops.updates import FactorPush, Kind, Queue, Update, apply_each, apply_factors
 from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.optim.vectors import blocks
-from cotswold.paramserver.core.admission import Factors, Pass
+from cotswold.optim.vectors import deterministic_blas
+from cotswold.shards.core.admission import Factors, Pass
 
 _LINE_BYTES = 64
 """Cache line size: shards that are part of an array must begin at a multiple of it."""
@@ -285,7 +285,9 @@ def bytes_of(buffers: Iterable[object]) -> int:
 
 def combine(out: Array, terms: Sequence[tuple[float, Array]]) -> None:
     """``out`` ← Σ factor · vector, in order; ``out`` may be one of the vectors."""
-    blocks.combine(torch.from_numpy(out), [(factor, torch.from_numpy(each)) for factor, each in terms])
+    deterministic_blas.combine(
+        torch.from_numpy(out), [(factor, torch.from_numpy(each)) for factor, each in terms]
+    )
 
 
 def multiply(out: Array, left: Array, right: Array) -> None:
@@ -300,4 +302,4 @@ def add(out: Array, other: Array) -> None:
 
 def dot(left: Array, right: Array) -> float:
     """Return the inner product in float64."""
-    return blocks.dot(torch.from_numpy(left), torch.from_numpy(right))
+    return deterministic_blas.dot(torch.from_numpy(left), torch.from_numpy(right))

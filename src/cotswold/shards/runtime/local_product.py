@@ -23,7 +23,7 @@ from cotswold.shards.runtime.arithmetic import Array
 
 @dataclass(frozen=True)
 class LocalProduct:
-    """`paramserver.core.admission.Product` of one layer."""
+    """`shards.core.admission.Product` of one layer."""
 
     start: int
     """Position of its first filter in the vector."""

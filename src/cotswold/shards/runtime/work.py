@@ -15,10 +15,10 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from cotswold.batch.core.permutation import samples_at
 from cotswold.host import Process
 from cotswold.paramserver.core.replica import StepTask
 from cotswold.paramserver.core.update_sequence import Part
+from cotswold.shards.core.permutation import samples_at
 from cotswold.wire import Shard
 
 LEFT_OUT = "left_out"
@@ -34,6 +34,7 @@ class PortionSum:
     value: float
     """Sum of the losses."""
     samples: int
+    """Number of patterns."""
     details: Mapping[str, float]
     """Further sums by name, such as the number of correct answers."""
 
@@ -48,6 +49,7 @@ class Slot:
     """A tensor in the vector of parameters, as rows of numbers."""
 
     name: str
+    """Name of the tensor."""
     rows: int
     """Rows of a matrix, or blocks of filters; shards contain whole rows."""
     columns: int

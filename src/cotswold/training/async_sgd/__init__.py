@@ -1,1 +1,1 @@
-"""Asynchronous SGD: what a replica computes and sends (strategy `downpour`)."""
+"""Asynchronous SGD: the computation and the pushes of a replica (strategy `downpour`)."""

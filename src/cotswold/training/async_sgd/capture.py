@@ -1,9 +1,9 @@
 """Factors of layers, captured in one ordinary backward pass.
 
-Knows: hooks of modules and tensors. Does not know: what becomes of factors.
+Knows: hooks of modules and tensors. Does not know: how factors are used.
 
-While a layer is captured its weights may ask for no gradient, so that autograd does not compute the product
-that somebody else will compute. Biases have theirs as always.
+While a layer is captured, its weights may have gradients disabled, so that autograd skips the product that a
+server will compute. Biases keep their gradients.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ Layer = nn.Linear | LocallyConnected2d
 
 @dataclass
 class Captured:
-    """What one layer was given and what came back, in one forward and backward pass."""
+    """The inputs and output errors of one layer in a forward and backward pass."""
 
     layer: Layer
     calls: int = 0
-    """How often it was applied, in a recomputation too."""
+    """The number of applications, including those in a recomputation."""
     inputs: Tensor | None = None
-    """A copy of what it was given first, for that may be changed in place."""
+    """A copy of the first inputs, because the originals may be changed in place."""
     errors: Tensor | None = None
     _below: Node | None = None
-    """What computed what it was given; None for what nothing that learns has computed."""
+    """The autograd node of the inputs; None if no trainable parameter produced them."""
 
     def is_computed(self, weights: Collection[nn.Parameter]) -> bool:
-        """Whether what it was given was computed with one of these ``weights``.
+        """Return True if the inputs were computed with one of these ``weights``.
 
-        What was not are samples: as they are, reshaped, scaled.
+        Otherwise the inputs are samples: unchanged, reshaped or scaled.
         """
         known = {id(each) for each in weights}
         due, seen = [self._below], set[Node]()
@@ -54,12 +54,12 @@ class Captured:
         return False
 
     def given(self, inputs: Tensor) -> None:
-        """It is applied to these."""
+        """Record the inputs of the first application."""
         self.inputs, self._below = inputs.detach().clone(), inputs.grad_fn
 
     @property
     def factors(self) -> LinearFactors | LocalFactors | None:
-        """Its factors; None where the loss does not depend on it."""
+        """The factors of the layer; None if the loss does not depend on it."""
         if self.inputs is None or self.errors is None:
             return None
         errors = self.errors.to(self.inputs.dtype)
@@ -69,9 +69,10 @@ class Captured:
 
 
 def layers_of(module: nn.Module) -> Mapping[str, Layer]:
-    """The layers of a module that have factors, by name: those whose parameters are theirs alone and learn.
+    """Return the layers of a module that have factors, by name.
 
-    A class derived from one of these may compute something else, and is left out.
+    Their parameters must be trainable and unshared. A class derived from one of these layers may compute
+    something else, so it is excluded.
     """
     owners: dict[nn.Parameter, int] = {}
     for each in module.modules():
@@ -87,7 +88,7 @@ def layers_of(module: nn.Module) -> Mapping[str, Layer]:
 
 
 class _Rooted(torch.autograd.Function):
-    """A copy of a tensor that has a gradient, also where nothing below it asks for one."""
+    """A copy of a tensor that has a gradient even if nothing below requires one."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, root: Tensor) -> Tensor:
@@ -106,7 +107,7 @@ def _rooted(output: Tensor) -> Tensor:
 
 @contextmanager
 def capturing(layers: Mapping[str, Layer], *, skip: bool) -> Iterator[Mapping[str, Captured]]:
-    """What these layers are given, and the errors that come back, while the block runs.
+    """Capture the inputs and output errors of layers while the context is open.
 
     With ``skip`` their weights get no gradient, and the product for it is not computed.
     """
@@ -132,7 +133,7 @@ def _hook(one: Captured) -> Callable[..., Tensor | None]:
         if not torch.is_grad_enabled() or one.calls > 1:
             return None
         changed = None
-        if not output.requires_grad or output._is_view():  # a view that is changed in place loses its hooks
+        if not output.requires_grad or output._is_view():  # a view that changes in place loses its hooks
             changed = output = _rooted(output)
         (given,) = (*inputs, *named.values())
         one.given(given)

@@ -1,4 +1,4 @@
-"""What an evaluator computes: how good parameters are on the validation samples.
+"""The task of an evaluator process: metrics of parameters on the validation samples.
 
 Knows: recipes, stores. Does not know: which process this is, where parameters come from.
 """
@@ -17,23 +17,23 @@ from cotswold.training.async_sgd.replica_task import Judge
 
 
 class Validation:
-    """The validation samples of a store."""
+    """The evaluation on the validation samples of a store."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
 
     def move_to(self, device: torch.device) -> None:
-        """As `Judge.move_to`."""
+        """Evaluate on this device from now on."""
         self._judge.move_to(device)
 
     def means(self, parameters: Tensor) -> Mapping[str, float]:
-        """As `Judge.means`; raises StoreError where there are no samples."""
+        """Return the mean metrics at these parameters; raises StoreError without validation samples."""
         found = self._judge.means(parameters)
         if found is None:
-            raise StoreError("the store has no validation samples any more; prepare it again")
+            raise StoreError("the store has lost its validation samples; prepare it again")
         return found
 
 
 def in_evaluator(recipe: str, store: str) -> Validation:
-    """Of a recipe's text, and the path of its store, which has a split for validation."""
+    """Build the evaluation from a recipe's text and the path of its store, which has a validation split."""
     return Validation(Judge.of_recipe(recipes.parse(recipe), Store(store)))

@@ -1,11 +1,12 @@
-"""Factors: activations and error terms whose product is the gradient of a layer (Chilimbi et al. 2014, 3.3).
+"""Factors: activations and error terms whose product is the gradient of a layer.
 
-Knows: fully connected and locally connected layers, what of them a range of rows needs. Does not know: how
-they are found, who is sent them.
+Knows: fully connected and locally connected layers, the parts of factors that a range of rows needs. Does not
+know: how factors are found, which server receives them.
 
-The weights of a fully connected layer of M inputs and N outputs are M·N numbers; the factors of k examples
-are k·(M + N). Where its rows lie on S servers the activations go to each of them: k·(M·S + N). The gradient
-of biases, N numbers, is the sum of the errors: it has no factors, and is sent as it is.
+The weights of a fully connected layer with M inputs and N outputs are M·N numbers; the factors of k examples
+are k·(M + N). If its rows are on S servers, each needs the activations: k·(M·S + N). The gradient of biases,
+N numbers, is the sum of the errors; it has no factors and is sent unchanged. Source: Chilimbi et al. 2014,
+section 3.3.
 """
 
 from __future__ import annotations
@@ -22,88 +23,91 @@ from cotswold.geometry import BlockLocal
 
 
 class Factors(Protocol):
-    """The factors of one layer's weights: `shards.runtime.work.Factors`, and what a choice needs.
+    """The factors of one layer's weights: `shards.runtime.work.Factors`, and the data for choosing the
+    format.
 
     Rows of a tensor are outputs, or rows of blocks.
     """
 
     @property
     def examples(self) -> int:
-        """k: how many outer products are summed."""
+        """k, the number of outer products in the sum."""
         ...
 
     def errors_of(self, first: int, stop: int) -> Tensor:
-        """What some rows need for themselves."""
+        """Return the errors of some rows."""
         ...
 
     def activations_of(self, first: int, stop: int) -> Tensor:
-        """What these rows together need besides."""
+        """Return the activations that these rows need together."""
         ...
 
     def numbers(self, first: int, stop: int) -> int:
-        """How many numbers both are."""
+        """Return the number of values in both."""
         ...
 
     def gradient(self) -> Tensor:
-        """The gradient of the weights, shaped as they are."""
+        """Return the gradient, in the shape of the weights."""
         ...
 
 
 @dataclass(frozen=True)
 class LinearFactors:
-    """Those of a fully connected layer: its gradient is errorsᵀ · activations."""
+    """The factors of a fully connected layer: its gradient is errorsᵀ · activations."""
 
     errors: Tensor
-    """``(examples, outputs)``: the derivatives of the loss by what the layer gave."""
+    """``(examples, outputs)``: the derivatives of the loss by the outputs."""
     activations: Tensor
-    """``(examples, inputs)``: what it was given."""
+    """``(examples, inputs)``: the inputs of the layer."""
 
     @classmethod
     def of(cls, errors: Tensor, inputs: Tensor) -> LinearFactors:
-        """Of ``(…, outputs)`` and ``(…, inputs)``; every vector is an example."""
+        """Return the factors of errors ``(…, outputs)`` and inputs ``(…, inputs)``; every vector is an
+        example.
+        """
         return cls(errors.reshape(-1, errors.shape[-1]), inputs.reshape(-1, inputs.shape[-1]))
 
     @property
     def examples(self) -> int:
-        """k: vectors that the layer was given."""
+        """k, the number of input vectors."""
         return self.errors.shape[0]
 
     def errors_of(self, first: int, stop: int) -> Tensor:
-        """``(examples, stop - first)``."""
+        """Return the errors ``(examples, stop - first)``."""
         return self.errors[:, first:stop].contiguous()
 
     def activations_of(self, first: int, stop: int) -> Tensor:
-        """``(examples, inputs)``: any output needs all."""
+        """Return all activations ``(examples, inputs)``, which every output needs."""
         return self.activations.contiguous()
 
     def numbers(self, first: int, stop: int) -> int:
-        """k·(M + N), N of these rows."""
+        """Return k·(M + N) for the N given rows."""
         return self.examples * (self.activations.shape[1] + stop - first)
 
     def gradient(self) -> Tensor:
-        """``(outputs, inputs)``."""
+        """Return the gradient ``(outputs, inputs)``."""
         return self.errors.t() @ self.activations
 
     @property
     def square(self) -> float:
-        """The square of the gradient's norm, from products of examples with each other."""
+        """The squared norm of the gradient, from inner products of the examples."""
         alike = (self.errors @ self.errors.t()) * (self.activations @ self.activations.t())
         return float(alike.sum(dtype=torch.float64))
 
 
 @dataclass(frozen=True)
 class LocalFactors:
-    """Those of a locally connected layer; its rows are rows of blocks."""
+    """The factors of a locally connected layer; its rows are rows of blocks."""
 
     errors: Tensor
-    """``(image, depth, y, x)``, as the layer's responses."""
+    """``(image, depth, y, x)``, in the shape of the layer's responses."""
     activations: Tensor
-    """``(image, channel, y, x)``, as its inputs."""
+    """``(image, channel, y, x)``, in the shape of its inputs."""
     layer: BlockLocal
 
     @classmethod
     def of(cls, errors: Tensor, inputs: Tensor, layer: BlockLocal) -> LocalFactors:
-        """Of maps, in batches or alone."""
+        """Return the factors of maps, with or without a batch dimension."""
         shape, below = layer.output, layer.input
         return cls(
             errors.reshape(-1, shape.channels, shape.height, shape.width),
@@ -113,36 +117,38 @@ class LocalFactors:
 
     @property
     def examples(self) -> int:
-        """k: images."""
+        """k, the number of images."""
         return self.errors.shape[0]
 
     def errors_of(self, first: int, stop: int) -> Tensor:
-        """``(image, depth, y, x)`` of these rows of blocks."""
+        """Return the errors ``(image, depth, y, x)`` of these rows of blocks."""
         high = self.layer.rows
         return self.errors[:, :, first * high : stop * high].contiguous()
 
     def activations_of(self, first: int, stop: int) -> Tensor:
-        """``(image, channel, y, x)`` of the rows of the input map that these see."""
+        """Return the activations ``(image, channel, y, x)`` of the input rows that these rows of blocks
+        read.
+        """
         seen = self.layer.block_rows(first, stop)[1]
         return self.activations[:, :, slice(*seen)].contiguous()
 
     def numbers(self, first: int, stop: int) -> int:
-        """k·(M + N): M those inputs that these rows see, N their outputs."""
+        """Return k·(M + N): M inputs that these rows read, N outputs."""
         band = self.layer.block_rows(first, stop)[0]
         return self.examples * (band.input.size + band.output.size)
 
     def gradient(self) -> Tensor:
-        """``(block_y, block_x, field_y, field_x * channel, neuron)``."""
+        """Return the gradient ``(block_y, block_x, field_y, field_x * channel, neuron)``."""
         return ops.local_outer(self.errors, self.activations, self.layer)
 
     @property
     def square(self) -> float:
-        """The square of the gradient's norm."""
+        """The squared norm of the gradient."""
         return float(self.gradient().square().sum(dtype=torch.float64))
 
 
 def joined(factors: Sequence[LinearFactors | LocalFactors]) -> LinearFactors | LocalFactors:
-    """Those of one layer in several batches, whose gradient is the sum of theirs."""
+    """Concatenate the factors of one layer over batches; the gradient is the sum of theirs."""
     one = factors[0]
     if len(factors) == 1:
         return one
@@ -154,12 +160,12 @@ def joined(factors: Sequence[LinearFactors | LocalFactors]) -> LinearFactors | L
 
 
 def agree(factors: LinearFactors | LocalFactors, gradient: Tensor) -> bool:
-    """Whether factors give this gradient of the weights, but for rounding.
+    """Return True if factors give this gradient of the weights, up to rounding.
 
-    Not if the weights were used elsewhere as well: in another layer, or in a penalty of the loss.
+    False if the weights are also used elsewhere: in another layer, or in a penalty of the loss.
     """
     found = factors.gradient()
-    # sums that cancel err as their terms do, so the bound is that of the terms
+    # sums with cancellation err as their terms do, so the bound is that of the terms
     bound = float(torch.linalg.vector_norm(factors.errors) * torch.linalg.vector_norm(factors.activations))
     return (
         float(torch.linalg.vector_norm(found - gradient.reshape(found.shape)))

@@ -1,10 +1,10 @@
-"""A module of a program and its loss, tried on the first samples by a fork of the program.
+"""The fork check: a user's module and loss run on the first samples in a fork of the program.
 
-Knows: how a fork is asked, how what it raises comes back. Does not know: strategies.
+Knows: how a fork is started, how its exception is returned. Does not know: strategies.
 
-The fork does what replicas do: a loss may ask for derivatives itself, and on a machine with CUDA devices
-autograd has threads from then on, without which it does not work in forks. So the program leaves that to a
-fork, too.
+The fork does what replicas do. A loss may compute derivatives itself; on a machine with CUDA devices this
+starts autograd threads, and autograd then no longer works in forks. So the program leaves the first run to a
+fork.
 """
 
 from __future__ import annotations
@@ -29,38 +29,37 @@ from cotswold.training.strategies.module_modes import Modes
 from cotswold.training.strategies.supervised import needed, one_type
 
 _TRIAL = "trial"
-"""The name under which the fork finds what it tries, and the file for what that raises."""
+"""The name of the fork's inputs: module, loss, samples, and the file for its exception."""
 
 
 def try_in_fork(module: nn.Module, loss: Loss, samples: Patterns) -> None:
-    """Raise what module, loss and data set raise on the first samples; nothing of this process is changed.
+    """Raise the exceptions of module, loss and data set on the first samples, without changing this process.
 
-    An exception is of the class that it has in the fork, with the fork's traceback as a note where it is not
-    ours; of class RuntimeError, in the same words, where it cannot be pickled. Raises MachineError for a
-    fork that is killed, and as `live_processes`.
+    An exception keeps its class; one from outside Cotswold has the fork's traceback as a note. An exception
+    that cannot be pickled becomes a RuntimeError with the same text. Raises MachineError for a killed fork.
     """
     with (
         tempfile.TemporaryFile() as raised,
         closing(live_processes({_TRIAL: (module, loss, samples, raised)})) as forks,
     ):
-        process = forks.start(Call("the trial of the module", f"{__name__}:inherited_trial"))
+        process = forks.start(Call("the fork check of the module", f"{__name__}:inherited_trial"))
         _await(process)
         if process.code() != 0:
             raise MachineError(
-                f"module and loss were tried on the first samples, and the process {process.why()}; look at "
-                "what it printed, and at the memory of this machine"
+                f"module and loss were tested on the first samples, and the process {process.why()}; check "
+                "its output and the memory of this machine"
             )
-        raised.seek(0)  # the fork has written at the same place
+        raised.seek(0)  # the fork shares the file position
         said = raised.read()
     if said:
-        raise cast(Exception, pickle.loads(said))  # it is this program's own
+        raise cast(Exception, pickle.loads(said))  # this program's fork wrote it
 
 
 def inherited_trial() -> None:
-    """What the fork does."""
+    """Run the check in the fork."""
     module, loss, samples, raised = cast(
         tuple[nn.Module, Loss, Patterns, IO[bytes]], inherited(_TRIAL)
-    )  # given so
+    )  # the parent gave these types
     try:
         batch = samples.batch(range(min(FIRST, len(samples))))
         Modes(module).learn()
@@ -84,13 +83,13 @@ def _await(process: Process) -> None:
 
 
 def _pickled(error: Exception) -> bytes:
-    """It, if another process can have it, or its words."""
+    """Return the pickled exception, or a RuntimeError with its text if it cannot be pickled."""
     words = told(error)
     if not isinstance(error, CotswoldError):
         error.add_note("".join(traceback.format_exception(error)))
     try:
         said = pickle.dumps(error)
-        pickle.loads(said)  # its class may not take what it kept
+        pickle.loads(said)  # its class may not accept its pickled arguments
     except Exception:
         return pickle.dumps(RuntimeError(words))
     return said

@@ -1,16 +1,16 @@
-"""What of a replica's batches is pushed as factors, and what as gradients.
+"""The push format of a replica's gradients: full gradients or factors.
 
-Knows: a module, which shards hold its parameters, what each way of pushing costs. Does not know: servers,
-messages, rates.
+Knows: a module, the shards of its parameters, the cost of each push format. Does not know: servers, messages,
+rates.
 
-- *gradient*: as autograd has it.
-- *factors*: activations and error terms of a layer, multiplied by whoever holds its weights.
+- *gradient*: the gradient from autograd.
+- *factors*: activations and error terms of a layer, which the server of its weights multiplies.
 
-Of a layer that can be pushed as factors (`capture.layers_of`) the way of fewer numbers is chosen, when its
-first batch tells how many examples it has. In that batch its gradient is computed as well, and where the
-factors do not give it, because the weights are used twice, recomputed (checkpointing) or part of the loss,
-the layer stays with gradients. So does one that is given samples, of which no weights have made anything
-else: its factors would take them to servers. They go there only if that is wished.
+For a layer with factors (`capture.layers_of`), its first batch shows the number of examples, and the format
+with fewer numbers is chosen. In that batch the gradient is computed too. If the factors do not match it,
+because the weights are used twice, recomputed (checkpointing) or part of the loss, the layer keeps gradients.
+A layer whose inputs are unprocessed samples also keeps gradients, because its factors would send samples to
+servers; this happens only if the user requests factors.
 """
 
 from __future__ import annotations
@@ -32,45 +32,45 @@ from cotswold.training.flat_parameters import FlatModule
 from cotswold.wire import Shard
 
 Way = Literal["gradient", "factors"]
-"""How the weights of a layer are pushed."""
+"""The push format of a layer's weights."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Numbers of the weights of a layer in a push, to all servers that hold some of them."""
+    """The number of values that a push of a layer's weights sends, to all servers with shards of it."""
 
     gradient: int
     factors: int | None
-    """None where they do not give the gradient."""
+    """None if factors do not give the gradient."""
     way: Way
-    """What is done."""
+    """The chosen format."""
 
 
 class ModuleUpdates:
-    """The updates of one module, whose parameters lie in one vector, as ``flat`` has them."""
+    """The gradients of one module, whose parameters are one vector in ``flat``."""
 
     def __init__(self, flat: FlatModule, ways: Mapping[str, Way] | None = None) -> None:
-        """``ways``: layers by name whose way is not to be chosen by numbers.
+        """``ways`` sets the push format of layers by name, instead of the choice by cost.
 
-        Raises UserError for a name that is no layer which could be pushed as factors.
+        Raises UserError for the name of a layer without factors.
         """
         self.flat = flat
         self.costs: dict[str, Cost] = {}
-        """By layer, after the first batch in which the loss depended on it."""
+        """The cost by layer, after the first batch in which the loss depended on it."""
         self._layers = layers_of(flat.module)
         self._wished = dict(ways or {})
         for name in self._wished:
             if name not in self._layers:
                 raise UserError(
-                    f"{name!r} cannot be pushed as factors; layers that can: "
+                    f"{name!r} cannot be pushed as factors; layers with factors: "
                     f"{', '.join(self._layers) or 'none'}"
                 )
         self._shards: Sequence[Shard] = ()
         self._push_samples = 1
         self._factors: dict[str, list[LinearFactors | LocalFactors]] = {}
-        """By layer, of the batches since they were taken."""
+        """The factors by layer, of the batches since the last `take`."""
         self._newest: dict[str, LinearFactors | LocalFactors] = {}
-        """Those of the newest batch."""
+        """The factors of the latest batch."""
 
     @property
     def layout(self) -> list[Slot]:
@@ -79,17 +79,16 @@ class ModuleUpdates:
         return [self._slot(name, shape) for name, shape in shapes]
 
     def lay(self, shards: Sequence[Shard], samples: int) -> None:
-        """Shards lie so, and a push has so many samples; each layer's way is chosen anew."""
+        """Set the shards and the samples of a push; each layer's format is chosen again."""
         self._shards, self._push_samples = shards, samples
         self.costs = {}
 
     def of_batch(self, loss: Callable[[], Tensor], samples: int, gradient: Tensor) -> float:
-        """The loss of a batch, which ``loss`` computes by the module, forward only.
+        """Return the loss of a batch; ``loss`` runs the module's forward pass.
 
-        What is pushed as a gradient is added to ``gradient`` ``(size,)``, the rest to what `take` gives: all
-        and nothing before `lay`.
-        Raises UserError where a layer of which factors are pushed is applied a second time, or a wish for
-        factors cannot be fulfilled.
+        Pushed gradients are added to ``gradient`` ``(size,)``, factors to the result of `take`. Before `lay`
+        everything is a gradient. Raises UserError if a layer with factors is applied twice, or cannot have
+        the factors that the user requested.
         """
         chosen = {name: self._layers[name] for name, cost in self.costs.items() if cost.way == "factors"}
         wished = {name for name, way in self._wished.items() if way == "gradient"}
@@ -108,7 +107,7 @@ class ModuleUpdates:
             self._keep(name, _once(name, each))
         for name, each in first.items():
             own = self.flat.named(target)[self._weights(name)]
-            if each.errors is not None or own.any():  # the loss depended on it
+            if each.errors is not None or own.any():  # the loss depends on it
                 self.costs[name] = self._decided(name, each, own, samples)
                 if self.costs[name].way == "factors":
                     self._keep(name, each.factors)
@@ -118,18 +117,20 @@ class ModuleUpdates:
         return float(value.detach())
 
     def clip(self, gradient: Tensor, norm: float) -> None:
-        """Scale what the newest batch has given to a norm, where it is longer: its factors, and ``gradient``
-        ``(size,)``, in which nothing else is."""
+        """Scale the gradient of the latest batch to ``norm`` if it is longer.
+
+        It consists of the batch's factors and ``gradient`` ``(size,)``, which must hold nothing else.
+        """
         square = float(torch.linalg.vector_norm(gradient, dtype=torch.float64)) ** 2
         found = (square + sum(each.square for each in self._newest.values())) ** 0.5
-        if not norm < found < inf:  # who receives what is not finite refuses it
+        if not norm < found < inf:  # the server rejects non-finite values
             return
         gradient.mul_(norm / found)
         for name, each in self._newest.items():
             self._factors[name][-1] = replace(each, errors=each.errors * (norm / found))
 
     def take(self) -> Mapping[str, Factors]:
-        """The factors since they were taken last, by the name of the weights."""
+        """Return the factors since the last call, by the name of the weights."""
         taken, self._factors = self._factors, {}
         return {self._weights(name): joined(each) for name, each in taken.items()}
 
@@ -148,8 +149,8 @@ class ModuleUpdates:
         if factors is None or captured.calls > 1 or not agree(factors, gradient):
             if wish == "factors":
                 raise UserError(
-                    f"{name} cannot be pushed as factors: it is applied more than once, or computed anew by "
-                    "checkpointing, or its weights are used elsewhere; leave it to gradients"
+                    f"{name} cannot be pushed as factors: it is applied more than once, or recomputed by "
+                    "checkpointing, or its weights are used elsewhere; use gradients for it"
                 )
             return Cost(gradient.numel(), None, "gradient")
         found = -(-self._numbers(name, factors) * self._push_samples // samples)
@@ -157,12 +158,16 @@ class ModuleUpdates:
         return Cost(gradient.numel(), found, wish or way)
 
     def _is_computed(self, captured: Captured) -> bool:
-        """Whether a layer was given more than samples; vectors, as normalisations have, only scale these."""
+        """Return True if a layer's inputs are more than scaled samples; vectors, as in normalisations,
+        only scale.
+        """
         return captured.is_computed([each for each in self.flat.module.parameters() if each.dim() > 1])
 
     def _numbers(self, name: str, factors: Factors) -> int:
-        """Numbers of these factors to all servers that hold rows of the layer's weights: what several shards
-        of a server need is sent once."""
+        """Return the number of values in these factors for all servers with rows of the layer's weights.
+
+        Values for several shards on one server are sent once.
+        """
         weights, servers = self._weights(name), dict[str, list[int]]()
         own = [shard for shard in self._shards if shard.tensor == weights]
         (slot,) = (slot for slot in self.layout if slot.name == weights)

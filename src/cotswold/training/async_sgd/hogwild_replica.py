@@ -1,13 +1,13 @@
-"""The work of a replica that is several processes of a host, which share one copy of the weights (Hogwild).
+"""Hogwild replicas: several processes of a host that share one copy of the weights.
 
-Knows: how samples are dealt to the processes, what they share, whose end ends all. Does not know: servers,
-networks, which samples are whose.
+Knows: how samples are dealt to the processes, what they share, that one exit ends all. Does not know:
+servers, networks, which samples belong to which replica.
 
-One process leads: it has the conversation with the servers, one for the host, and writes what was pulled into
-the shared copy. The others are forks of it, each on a core of its own. They take batches from one queue, and
-their plain steps write to the shared copy without locks (Chilimbi et al. 2014, sections 3.2.1 and 3.2.2): a
-number may be read between two writes, and of two steps that meet in a number one may be lost there. Gradients
-are added up by each process apart, so that none is lost on its way to the servers.
+One process leads: it talks to the servers for the host, and writes pulled values into the shared copy. The
+others are its forks, each on a separate core. They take batches from one queue, and write plain steps to the
+shared copy without locks (Chilimbi et al. 2014, sections 3.2.1 and 3.2.2). A read may see a value between two
+writes, and of two steps that write the same value at once, one may be lost. Each process sums its gradients
+separately, so no gradient is lost on its way to the servers.
 """
 
 from __future__ import annotations
@@ -51,40 +51,43 @@ from cotswold.training.strategies.base import Batch
 from cotswold.training.strategies.supervised import needed
 
 _ORDER = struct.Struct("=qqqd")
-"""Which round of batches, where the numbers of one begin and end, the rate of its step."""
+"""The round, the first and last index of a batch, and the rate of its step."""
 _ANSWER_BYTES = 4096
 _AHEAD = 2
-"""Batches in the queue for each process: it finds the next one there."""
+"""Batches per process in the queue, so that the next one is available at once."""
 _GIVEN = "host"
 
 
 class MovableWork(ReplicaWork, Protocol):
-    """Work whose parameters can lie in memory that processes share."""
+    """A task whose parameters can move into shared memory."""
 
     def lie_in(self, vector: Tensor) -> None:
-        """Have the parameters lie in this vector from now on, which gets their values."""
+        """Move the parameters and their values into this vector."""
         ...
 
 
 @dataclass(frozen=True)
 class Served:
-    """Samples that come from data servers to the process that leads, which hands them to the others."""
+    """Samples from data servers, which the leader receives and passes to the other processes."""
 
     patterns: Fed
     shape: tuple[int, int, int]
     """(channel, y, x) of a sample."""
     targets: int
-    """Numbers to predict of each; 0 for a class."""
+    """Regression targets per sample; 0 for classes."""
 
 
 class Shared:
-    """What the processes share: parameters, a sum of gradients for each, whether it has a batch, the numbers
-    of the samples, and the samples themselves where the process that leads hands them out."""
+    """The memory that the processes share.
+
+    It holds the parameters, a sum of gradients and a busy flag for each process, the indices of samples, and
+    the samples themselves if the leader distributes them.
+    """
 
     def __init__(
         self, parameters: Tensor, processes: int, samples: int, served: Served | None = None
     ) -> None:
-        """``samples``: most that are learnt from together. Raises MachineError where there is no memory."""
+        """``samples`` is the maximum in one round. Raises MachineError without shared memory."""
         row = -(-parameters.nbytes // ALIGNED_BYTES) * ALIGNED_BYTES
         inputs = 0 if served is None else prod(served.shape)
         targets = 0 if served is None else max(1, served.targets)
@@ -93,7 +96,7 @@ class Shared:
         try:
             block, descriptor = Block.new(0, size)
         except (AttributeError, OSError) as error:
-            raise MachineError(f"{size} bytes of shared memory cannot be had: {error}") from error
+            raise MachineError(f"{size} bytes of shared memory are not available: {error}") from error
         os.close(descriptor)
         vectors = [
             torch.frombuffer(
@@ -110,12 +113,12 @@ class Shared:
 
 
 class Handed:
-    """Batches that lie in memory which processes share: patterns by their places there."""
+    """Batches in shared memory, indexed by their position."""
 
     varies = False
 
     def __init__(self, block: Block, offset: int, samples: int, served: Served) -> None:
-        """``samples``: for so many there is room, ``offset`` bytes from the block's beginning."""
+        """``samples`` is the capacity; the memory starts ``offset`` bytes into the block."""
         self._shape, self._samples = served.shape, samples
         kind, width = (torch.float32, served.targets) if served.targets else (torch.int64, 1)
         self._targets = torch.frombuffer(block.memory, dtype=kind, count=samples * width, offset=offset)
@@ -130,18 +133,18 @@ class Handed:
         return self._samples
 
     def put(self, start: int, batch: Batch) -> None:
-        """Have a batch lie from this place on."""
+        """Store a batch from position ``start`` on."""
         stop = start + len(batch.inputs)
         self._of(start, stop).copy_(batch.inputs)
         self._targets[start:stop] = needed(batch.targets)
 
     def batch(self, numbers: Sequence[int]) -> Batch:
-        """The batch that was put at these places, which follow each other; live."""
+        """Return the batch stored at these consecutive positions, without a copy."""
         start, stop = numbers[0], numbers[-1] + 1
         return Batch(self._of(start, stop), self._targets[start:stop])
 
     def _of(self, start: int, stop: int) -> Tensor:
-        """A batch's inputs, images last."""
+        """Return a batch's inputs, images last."""
         channels, height, width = self._shape
         size = channels * height * width
         own = self._inputs[start * size : stop * size]
@@ -149,7 +152,7 @@ class Handed:
 
 
 class HostWork:
-    """The leader's side: `ReplicaWork`, and plain steps of its own."""
+    """The leader's task: a `ReplicaWork` with local steps."""
 
     def __init__(
         self,
@@ -160,7 +163,7 @@ class HostWork:
         processes: Sequence[Process],
         served: Served | None = None,
     ) -> None:
-        """``queue``: where batches are put, and answers come from."""
+        """Batches are put into ``queue``, which also returns the answers."""
         self._served = served
         self._work, self._shared, self._batch = work, shared, batch
         self._queue, self.processes = queue, tuple(processes)
@@ -171,66 +174,65 @@ class HostWork:
 
     @property
     def is_fed(self) -> bool:
-        """Whether data servers make the samples."""
+        """True if data servers make the samples."""
         return self._served is not None
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
-        """As `FedWork.expect`; nothing is asked for where each process has samples at hand."""
+        """Prefetch batches, as `FedWork.expect`; local samples need no request."""
         if self._served is not None:
             self._served.patterns.expect([part for each in batches for part in self._parts(each)])
 
     @property
     def is_starved(self) -> bool:
-        """Whether the process that leads waits for samples now."""
+        """True while the leader waits for samples."""
         return self._served is not None and self._served.patterns.is_starved
 
     def _parts(self, samples: Sequence[int]) -> list[Sequence[int]]:
-        """The batches of these samples."""
+        """Return the batches of these samples."""
         return [samples[start : start + self._batch] for start in range(0, len(samples), self._batch)]
 
     @property
     def owing(self) -> Sequence[Process]:
-        """Those that have a batch."""
+        """The processes that have a batch."""
         has = self._shared.has_batch.tolist()
         return [each for each, has_one in zip(self.processes, has, strict=True) if has_one]
 
     is_awaiting = True
-    """Whoever leads computes nothing itself."""
+    """The leader only waits; it computes nothing itself."""
 
     @property
     def parameters(self) -> Tensor:
-        """The shared copy, one vector."""
+        """The shared copy, as one vector."""
         return self._work.parameters
 
     @property
     def layout(self) -> Sequence[Slot]:
-        """The tensors in it."""
+        """The tensors in the vector."""
         return self._work.layout
 
     @property
     def patterns(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return self._work.patterns
 
     @property
     def varies(self) -> bool:
-        """Whether a sample is another one in each epoch."""
+        """True if samples are augmented differently in each epoch."""
         return isinstance(self._work, VaryingWork) and self._work.varies
 
     @property
     def flops(self) -> tuple[int, int]:
-        """Of one sample."""
+        """FLOPs per sample of value alone, and of value and gradient."""
         return self._work.flops
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
-        """Add the gradients of the mean losses of batches of these samples, all at the present parameters."""
+        """Add the gradients of the mean losses of these samples' batches, all at the present parameters."""
         return self.learn(samples, gradient, 0.0)
 
     def learn(self, samples: Sequence[int], gradient: Tensor, rate: float) -> PortionSum:
-        """As `compute`, but each process takes a plain step of this rate on the shared copy after each of its
-        batches.
+        """Add gradients as `compute`; after each batch its process takes a plain step on the shared copy.
 
-        Raises MachineError where a process ends, UserError where it ended by one.
+        Raises MachineError if a process exits, or UserError if one raised it.
         """
         self._round += 1
         self._shared.samples[: len(samples)] = torch.tensor(samples, dtype=torch.int64)
@@ -256,19 +258,19 @@ class HostWork:
         return PortionSum(value, count, details)
 
     def _hand_out(self, number: int, order: bytes, samples: Sequence[int]) -> None:
-        """Put a batch into the queue, and its samples where the processes find them."""
+        """Put a batch into the queue, and its samples into shared memory."""
         if self._served is not None and self._shared.handed is not None:
             self._shared.handed.put(number * self._batch, self._served.patterns.batch(samples))
         self._queue.send(order)
 
     def _answer(self) -> PortionSum:
-        """The next; raises where a process has ended."""
+        """Return the next answer; raises if a process has exited."""
         while True:
             ready = {key.fd for key, _ in self._selector.select()}
             for each in self.processes:
                 if each.fileno() in ready and each.code() is not None:
                     kind = UserError if each.code() == UserError.exit_code else MachineError
-                    raise kind(f"{each.name} of the replica {each.why()}, and its processes end together")
+                    raise kind(f"{each.name} of the replica {each.why()}; its processes end together")
             if self._queue.fileno() in ready:
                 return PortionSum(*json.loads(self._queue.recv(_ANSWER_BYTES)))
 
@@ -277,12 +279,11 @@ class HostWork:
 def on_host(
     work: MovableWork, processes: int, batch: int, samples: int, served: Served | None = None
 ) -> Iterator[HostWork]:
-    """``work`` by so many processes of this host, as long as the block lasts.
+    """Run ``work`` on several processes of this host while the context is open.
 
-    With ``served`` samples this process hands them out. They learn from ``batch`` samples at a time, and from
-    ``samples`` at most when they are asked. For the main thread of a process that has no other thread yet:
-    they are forks of it. Linux alone. Each is kept on a core that no other such process has claimed, where
-    there are enough.
+    The leader distributes the samples of ``served``. The processes compute ``batch`` samples at a time and at
+    most ``samples`` per round. Call it in the main thread of a process without other threads, because the
+    processes are forks; Linux only. If there are enough cores, each process stays on a separate one.
     """
     with ExitStack() as held:
         cores = held.enter_context(claimed_cores(processes))
@@ -303,10 +304,10 @@ def on_host(
 
 @contextmanager
 def in_host(recipe: str, store: str, rows: str, pool: str | None = None) -> Iterator[HostWork]:
-    """As `learning_works.in_replica`, for a process that leads those of the recipe's `[cluster]`."""
+    """Run a recipe's replica on the processes of its `[cluster]`, in the leader."""
     torch.set_num_threads(1)  # a fork has no other threads of its parent
     parsed = recipes.parse(recipe)
-    assert isinstance(parsed.training, DownpourTraining), "others have no replicas"
+    assert isinstance(parsed.training, DownpourTraining), "only strategy downpour has replicas"
     work, batch = in_replica(recipe, store, rows, pool), parsed.training.batch_size
     served = None
     if (fed := work.fed) is not None:
@@ -318,19 +319,19 @@ def in_host(recipe: str, store: str, rows: str, pool: str | None = None) -> Iter
 
 
 def round_of(recipe: Recipe) -> int:
-    """Samples from which the processes of a replica learn before their gradients go to the servers."""
+    """Return the samples of a round, after which the gradients of a replica go to the servers."""
     training = recipe.training
-    assert isinstance(training, DownpourTraining), "others have no replicas"
+    assert isinstance(training, DownpourTraining), "only strategy downpour has replicas"
     return training.batch_size * training.push_every * recipe.cluster.processes
 
 
 def _live(number: int, core: int | None) -> None:
-    """The life of a process that computes."""
+    """Run a computing process."""
     stay_on([core])
     keep_freed_bytes()
     torch.set_num_threads(1)
-    torch.seed()  # what it drops is its own
-    work, shared, queue = cast(tuple[ReplicaWork, Shared, socket.socket], inherited(_GIVEN))  # as given
+    torch.seed()  # dropout differs between processes
+    work, shared, queue = cast(tuple[ReplicaWork, Shared, socket.socket], inherited(_GIVEN))  # the leader's
     if shared.handed is not None and isinstance(work, LearningWork):
         work.read_from(shared.handed)
     own, other = shared.sums[number], torch.zeros_like(shared.parameters)
@@ -339,7 +340,7 @@ def _live(number: int, core: int | None) -> None:
         now, start, stop, rate = _ORDER.unpack(queue.recv(_ORDER.size))
         shared.has_batch[number] = 1
         is_first, before = now != before, now
-        gradient = own if is_first or not rate else other  # its sum is 0 when a round begins
+        gradient = own if is_first or not rate else other  # its sum is 0 at the start of a round
         samples = shared.samples[start:stop].tolist() if shared.handed is None else range(start, stop)
         found = work.compute(samples, gradient)
         if rate and is_finite(gradient.numpy()):

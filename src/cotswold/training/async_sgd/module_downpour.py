@@ -1,7 +1,7 @@
-"""A program's own module and data set under strategy `downpour`.
+"""A user's module and data set under strategy `downpour`.
 
-Knows: what of them replicas need, that replicas are forks of the program. Does not know: what a replica does,
-when a run ends.
+Knows: the requirements of replicas on them, that replicas are forks of the program. Does not know: what a
+replica does, when a run ends.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from cotswold.training.strategies.module_modes import Modes, learns
 from cotswold.training.trainers.async_sgd import ReplicaRuns
 
 _HOST = "host"
-"""The name under which a replica of several processes finds how many, and its batch and round."""
+"""The name of the arguments of a multi-process replica: processes, batch, and samples per round."""
 
 _VALIDATION = "validation"
 
 
 class ModuleReplicaRuns(ReplicaRuns):
-    """Replicas of a module that somebody has made again where the run is resumed."""
+    """The asynchronous trainer for a module that the program rebuilds when it resumes the run."""
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """As `ReplicaRuns`; raises MismatchError for another module, before anything of it is filled."""
+        """Resume from a checkpoint; raises MismatchError for another module before any tensor is filled."""
         check_module(self.module, checkpoint)
         super().resume(checkpoint)
 
@@ -58,13 +58,13 @@ class ModuleReplicaRuns(ReplicaRuns):
 def check(
     module: nn.Module, dataset: Given, validation: Given | float | None, training: DownpourTraining
 ) -> None:
-    """Raise UserError for a module or data that replicas cannot share, before there is a run."""
+    """Raise UserError for a module or data that replicas cannot share, before a run exists."""
     for name, each in module.named_modules():
         if isinstance(each, nn.modules.batchnorm._BatchNorm) and learns(module, each):
             raise UserError(
-                f"{name or type(module).__name__} ({type(each).__name__}) normalises over a batch, and each "
-                "replica would have means of its own; take another normalisation, such as GroupNorm, or "
-                "train by strategy supervised"
+                f"{name or type(module).__name__} ({type(each).__name__}) normalises over a batch, but each "
+                "replica would have different means; use another normalisation, such as GroupNorm, or "
+                "strategy supervised"
             )
     for what, given in (("the data set", dataset), ("the validation set", validation)):
         if not isinstance(given, float | int | None):
@@ -74,10 +74,13 @@ def check(
 def build(
     given: GivenModule, recipe: Recipe, run: Path, recorder: Recorder, open_things: ExitStack
 ) -> ModuleReplicaRuns:
-    """The runner of a module. Replicas are forked from this process, so they have it and its data; what a
-    data set draws at random they draw anew."""
+    """Return the trainer of a module.
+
+    Replicas are forks of this process and inherit module and data; random draws of a data set differ between
+    them.
+    """
     training = recipe.training
-    assert isinstance(training, DownpourTraining), "chosen by it"
+    assert isinstance(training, DownpourTraining), "only strategy downpour comes here"
     size = training.batch_size
     samples = SamplePatterns(map_style("the data set", given.samples, size, "downpour"))
     held = None
@@ -112,24 +115,24 @@ def build(
 
 
 def inherited_validation() -> Validation:
-    """What the evaluator that was forked from the program judges by."""
+    """Return the evaluation of the evaluator, which is a fork of the program."""
     found = inherited(_VALIDATION)
-    assert isinstance(found, Validation), "given so"
+    assert isinstance(found, Validation), "the parent gave this type"
     return found
 
 
 def inherited_work() -> LearningWork:
-    """That of the program from which this replica was forked."""
+    """Return the task of the program from which this replica was forked."""
     found = inherited(INHERITED)
-    assert isinstance(found, LearningWork), "given so"
-    torch.seed()  # what a replica drops is its own
+    assert isinstance(found, LearningWork), "the parent gave this type"
+    torch.seed()  # dropout differs between replicas
     return found
 
 
 @contextmanager
 def inherited_host() -> Iterator[HostWork]:
-    """The same for a process that leads several."""
-    processes, batch, together = cast(tuple[int, int, int], inherited(_HOST))  # given so
+    """Run the replica of the program on several processes, in the leader."""
+    processes, batch, together = cast(tuple[int, int, int], inherited(_HOST))  # the parent gave these types
     with on_host(inherited_work(), processes, batch, together) as host:
         yield host
 

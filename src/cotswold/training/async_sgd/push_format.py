@@ -1,4 +1,4 @@
-"""What a recipe of strategy downpour says of single layers: how they are pushed, whose filters have norm 1.
+"""The recipe's settings of single layers: push formats, and filters of norm 1.
 
 Knows: layers by their numbers in a recipe, modules by their names. Does not know: what is pushed when.
 """
@@ -18,8 +18,9 @@ from cotswold.training.models import LayerNetwork
 
 
 def ways_of(network: LayerNetwork, training: DownpourTraining) -> Mapping[str, Way]:
-    """How `send` and its exceptions have layers pushed, by the names of modules; without those whose way is
-    chosen by numbers."""
+    """Return the push formats that `send` and its exceptions set, by module name; without layers chosen by
+    cost.
+    """
     numbers = [
         number
         for number, plan in enumerate(network.plans, 1)
@@ -34,15 +35,18 @@ def ways_of(network: LayerNetwork, training: DownpourTraining) -> Mapping[str, W
 
 
 def of_norm_1(network: nn.Module) -> frozenset[str]:
-    """The weights that are filters, but those of the outputs: of a fully connected or convolutional layer a
-    row for each neuron or map, of a local one each of its own."""
+    """Return the weights of filters, except for the outputs.
+
+    Fully connected and convolutional layers have one row per neuron or map, local layers one filter per
+    neuron and position.
+    """
     kinds = nn.Linear | nn.Conv2d | LocallyConnected2d
     found = [f"{name}.weight" for name, each in network.named_modules() if isinstance(each, kinds)]
     return frozenset(found[:-1])
 
 
 def scale_to_norm_1(network: nn.Module) -> None:
-    """Scale these filters so, as servers do after each update (`ops.filters`)."""
+    """Scale these filters to norm 1, as servers do after each update (`ops.filters`)."""
     filters = of_norm_1(network)
     for name, each in network.named_modules():
         if f"{name}.weight" in filters:

@@ -1,7 +1,7 @@
-"""What a replica computes: the mean loss of a batch by a network that learns, and its gradient.
+"""The task of a replica: the mean loss of a batch in training mode, and its gradient.
 
-Knows: networks of recipes, losses, patterns. Does not know: which process this is, which samples are whose,
-what becomes of gradients.
+Knows: networks of recipes, losses, samples. Does not know: which process this is, which samples belong to
+which replica, how gradients are used.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from cotswold.training.strategies.supervised import needed
 from cotswold.wire import Shard
 
 FIRST = 2
-"""Samples on which a module is tried: some layers want more than one."""
+"""Samples of a first run of a module; some layers need more than one."""
 
 
 class LearningWork:
-    """Any module under a loss, as in training: dropout draws.
+    """Any module with a loss, in training mode with dropout.
 
-    Some layers' gradients come as factors (`FactoringWork`), once it has heard where rows lie.
+    Once the shards are known, the gradients of some layers are factors (`FactoringWork`).
     """
 
     def __init__(
@@ -55,9 +55,12 @@ class LearningWork:
         decay: float = 0.0,
         clip: float | None = None,
     ) -> None:
-        """``flops``: of one sample, the value, and the gradient with it, where they are known; ``ways``: as
-        for `ModuleUpdates`; ``decay``: this times a weight is added to its gradient; ``clip``: the greatest
-        norm of a batch's gradient without that."""
+        """Keep a module with its loss and samples.
+
+        ``flops`` per sample are for the value, and for value and gradient; None counts them. ``ways`` sets
+        push formats, as for `ModuleUpdates`. ``decay`` times a weight is added to its gradient. ``clip`` is
+        the maximum norm of a batch's gradient before weight decay.
+        """
         self.network, self._flops = network.train(), flops
         self.flat = FlatModule(network)
         self.decay = decay
@@ -66,65 +69,67 @@ class LearningWork:
         self._fed = samples if isinstance(samples, ServedPatterns) else None
         self._clip = clip
         self._batch: Tensor | None = None
-        """The gradient of one batch, where it is clipped."""
+        """The gradient of one batch, if it is clipped."""
 
     @property
     def parameters(self) -> Tensor:
-        """The parameters that learn, one vector."""
+        """The trainable parameters, as one vector."""
         return self.flat.vector
 
     def lie_in(self, vector: Tensor) -> None:
-        """Have the parameters lie in this vector from now on, which gets their values."""
+        """Move the parameters and their values into this vector."""
         self.flat.lie_in(vector)
 
     def move_to(self, device: torch.device) -> None:
-        """Compute on this device from now on, where the parameters are then: another vector than before."""
+        """Move computation and parameters to this device, the latter into a new vector."""
         self.flat.move_to(device)
         self._samples = DevicePatterns(self._samples, device)
 
     @property
     def layout(self) -> Sequence[Slot]:
-        """The parameters in the vector."""
+        """The parameters' positions in the vector."""
         return self._updates.layout
 
     @property
     def patterns(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return len(self._samples)
 
     @property
     def varies(self) -> bool:
-        """Whether a sample is another one in each epoch."""
+        """True if samples are augmented differently in each epoch."""
         return self._samples.varies
 
     @property
     def fed(self) -> ServedPatterns | None:
-        """What asks data servers for samples, where they make them."""
+        """The remote samples, if data servers make them."""
         return self._fed
 
     def read_from(self, samples: Patterns) -> None:
-        """Learn from these samples from now on, which somebody else asks for."""
+        """Use these samples from now on, which another process requests."""
         self._samples, self._fed = samples, None
 
     @property
     def is_fed(self) -> bool:
-        """Whether data servers make the samples."""
+        """True if data servers make the samples."""
         return self._fed is not None
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
-        """As `FedWork.expect`; nothing is asked for where samples are at hand."""
+        """Prefetch batches, as `FedWork.expect`; local samples need no request."""
         if self._fed is not None:
             self._fed.expect(batches)
 
     @property
     def is_starved(self) -> bool:
-        """Whether it waits for samples now."""
+        """True while it waits for samples."""
         return self._fed is not None and self._fed.is_starved
 
     @cached_property
     def flops(self) -> tuple[int, int]:
-        """Of one sample, the value, and the gradient with it: as they were given, or as torch counts them on
-        the first samples, by a copy of the module."""
+        """FLOPs per sample of value alone, and of value and gradient.
+
+        Without given values, torch counts them on the first samples with a copy of the module.
+        """
         if self._flops is not None:
             return self._flops
         batch = self._samples.batch(range(min(FIRST, len(self._samples))))
@@ -138,25 +143,24 @@ class LearningWork:
 
     @property
     def costs(self) -> Mapping[str, Cost]:
-        """What pushing the weights of each layer costs that could go as factors and is not told how, by the
-        layer's name; after a batch."""
+        """The push costs of layers with factors and no fixed format, by layer name; known after a batch."""
         return self._updates.costs
 
     def lay(self, shards: Sequence[Shard], samples: int) -> None:
-        """Where rows lie, and how many samples make a push: what is pushed as factors follows from it."""
+        """Set the shards and the samples of a push, which decide the push formats."""
         self._updates.lay(shards, samples)
 
     @property
     def gives_factors(self) -> bool:
-        """Whether some layer is pushed as factors, as far as a batch has shown."""
+        """True if some layer is known to be pushed as factors."""
         return bool(self._updates.factored)
 
     def take_factors(self) -> Mapping[str, Factors]:
-        """Those since they were taken last, by tensor."""
+        """Return the factors since the last call, by tensor."""
         return self._updates.take()
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
-        """Add the gradient of the mean loss, as one step of SGD has it."""
+        """Add the gradient of the mean loss, as in one step of SGD."""
         batch = self._samples.batch(samples)
         targets, sums = needed(batch.targets), dict[str, float]()
 
@@ -179,7 +183,7 @@ class LearningWork:
         return PortionSum(value * (len(targets) - sums.get(LEFT_OUT, 0.0)), len(targets), sums)
 
     def _decay(self, gradient: Tensor) -> None:
-        """Of all but the weights whose factors somebody else multiplies."""
+        """Add weight decay, except for the weights whose factors a server multiplies."""
         factored = self._updates.factored
         if not factored:
             gradient.add_(self.flat.vector, alpha=self.decay)
@@ -191,15 +195,17 @@ class LearningWork:
 
 
 def in_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> LearningWork:
-    """The work of a recipe's text; ``rows``: the folder where `write_rows` has put the samples; ``pool``:
-    the `PoolPlace` of data servers that make them instead."""
+    """Build the task of a recipe's text.
+
+    ``rows`` is a folder with samples from `write_rows`; ``pool`` is instead the `PoolPlace` of data servers.
+    """
     parsed, opened = recipes.parse(recipe), Store(store)
     training = parsed.training
-    assert isinstance(training, DownpourTraining), "the table chose by the strategy"
+    assert isinstance(training, DownpourTraining), "the registry selects by strategy"
     network = supervised_network(parsed, opened.outputs)
     if training.unit_norm:
         scale_to_norm_1(network)
-    torch.seed()  # what a replica drops is its own
+    torch.seed()  # dropout differs between replicas
     varying = varying_of(parsed, opened)
     samples = patterns_of(opened, varying, training.seed, rows, pool)
     ways, decay = ways_of(network, training), training.weight_decay
@@ -207,34 +213,35 @@ def in_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> L
 
 
 def flops_of(network: LayerNetwork) -> tuple[int, int]:
-    """Of one sample, by the network's plan: the value, and the gradient with it."""
+    """Return FLOPs per sample by the network's plan: of value alone, and of value and gradient."""
     return sum(plan.forward_flops for plan in network.plans), network.update_flops
 
 
 class Judge:
-    """The loss of validation samples at any parameters, by a network of its own."""
+    """The evaluator's network, and its loss on validation samples at any parameters."""
 
     def __init__(self, network: nn.Module, loss: Loss, held: Patterns | None, batch: int) -> None:
-        """``network``: is put into evaluation; ``held``: the samples, if there are any; ``batch``: how many
-        at a time."""
+        """``network`` enters evaluation mode; ``held`` are the validation samples; ``batch`` is the batch
+        size.
+        """
         self._flat, self._loss = FlatModule(network.eval()), loss
         self._held, self._batch = held, batch
 
     @classmethod
     def of_recipe(cls, recipe: Recipe, store: Store) -> Judge:
-        """The layers of a recipe on its store."""
+        """Return the evaluator of a recipe's layers on its store."""
         held = StorePatterns(store, "validation") if store.splits.get("validation") else None
         network = supervised_network(recipe, store.outputs)
         return cls(network, loss_of(recipe), held, recipe.training.batch_size)
 
     def move_to(self, device: torch.device) -> None:
-        """Judge on this device from now on."""
+        """Evaluate on this device from now on."""
         self._flat.move_to(device)
         self._held = None if self._held is None else DevicePatterns(self._held, device)
 
     @torch.no_grad()
     def means(self, parameters: Tensor) -> dict[str, float] | None:
-        """``loss``, and ``accuracy`` of classes, over all of them; None without any."""
+        """Return the mean ``loss``, and ``accuracy`` of classes, over all samples; None without samples."""
         if self._held is None:
             return None
         self._flat.vector.copy_(parameters)

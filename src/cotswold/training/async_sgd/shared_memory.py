@@ -1,8 +1,9 @@
-"""A module whose parameters and buffers lie in memory that several processes of a host have.
+"""A module whose parameters and buffers are in memory shared by several processes of a host.
 
-Knows: blocks of shared memory, the names and shapes of a module's tensors. Does not know: who writes.
+Knows: blocks of shared memory, the names and shapes of a module's tensors. Does not know: which process
+writes.
 
-Nothing is locked: whoever writes into a tensor writes into everybody's. Linux only.
+There are no locks: a write to a tensor is visible to all processes. Linux only.
 """
 
 from __future__ import annotations
@@ -20,44 +21,46 @@ from cotswold.errors import MachineError, UserError
 from cotswold.host import Block
 
 ALIGNED_BYTES = 64
-"""Every tensor begins a cache line of its own."""
+"""The alignment of each tensor, one cache line."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where another process finds the memory, and what it must hold; plain values."""
+    """The location and content of the memory, as plain values for another process."""
 
     path: str
-    """The block's descriptor, in ``/proc``: whoever has it open keeps it there."""
+    """The block's descriptor in ``/proc``, valid while its process keeps it open."""
     size: int
-    """Bytes."""
+    """The size in bytes."""
     tensors: str
     """A digest of names, types and shapes."""
 
 
 class SharedParameters:
-    """The parameters and buffers of a module in one block, and ``extra_bytes`` of zeros behind them.
+    """The parameters and buffers of a module in one block, followed by ``extra_bytes`` of zeros.
 
-    The process that makes it keeps the first values; others `join` with a module of the same tensors, whose
-    own values are dropped. The memory ends with the last process that has it.
+    The process that creates the block keeps its values; others `join` with a module of the same tensors,
+    whose values are dropped. The memory is freed when the last process exits.
     """
 
     def __init__(self, module: nn.Module, extra_bytes: int = 0) -> None:
-        """Raises MachineError where this host has no shared memory, UserError for tensors that cannot lie in
-        it."""
+        """Move a module's tensors into shared memory.
+
+        Raises MachineError if this host has no shared memory, UserError for tensors that cannot be shared.
+        """
         size = _size(module) + extra_bytes
         try:
             block, self._descriptor = Block.new(0, max(size, 1))
         except (AttributeError, OSError) as error:
-            raise MachineError(f"{size} bytes of shared memory cannot be had: {error}") from error
+            raise MachineError(f"{size} bytes of shared memory are not available: {error}") from error
         self.place = Place(f"/proc/{os.getpid()}/fd/{self._descriptor}", size, _digest(module))
         self._lay(module, block, extra_bytes, keep=True)
 
     @classmethod
     def join(cls, module: nn.Module, place: Place) -> SharedParameters:
-        """The same memory in another process.
+        """Attach a module to existing shared memory in another process.
 
-        Raises UserError where the module has other tensors, MachineError where the memory is gone.
+        Raises UserError if the module has other tensors, MachineError if the memory no longer exists.
         """
         if _digest(module) != place.tensors:
             raise UserError(
@@ -67,16 +70,16 @@ class SharedParameters:
         try:
             descriptor = os.open(place.path, os.O_RDWR)
         except OSError as error:
-            raise MachineError(f"the shared parameters are gone ({error.strerror}); start anew") from error
+            raise MachineError(f"the shared parameters are lost ({error.strerror}); start again") from error
         joined = cls.__new__(cls)
         joined._descriptor, joined.place = descriptor, place
-        block = Block.mapped(0, descriptor, place.size)
+        block = Block.map(0, descriptor, place.size)
         joined.close()
         joined._lay(module, block, place.size - _size(module), keep=False)
         return joined
 
     def close(self) -> None:
-        """Nobody joins any more; the memory stays with those who have it."""
+        """Close the descriptor, so that no process can join; joined processes keep the memory."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -87,18 +90,18 @@ class SharedParameters:
         with torch.no_grad():
             for tensor in _tensors(module):
                 stop = start + tensor.numel() * tensor.element_size()
-                if stop > start:  # torch makes no tensor of nothing
+                if stop > start:  # torch rejects empty buffers
                     view = torch.frombuffer(block.memory[start:stop], dtype=tensor.dtype).view(tensor.shape)
                     if keep:
                         view.copy_(tensor)
                     tensor.data = view
                 start += _aligned(stop - start)
         self.extra = block.memory[start : start + extra_bytes]
-        """What lies behind the tensors."""
+        """The bytes after the tensors."""
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
-    """Parameters and buffers, each once."""
+    """Yield parameters and buffers, each once."""
     yield from module.parameters()
     yield from module.buffers()
 

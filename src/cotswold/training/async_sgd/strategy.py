@@ -1,7 +1,7 @@
-"""The strategy `downpour`: replicas behind parameter servers (Dean et al. 2012, section 4.1).
+"""Strategy `downpour`: replicas and parameter servers (Dean et al. 2012, section 4.1).
 
-Knows: what a recipe asks for, how processes are opened for it. Does not know: when a run ends, what a replica
-does.
+Knows: the recipe's settings, how processes are opened for them. Does not know: when a run ends, what a
+replica does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.traffic_log import FOLDER
-from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range
@@ -25,6 +24,7 @@ from cotswold.replicas.evaluator import EvaluatorTask
 from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.replicas.snapshot import Snapshot
 from cotswold.replicas.startup import ReplicaSettings
+from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.replication.runtime.run_cluster import DISKS
 from cotswold.run import Recorder
 from cotswold.training.async_sgd.hogwild_replica import round_of
@@ -42,11 +42,11 @@ _WORK = "cotswold.training.async_sgd.replica_task"
 _JUDGING = "cotswold.training.async_sgd.evaluation"
 _MOMENTUM = 0.9
 NOTE = "parameter-servers.json"
-"""The file of a run that says what it is called on a cluster that outlives it."""
+"""The file with the run's name on a standing cluster."""
 
 
 def rule_of(training: DownpourTraining) -> Rule:
-    """What servers do with what is pushed."""
+    """Return the servers' update rule."""
     match training.rule:
         case "sgd":
             return Sgd()
@@ -59,16 +59,19 @@ def rule_of(training: DownpourTraining) -> Rule:
 
 
 def staleness_of(training: DownpourTraining) -> Staleness:
-    """The bound, and what is done beyond it."""
+    """Return the staleness bound and the policy beyond it."""
     if training.staleness is None:
         return Staleness()
     return Staleness(training.stale or "wait", training.staleness)
 
 
 def pace_of(recipe: Recipe, training: DownpourTraining) -> Pace:
-    """How often a replica steps, fetches and pushes; one of several processes pushes after each round of them
-    all, which is a step to the servers. Where others wait for what it computes, no step goes on while its own
-    push or pull is under way: servers would not know from what."""
+    """Return how often a replica steps, pulls and pushes.
+
+    A multi-process replica pushes after each round of its processes, which is one step for the servers. If
+    other replicas wait for its results, a step does not overlap with pushes or pulls: servers could not know
+    the version from which it started.
+    """
     fetch, push = training.fetch_every, training.push_every
     policy = staleness_of(training)
     overlap = policy.policy != "wait" and training.staleness != 0
@@ -78,7 +81,7 @@ def pace_of(recipe: Recipe, training: DownpourTraining) -> Pace:
 
 
 def work_of(recipe: Recipe) -> str:
-    """What makes a replica's work."""
+    """Return the name of the function that builds a replica's task."""
     if recipe.gang is not None:
         return "cotswold.training.model_parallel.replica:in_gang_replica"
     if recipe.cluster.processes > 1:
@@ -87,7 +90,7 @@ def work_of(recipe: Recipe) -> str:
 
 
 def own_of(recipe: Recipe, training: DownpourTraining) -> OwnSteps:
-    """Steps of replicas on their own copies; several processes on one copy take plain ones."""
+    """Return the local steps of replicas; several processes on one copy take plain steps."""
     own = training.own_steps
     is_free = own == "none" and training.between is None and training.rule != "adagrad"
     return "plain" if is_free and recipe.cluster.processes > 1 else own
@@ -96,12 +99,14 @@ def own_of(recipe: Recipe, training: DownpourTraining) -> OwnSteps:
 def settings_of(
     recipe: Recipe, run: Path | None = None, unit_norm: frozenset[str] = frozenset()
 ) -> ReplicaSettings:
-    """What `[cluster]` and `[training]` ask for; ``run``: the folder of the run; ``unit_norm``: tensors whose
-    filters have norm 1."""
+    """Return the settings of `[cluster]` and `[training]`.
+
+    ``run`` is the folder of the run; ``unit_norm`` names tensors whose filters have norm 1.
+    """
     training, cluster = recipe.training, recipe.cluster
-    assert isinstance(training, DownpourTraining), "the table chose by the strategy"
+    assert isinstance(training, DownpourTraining), "the registry selects by strategy"
     return ReplicaSettings(
-        ClusterSettings(
+        ReplicatedClusterSettings(
             workers=cluster.workers,
             servers=cluster.servers,
             server_copies=cluster.server_copies,
@@ -142,27 +147,30 @@ def settings_of(
 
 
 def made_on_cpu(recipe: Recipe) -> Recipe:
-    """The recipe by which networks are made before they are moved to where their process computes: this one
-    stays on the CPU, and what is drawn at random is the same on all devices."""
+    """Return the recipe with device "cpu", for building networks.
+
+    Networks are then moved to the device of their process, and random initial values are the same on all
+    devices.
+    """
     training = recipe.training.model_copy(update={"device": "cpu"})
     return recipe.model_copy(update={"training": training})
 
 
 def build(setting: Setting) -> ReplicaRuns:
-    """The runner of a recipe."""
+    """Return the trainer of a recipe."""
     recipe, training, store = made_on_cpu(setting.recipe), setting.recipe.training, setting.store
-    assert isinstance(training, DownpourTraining), "the table chose by the strategy"
+    assert isinstance(training, DownpourTraining), "the registry selects by strategy"
     judging = None
     if training.patience is not None and not store.splits.get("validation"):
         raise RecipeError(
-            "training.patience stops a run whose validation gets no better, and there is none; set "
-            "data.validation, or leave patience out"
+            "training.patience stops a run when validation stops improving, but there is no validation; set "
+            "data.validation, or omit patience"
         )
     if store.splits.get("validation"):
         where = {"recipe": dump(recipe), "store": str(store.path.absolute())}
         judging = EvaluatorTask(f"{_JUDGING}:in_evaluator", where)
     run = setting.run.path
-    rows = rows_folder(run, setting.open_things)  # removes what a kill left there, too
+    rows = rows_folder(run, setting.open_things)  # also removes leftovers of a killed run
     network = supervised_network(recipe, store.outputs)
     work = work_of(recipe)
 
@@ -194,19 +202,19 @@ def build(setting: Setting) -> ReplicaRuns:
 
 @dataclass(frozen=True)
 class Opening:
-    """How the processes of a run are started, when it comes to that."""
+    """A function object that starts the processes of a run on demand."""
 
     settings: ReplicaSettings
     work: str
     arguments: Mapping[str, object]
     started: Callable[[], tuple[Starting, Mapping[str, object]]]
-    """What starts them, and further arguments."""
+    """Returns the starter of processes, and further arguments."""
     logs: Path
     recorder: Recorder
     evaluator: EvaluatorTask | None = None
 
     def __call__(self, snapshot: Snapshot | None) -> Replicas:
-        """Go on from a snapshot, or begin."""
+        """Open the replicas, from a snapshot if given."""
         self.logs.mkdir(parents=True, exist_ok=True)
         start, more = self.started()
         return open_replicas(

@@ -1,1 +1,1 @@
-"""Training data: batches from stores, data sets and loaders of a program, data servers."""
+"""Training data: batches from stores, from data sets and loaders of a program, and from data servers."""

@@ -1,7 +1,7 @@
-"""Batches of what a data set or DataLoader gives: a tensor, or inputs of several parts, and targets.
+"""Batches from the items of a data set or DataLoader: inputs, of one or several tensors, and targets.
 
-Knows: what torch's collate function makes of samples, how a module is called with several inputs. Does not
-know: orders of samples, losses.
+Knows: the results of torch's collate function, how a module is called with several inputs. Does not know:
+orders of samples, losses.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from cotswold.training.losses import Loss
 from cotswold.training.strategies.base import Batch
 
 _UNEQUAL = ("stack expects each tensor to be equal size", "resize storage that is not resizable")
-"""Words of torch's errors for samples that have not one shape; the latter comes from worker processes."""
+"""Parts of torch's errors for samples of unequal shape; the second comes from worker processes."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of several parts, in the place of a tensor: a module that has `call_with_parts` takes them as
-    arguments, positional ones of a tuple and keywords of a dict."""
+    """Inputs of several parts instead of one tensor.
+
+    `call_with_parts` passes a tuple as positional arguments, and a dict as keyword arguments.
+    """
 
     whole: tuple[Tensor, ...] | dict[str, Tensor]
 
@@ -39,7 +41,7 @@ class Inputs:
         return [*(self.whole.values() if isinstance(self.whole, dict) else self.whole)]
 
     def to(self, device: torch.device) -> Inputs:
-        """The same on a device."""
+        """Return a copy on a device."""
         if isinstance(self.whole, dict):
             return Inputs({name: part.to(device) for name, part in self.whole.items()})
         return Inputs(tuple(part.to(device) for part in self.whole))
@@ -48,9 +50,9 @@ class Inputs:
 def call_with_parts(
     module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """A pre-hook of a module's forward pass that makes arguments of `Inputs`.
+    """Convert `Inputs` to the arguments of a module; a pre-hook of its forward pass.
 
-    A forward function that takes only one argument gets the tuple or dict itself.
+    A forward function with one parameter gets the tuple or dict itself.
     """
     if len(arguments) != 1 or not isinstance(arguments[0], Inputs):
         return None
@@ -64,38 +66,39 @@ def call_with_parts(
 
 
 def one_tensor(inputs: Tensor) -> Tensor:
-    """Inputs as they are; raises UserError for those of several parts, which ranks do not take."""
+    """Return inputs unchanged; raises UserError for inputs of several parts, which ranks do not support."""
     given: object = inputs
     if isinstance(given, Inputs):
         raise UserError(
-            f"the data set gives inputs of {len(given.parts)} parts, and ranks partition a module of one "
+            f"the data set gives inputs of {len(given.parts)} parts, but ranks partition only modules with "
+            "one "
             "input; give one tensor, or train without a grid"
         )
     return inputs
 
 
 def is_same(one: Tensor, other: Tensor) -> bool:
-    """Whether the inputs of two batches are equal, also those of several parts."""
+    """Return True if the inputs of two batches are equal, in all parts."""
     pairs = zip(parts_of(one), parts_of(other), strict=True)
     return all(torch.equal(*pair) for pair in pairs)
 
 
 def parts_of(inputs: object) -> list[Tensor]:
-    """The tensors of a batch's inputs."""
+    """Return the tensors of a batch's inputs."""
     return inputs.parts if isinstance(inputs, Inputs) else [cast(Tensor, inputs)]
 
 
 def batch_of(item: object, device: torch.device) -> Batch:
-    """A batch, on a device, of an item of a DataLoader.
+    """Return a DataLoader's item as a batch on a device.
 
-    Raises UserError for an item that is neither input and target, nor input, target and weight.
+    Raises UserError unless the item is (input, target) or (input, target, weight).
     """
     if isinstance(item, tuple | list) and len(item) in (2, 3) and isinstance(item[1], Tensor):
         inputs, targets, weights = _inputs(item[0]), item[1], item[2:]
         if inputs is not None and all(_is_weight(each, len(targets)) for each in weights):
             if any(part.is_meta for part in (*parts_of(inputs), targets)):
                 raise UserError(
-                    "the data set gives tensors on the device meta, which have no values; give it samples"
+                    "the data set gives tensors on the device meta, which have no values; use another device"
                 )
             for each in weights:
                 _check_weights(each)
@@ -108,15 +111,15 @@ def batch_of(item: object, device: torch.device) -> Batch:
 
 
 def _check_weights(weights: Tensor) -> None:
-    """Raise UserError for whole numbers, which rather say which sample it is, and for negative weights."""
+    """Raise UserError for negative weights, and for integers, which are probably sample indices."""
     if not weights.is_floating_point() and weights.dtype != torch.bool:
         raise UserError(
-            f"the third part of a sample is its weight, and is a whole number ({weights.dtype}) here; leave "
-            "a sample's number out, or give a weight as a float"
+            f"the third part of a sample is its weight, but is a whole number ({weights.dtype}); omit "
+            "a sample's index, or give a weight as a float"
         )
     if bool((weights < 0).any()):
         raise UserError(
-            f"a sample has the weight {float(weights.min()):g}, and its loss would be increased; give "
+            f"a sample has the weight {float(weights.min()):g}, so that its loss would be maximised; give "
             "weights of 0 or more"
         )
 
@@ -126,7 +129,7 @@ def _is_weight(given: object, samples: int) -> bool:
 
 
 def weighted(loss: Loss, outputs: Tensor, batch: Batch) -> Tensor:
-    """The loss of a batch; with weights the mean over samples of weight times the loss of each alone."""
+    """Return the loss of a batch; weights multiply the loss of each sample before the mean."""
     targets = batch.targets
     assert targets is not None, "a supervised run reads labelled data"
     if batch.weights is None:
@@ -137,7 +140,7 @@ def weighted(loss: Loss, outputs: Tensor, batch: Batch) -> Tensor:
 
 
 def _inputs(given: object) -> Tensor | None:
-    """A tensor, or `Inputs`, which stand for one wherever a batch goes to its module."""
+    """Return a tensor, or `Inputs` in its place, for the module."""
     if isinstance(given, Tensor):
         return given
     if isinstance(given, Mapping):
@@ -154,7 +157,7 @@ def _inputs(given: object) -> Tensor | None:
 
 @contextmanager
 def collated(samples: Sequence[object], numbers: Sequence[int]) -> Iterator[None]:
-    """Raise UserError in the place of torch's error for samples that make no batch, with their numbers."""
+    """Replace torch's error by a UserError with the indices of samples that cannot form a batch."""
     try:
         yield
     except (RuntimeError, TypeError) as error:
@@ -162,12 +165,13 @@ def collated(samples: Sequence[object], numbers: Sequence[int]) -> Iterator[None
         for number, sample in zip(numbers, samples, strict=False):
             if _shape(sample) != first:
                 raise UserError(
-                    f"samples {numbers[0]} and {number} make no batch: one is {first}, the other "
+                    f"samples {numbers[0]} and {number} cannot form a batch: one is {first}, the other "
                     f"{_shape(sample)}; give samples of one shape, or a DataLoader whose collate_fn pads them"
                 ) from error
         if isinstance(error, TypeError) and "default_collate" in str(error):
             raise UserError(
-                f"sample {numbers[0]} makes no batch: it is {first}; give pairs (input, target) of tensors, "
+                f"sample {numbers[0]} cannot form a batch: it is {first}; give pairs (input, target) of "
+                "tensors, "
                 "arrays or numbers"
             ) from error
         raise
@@ -175,14 +179,15 @@ def collated(samples: Sequence[object], numbers: Sequence[int]) -> Iterator[None
 
 @contextmanager
 def loaded() -> Iterator[None]:
-    """Raise UserError in the place of torch's error for samples of a DataLoader that have not one shape."""
+    """Replace torch's error by a UserError if samples of a DataLoader have different shapes."""
     try:
         yield
     except RuntimeError as error:
         if not any(words in str(error) for words in _UNEQUAL):
             raise
         raise UserError(
-            "samples of the DataLoader have not one shape, so they make no batch; give samples of one shape, "
+            "samples of the DataLoader have different shapes and cannot form a batch; give samples of one "
+            "shape, "
             "or a collate_fn that pads them"
         ) from error
 

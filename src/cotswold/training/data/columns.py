@@ -1,6 +1,6 @@
-"""Inputs and targets that a program gives as tensors or NumPy arrays, one column for each.
+"""Data sets of inputs and targets given as tensors or NumPy arrays.
 
-Knows: types of NumPy that torch learns from, inputs of several parts. Does not know: batches, modules.
+Knows: the NumPy types that torch supports, inputs of several parts. Does not know: batches, modules.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from cotswold.errors import UserError
 
 
 def columns(given: tuple[Any, ...] | list[Any]) -> Dataset[Any] | None:
-    """The data set of ``(inputs, targets)``; None for what is no such pair.
+    """Return the data set of ``(inputs, targets)``; None if ``given`` has another form.
 
-    Inputs are a tensor or an array, or a tuple or dict of these. Floating-point arrays become torch's default
-    type, and targets that are whole numbers int64. Raises UserError for columns of different lengths, and for
-    an array that holds no numbers.
+    Inputs are a tensor, an array, or a tuple or dict of these. Floating-point arrays become torch's default
+    type, and integer targets int64. Raises UserError for columns of different lengths, and for arrays without
+    numbers.
     """
     if not given or not all(_is_column(each, nested=isinstance(given, tuple)) for each in given):
         return None
     if len(given) != 2:
         lengths = ", ".join(str(_length(each)) for each in given)
         raise UserError(
-            f"a data set of tensors or arrays is inputs and targets, as many of each; these are {lengths} "
-            "long; inputs of several parts are a tuple or a dict: ((first, second), targets)"
+            f"a data set of tensors or arrays is a pair (inputs, targets) of equal length, got {lengths}; "
+            "give inputs of several parts as a tuple or a dict: ((first, second), targets)"
         )
     inputs, targets = _mapped(given[0], _tensor), _targets(given[1])
     counts = [*_lengths(inputs), len(targets)]
     if len(set(counts)) > 1:
         raise UserError(
-            "a data set of tensors or arrays is inputs and targets, as many of each; these are "
-            f"{', '.join(map(str, counts))} long"
+            "a data set of tensors or arrays is a pair (inputs, targets) of equal length, got "
+            f"{', '.join(map(str, counts))}"
         )
     return TensorDataset(inputs, targets) if isinstance(inputs, Tensor) else Parts(inputs, targets)
 
 
 class Parts(Dataset[Any]):
-    """Samples whose inputs have several parts, a tuple or dict of tensors."""
+    """Samples whose inputs have several parts, as a tuple or dict of tensors."""
 
     def __init__(self, inputs: tuple[Tensor, ...] | dict[str, Tensor], targets: Tensor) -> None:
         self._inputs, self._targets = inputs, targets
@@ -62,7 +62,7 @@ def _is_column(each: object, *, nested: bool) -> bool:
 
 
 def _mapped(inputs: Any, change: Callable[[Any], Any]) -> Any:
-    """The same structure of other parts."""
+    """Apply a function to each part of the inputs."""
     if isinstance(inputs, Mapping):
         return {name: change(part) for name, part in inputs.items()}
     return tuple(map(change, inputs)) if isinstance(inputs, tuple) else change(inputs)
@@ -78,21 +78,21 @@ def _length(column: Any) -> int:
 
 
 def _tensor(given: Any) -> Tensor:
-    """A tensor of an array; a tensor as it is."""
+    """Return an array as a tensor, and a tensor unchanged."""
     if isinstance(given, Tensor):
         if not given.dim():
-            raise UserError("a tensor without dimensions holds no samples; give one of (sample, ...)")
+            raise UserError("a tensor without dimensions holds no samples; give one of shape (sample, ...)")
         return given
     if given.dtype.kind not in "buif" or given.dtype.itemsize > 8 or not given.ndim:
         raise UserError(
-            f"an array of type {given.dtype} and shape {given.shape} holds no numbers of samples; give whole "
-            "numbers or floating-point numbers (sample, ...), classes as numbers from 0"
+            f"an array of type {given.dtype} and shape {given.shape} is not supported; give whole "
+            "or floating-point numbers (sample, ...), and classes as numbers from 0"
         )
     if given.dtype.kind == "f" and given.dtype.itemsize > 2:
         return torch.from_numpy(np.ascontiguousarray(given)).to(torch.get_default_dtype())
     if given.dtype.kind == "u" and given.dtype.itemsize > 1:
         given = given.astype(np.int64)
-    return torch.from_numpy(np.array(given))  # a copy: torch warns of arrays that may not be written to
+    return torch.from_numpy(np.array(given))  # a copy, because torch warns about read-only arrays
 
 
 def _targets(given: Any) -> Tensor:

@@ -1,7 +1,7 @@
-"""Patterns: samples and targets by their numbers, at hand in any order.
+"""Indexed samples: samples and targets by index, in any order.
 
-Knows: stores, data sets of a program, files of rows that the workers of a host share. Does not know:
-networks, portions.
+Knows: stores, data sets of a program, files of rows shared by the workers of a host. Does not know: networks,
+portions.
 """
 
 from __future__ import annotations
@@ -32,25 +32,27 @@ _CPU = torch.device("cpu")
 
 
 class Patterns(Protocol):
-    """Samples and targets by number, from 0."""
+    """Samples and targets by index, from 0."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of samples."""
         ...
 
     @property
     def varies(self) -> bool:
-        """Whether a sample is another one in each epoch: number e · n + i is sample i of n as epoch e sees
-        it. Otherwise numbers are below n."""
+        """True if samples are augmented differently in each epoch.
+
+        Index e · n + i is then sample i of n as epoch e sees it. Otherwise indices are below n.
+        """
         ...
 
     def batch(self, numbers: Sequence[int]) -> Batch:
-        """Those of these numbers, in this order; the same ones each time."""
+        """Return the samples with these indices, in this order; the same each time."""
         ...
 
 
 class StorePatterns:
-    """A split of a store, its rows as the store keeps them: in memory, or in a file that others share."""
+    """A split of a store, with its stored rows in memory or in a shared file."""
 
     def __init__(
         self,
@@ -61,8 +63,10 @@ class StorePatterns:
         varying: Varying | None = None,
         seed: int = 0,
     ) -> None:
-        """``varying``: what makes variants, of ``seed``. Raises MemoryLimitError where the rows do not fit
-        into memory, and no file is given."""
+        """``varying`` is the augmentation, with random numbers from ``seed``.
+
+        Raises MemoryLimitError if the rows do not fit in memory and no file is given.
+        """
         self._varying, self._seed = varying, seed
         self._restored = store.transform.restored
         self._labels = store.learnable(torch.from_numpy(store.labels(split)))
@@ -78,7 +82,7 @@ class StorePatterns:
         require_memory(
             _bytes(store, split),
             f"keeping the {count:,} {split} samples of {store.path} in memory",
-            "give several workers, which share a file of them (cluster.workers), or use a larger machine",
+            "use several workers, which share a file of the samples (cluster.workers), or a larger machine",
         )
         step = store.shard(split)
         parts = [store.read_stored(split, start, min(start + step, count)) for start in range(0, count, step)]
@@ -89,11 +93,11 @@ class StorePatterns:
 
     @property
     def varies(self) -> bool:
-        """Whether something makes variants."""
+        """True if samples are augmented."""
         return self._varying is not None
 
     def batch(self, numbers: Sequence[int]) -> Batch:
-        """Samples, images last, and labels."""
+        """Return samples, images last, and labels."""
         epochs, chosen = np.divmod(np.asarray(numbers, np.int64), len(self._labels))
         samples = self._restored(self._rows[chosen])
         if self._varying is not None:
@@ -102,7 +106,7 @@ class StorePatterns:
 
 
 class SamplePatterns:
-    """A map-style data set of a program's own, which gives the same samples each time."""
+    """A user's map-style data set, which gives the same samples each time."""
 
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
@@ -114,22 +118,22 @@ class SamplePatterns:
         return len(self._samples)
 
     def batch(self, numbers: Sequence[int]) -> Batch:
-        """What the data set gives; raises UserError where that is no pair of tensors."""
-        if self._tensors is not None:  # a sample at a time would take longer than a small network
+        """Return the data set's samples; raises UserError unless they are pairs of tensors."""
+        if self._tensors is not None:  # one sample at a time would take longer than a small network
             chosen = torch.tensor(numbers, dtype=torch.int64, device="cpu")
             inputs, targets = (each[chosen] for each in self._tensors)
             return Batch(inputs, targets, self._samples.numbers(numbers))
         batch = batch_of(self._samples.items(numbers), _CPU)
         if batch.weights is not None:
             raise UserError(
-                "the data set gives (input, target, weight), and only strategy supervised learns from "
-                "weights; give pairs (input, target), or train by supervised"
+                "the data set gives (input, target, weight), but only strategy supervised supports "
+                "weights; give pairs (input, target), or use strategy supervised"
             )
         return replace(batch, numbers=self._samples.numbers(numbers))
 
 
 class DevicePatterns:
-    """Patterns of which each batch is copied to a device."""
+    """Indexed samples whose batches are copied to a device."""
 
     def __init__(self, patterns: Patterns, device: torch.device) -> None:
         self._patterns, self._device = patterns, device
@@ -139,16 +143,16 @@ class DevicePatterns:
 
     @property
     def varies(self) -> bool:
-        """As of the patterns."""
+        """True if the underlying samples are augmented."""
         return self._patterns.varies
 
     def batch(self, numbers: Sequence[int]) -> Batch:
-        """As `Patterns.batch`."""
+        """Return the batch on the device."""
         return self._patterns.batch(numbers).on(self._device)
 
 
 def _tensors(dataset: Dataset[Any]) -> tuple[Tensor, Tensor] | None:
-    """Inputs and targets of a data set that is nothing but two tensors, or a part of such a one."""
+    """Return inputs and targets of a data set of exactly two tensors, or of a subset of one."""
     if type(dataset) is TensorDataset and len(dataset.tensors) == 2:
         return dataset.tensors[0], dataset.tensors[1]
     if type(dataset) is Subset:
@@ -160,7 +164,7 @@ def _tensors(dataset: Dataset[Any]) -> tuple[Tensor, Tensor] | None:
 
 
 def write_rows(store: Store, split: str, folder: Path) -> None:
-    """Write the rows of a split to a file in a folder, once; workers of a host read it through one cache."""
+    """Write the rows of a split to a file, once; the workers of a host share it through the page cache."""
     path, note = _rows_file(folder, split), folder / f"{split}.json"
     wanted = json.dumps({"store": store.identity, "bytes": _bytes(store, split)}).encode()
     if note.is_file() and note.read_bytes() == wanted and path.stat().st_size == _bytes(store, split):

@@ -1,10 +1,11 @@
-"""DataLoaders that a program gives, read as they are.
+"""DataLoaders of a program, read as they are.
 
-Knows: what torch's DataLoader draws at random, the place in an epoch. Does not know: modules, losses, files.
+Knows: the random draws of torch's DataLoader, the position in an epoch. Does not know: modules, losses,
+files.
 
-A loader cannot start in the middle of an epoch, so a resumed run reads the epoch again from its beginning to
-the place where it was. What the loader draws from torch's random numbers is a function of seed and epoch, or
-of generators of its own, whose states are in the checkpoints.
+A loader cannot start in the middle of an epoch, so a resumed run reads the epoch from its beginning up to the
+saved position. The loader's draws from torch's random numbers depend on seed and epoch only; the states of
+its private generators are in the checkpoints.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ from cotswold.training.strategies.base import Batch
 
 _SEEDS = 1 << 63
 _ODD = 0x9E3779B97F4A7C15
-"""2^64 over the golden ratio: the seeds of neighbouring epochs have nothing in common."""
+"""2^64 divided by the golden ratio, which makes the seeds of neighbouring epochs unrelated."""
 _END = object()
 _SAMPLERS = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, BatchSampler)
-"""Samplers that draw from torch's random numbers alone."""
+"""Samplers that draw only from torch's random numbers."""
 
 
 class LoadedBatches:
-    """The batches of a DataLoader as it gives them, epoch after epoch."""
+    """The batches of a DataLoader in its order, epoch after epoch."""
 
     def __init__(self, loader: DataLoader[Any], seed: int, device: torch.device) -> None:
         try:
             self._length = len(loader)
         except TypeError as error:
             raise UserError(
-                f"nobody knows how long an epoch of {type(loader.dataset).__name__} is; give it a __len__, "
+                f"the length of an epoch of {type(loader.dataset).__name__} is unknown; add a __len__ with "
                 "the number of its samples"
             ) from error
         self._loader, self._seed, self._device = loader, seed, device
@@ -61,7 +62,7 @@ class LoadedBatches:
 
     @property
     def epoch_steps(self) -> float:
-        """Batches in one epoch."""
+        """Batches per epoch."""
         return max(self._length, 1)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -71,14 +72,14 @@ class LoadedBatches:
                 for generator, state in zip(self._generators, self._begun, strict=True):
                     generator.set_state(state)
                 self._set_epoch()
-                with torch.device("cpu"):  # torch draws a number there, whatever the program's default is
+                with torch.device("cpu"):  # torch draws a number there, despite the default device
                     items = iter(self._loader)
                 with loaded():
                     item = next(items, _END)
                     for _ in range(self._step):
                         item = next(items, _END)
             if item is _END and self._step == 0:
-                raise UserError(f"{type(self._loader.dataset).__name__} gives no batches; give it samples")
+                raise UserError(f"{type(self._loader.dataset).__name__} gives no batches; add samples")
             while item is not _END:
                 batch = batch_of(item, self._device)
                 self._step += 1
@@ -98,7 +99,9 @@ class LoadedBatches:
             self._begun = [each.get_state() for each in self._generators]
 
     def state_dict(self) -> dict[str, object]:
-        """The place of the next batch, and the generators of the loader as the epoch began."""
+        """Return the position of the next batch, and the loader's generators at the beginning of the
+        epoch.
+        """
         return {
             "epoch": self._epoch,
             "step": self._step,
@@ -107,10 +110,10 @@ class LoadedBatches:
         }
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Go to a place that `state_dict` named; raises CheckpointError for another kind of loader."""
+        """Move to a position returned by `state_dict`; raises CheckpointError for another kind of loader."""
         if "samples" in state:
             raise CheckpointError(
-                "the run learnt from a data set; give it without the DataLoader, and the same batch_size"
+                "the run was trained on a data set; give it without the DataLoader, with the same batch_size"
             )
         differing = [
             f"{name} {state[name]} there, {own} here"
@@ -119,25 +122,28 @@ class LoadedBatches:
         ]
         if differing:
             raise CheckpointError(
-                f"the run learnt from another DataLoader ({'; '.join(differing)}); give the same"
+                f"the run was trained with another DataLoader ({'; '.join(differing)}); give the same one"
             )
         self._epoch, self._step = place_in(state)
         kept = state.get("generators", [])
         if not isinstance(kept, list) or len(kept) != len(self._generators):
-            raise CheckpointError("the run's DataLoader had other generators than this one; give the same")
+            raise CheckpointError(
+                "the run's DataLoader had other generators than this one; give the same one"
+            )
         try:
             self._begun = [_state(each) for each in kept]
             for generator, begun in zip(self._generators, self._begun, strict=True):
                 generator.set_state(begun)
         except (ValueError, TypeError, RuntimeError) as error:
             raise CheckpointError(
-                f"the checkpoint does not say how the DataLoader's generator began its epoch ({error}); "
+                "the checkpoint lacks the state of the DataLoader's generator at the start of the epoch "
+                f"({error}); "
                 "resume from another checkpoint"
             ) from error
 
     @property
     def _nature(self) -> dict[str, object]:
-        """Properties in which a loader must agree with that of the run."""
+        """Properties in which a loader must match the run's."""
         loader = self._loader
         sampler = loader.sampler if type(loader.batch_sampler) is BatchSampler else loader.batch_sampler
         return {
@@ -148,25 +154,25 @@ class LoadedBatches:
         }
 
     def _compare_length(self, is_wrong: bool) -> None:
-        """Warn once of a loader whose length is wrong. Each worker may make one batch more or less."""
+        """Warn once of a loader with a wrong length; each worker may make one batch more or less."""
         if not is_wrong or self._is_length_wrong:
             return
         self._is_length_wrong = True
         found = f"more than {self._length}" if self._step > self._length else f"only {self._step}"
         workers = (
-            "; if each worker gives all samples, share them out (torch.utils.data.get_worker_info)"
+            "; if each worker gives all samples, divide them (torch.utils.data.get_worker_info)"
             if self._loader.num_workers > 1 and isinstance(self._loader.dataset, IterableDataset)
             else ""
         )
         warnings.warn(
-            f"the DataLoader gave {found} batches in epoch {self._epoch}, and its length is {self._length}: "
-            f"epochs and the learning rate's schedule are counted by the length{workers}",
+            f"the DataLoader gave {found} batches in epoch {self._epoch}, but its length is {self._length}: "
+            f"epochs and the learning rate schedule use the length{workers}",
             RuntimeWarning,
             stacklevel=outside_level("cotswold", "torch"),
         )
 
     def _set_epoch(self) -> None:
-        """Call `set_epoch` of the data set and of whatever orders its samples, if they have it."""
+        """Call `set_epoch` of the data set and of its samplers, if they define it."""
         for each in (self._loader.dataset, self._loader.sampler, self._loader.batch_sampler):
             set_epoch = getattr(each, "set_epoch", None)
             if callable(set_epoch):
@@ -174,14 +180,14 @@ class LoadedBatches:
 
 
 class Draws:
-    """The random state of torch's CPU generator for what a loader draws, apart from what a module draws."""
+    """The random state of torch's CPU generator for a loader's draws, separate from a module's draws."""
 
     def __init__(self, seed: int) -> None:
         self._state = torch.Generator("cpu").manual_seed(seed).get_state()
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """The state in the place of the process's own."""
+        """Replace the process's random state while the context is open."""
         outer = torch.get_rng_state()
         torch.set_rng_state(self._state)
         try:
@@ -192,7 +198,7 @@ class Draws:
 
 
 def generators_of(loader: DataLoader[Any]) -> list[torch.Generator]:
-    """The generators of a loader and its samplers, each once."""
+    """Return the generators of a loader and its samplers, without duplicates."""
     inner = getattr(loader.batch_sampler, "sampler", None)
     found = [
         getattr(each, "generator", None) for each in (loader, loader.sampler, loader.batch_sampler, inner)
@@ -201,7 +207,7 @@ def generators_of(loader: DataLoader[Any]) -> list[torch.Generator]:
 
 
 def is_plain(loader: DataLoader[Any]) -> bool:
-    """Whether a loader gives all samples of a map-style data set once, in order or shuffled."""
+    """Return True if a loader gives all samples of a map-style data set once, in order or shuffled."""
     sampler = loader.sampler
     whole = type(sampler) is SequentialSampler or (
         type(sampler) is RandomSampler
@@ -212,15 +218,14 @@ def is_plain(loader: DataLoader[Any]) -> bool:
         type(loader) is DataLoader
         and not isinstance(loader.dataset, IterableDataset)
         and (loader.batch_sampler is None or type(loader.batch_sampler) is BatchSampler)
-        and loader.batch_size is not None  # else the batch sampler was given, and has a sampler of its own
+        and loader.batch_size is not None  # otherwise the user gave a batch sampler, with a private sampler
         and whole
     )
 
 
 def part_of(loader: DataLoader[Any], indices: Sequence[int], *, held: bool) -> DataLoader[Any]:
-    """A plain loader with the same settings over part of its data set; in order if it is ``held`` for
-    validation."""
-    assert is_plain(loader), "others have samples of their own choice"
+    """Return a plain loader with the same settings over part of its data set; in order if ``held`` out."""
+    assert is_plain(loader), "other loaders choose their samples"
     part, sampler = Subset(loader.dataset, indices), None
     if not held and isinstance(loader.sampler, RandomSampler):
         sampler = RandomSampler(part, generator=loader.sampler.generator)
@@ -242,39 +247,39 @@ def part_of(loader: DataLoader[Any], indices: Sequence[int], *, held: bool) -> D
 
 
 def resume_note(loader: DataLoader[Any]) -> str | None:
-    """A sentence if nobody can promise that a resumed run reads the same batches: why, and what it needs."""
+    """Return a sentence with the reasons if a resumed run may read other batches, otherwise None."""
     reasons = []
     if type(loader) is not DataLoader:
-        reasons.append(f"{type(loader).__name__} makes batches itself")
+        reasons.append(f"{type(loader).__name__} is a custom loader")
     if isinstance(loader.dataset, IterableDataset) and not isinstance(loader.dataset, StoreDataset):
-        reasons.append(f"{type(loader.dataset).__name__} gives samples in an order of its own")
+        reasons.append(f"{type(loader.dataset).__name__} gives samples in a private order")
     elif type(loader.batch_sampler) not in (BatchSampler, type(None)):
-        reasons.append(f"{type(loader.batch_sampler).__name__} makes batches of its own")
+        reasons.append(f"{type(loader.batch_sampler).__name__} is a custom batch sampler")
     elif type(loader.sampler) not in _SAMPLERS and not isinstance(loader.dataset, IterableDataset):
-        reasons.append(f"{type(loader.sampler).__name__} gives samples in an order of its own")
+        reasons.append(f"{type(loader.sampler).__name__} gives samples in a private order")
     if loader.persistent_workers:
-        reasons.append("persistent workers keep random states of their own")
+        reasons.append("persistent workers keep private random states")
     if loader.worker_init_fn is not None:
-        reasons.append("worker_init_fn may draw at random")
+        reasons.append("worker_init_fn may draw random numbers")
     if not reasons:
         return None
     return (
-        f"an exact resume is not promised: {', '.join(reasons)}. A resumed run reads its epoch again from "
-        "the beginning, and needs the same batches there; a map-style data set without a DataLoader needs "
-        "nothing"
+        f"an exact resume is not guaranteed: {', '.join(reasons)}. A resumed run reads its epoch again from "
+        "the beginning, and needs the same batches; a map-style data set without a DataLoader has no such "
+        "condition"
     )
 
 
 def epoch_seed(seed: int, epoch: int) -> int:
-    """The seed of an epoch."""
+    """Return the seed of an epoch."""
     return (seed + _ODD * (epoch + 2)) % _SEEDS
 
 
 def place_in(state: Mapping[str, object]) -> tuple[int, int]:
-    """Epoch and step of a state; raises CheckpointError without them."""
+    """Return epoch and step of a state; raises CheckpointError without them."""
     epoch, step = state.get("epoch"), state.get("step")
     if not isinstance(epoch, int) or not isinstance(step, int) or min(epoch, step) < 0:
-        raise CheckpointError("the checkpoint does not say where in the data set it was taken")
+        raise CheckpointError("the checkpoint lacks its position in the data set")
     return epoch, step
 
 

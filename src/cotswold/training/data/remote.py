@@ -1,10 +1,10 @@
-"""Patterns that data servers make: asked for by their numbers, ahead where it is known which come next.
+"""Remote samples: made by data servers, requested by index, with prefetch.
 
-Knows: where a pool is, numbers of samples and their epochs. Does not know: who deals samples, what is learnt,
-how servers are asked.
+Knows: the location of a pool, indices of samples and their epochs. Does not know: how samples are dealt, what
+is trained, the protocol of servers.
 
-Which sample is whose, and what counts, the ledger alone knows: here a sample that is asked for twice is made
-twice, and is the same.
+Only the ledger knows which process has a sample, and which samples count. A sample requested twice is made
+twice, with the same bits.
 """
 
 from __future__ import annotations
@@ -34,41 +34,43 @@ from cotswold.training.data.indexed import Patterns, StorePatterns
 from cotswold.training.strategies.base import Batch
 
 WINDOW = 8
-"""Batches that are asked ahead, at most."""
+"""The maximum number of batches requested ahead."""
 _ASKED_BYTES = 4 << 20
-"""Of samples that are asked for together, where all are wanted."""
+"""The maximum bytes of one request when all samples are wanted."""
 _START_SECONDS = 60.0
-"""For so long it is waited for a pool that somebody has started."""
+"""Timeout in seconds for connecting to an existing data-server pool."""
 
 
 @dataclass(frozen=True)
 class PoolPlace:
-    """Where data servers are found; as a text it is an argument of processes."""
+    """The location of data servers; its text form is an argument of processes."""
 
     address: str
-    """``HOST:PORT`` of a pool that somebody has started, or the address of a head's endpoint."""
+    """``HOST:PORT`` of an existing pool, or the address of a head's endpoint."""
     is_port: bool
-    """Whether it is the former."""
+    """True if ``address`` is the ``HOST:PORT`` of an existing pool."""
     towards: str | None = None
-    """The host of the head, where replicas may be on others."""
+    """The head's host, if replicas may be on other hosts."""
     encrypt: bool = True
     lonely_seconds: float = 30.0
-    """For so long it is waited where no server answers."""
+    """Seconds without any answer from a server after which a request fails."""
     where: str = ""
-    """What errors call the pool; empty for its address."""
+    """The pool's name in errors; empty for its address."""
 
     def __str__(self) -> str:
-        """As JSON, by which `parsed` makes it again."""
+        """Return the location as JSON, which `parsed` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def parsed(cls, text: str) -> PoolPlace:
-        """The place that a text is."""
+        """Return the location of a text."""
         return cls(**json.loads(text))
 
     def connect(self, store: str, token: Token | None = None) -> DataClient:
-        """A connection, by this token or that in the environment, for the store of this identity. Raises
-        UserError where there is no token, or the address leads nowhere."""
+        """Connect to the pool for the store of this identity, with ``token`` or the one in the environment.
+
+        Raises UserError if there is no token, or the address is not reachable.
+        """
         token = token or (pool_token_of if self.is_port else token_of)(os.environ)
         if token is None:
             raise no_token(self.address)
@@ -91,16 +93,16 @@ class PoolPlace:
 
 
 def no_token(address: str) -> UserError:
-    """What is said where a pool is to be joined, and there is no token."""
+    """Return the error for a pool without a token in the environment."""
     return UserError(
-        f"the data servers at {address} have a token; set {VARIABLE} to what they were started with"
+        f"the data servers at {address} need a token; set {VARIABLE} to the token they were started with"
     )
 
 
 class ServedPatterns:
-    """The training samples of a store, as data servers make them; one thread uses it.
+    """The training samples of a store as data servers make them, for a single thread.
 
-    It connects when samples are first asked for, so that a process may fork before.
+    The connection opens at the first request, so that a process may fork before.
     """
 
     def __init__(
@@ -111,7 +113,9 @@ class ServedPatterns:
         seed: int = 0,
         token: Token | None = None,
     ) -> None:
-        """``varying``: what makes variants, of ``seed``; ``token``: as `PoolPlace.connect` has it."""
+        """``varying`` is the augmentation, with random numbers from ``seed``; ``token`` is that of
+        `PoolPlace.connect`.
+        """
         shape = store.shape
         self._store, self._place, self._token = store.identity, place, token
         self._view = View("train", seed, None, said(varying), store.identity)
@@ -119,7 +123,7 @@ class ServedPatterns:
         self._count, self._learnable = store.splits["train"], store.learnable
         self._client: DataClient | None = None
         self._asked: dict[bytes, list[int]] = {}
-        """Numbers of requests, by the numbers of the samples."""
+        """The numbers of requests, by the indices of their samples."""
         self._is_starved = False
 
     def __len__(self) -> int:
@@ -127,17 +131,19 @@ class ServedPatterns:
 
     @property
     def varies(self) -> bool:
-        """Whether something makes variants."""
+        """True if samples are augmented."""
         return bool(self._view.varying)
 
     @property
     def is_starved(self) -> bool:
-        """Whether it waits for samples now; may be asked by another thread."""
+        """True while it waits for samples; any thread may read it."""
         return self._is_starved
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
-        """Ask for these batches, which are wanted next, as far as there is room, and for no others any more.
-        Raises MachineError where nobody makes them."""
+        """Request these batches, which are needed next, as far as space allows, and drop other requests.
+
+        Raises MachineError if no server answers.
+        """
         wanted = {_key(numbers): numbers for numbers in batches}
         for key in [each for each in self._asked if each not in wanted]:
             self._drop(key)
@@ -146,11 +152,11 @@ class ServedPatterns:
                 return
 
     def batch(self, numbers: Sequence[int]) -> Batch:
-        """Samples, images last, and labels. Raises MachineError where nobody makes them."""
+        """Return samples, images last, and labels; raises MachineError if no server answers."""
         key = _key(numbers)
         while key not in self._asked and not self._ask(key, numbers):
             if not self._asked:
-                raise UserError(f"{len(numbers)} samples are more than data servers hand out at a time")
+                raise UserError(f"{len(numbers)} samples are too many for one request to data servers")
             self._drop(next(iter(self._asked)))
         requests = self._asked.pop(key)
         self._is_starved = True
@@ -165,9 +171,9 @@ class ServedPatterns:
         return Batch(images_last(inputs), self._learnable(targets))
 
     def _ask(self, key: bytes, numbers: Sequence[int]) -> bool:
-        """Whether there was room for all of them."""
+        """Request a batch; return False if there was no space for all of it."""
         asked: list[int] = []
-        self._is_starved = True  # for the first, it is waited until servers are there
+        self._is_starved = True  # the first request waits for the servers
         try:
             for wanted in _by_epoch(np.asarray(numbers, np.int64), self._count):
                 number = self._connected.ask(self._view, wanted, self._sample_bytes)
@@ -191,13 +197,15 @@ class ServedPatterns:
 
 
 class HeldPatterns:
-    """The training samples of a store as data servers make them, each kept in memory once it was asked for:
-    whoever evaluates the same ones over and over asks for each once."""
+    """The training samples of a store as data servers make them, each kept in memory after its first request.
+
+    A process that evaluates the same samples repeatedly requests each only once.
+    """
 
     varies = False
 
     def __init__(self, store: Store, served: ServedPatterns) -> None:
-        """Raises MemoryLimitError where they do not fit into memory."""
+        """Allocate memory for all samples; raises MemoryLimitError if they do not fit."""
         check_held(store)
         shape, count = store.shape, len(served)
         size = window_bytes((shape.channels, shape.height, shape.width))
@@ -212,16 +220,18 @@ class HeldPatterns:
 
     @property
     def is_starved(self) -> bool:
-        """Whether it waits for samples now; may be asked by another thread."""
+        """True while it waits for samples; any thread may read it."""
         return self._served.is_starved
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
-        """Ask for what of these is not here, as far as there is room. Raises MachineError where nobody makes
-        it."""
+        """Request the missing samples of these batches, as far as space allows.
+
+        Raises MachineError if no server answers.
+        """
         self._served.expect([part.tolist() for each in batches for part in self._missing(each)])
 
     def batch(self, numbers: Sequence[int]) -> Batch:
-        """Samples, images last, and labels. Raises MachineError where nobody makes them."""
+        """Return samples, images last, and labels; raises MachineError if no server answers."""
         missing = self._missing(numbers)
         for place, rows in enumerate(missing):
             self._served.expect([each.tolist() for each in missing[place : place + WINDOW]])
@@ -239,19 +249,22 @@ class HeldPatterns:
 
 
 def check_held(store: Store, copies: int = 1) -> None:
-    """Raise MemoryLimitError where the training samples, kept by so many processes of this machine, do not
-    fit into its memory: portions are dealt as processes are free, and each may come to hold all."""
+    """Raise MemoryLimitError if the training samples, cached by ``copies`` processes, exceed this machine's
+    memory.
+
+    Portions are dealt to free processes, so each process may eventually cache all samples.
+    """
     shape, count = store.shape, store.splits["train"]
     by = f", {copies} times" if copies > 1 else ""
     require_memory(
         copies * count * window_bytes((shape.channels, shape.height, shape.width)),
         f"keeping the {count:,} training samples of {store.path}, as data servers make them, in memory{by}",
-        "give more machines, or set data.servers to 0: workers of a host then share a file of them",
+        "use more machines, or set data.servers to 0: the workers of a host then share a file of the samples",
     )
 
 
 Fed = ServedPatterns | HeldPatterns
-"""Patterns that may be asked for ahead."""
+"""Indexed samples that can be requested ahead."""
 
 
 def patterns_of(
@@ -262,8 +275,11 @@ def patterns_of(
     pool: str | None,
     token: Token | None = None,
 ) -> Patterns:
-    """The training samples for a process that learns: from the folder where `write_rows` has put them, or
-    from data servers at a `PoolPlace`, which this token opens, or that in the environment."""
+    """Return the training samples for a training process.
+
+    They come from the folder of `write_rows`, or from data servers at a `PoolPlace`, opened with ``token`` or
+    the one in the environment.
+    """
     if pool is None:
         return StorePatterns(store, "train", Path(rows), varying=varying, seed=seed)
     return ServedPatterns(store, PoolPlace.parsed(pool), varying, seed, token)
@@ -274,7 +290,7 @@ def _key(numbers: Sequence[int]) -> bytes:
 
 
 def _by_epoch(numbers: Rows, count: int) -> list[Wanted]:
-    """Batches of one epoch each, of samples e · n + i."""
+    """Return batches of one epoch each, for indices e · n + i."""
     epochs, rows = np.divmod(numbers, count)
     ends = np.flatnonzero(np.diff(epochs)) + 1
     parts = zip(np.split(epochs, ends), np.split(rows, ends), strict=True)

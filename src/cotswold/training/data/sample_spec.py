@@ -1,10 +1,10 @@
-"""What a run's samples are, as its checkpoints remember it.
+"""The sample spec: the preparation of a run's samples, stored in its checkpoints.
 
-Knows: the transform, the classes or numbers to predict, the identity of the store that a run learnt from.
-Does not know: networks, where stores are kept.
+Knows: the transform, the classes or regression targets, the identity of the run's store. Does not know:
+networks, where stores are kept.
 
-A network is of use with samples that were prepared as its own were, and a store can be lost, or made anew
-from a folder that has grown, with another whitening. So every checkpoint carries the transform.
+A network needs samples prepared like its training samples. The store can be lost, or prepared again from a
+folder that has grown, with another whitening. So every checkpoint carries the transform.
 """
 
 from __future__ import annotations
@@ -20,39 +20,61 @@ from cotswold.errors import CheckpointError
 from cotswold.files import MalformedError, take
 
 KEY = "prepared"
-"""The name under which a checkpoint's state has it."""
+"""The key in a checkpoint's state."""
 
 
 @dataclass(frozen=True)
 class SampleSpec:
-    """What any other sample needs to be read by a run's network, and what its answers are called."""
+    """The preparation that a run's network needs, and the names of its outputs.
+
+    Args:
+        transform: The transform from source samples to inputs.
+        classes: Names of the classes; empty without labels.
+        store: Identity of the store of the training samples.
+        targets: Number of regression targets per sample; 0 for classes, and without labels.
+        target_scale: The standardisation of the targets; None if they were not standardised.
+    """
 
     transform: AnyTransform
     classes: tuple[str, ...]
     """Names of the classes; empty without labels."""
     store: str
-    """Identity of the store that the run learnt from."""
+    """Identity of the store of the training samples."""
     targets: int = 0
-    """Numbers that were to be predicted for each sample; 0 for classes, and without labels."""
+    """Number of regression targets per sample; 0 for classes, and without labels."""
     target_scale: TargetScale | None = None
-    """What standardised them for learning; None if they were learnt as they are."""
+    """The standardisation of the targets; None if they were not standardised."""
 
     @property
     def outputs(self) -> int:
-        """Outputs of a network that has learnt the labels: one a class, or one a number; 0 without labels."""
+        """Outputs of the network: one per class or regression target; 0 without labels."""
         return len(self.classes) or self.targets
 
     @classmethod
     def of(cls, store: Store) -> SampleSpec:
-        """That of a store."""
+        """Return the spec of a store.
+
+        Args:
+            store: The store of the samples.
+
+        Returns:
+            The spec of the store's samples.
+        """
         return cls(store.transform, store.classes, store.identity, store.targets, store.target_scale)
 
     def predicted(self, outputs: Tensor) -> Tensor:
-        """Outputs of a network in the unit of the labels: the inverse of how these were standardised."""
+        """Return outputs of a network in the unit of the labels, with their standardisation undone.
+
+        Args:
+            outputs: Outputs ``(sample, output)``.
+
+        Returns:
+            Predictions ``(sample, output)`` in the unit of the labels.
+        """
         return outputs if self.target_scale is None else self.target_scale.restored(outputs)
 
     def state(self) -> dict[str, object]:
-        """Everything, as JSON keeps it without loss."""
+        """Return the spec as JSON-compatible values, without loss."""
         return {
             "transform": self.transform.state(),
             "classes": list(self.classes),
@@ -75,5 +97,5 @@ class SampleSpec:
             return cls(transform, tuple(map(str, classes)), take(table, "store", str), targets, scale)
         except (MalformedError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
-                "the checkpoint does not say how its samples were prepared; it is of another version"
+                "the checkpoint lacks the preparation of its samples; another version wrote it"
             ) from error

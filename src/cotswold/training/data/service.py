@@ -1,7 +1,7 @@
-"""Where a run's training batches are made: in its own process, or by data servers.
+"""The source of a run's training batches: its own process, or data servers.
 
-Knows: what `[data]` asks for, how a pool is opened for a run, where ranks find it. Does not know: what is
-learnt, how servers are asked.
+Knows: the `[data]` section, how a pool is opened for a run, where ranks find it. Does not know: what is
+trained, the protocol of servers.
 """
 
 from __future__ import annotations
@@ -32,30 +32,28 @@ from cotswold.transport.socket_folder import remove_left_folders
 
 WORK = "cotswold.training.data.service:in_data_server"
 _START_SECONDS = 60.0
-"""For so long it is waited until the head of a pool listens."""
+"""Timeout in seconds until the head of a pool listens."""
 _POLL_SECONDS = 0.01
 _LOGS = "data-servers"
-"""The folder of a run to which they print."""
+"""The folder of a run for the output of its data servers."""
 
 
 def in_data_server(store: str, cache_bytes: int, varying: str) -> ServedStore:
-    """The work of a data server: the path of a store, the bound of its cache, how samples are varied."""
+    """Return the work of a data server: a store with a cache limit and an augmentation."""
     return ServedStore(Store(store), cache_bytes, varying)
 
 
 def feed_of(setting: Setting, varying: str, box: Box | None = None) -> ServedFeed | None:
-    """The feed of a run whose `[data]` asks for data servers; None where it reads for itself.
+    """Return the batch source of a run with data servers; None if the run reads samples itself.
 
-    ``varying``: how samples are varied, ``box``: a window (y, x) of each, as a `View` has them; for an empty
-    window nothing is asked of them. On a mesh all ranks call this, and each has a connection.
-
-    Started processes, and the connection, end with the setting. Raises UserError or MachineError
-    where there are none.
+    ``varying`` is the augmentation and ``box`` a window (y, x) of each sample, as in `View`; for an empty
+    window no request is made. On a mesh all ranks call this, and each has a connection. Started processes and
+    the connection end with the train context. Raises UserError or MachineError if no pool is available.
     """
     if not setting.recipe.is_served:
         return None
     data = setting.recipe.data
-    assert isinstance(data, SourcedData), "others have no servers"
+    assert isinstance(data, SourcedData), "only sourced data has servers"
     store, things = setting.store, setting.open_things
     if setting.team.mesh is not None:
         place = _for_ranks(setting)
@@ -75,9 +73,11 @@ def feed_of(setting: Setting, varying: str, box: Box | None = None) -> ServedFee
 
 
 def _for_ranks(setting: Setting) -> PoolPlace:
-    """Where all ranks find the pool, which the first of them starts where a number is given."""
+    """Return the location of the pool for all ranks; the main rank starts it if a number of servers is
+    given.
+    """
     team, data = setting.team, setting.recipe.data
-    assert isinstance(data, SourcedData), "others have no servers"
+    assert isinstance(data, SourcedData), "only sourced data has servers"
     place: PoolPlace | None = None
     with raise_on_all(team.ranks, MachineError):
         if isinstance(data.servers, str):
@@ -86,12 +86,12 @@ def _for_ranks(setting: Setting) -> PoolPlace:
             token = token_of(os.environ)
             if token is None:
                 raise UserError(
-                    f"ranks take from data servers by a secret that all of them have; set {VARIABLE} to 32 "
-                    "or more letters and digits by chance"
+                    f"ranks need a shared secret for data servers; set {VARIABLE} to 32 "
+                    "or more random letters and digits"
                 )
             if team.local_size < team.ranks.size:
                 raise UserError(
-                    "the ranks are on several hosts, and data servers that a run starts are on one; start a "
+                    "the ranks are on several hosts, but a run starts data servers on one host only; start a "
                     'pool and write data.servers = "HOST:PORT"'
                 )
             if team.is_main:
@@ -100,8 +100,11 @@ def _for_ranks(setting: Setting) -> PoolPlace:
 
 
 def check_pool(recipe: Recipe, store: Store | None = None) -> None:
-    """Raise UserError where a pool that somebody has started has another token, or serves another store,
-    where that is known, than the recipe's, MachineError where nobody serves there."""
+    """Check an existing pool that a recipe names.
+
+    Raises UserError for another token, store or augmentation than the recipe's, and MachineError if no pool
+    answers.
+    """
     data = recipe.data
     if isinstance(data, SourcedData) and isinstance(data.servers, str):
         with _standing(recipe, data.servers).connect(store.identity if store else "") as client:
@@ -109,23 +112,25 @@ def check_pool(recipe: Recipe, store: Store | None = None) -> None:
         view = None if store is None else View("train", varying=said(varying_of(recipe, store)))
         if view is not None and view.names_own and view.varying != terms.varying:
             raise UserError(
-                f"the data servers at {data.servers} were started with other transforms, and call a function "
-                "of somebody's own only where they were started with it; start them with this recipe"
+                f"the data servers at {data.servers} were started with other transforms, and call a custom "
+                "function "
+                "only if they were started with it; start them with this recipe"
             )
 
 
 def pool_of(setting: Setting, token: Token, host: str | None) -> PoolPlace | None:
-    """Where processes of a run find the data servers that its `[data]` asks for, and which are started here
-    where it gives a number; None where they read for themselves. Those that are started end with the setting.
+    """Return the location of the data servers in `[data]`; None if the processes of the run read samples
+    themselves.
 
-    ``token``: that of the processes; ``host``: the address of this machine at which they reach it, None where
-    all of them are on it. Raises UserError or MachineError where there are none.
+    If `[data]` gives a number, the servers are started here and end with the train context. ``token`` is that
+    of the processes; ``host`` is this machine's address for them, None if all are on this machine. Raises
+    UserError or MachineError if no pool is available.
     """
     recipe, store = setting.recipe, setting.store
     data = recipe.data
     if not recipe.is_served:
         return None
-    assert isinstance(data, SourcedData), "others have no servers"
+    assert isinstance(data, SourcedData), "only sourced data has servers"
     if isinstance(data.servers, str):
         return _standing(recipe, data.servers)
     cluster, logs = recipe.cluster, _logs_of(setting)
@@ -150,12 +155,12 @@ def pool_of(setting: Setting, token: Token, host: str | None) -> PoolPlace | Non
 
 
 def pool_argument(pool: PoolPlace | None) -> dict[str, object]:
-    """What a work is told of it."""
+    """Return the pool as an argument of a work."""
     return {} if pool is None else {"pool": str(pool)}
 
 
 def arguments_of(store: Store, cache_bytes: int, varying: str) -> dict[str, object]:
-    """Those of `in_data_server`."""
+    """Return the arguments of `in_data_server`."""
     return {"store": str(store.path.absolute()), "cache_bytes": cache_bytes, "varying": varying}
 
 
@@ -166,8 +171,8 @@ def _logs_of(setting: Setting) -> Path:
 
 
 def _where(logs: Path) -> str:
-    """What errors call the servers of a run."""
-    return f"the data servers of the run (what they say is in {logs})"
+    """Return the name of a run's servers in errors."""
+    return f"the data servers of the run (their output is in {logs})"
 
 
 def _asking(recipe: Recipe) -> float:
@@ -175,14 +180,14 @@ def _asking(recipe: Recipe) -> float:
 
 
 def _standing(recipe: Recipe, address: str) -> PoolPlace:
-    """A pool that somebody has started; raises UserError where there is no token for it."""
+    """Return the location of an existing pool; raises UserError if there is no token for it."""
     if pool_token_of(os.environ) is None:
         raise no_token(address)
     return PoolPlace(address, True, lonely_seconds=_asking(recipe))
 
 
 def _started(setting: Setting, servers: int, cache_bytes: int, varying: str) -> DataClient:
-    """Data servers of this run, and the connection to them."""
+    """Start data servers for this run, and return the connection to them."""
     things, store = setting.open_things, setting.store
     token = token_of(os.environ) or Token.new()
     asking = asking_of(WINDOW, _asking(setting.recipe))
@@ -207,14 +212,16 @@ def head(
     logs: Path | None = None,
     place: Path | None = None,
 ) -> tuple[ExitStack, Process]:
-    """The head of a pool in a process of its own, which starts the servers, calls ``trainers``, and writes
-    its address into the file ``place``; all end with what is returned first. Raises MachineError where no
-    process can be started."""
+    """Start the head of a pool in a separate process.
+
+    The head starts the servers, connects to ``trainers``, and writes its address into the file ``place``.
+    Closing the returned stack ends all of them. Raises MachineError if no process can be started.
+    """
     with ExitStack() as opened:
         processes = ForkServer(
             (*PRELOADED, "cotswold.dataservice.runtime.pool_process", "cotswold.training.data.service")
         )
-        opened.callback(remove_left_folders)  # it is killed
+        opened.callback(remove_left_folders)  # the head is killed, so it cannot clean up
         opened.callback(processes.close)
         told = {
             "trainers": trainers,

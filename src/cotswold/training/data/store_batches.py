@@ -1,7 +1,7 @@
-"""Batches for a strategy: shuffled and endless for training, in order for validation.
+"""Batches of a store: shuffled and endless for training, in order for validation.
 
-Knows: the store's reader, the device, the window of each picture that is wanted. Does not know: what is
-learnt, who reads the other windows.
+Knows: the store's reader, the device, the requested window of each sample. Does not know: what is trained,
+which rank reads the other windows.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from cotswold.recipe import Recipe
 from cotswold.training.strategies.base import Batch
 
 VALIDATION_PICTURES = 512
-"""At most so many validation pictures tell the objective of a stack; a supervised run uses them all."""
+"""The maximum number of validation samples for the objective of a stack; a supervised run uses all."""
 KEPT_BYTES = 64 << 20
-"""Validation pictures up to this size stay in memory between validations."""
+"""Validation samples up to this size stay in memory between validations."""
 
 
 class TrainingPictures:
-    """The training pictures over and over, shuffled anew each epoch; whole batches only.
+    """The training samples, endlessly, reshuffled in each epoch; whole batches only.
 
-    ``box``: a window (y, x) of each picture, maybe an empty one; the others are not read. Every window gets
-    the same pictures in the same order, and can go on from where another one stood. ``varying``: what makes
-    variants of them, others each epoch.
+    ``box`` is a window (y, x) of each sample, possibly empty; nothing else is read. Every window gets the
+    same samples in the same order, and can resume from the position of another window. ``varying`` augments
+    the samples, differently in each epoch.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class TrainingPictures:
         varying: Varying | None = None,
         feed: Feed | None = None,
     ) -> None:
-        """``feed``: who makes the batches, of that window, seed and variants; None for this process."""
+        """``feed`` makes the batches of the same window, seed and augmentation; None means this process."""
         self._store, self._labelled = store, bool(store.outputs)
         self._device = torch.device(device)
         self._batch = min(batch, store.splits["train"])
@@ -59,20 +59,20 @@ class TrainingPictures:
 
     @property
     def epoch_steps(self) -> float:
-        """Batches in one epoch; the pictures that make no whole batch are a part of one."""
+        """Batches per epoch; an incomplete batch counts as a fraction."""
         return self._reader.samples / self._batch
 
     @property
     def waited_seconds(self) -> float:
-        """Seconds in which training waited for a batch."""
+        """Seconds that training waited for batches."""
         return self._reader.waited_seconds
 
     def state_dict(self) -> dict[str, object]:
-        """The place of the next batch."""
+        """Return the position of the next batch."""
         return self._reader.state_dict()
 
     def load_state_dict(self, state: dict[str, object]) -> None:
-        """Go to a place that `state_dict` named."""
+        """Move to a position returned by `state_dict`."""
         self._reader.load_state_dict(state)
 
     def __enter__(self) -> TrainingPictures:
@@ -85,7 +85,7 @@ class TrainingPictures:
 
 
 class ValidationPictures:
-    """The validation pictures, or a window (y, x) of each, in order; the same ones each time."""
+    """The validation samples, or a window (y, x) of each, in order; the same each time."""
 
     def __init__(self, store: Store, recipe: Recipe, *, box: Box | None = None) -> None:
         self._store, self._recipe, self._box = store, recipe, box
@@ -95,7 +95,7 @@ class ValidationPictures:
         self._kept: list[Tensor] | None = None
 
     def maps(self) -> Iterable[Tensor]:
-        """At most 512 pictures, without labels; read once where they are small."""
+        """Return at most 512 samples without labels; small ones are read once and kept."""
         if self._kept is not None:
             return self._kept
         maps = self._read()
@@ -111,15 +111,23 @@ class ValidationPictures:
             yield read_maps(self._store, "validation", start, stop, self._box).to(self._device)
 
     def batches(self) -> Iterator[Batch]:
-        """All pictures and their labels."""
+        """Yield all samples and their labels."""
         if self._count:
             for pictures, labels in labelled_batches(self._store, self._recipe, "validation", box=self._box):
                 yield Batch(pictures, self._store.learnable(labels))
 
 
 def training_maps(store: Store, recipe: Recipe, most: int | None = None) -> Iterator[Tensor]:
-    """One pass over (at ``most`` so many of) the training pictures in the order of the store, a random
-    one."""
+    """Yield the training samples once, in the store's (random) order.
+
+    Args:
+        store: The store.
+        recipe: Gives the batch size and the device.
+        most: The maximum number of samples; None means all.
+
+    Yields:
+        Maps ``(channel, y, x, image)`` on the recipe's device.
+    """
     count = store.splits["train"]
     for start, stop in _ranges(count if most is None else min(most, count), recipe.training.batch_size):
         yield read_maps(store, "train", start, stop).to(recipe.training.device)
@@ -128,8 +136,18 @@ def training_maps(store: Store, recipe: Recipe, most: int | None = None) -> Iter
 def labelled_batches(
     store: Store, recipe: Recipe, split: str, *, box: Box | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The samples of a split, or a window (y, x) of each, and their labels in order: classes, int64 (image,),
-    or numbers to predict, float32 (image, number)."""
+    """Yield the samples of a split with their labels, in order.
+
+    Args:
+        store: The store.
+        recipe: Gives the batch size and the device.
+        split: The name of the split.
+        box: The window (y, x) of each sample to read; None means all of it.
+
+    Yields:
+        Maps ``(channel, y, x, image)`` with labels: classes, int64 ``(image,)``, or regression targets,
+            float32 ``(image, target)``.
+    """
     labels = torch.from_numpy(store.labels(split))
     device = recipe.training.device
     for start, stop in _ranges(store.splits[split], recipe.training.batch_size):
@@ -141,5 +159,5 @@ def _ranges(count: int, batch: int) -> Iterator[tuple[int, int]]:
 
 
 def read_maps(store: Store, split: str, start: int, stop: int, box: Box | None = None) -> Tensor:
-    """Pictures ``start`` to ``stop`` of a split, or a window (y, x) of them, as a map, images last."""
+    """Return samples ``start`` to ``stop`` of a split, or a window (y, x) of each, as a map, images last."""
     return images_last(torch.from_numpy(store.read(split, start, stop, box)))

@@ -1,4 +1,4 @@
-"""The store that a recipe names, made where it does not exist yet.
+"""The store that a recipe names, prepared if it does not exist yet.
 
 Knows: how a recipe's `[data]` becomes a preparation, where stores are kept. Does not know: networks, runs.
 """
@@ -40,19 +40,19 @@ from cotswold.recipe.schema import (
 from cotswold.recipe.schema.fields import byte_count
 
 STORES = Path("stores")
-"""Where prepared samples are kept unless another place is named."""
+"""The default folder of prepared samples."""
 
 _FEW = 5
-"""Samples of a class, on average, below which whole numbers are hardly classes."""
+"""The mean samples per class below which whole-number labels are probably not classes."""
 Progress = Callable[[int, int], None]
-"""Hears how many of how many samples are done."""
+"""Receives the number of finished samples and their total."""
 
 
 def preparation_of(data: Data) -> AnyPreparation:
-    """The preparation that a recipe's `[data]` asks for.
+    """Return the preparation of a recipe's `[data]`.
 
-    That of vectors opens their source, which knows how many features there are. Raises RecipeError for data
-    that are given from Python, SourceError.
+    For vectors their source is opened, because it has the number of features. Raises RecipeError for a data
+    set of a Python program, SourceError for an unreadable source.
     """
     if isinstance(data, VectorData | FrameData):
         source = source_of(data)
@@ -73,24 +73,25 @@ def preparation_of(data: Data) -> AnyPreparation:
 def _prepared_as(data: VectorData | FrameData, source: VectorSource) -> VectorPreparation:
     if data.features not in (None, source.features):
         raise RecipeError(
-            f"data.features is {data.features}, but {data.source} has {source.features} a "
-            f"{data.type[:-1]}; leave "
-            "it out"
+            f"data.features is {data.features}, but {data.source} has {source.features} per "
+            f"{data.type[:-1]}; omit it"
         )
     context = data.context if isinstance(data, FrameData) else 0
     return VectorPreparation(source.features, data.type, context, data.standardise, data.dtype)
 
 
 def pictures_of(data: Data) -> PictureData:
-    """A recipe's `[data]` that is of pictures; raises RecipeError for another type."""
+    """Return a recipe's `[data]` of images; raises RecipeError for another type."""
     if not isinstance(data, PictureData):
-        raise RecipeError(f'data.type is "{data.type}"; pictures are needed here')
+        raise RecipeError(f'data.type is "{data.type}"; this needs pictures')
     return data
 
 
 def source_of(data: Data) -> Source | VectorSource:
-    """The source that a recipe's `[data]` names. Raises SourceError, RecipeError (an environment variable
-    that is not set, data that are given from Python)."""
+    """Return the source that a recipe's `[data]` names.
+
+    Raises SourceError, or RecipeError (an unset environment variable, a data set of a Python program).
+    """
     if not isinstance(data, SourcedData):
         raise RecipeError("the data set is given from Python; this needs a source in files")
     assert data.source is not None, "the schema wants one of source and store"
@@ -104,7 +105,7 @@ def source_of(data: Data) -> Source | VectorSource:
 
 
 def _source_for(recipe: Recipe) -> Source | VectorSource:
-    """As `source_of`; an error does not advise to do without labels where the strategy needs them."""
+    """Return the source of a recipe; if the strategy needs labels, errors do not suggest omitting them."""
     try:
         return source_of(recipe.data)
     except UnlabelledError as error:
@@ -114,7 +115,7 @@ def _source_for(recipe: Recipe) -> Source | VectorSource:
 
 
 def made_by(data: Data) -> AnyPreparation:
-    """How the samples of a recipe are or were prepared; raises StoreError for a store that is not there."""
+    """Return the preparation of a recipe's samples; raises StoreError for a missing store."""
     return preparation_of(data) if data.store is None else Store(expand(data.store)).transform.preparation
 
 
@@ -124,10 +125,21 @@ def open_store(
     progress: Progress | None = None,
     check: Callable[[str], None] | None = None,
 ) -> Store:
-    """The recipe's store; samples of a source are prepared under ``stores`` unless they have been.
+    """Return the recipe's store; samples of a source are prepared if no store exists yet.
 
-    ``check`` gets the identity of the source before anything is prepared, and may raise an error. Raises
-    SourceError, StoreError, RecipeError (an environment variable that is not set).
+    Args:
+        recipe: The recipe.
+        stores: The folder of prepared stores.
+        progress: Receives the progress of the preparation.
+        check: Receives the identity of the source before the preparation, and may raise an error.
+
+    Returns:
+        The store.
+
+    Raises:
+        SourceError: If the samples cannot be read.
+        StoreError: If the store is damaged or missing.
+        RecipeError: If an environment variable is not set, or the data set comes from Python.
     """
     data = recipe.data
     if data.store is not None:
@@ -169,7 +181,7 @@ def open_store(
 
 
 def with_features(recipe: Recipe) -> Recipe:
-    """The recipe with the number of features that its source has, where it needs one and does not say it."""
+    """Return the recipe with its source's number of features, if it needs one and does not give it."""
     data = recipe.data
     if not isinstance(data, VectorData | FrameData) or data.store is not None or data.features is not None:
         return recipe
@@ -179,7 +191,7 @@ def with_features(recipe: Recipe) -> Recipe:
 
 
 def with_features_of(recipe: Recipe, began: Recipe) -> Recipe:
-    """The recipe with the number of features that it began with, where it does not say it."""
+    """Return the recipe with the original recipe's number of features, unless it gives one."""
     data, kept = recipe.data, began.data
     if not isinstance(data, VectorData | FrameData) or not isinstance(kept, VectorData | FrameData):
         return recipe
@@ -189,10 +201,13 @@ def with_features_of(recipe: Recipe, began: Recipe) -> Recipe:
 
 
 def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
-    """The recipe with what a store that was prepared apart decides: the size and colour of pictures, the
-    features and context of vectors; raises RecipeError without samples, or for samples of another type."""
+    """Return the recipe with the shape of its store: size and colour of images, features and context of
+    vectors.
+
+    Raises RecipeError for a store without training samples, or with samples of another type.
+    """
     if store.splits.get("train", 0) == 0:
-        raise RecipeError(f"the store {store.path} has no samples for training; prepare a larger source")
+        raise RecipeError(f"the store {store.path} has no training samples; prepare a larger source")
     data = recipe.data
     if data.type != store.kind:
         raise RecipeError(
@@ -214,12 +229,12 @@ def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
 
 
 def warnings(recipe: Recipe, store: Store) -> list[str]:
-    """What a person should know of a run's samples before it is trained."""
+    """Return warnings about a run's samples before training."""
     return [*_of_numbers(recipe, store), *_of_validation(recipe, store), *_of_cache(recipe, store)]
 
 
 def _of_numbers(recipe: Recipe, store: Store) -> list[str]:
-    """Whole numbers that look as if they were to be predicted, and not the names of classes."""
+    """Return a warning if integer labels look like regression targets instead of classes."""
     if not isinstance(recipe.objective, LossObjective) or recipe.loss != "squared":
         return []
     if not store.classes or not all(name.lstrip("-").isdigit() for name in store.classes):
@@ -228,8 +243,8 @@ def _of_numbers(recipe: Recipe, store: Store) -> list[str]:
     if len(np.unique(labels[labels >= 0])) == classes and len(labels) >= _FEW * classes:
         return []
     return [
-        f"the labels are whole numbers, and are taken for the names of {classes:,} classes; to predict the "
-        "numbers themselves save them as floats"
+        f"the labels are whole numbers, and are used as the names of {classes:,} classes; for regression "
+        "save them as floats"
     ]
 
 
@@ -240,19 +255,19 @@ def _of_cache(recipe: Recipe, store: Store) -> list[str]:
     from cotswold.data.service.store import needed_cache_bytes, shards_of
 
     if isinstance(recipe.training, SteppedTraining):
-        needed, what = needed_cache_bytes(store), "fewer shards than the shuffle buffer has samples of"
+        needed, what = needed_cache_bytes(store), "fewer shards than the shuffle buffer draws from"
     elif isinstance(recipe.training, DownpourTraining):
         shards = shards_of(store, "train", None)
         needed = shards.count * shards.slot_bytes
-        what = "a part of the samples, which are dealt at random"
-    else:  # each sample is asked for once, and kept
+        what = "only part of the samples, which are dealt at random"
+    else:  # each sample is requested once, then cached
         return []
     if byte_count(data.cache) >= needed:
         return []
     enough = f"{-(-needed // 10**6)} MB"
     return [
-        f'data.cache = "{data.cache}" holds {what}: servers read shards again and again; "{enough}" reads '
-        "few of them twice in an epoch"
+        f'data.cache = "{data.cache}" holds {what}, so servers read shards repeatedly; with "{enough}" few '
+        "shards are read twice in an epoch"
     ]
 
 
@@ -261,50 +276,52 @@ def _of_validation(recipe: Recipe, store: Store) -> list[str]:
         return []
     asked = getattr(recipe.data, "validation", None)
     count = store.splits["train"]
-    why = f": data.validation = {asked:g} of {count:,} samples is none" if asked else ""
-    return [f"there are no samples for validation{why}; nothing will tell when the network learns by heart"]
+    why = f": data.validation = {asked:g} of {count:,} samples is less than one" if asked else ""
+    return [f"there is no validation split{why}, so overfitting will go unnoticed"]
 
 
 def _check_outputs(store: Store, loss: str, strategy: str, output: str) -> None:
-    """Raise RecipeError where a network that learns from labels cannot learn from those of a store."""
+    """Raise RecipeError if the labels of a store do not fit the loss or the outputs."""
     if store.targets:
         if store.target_scale is not None and output != "linear":
             raise RecipeError(
-                f'network.output = "{output}" cannot give the numbers to predict in {store.path}, which are '
+                f'network.output = "{output}" cannot reach the regression targets in {store.path}, which are '
                 'standardised; set network.output to "linear", or data.standardise to false and scale the '
                 "numbers yourself"
             )
         if loss not in ("squared", "custom"):
             raise RecipeError(
-                f'the labels in {store.path} are numbers to predict; objective.loss = "{loss}" wants '
+                f'the labels in {store.path} are regression targets, but objective.loss = "{loss}" needs '
                 "classes: set "
                 'it to "squared", or label the samples by whole numbers or texts'
             )
         return
     if not store.classes:
         remedy = (
-            'data.labels = "folders", one folder a class'
+            'data.labels = "folders", one folder per class'
             if store.kind != "vectors"
-            else 'data.labels = "file", labels in the .npz, or in name.labels.npy beside'
+            else 'data.labels = "file", labels in the .npz, or in name.labels.npy next to it'
         )
         raise RecipeError(
-            f"the {store.kind} in {store.path} have no labels, which strategy {strategy} learns from; give "
-            f"some: {remedy}"
+            f"the {store.kind} in {store.path} have no labels, which strategy {strategy} needs; add "
+            f"them: {remedy}"
         )
     labels = store.labels("train")
     present = np.unique(labels[labels >= 0])
     if len(present) < 2:
         found = f"of one class, {store.classes[int(present[0])]!r}" if len(present) else "without a class"
         raise RecipeError(
-            f"all {len(labels):,} {store.kind} for training in {store.path} are {found}; strategy {strategy} "
-            "tells classes apart: give samples of two or more (numbers to predict instead of classes are "
+            f"all {len(labels):,} training {store.kind} in {store.path} are {found}; strategy {strategy} "
+            "needs two or more classes (regression targets are "
             "floating-point labels)"
         )
 
 
 def class_count(recipe: Recipe) -> int:
-    """How many outputs a network has that learns the recipe's labels: one a class, or one for each number to
-    predict; raises RecipeError where there are no labels."""
+    """Return the number of outputs for the recipe's labels: one per class or regression target.
+
+    Raises RecipeError if there are no labels.
+    """
     found: Store | Source | VectorSource = (
         source_of(recipe.data) if recipe.data.store is None else Store(expand(recipe.data.store))
     )

@@ -1,10 +1,10 @@
-"""Batches from a data set or a DataLoader that a program gives.
+"""Batches from a data set or DataLoader of a program.
 
-Knows: what torch calls a map-style and an iterable data set, the order of samples, the place in it. Does not
-know: modules, losses, files.
+Knows: torch's map-style and iterable data sets, the order of samples, the position in it. Does not know:
+modules, losses, files.
 
-A map-style data set is drawn in an order that depends on the seed and the epoch alone, so that a run goes on
-at any place at once. An iterable one and a DataLoader are read as they are (`loaders`).
+The order of a map-style data set depends only on the seed and the epoch, so a run can resume at any position
+immediately. An iterable data set and a DataLoader are read as they are (`loaders`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Given = Dataset[Any] | DataLoader[Any]
 
 @dataclass(frozen=True)
 class Samples:
-    """A map-style data set and how its samples become batches.
+    """A map-style data set, its batch size and its collate function.
 
-    ``shuffled``: every epoch has an order of its own.
+    If ``shuffled``, every epoch has a different order.
     """
 
     dataset: Dataset[Any]
@@ -43,7 +43,7 @@ class Samples:
         return len(self.dataset)  # type: ignore[arg-type]  # map-style data sets have a length
 
     def items(self, numbers: Sequence[int]) -> Any:
-        """The samples of these numbers, collated, read in this process."""
+        """Return the collated samples with these indices, read in this process."""
         together = getattr(self.dataset, "__getitems__", None)
         try:
             if callable(together):
@@ -59,25 +59,25 @@ class Samples:
             return self.collate(found)
 
     def subset(self, indices: Sequence[int]) -> Samples:
-        """Some of the samples."""
+        """Return a subset of the samples."""
         return replace(self, dataset=Subset(self.dataset, indices))
 
     def numbers(self, chosen: Sequence[int]) -> list[int]:
-        """The numbers that the given data set has for some of the samples."""
+        """Return the indices in the original data set of some samples."""
         if type(self.dataset) is Subset:
             return [int(self.dataset.indices[each]) for each in chosen]
         return list(chosen)
 
     def in_order(self) -> Iterator[Any]:
-        """All of them, once."""
+        """Yield all batches once, in order."""
         for start in range(0, len(self), self.batch_size):
             yield self.items(range(start, min(start + self.batch_size, len(self))))
 
 
 def data_set(given: object) -> Given:
-    """What was given as a data set; inputs and targets that are tensors or arrays become one (`columns`).
+    """Return the data set of a program's argument; tensors or arrays become a data set (`columns`).
 
-    Raises UserError for what is none.
+    Raises UserError for another type.
     """
     if isinstance(given, tuple | list):
         found = columns(given)
@@ -89,33 +89,33 @@ def data_set(given: object) -> Given:
         hasattr(given, "__getitem__") and hasattr(given, "__len__")
     ):
         raise UserError(
-            f"a {type(given).__name__} is no data set; give a torch Dataset with __getitem__ and __len__, an "
-            "IterableDataset, a DataLoader, or (inputs, targets), tensors or NumPy arrays; inputs may be a "
+            f"a {type(given).__name__} is not a data set; give a torch Dataset with __getitem__ and __len__, "
+            "an "
+            "IterableDataset, a DataLoader, or (inputs, targets) as tensors or NumPy arrays; inputs may be a "
             "tuple or a dict of these"
         )
     return given  # type: ignore[return-value]  # all that torch asks of a map-style data set
 
 
 def makes_batches(given: Given) -> bool:
-    """Whether what was given hands out batches, not samples."""
+    """Return True if the data set yields batches instead of samples."""
     return isinstance(given, DataLoader) or (isinstance(given, StoreDataset) and given.batch_size is not None)
 
 
 def samples_of(given: Given, batch_size: int) -> Samples | None:
-    """The map-style data set that was given; None for an iterable one and a DataLoader, which are read as
-    they are."""
+    """Return a map-style data set as `Samples`; None for iterable data sets and DataLoaders."""
     return None if isinstance(given, DataLoader | IterableDataset) else Samples(given, batch_size)
 
 
 def epoch_samples(given: Given | Samples) -> int | None:
-    """Samples in an epoch of what was given; None if it chooses them itself."""
+    """Return the number of samples per epoch; None if the data set or loader chooses them."""
     if isinstance(given, DataLoader):
-        return len(given.dataset) if is_plain(given) else None  # type: ignore[arg-type]  # as a map-style one
-    return None if isinstance(given, IterableDataset) else len(given)  # type: ignore[arg-type]  # as above
+        return len(given.dataset) if is_plain(given) else None  # type: ignore[arg-type]  # map-style
+    return None if isinstance(given, IterableDataset) else len(given)  # type: ignore[arg-type]  # map-style
 
 
 def loader_of(given: Given, batch_size: int) -> DataLoader[Any]:
-    """A DataLoader of what is read as it is."""
+    """Return a DataLoader for a data set that is read as it is."""
     if isinstance(given, DataLoader):
         return given
     return DataLoader(given, batch_size=None if makes_batches(given) else batch_size)
@@ -125,20 +125,22 @@ Part = TypeVar("Part", Samples, DataLoader[Any])
 
 
 def split(whole: Part, fraction: float, seed: int) -> tuple[Part, Part]:
-    """The samples for training, and a fraction drawn by the seed for validation; raises UserError where
-    nothing would be left for one of them, and for a DataLoader that chooses samples itself."""
+    """Return the training samples, and a fraction drawn by the seed for validation.
+
+    Raises UserError if either would be empty, and for a DataLoader that chooses samples itself.
+    """
     if isinstance(whole, DataLoader) and not is_plain(whole):
         raise UserError(
-            f"a fraction for validation cannot be taken from this {type(whole).__name__}, which chooses "
-            "samples itself; give the validation data as a data set of their own"
+            f"a validation fraction cannot be taken from this {type(whole).__name__}, which chooses "
+            "samples itself; give a separate validation data set"
         )
     samples = epoch_samples(whole)
     assert samples is not None, "map-style"
     count = round(fraction * samples)
     if not 0 < count < samples:
         raise UserError(
-            f"a validation of {fraction:g} takes {count} of {samples} samples; give one that "
-            "leaves some for both, or a data set of its own"
+            f"validation={fraction:g} takes {count} of {samples} samples; use a fraction that "
+            "leaves samples for both, or a separate data set"
         )
     drawn = torch.randperm(samples, generator=_generator(seed, -1), device="cpu").tolist()
     learnt, held = sorted(drawn[count:]), sorted(drawn[:count])
@@ -150,7 +152,7 @@ def split(whole: Part, fraction: float, seed: int) -> tuple[Part, Part]:
 def split_samples(
     dataset: Given, validation: Given | float | None, batch_size: int, seed: int
 ) -> tuple[Given | Samples, Given | Samples | None]:
-    """The samples to train on, and those for validation; a DataLoader stays one.
+    """Return the training samples and the validation samples; a DataLoader stays a DataLoader.
 
     Raises UserError for an empty data set, and for a fraction that cannot be drawn.
     """
@@ -160,22 +162,21 @@ def split_samples(
     if not isinstance(validation, float | int):
         return dataset if samples is None else samples, validation
     if not 0 < validation < 1:
-        raise UserError(
-            f"validation={validation} is no fraction, which lies between 0 and 1; give one, or a data set"
-        )
+        raise UserError(f"validation must be a fraction between 0 and 1, or a data set, got {validation}")
     if isinstance(dataset, DataLoader):
         return split(dataset, validation, seed)
     if samples is None:
         raise UserError(
-            "a fraction for validation can be drawn from a map-style data set only; give the validation data "
-            "as a data set of their own"
+            "a validation fraction can be drawn from a map-style data set only; give a separate "
+            "validation data set"
         )
     return split(samples, validation, seed)
 
 
 class SampledBatches:
-    """Batches of a map-style data set, over and over, in a new order each epoch; the last one of an epoch
-    may be smaller."""
+    """Endless batches of a map-style data set, in a new order each epoch; the last of an epoch may be
+    smaller.
+    """
 
     def __init__(self, samples: Samples, seed: int, device: torch.device) -> None:
         self._samples, self._seed, self._device = samples, seed, device
@@ -185,7 +186,7 @@ class SampledBatches:
 
     @property
     def epoch_steps(self) -> float:
-        """Batches in one epoch."""
+        """Batches per epoch."""
         return -(-len(self._samples) // self._batch)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -202,7 +203,7 @@ class SampledBatches:
             self._epoch, self._step = self._epoch + 1, 0
 
     def state_dict(self) -> dict[str, object]:
-        """The place of the next batch."""
+        """Return the position of the next batch."""
         return {
             "epoch": self._epoch,
             "step": self._step,
@@ -212,11 +213,13 @@ class SampledBatches:
         }
 
     def load_state_dict(self, state: dict[str, object]) -> None:
-        """Go to a place that `state_dict` named; raises CheckpointError for a data set of another length."""
+        """Move to a position returned by `state_dict`; raises CheckpointError for a data set of another
+        length.
+        """
         own = self.state_dict()
         if any(state.get(name) != own[name] for name in ("samples", "batch_size", "shuffled")):
             raise CheckpointError(
-                f"the run learnt from {_described(state)}, and now there are {_described(own)}; give the "
+                f"the run was trained on {_described(state)}, but now there are {_described(own)}; give the "
                 "same data set and validation"
             )
         self._epoch, self._step = place_in(state)
@@ -231,7 +234,7 @@ class SampledBatches:
 
 
 def _described(state: Mapping[str, object]) -> str:
-    """What a state says of its samples."""
+    """Return a description of the samples of a state."""
     if "samples" not in state:
         return "the batches of a DataLoader or an iterable data set"
     order = "shuffled" if state["shuffled"] else "in order"
@@ -239,23 +242,23 @@ def _described(state: Mapping[str, object]) -> str:
 
 
 def training_batches(given: Given | Samples, batch_size: int, seed: int, device: torch.device) -> Batches:
-    """Endless batches of whatever was given."""
+    """Return endless batches of a program's data set or loader."""
     samples = given if isinstance(given, Samples) else samples_of(given, batch_size)
     if samples is not None:
         return SampledBatches(samples, seed, device)
-    assert not isinstance(given, Samples), "they are not None"
+    assert not isinstance(given, Samples), "samples_of does not convert them"
     return LoadedBatches(loader_of(given, batch_size), seed, device)
 
 
 def validation_batches(
     given: Given | Samples | None, batch_size: int, device: torch.device
 ) -> Callable[[], Iterable[Batch]]:
-    """Gives all batches of whatever was given, in order, each time anew; none where nothing was."""
+    """Return a function that iterates over all batches in order; no batches if ``given`` is None."""
 
     def batches() -> Iterator[Batch]:
         if given is None:
             return
-        draws = Draws(0)  # training draws the same, however often it is validated
+        draws = Draws(0)  # validations must not change the draws of training
         with draws.used():
             items = iter(_in_order(given, batch_size))
         while True:
@@ -269,11 +272,11 @@ def validation_batches(
 
 
 def _in_order(given: Given | Samples, batch_size: int) -> Iterable[Any]:
-    """All batches of what was given, as a DataLoader gives them or in the order of the numbers."""
+    """Return all batches in the DataLoader's order, or in the order of the indices."""
     samples = given if isinstance(given, Samples) else samples_of(given, batch_size)
     if samples is not None:
         return samples.in_order()
-    assert not isinstance(given, Samples), "they are not None"
+    assert not isinstance(given, Samples), "samples_of does not convert them"
     return loader_of(given, batch_size)
 
 

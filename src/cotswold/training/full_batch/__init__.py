@@ -1,1 +1,1 @@
-"""Full-batch training: objectives, local and on workers (strategy `batch`)."""
+"""Full-batch training: objectives, evaluated locally or by workers (strategy `batch`)."""

@@ -1,7 +1,7 @@
-"""The whole training set on the processes of a cluster.
+"""The cluster backend: the full batch, evaluated by the workers of a cluster.
 
-Knows: what `[cluster]` asks for, how a cluster is opened and becomes a place for the runner. Does not know:
-methods, when a run ends, how processes are started.
+Knows: the `[cluster]` section, how a cluster is opened and used as a backend. Does not know: methods, when a
+run ends, how processes are started.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 
 from torch import Tensor
 
-from cotswold.batch.core.permutation import words
 from cotswold.batch.runtime.cluster import PRELOADED, Cluster, ClusterStatus, open_cluster
 from cotswold.batch.runtime.pattern_sets import ALL
 from cotswold.errors import RunError
@@ -29,17 +28,18 @@ from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import BatchTraining
 from cotswold.recipe.schema.cluster import port_range
 from cotswold.run import Recorder, RunDirectory, read_events
+from cotswold.shards.core.permutation import words
 from cotswold.training.full_batch.local import Drawn, Look, Share
 
 ROWS = "rows"
-"""The folder of a run in which the workers find the samples while it is trained."""
+"""The folder of a run with the workers' samples, during training."""
 
 
 class There:
-    """The whole set on a cluster: its vectors, its objective, a place for the runner."""
+    """The full batch on a cluster: its vectors, its objective, the backend of the trainer."""
 
     def __init__(self, cluster: Cluster, recorder: Recorder, recorded: Sequence[str] = ()) -> None:
-        """``recorded``: the sets of patterns to be drawn, the first ones of the run."""
+        """``recorded`` lists the sets of samples to draw first in the run."""
         self.cluster = cluster
         cluster.replay(recorded)
         self._look: Look = lambda share: None
@@ -47,32 +47,32 @@ class There:
         self._sent = 0
         recorder.sent_bytes = self._take_sent
 
-    # ---- for the runner
+    # ---- for the trainer
 
     @property
     def flops(self) -> tuple[int, int]:
-        """Of one pattern, as a worker says."""
+        """FLOPs per sample of value alone, and of value and gradient, as reported by a worker."""
         return self.cluster.flops
 
     @property
     def workers(self) -> int:
-        """How many are alive."""
+        """The number of live workers."""
         return len(self.cluster.workers)
 
     def listen(self, look: Look) -> None:
-        """Have this hear some times a second, while an evaluation goes on."""
+        """Call ``look`` several times a second during an evaluation."""
         self._look = look
 
     def state(self) -> Mapping[str, object]:
-        """How many sets of patterns were drawn."""
+        """Return the number of sets of samples drawn."""
         return dict(self.cluster.state())
 
     def load(self, state: Mapping[str, object]) -> None:
-        """Go on from there, on any number of workers and servers."""
+        """Restore a state that `state` returned, on any number of workers and servers."""
         self.cluster.load(state)
 
     def read(self, name: str) -> Tensor:
-        """A vector, pulled from the servers."""
+        """Return a vector pulled from the servers."""
         return self.cluster.read(name)
 
     def write(self, name: str, value: Tensor) -> None:
@@ -80,18 +80,18 @@ class There:
         self.cluster.write(name, value)
 
     def validate(self) -> Mapping[str, float] | None:
-        """By all workers, at the point."""
+        """Return the validation metrics at the point, computed by all workers."""
         return self.cluster.validate()
 
     # ---- for the method
 
     @property
     def epsilon(self) -> float:
-        """From 1 to the next number of a vector."""
+        """The distance from 1 to the next larger number of a vector's dtype."""
         return self.cluster.epsilon
 
     def run(self, commands: Sequence[Command]) -> list[float]:
-        """One round on the servers."""
+        """Run one round of commands on the servers."""
         return self.cluster.vectors.run(commands)
 
     def evaluate(
@@ -103,14 +103,14 @@ class There:
         after: Sequence[Command] = (),
         patterns: str | None = None,
     ) -> Evaluation:
-        """As `Objective.evaluate`, by the workers."""
+        """Evaluate the objective on the workers, as `Objective.evaluate`."""
         self._gradient = gradient is not None
         kept = self.cluster.state()
-        self.cluster.watch(self._tell)  # not while vectors are saved: a stop would end that as well
+        self.cluster.watch(self._tell)  # not while vectors are saved: a stop would interrupt that too
         try:
             found = self.cluster.evaluate(at, gradient, before=before, after=after, patterns=patterns)
         except BaseException:
-            self.cluster.load(kept)  # the patterns of what is given up are drawn again
+            self.cluster.load(kept)  # the samples of an aborted evaluation are drawn again
             raise
         finally:
             self.cluster.watch(None)
@@ -132,7 +132,7 @@ class There:
         return found
 
     def part(self, patterns: str, fraction: float) -> str:
-        """As `Objective.part`."""
+        """Return the name of a fraction of a set, as `Objective.part`."""
         return self.cluster.part(patterns, fraction)
 
     def _drawn(self, name: str) -> Drawn:
@@ -158,9 +158,9 @@ class There:
 
 
 def settings_of(recipe: Recipe) -> ClusterSettings:
-    """What `[cluster]` and `[training]` ask of a cluster."""
+    """Return the cluster settings of `[cluster]` and `[training]`."""
     training, cluster = recipe.training, recipe.cluster
-    assert isinstance(training, BatchTraining), "the strategy has a cluster"
+    assert isinstance(training, BatchTraining), "only strategy batch comes here"
     return ClusterSettings(
         workers=cluster.workers,
         servers=cluster.servers,
@@ -191,9 +191,11 @@ def spread(
     processes: Callable[[], ForkServer] | None = None,
     more: Callable[[Starting], Mapping[str, object]] = lambda start: {},
 ) -> There:
-    """A cluster for a recipe, which ends with ``open_things``. ``processes``: what starts them, by default a
-    fork server of this machine, or Ray where the recipe has an address; ``more``: gives further arguments of
-    the work."""
+    """Open a cluster for a recipe; it ends with ``open_things``.
+
+    ``processes`` starts the processes: by default a fork server of this machine, or Ray if the recipe has an
+    address. ``more`` gives further arguments of the work.
+    """
     start = starting(recipe, (*PRELOADED, work.partition(":")[0]), open_things, processes)
     cluster = open_cluster(
         settings_of(recipe),
@@ -210,12 +212,12 @@ def spread(
 
 @dataclass(frozen=True)
 class Starting:
-    """What starts the processes of a cluster, and by what they know each other."""
+    """The starter of a cluster's processes, with the token that authenticates them."""
 
     processes: RayProcesses | ForkServer
     token: Token
     host: str | None
-    """The address at which other machines reach this one; None where there are none."""
+    """The address at which other machines reach this one; None without other machines."""
 
 
 def starting(
@@ -224,8 +226,10 @@ def starting(
     open_things: ExitStack,
     processes: Callable[[], ForkServer] | None = None,
 ) -> Starting:
-    """Ray where the recipe has an address, otherwise a fork server of this machine; it ends with
-    ``open_things``. ``preloaded``: modules that are imported once; ``processes``: another fork server."""
+    """Return Ray if the recipe has an address, otherwise a fork server; it ends with ``open_things``.
+
+    ``preloaded`` lists modules to import once; ``processes`` gives another fork server.
+    """
     if recipe.cluster.address is not None:
         secret = secret_of_machines()
         ray = RayProcesses(recipe.cluster.address, secret, preloaded)
@@ -237,19 +241,19 @@ def starting(
 
 
 def _fork_server(preloaded: Sequence[str]) -> ForkServer:
-    """Starts processes of this host; torch is to say nothing of sockets where ranks of a gang end."""
+    """Return a fork server of this host; torch's socket messages are silenced, because ranks end abruptly."""
     return ForkServer(preloaded, {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ})
 
 
 def recorded_in(recipe: Recipe) -> Sequence[str]:
-    """The sets of patterns that the run counted which `cluster.replay` names, portions in words.
+    """Return the sets of samples counted by the run that `cluster.replay` names, as portion ranges.
 
-    Raises RunError where there is no such run, or it recorded none.
+    Raises RunError if the run does not exist or recorded no sets.
     """
     if recipe.cluster.replay is None:
         return ()
     run = RunDirectory.open(Path(expand(recipe.cluster.replay)))
-    # after a resumption draws come again; the later one of a number is the one that counted
+    # After a resume draws are repeated; the later one with a number is the one that counted.
     found: dict[int, str] = {}
     names = set()
     for event in read_events(run.events):
@@ -258,17 +262,17 @@ def recorded_in(recipe: Recipe) -> Sequence[str]:
             found[draw] = portions
             names.add(event.get("set"))
     if names <= {ALL}:
-        raise RunError(f"{run.path} drew no patterns that could be counted again; it counted all of them")
+        raise RunError(f"{run.path} drew no sets of samples to replay: every evaluation counted all samples")
     return [found[draw] for draw in sorted(found)]
 
 
 def tell(recorder: Recorder, kind: str, more: Mapping[str, object]) -> None:
-    """Write what a cluster says among the run's events."""
+    """Write an event of the cluster to the run's events."""
     recorder.event(f"cluster_{kind}", **more)
 
 
 def rows_folder(run: Path, open_things: ExitStack) -> Path:
-    """The folder for the workers' samples, which is removed with ``open_things``."""
+    """Return the folder of the workers' samples; it is removed with ``open_things``."""
     folder = run / ROWS
     open_things.callback(shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -1,7 +1,7 @@
-"""The whole training set in one process: an objective over a work, portion by portion.
+"""The full-batch objective in one process, evaluated portion by portion.
 
-Knows: portions, which of them count, the order in which they are added. Does not know: networks, optimisers,
-other processes.
+Knows: portions, which of them count, the order of their sum. Does not know: networks, optimisers, other
+processes.
 """
 
 from __future__ import annotations
@@ -14,57 +14,57 @@ import torch
 from torch import Tensor
 
 from cotswold.batch.core.accounting import total_of
-from cotswold.batch.core.permutation import Dealing, words
 from cotswold.batch.runtime.pattern_sets import Sets
 from cotswold.optim import Command, Evaluation, TensorVectors
 from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.shards.core.permutation import Dealing, words
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.work import PortionSum, Work
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A set of patterns that was drawn."""
+    """A set of samples drawn for evaluations."""
 
     number: int
-    """Counted from 1 over the whole run."""
+    """The number of the draw, from 1 over the whole run."""
     name: str
-    """`all`, or a name of its own."""
+    """`all`, or a generated name."""
     portions: str
-    """In words, `0-2,5`."""
+    """The portions as ranges, such as `0-2,5`."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """What of an evaluation is done."""
+    """The progress of an evaluation."""
 
     evaluation: int
-    """Counted from 1 over the whole run."""
+    """The number of the evaluation, from 1 over the whole run."""
     portions: int
     of: int
     value: float | None
-    """The mean over the patterns so far; None where that is not known before the end."""
+    """The mean over the samples so far; None if it is unknown before the end."""
     samples: int
     gradient: bool
     finished: bool = False
     workers: int = 1
-    """How many are alive."""
+    """The number of live workers."""
     backups: int = 0
-    """Portions that were given to a second worker."""
+    """Portions that a second worker received as backups."""
     drawn: Drawn | None = None
-    """What the evaluation has chosen by itself, once it is finished; None where it was told what to count."""
+    """The set that a finished evaluation drew; None if the caller chose the set."""
 
 
 Look = Callable[[Share], None]
-"""Hears after every portion; what it raises ends the evaluation."""
+"""Called after every portion; if it raises, the evaluation ends."""
 
 
 class WholeSet:
-    """A work's patterns as an objective, computed here.
+    """The objective of a task's samples, computed in this process.
 
-    Patterns are dealt to portions at random by the seed, as on a cluster. With a ``fraction`` below 1 each
-    set that is drawn has as many portions as make up that part; ``deterministic`` sums go along the binary
-    tree over the numbers of portions.
+    The seed deals samples to portions at random, as on a cluster. With a ``fraction`` below 1, each set that
+    is drawn has the number of portions for that fraction. ``deterministic`` sums follow the binary tree over
+    the portion numbers.
     """
 
     def __init__(
@@ -78,18 +78,18 @@ class WholeSet:
         recorded: Sequence[str] = (),
         look: Look = lambda share: None,
     ) -> None:
-        """``recorded``: the sets that are drawn first, portions in words."""
+        """``recorded`` lists the sets to draw first, as portion ranges."""
         self.work, self.look = work, look
         shards = shards_of(work.layout, work.parameters.element_size(), ClusterSettings.shard_bytes, ["here"])
-        # dots add up what a cluster's shards would, so that both have the same bits
+        # dot products sum over a cluster's shards, so that both have the same bits
         self.vectors = TensorVectors(work.parameters, pieces=[each.stop - each.start for each in shards])
         self.evaluations = 0
         self._fraction, self._deterministic = fraction, deterministic
         self._dealing = Dealing(seed, work.patterns, portion)
         self.sets = Sets(self._dealing)
-        """Which patterns evaluations count; what resume needs besides the vectors."""
+        """The sets of samples that evaluations count; part of the state for resuming."""
         self.sets.replay(recorded)
-        self._dealt: dict[int, array[int]] = {}  # dealing anew each time would take longer than a small sum
+        self._dealt: dict[int, array[int]] = {}  # dealing again each time would take longer than a small sum
 
     def evaluate(
         self,
@@ -100,8 +100,10 @@ class WholeSet:
         after: Sequence[Command] = (),
         patterns: str | None = None,
     ) -> Evaluation:
-        """As `Objective.evaluate`. Raises what ``look`` raises, with all vectors but ``gradient`` as they
-        were after ``before``."""
+        """Evaluate the objective, as `Objective.evaluate`.
+
+        If ``look`` raises, all vectors except ``gradient`` stay as they were after ``before``.
+        """
         self.vectors.run(before)
         if patterns is None:
             kept_sets = self.sets.state()
@@ -109,12 +111,12 @@ class WholeSet:
                 chosen = self._draw()
                 return self._evaluated(at, gradient, after, chosen, None)
             except BaseException:
-                self.sets.load(kept_sets)  # what is given up is drawn again
+                self.sets.load(kept_sets)  # an aborted set is drawn again
                 raise
         return self._evaluated(at, gradient, after, self.sets.portions(patterns), patterns)
 
     def _draw(self) -> Sequence[int]:
-        """The portions of a new set."""
+        """Return the portions of a new set."""
         recorded = self.sets.next_recorded()
         return self._dealing.drawn(self.sets.draws, self._fraction) if recorded is None else recorded
 
@@ -126,7 +128,7 @@ class WholeSet:
         chosen: Sequence[int],
         name: str | None,
     ) -> Evaluation:
-        """The evaluation of these portions; ``name``: of their set, None for a new one."""
+        """Return the evaluation of these portions; ``name`` is that of their set, None for a new one."""
         point, own = self.vectors[at][0], self.work.parameters
         into = None if gradient is None else self.vectors.make(gradient)[0]
         kept = None
@@ -151,7 +153,7 @@ class WholeSet:
         return Evaluation(total.value / total.samples, dots, name, total.samples)
 
     def part(self, patterns: str, fraction: float) -> str:
-        """The name of a part of a set, the same one each time."""
+        """Return the name of a fraction of a set, the same each time."""
         return self.sets.part(patterns, fraction)
 
     def _sum(self, chosen: Sequence[int], into: Tensor | None, progress: _Progress) -> PortionSum:
@@ -175,8 +177,11 @@ class WholeSet:
     def _tree(
         self, chosen: Sequence[int], start: int, stop: int, into: Tensor | None, progress: _Progress
     ) -> PortionSum:
-        """The sum of the portions from ``start``, a multiple of the run's length, to ``stop``, as their node
-        of the tree has it: left half plus right half, each a sum of its own."""
+        """Sum the portions from ``start``, a multiple of the range's length, to ``stop``, as one node of the
+        tree.
+
+        A node is the sum of its left and right halves, each summed separately.
+        """
         if len(chosen) <= 1:
             return self._one(chosen[0], into, progress) if chosen else PortionSum(0.0, 0, {})
         half = 1 << ((stop - start - 1).bit_length() - 1)
@@ -195,13 +200,13 @@ class WholeSet:
 
 
 class _Progress:
-    """How far an evaluation is, told after every portion."""
+    """The progress of an evaluation, reported after every portion."""
 
     def __init__(self, evaluation: int, of: int, gradient: bool, look: Look) -> None:
         self._evaluation, self._of, self._gradient, self._look = evaluation, of, gradient, look
         self._portions, self._value, self._samples = 0, 0.0, 0
         self.values: list[float] = []
-        """Of the portions; their sum is the same in any order, and on a cluster."""
+        """The values of the portions; their exact sum is the same in any order, and on a cluster."""
 
     def add(self, found: PortionSum) -> None:
         self._portions += 1

@@ -1,6 +1,6 @@
-"""A program's own module and data set under strategy `batch`.
+"""A user's module and data set under strategy `batch`.
 
-Knows: what of them whole-set optimisation needs. Does not know: methods, when a run ends.
+Knows: the requirements of full-batch optimisation on them. Does not know: methods, when a run ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cotswold.training.trainers.full_batch import Evaluations
 
 @dataclass(frozen=True)
 class GivenModule:
-    """What a program gives to be trained."""
+    """The arguments of a program's training."""
 
     module: nn.Module
     samples: Given | Samples
@@ -43,21 +43,21 @@ class GivenModule:
 
 @dataclass(frozen=True)
 class Factory:
-    """How processes of other machines make what a program gives."""
+    """The factory with which other machines make the program's module and data set."""
 
     name: str
     """``"module:function"``, which returns (module, dataset) or (module, dataset, validation)."""
     loss: str | None
-    """A name, or ``"module:function"``; None for a function that has none."""
+    """The name of a loss, or ``"module:function"``; None for a function without a name."""
     validation: float | None
-    """The fraction of the data set that is kept for validation."""
+    """The fraction of the data set that is held out for validation."""
 
 
 class ModuleEvaluations(Evaluations):
-    """Evaluations of a module that somebody has made again where the run is resumed."""
+    """The full-batch trainer for a module that the program rebuilds when it resumes the run."""
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """As `Evaluations`; raises MismatchError for another module, before anything of it is filled."""
+        """Resume from a checkpoint; raises MismatchError for another module before any tensor is filled."""
         check_module(self.network, checkpoint)
         super().resume(checkpoint)
 
@@ -65,7 +65,7 @@ class ModuleEvaluations(Evaluations):
 def check(
     module: nn.Module, dataset: Given, validation: Given | float | None, training: BatchTraining
 ) -> None:
-    """Raise UserError for a module or data that strategy batch cannot train, before there is a run."""
+    """Raise UserError for a module or data that strategy batch cannot train, before a run exists."""
     check_steady(module)
     for what, given in (("the data set", dataset), ("the validation set", validation)):
         if not isinstance(given, float | int | None):
@@ -73,18 +73,18 @@ def check(
 
 
 def check_elsewhere(factory: Factory | None, recipe: Recipe) -> None:
-    """Raise UserError for what processes of other machines cannot make, before there is a run."""
-    assert isinstance(recipe.training, BatchTraining), "others have no address"
+    """Raise UserError if processes on other machines cannot make the module or data, before a run exists."""
+    assert isinstance(recipe.training, BatchTraining), "other strategies have no address"
     if recipe.gang is not None:
         raise UserError(
-            "the ranks of a gang have a program's module from this process, not from other machines; "
-            "leave address or grid out, or train a recipe"
+            "the ranks of a grid get a program's module from this process, which other machines cannot; "
+            "omit address or grid, or train a recipe"
         )
     _arguments(factory, recipe.training)
 
 
 def work_of(given: GivenModule, portion: int) -> ModuleWork:
-    """What a process computes of it; raises UserError for data that give no samples by number."""
+    """Return the objective of a process; raises UserError for data sets that are not map-style."""
     held = None
     if given.validation is not None:
         held = SamplePatterns(map_style("the validation set", given.validation, portion, "batch"))
@@ -101,13 +101,16 @@ def build(
     open_things: ExitStack,
     team: Team,
 ) -> Evaluations:
-    """The runner of a module. Workers of this machine are forked from this process, so they have it and its
-    data; those of others call the ``factory``."""
+    """Return the trainer of a module.
+
+    Workers on this machine are forks of this process and inherit module and data; others call the
+    ``factory``.
+    """
     training = recipe.training
-    assert isinstance(training, BatchTraining), "chosen by it"
+    assert isinstance(training, BatchTraining), "only strategy batch comes here"
     if team.mesh is not None:
         raise UserError(
-            "strategy batch starts its workers, and their ranks, itself (workers=, grid=); start one process"
+            "strategy batch starts its workers and their ranks itself (workers=, grid=); start one process"
         )
     work = work_of(given, training.portion)
     check_repeatable(work, training.portion)
@@ -134,23 +137,23 @@ def build(
     else:
         where, arguments = "cotswold.training.jobs.factories:in_worker", _arguments(factory, training)
         there = spread(recipe, run, where, arguments, recorder, open_things)
-        there.write("x", work.parameters)  # a factory may draw others in each process
+        there.write("x", work.parameters)  # a factory may draw other values in each process
     return on_cluster(there, work.flat, training, recorder, ModuleEvaluations)
 
 
 def _arguments(factory: Factory | None, training: BatchTraining) -> dict[str, object]:
-    """What workers of other machines are told; raises UserError where they cannot make the same."""
+    """Return the arguments of workers on other machines; raises UserError if they cannot make the same."""
     if factory is None:
         raise UserError(
-            "a module that is there cannot be sent to other machines; name a function that makes it and the "
-            'data set, train("package.module:function", loss=..., address=...), or leave address out'
+            "an existing module cannot be sent to other machines; name a function that returns it and the "
+            'data set, train("package.module:function", loss=..., address=...), or omit address'
         )
     if factory.loss is None:
-        raise UserError('a loss for other machines is a name, or "package.module:function"')
+        raise UserError('a loss for other machines must be a name, or "package.module:function"')
     if factory.name.startswith("__main__:") or factory.loss.startswith("__main__:"):
         raise UserError(
-            f"{factory.name} is in the program itself, which other machines do not run; put what they need "
-            "into a module beside it, and name that"
+            f"{factory.name} is in the program itself, which other machines do not run; put it "
+            "into a module next to the program, and name that module"
         )
     return {
         "factory": factory.name,
@@ -163,10 +166,10 @@ def _arguments(factory: Factory | None, training: BatchTraining) -> dict[str, ob
 
 
 def map_style(what: str, given: Given | Samples, size: int, strategy: str) -> Samples:
-    """What gives its samples by number, in batches of ``size``; raises UserError for what does not.
+    """Return a data set with access by index, in batches of ``size``; raises UserError for others.
 
-    Of a DataLoader the data set and the collate function are taken; a sample is read in the process that
-    computes with it.
+    From a DataLoader only the data set and the collate function are used; the process that computes reads its
+    samples.
     """
     if isinstance(given, Samples):
         return given
@@ -188,6 +191,6 @@ def map_style(what: str, given: Given | Samples, size: int, strategy: str) -> Sa
 
 def _unnumbered(strategy: str, what: str, kind: str, of: object) -> str:
     return (
-        f"strategy {strategy} asks for samples by their numbers, and {what} is {kind} "
-        f"({type(of).__name__}) that gives them in an order of its own; give a map-style data set"
+        f"strategy {strategy} reads samples by index, but {what} is {kind} "
+        f"({type(of).__name__}) with a private order; give a map-style data set"
     )

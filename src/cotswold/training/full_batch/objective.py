@@ -1,6 +1,6 @@
-"""What a worker computes: the sum of a network's losses over patterns, and its gradient.
+"""The objective of a worker: the sum of a network's losses over samples, and its gradient.
 
-Knows: networks of recipes and of programs, losses, patterns. Does not know: which process this is, who asks,
+Knows: networks of recipes and of programs, losses, samples. Does not know: which process this is, who asks,
 how sums are added.
 """
 
@@ -41,10 +41,10 @@ from cotswold.training.strategies.supervised import needed, one_type
 
 
 class ModuleWork:
-    """Any module under a loss, by autograd; the parameters that learn are one vector.
+    """Any module with a loss, by autograd; its trainable parameters are one vector.
 
-    The module computes as in evaluation, so that the objective is one function of the parameters. Its
-    buffers stay as they are.
+    The module computes in evaluation mode, so that the objective is one fixed function of the parameters. Its
+    buffers stay unchanged.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ModuleWork:
         samples: Patterns,
         held: Patterns | None,
     ) -> None:
-        """``held``: patterns for validation."""
+        """``held`` are the validation samples."""
         check_steady(module)
         self.flat = FlatModule(module.eval())
         self._loss, self._samples = loss, samples
@@ -67,42 +67,44 @@ class ModuleWork:
 
     @property
     def parameters(self) -> Tensor:
-        """The parameters that learn, one vector."""
+        """The trainable parameters, as one vector."""
         return self.flat.vector
 
     @property
     def layout(self) -> Sequence[Slot]:
-        """The parameters in the vector."""
+        """The parameters' positions in the vector."""
         return [Slot.of_shape(*each) for each in zip(self.flat.names, self.flat.shapes, strict=True)]
 
     @property
     def patterns(self) -> int:
-        """How many patterns there are to learn from."""
+        """The number of training samples."""
         return len(self._samples)
 
     @property
     def varies(self) -> bool:
-        """Whether a pattern is another one in each epoch."""
+        """True if samples are augmented differently in each epoch."""
         return self._samples.varies
 
     @property
     def is_fed(self) -> bool:
-        """Whether data servers make the patterns."""
+        """True if data servers make the samples."""
         return isinstance(self._samples, Fed)
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
-        """As `FedWork.expect`; nothing is asked for where patterns are at hand."""
+        """Prefetch batches, as `FedWork.expect`; local samples need no request."""
         if isinstance(self._samples, Fed):
             self._samples.expect(batches)
 
     @property
     def is_starved(self) -> bool:
-        """Whether it waits for patterns now."""
+        """True while it waits for samples."""
         return isinstance(self._samples, Fed) and self._samples.is_starved
 
     @cached_property
     def flops(self) -> tuple[int, int]:
-        """Of one pattern, as torch counts them on the first one: the value, and the gradient with it."""
+        """FLOPs per sample of value alone, and of value and gradient, as torch counts them on the first
+        one.
+        """
         counts = []
         for gradient in (None, torch.zeros_like(self.parameters)):
             with FlopCounterMode(display=False) as counter:
@@ -112,11 +114,11 @@ class ModuleWork:
 
     @property
     def adds_up(self) -> bool:
-        """Whether the loss was found to be a sum over samples, not their mean."""
+        """True if the loss was found to be a sum over samples instead of their mean."""
         return is_sum(self._loss)
 
     def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
-        """The sum of losses over these patterns; adds their gradient."""
+        """Return the sum of losses over these samples, and add its gradient to ``gradient``."""
         if not len(patterns):
             return PortionSum(0.0, 0, {})
         batch = self.read(patterns)
@@ -127,21 +129,23 @@ class ModuleWork:
             self.flat.collect(None)
 
     def read(self, patterns: Sequence[int]) -> Batch:
-        """These patterns."""
+        """Return these samples."""
         return self._samples.batch(patterns)
 
     def summed(self, batch: Batch, network: nn.Module, learn: bool) -> PortionSum:
-        """The sum of losses over a batch as ``network``, this module or one made of it, computes it; with
-        ``learn`` its parameters get their gradients."""
+        """Return the sum of losses over a batch as ``network``, this module or a copy, computes it.
+
+        With ``learn`` its parameters receive their gradients.
+        """
         with torch.set_grad_enabled(learn):
             outputs, targets = network(batch.inputs), needed(batch.targets)
             found = score(self._loss, outputs, targets)
             if found.judged < found.targets:
                 raise UserError(
                     f"{found.targets - found.judged} targets are "
-                    f"{int(targets[~counted(self._loss, targets)][0])}, which the loss leaves out of its "
-                    "mean: a sum over portions would depend on how they are dealt; leave these samples out "
-                    "of the data set, or give them a class of their own"
+                    f"{int(targets[~counted(self._loss, targets)][0])}, which the loss ignores in its "
+                    "mean: a sum over portions would depend on how they are dealt; remove these samples "
+                    "from the data set, or give them a separate class"
                 )
             loss = self._loss(outputs, targets) * len(targets)
             if learn:
@@ -153,17 +157,17 @@ class ModuleWork:
 
     @property
     def held(self) -> int:
-        """How many patterns there are for validation."""
+        """The number of validation samples."""
         return 0 if self._held is None else len(self._held)
 
     def judge(self, start: int, stop: int) -> PortionSum:
-        """The sum of losses over these patterns for validation, and how many are classified rightly."""
+        """Return the sum of losses over these validation samples, and the number classified correctly."""
         return self.judged(self.network, start, stop)
 
     @torch.no_grad()
     def judged(self, network: nn.Module, start: int, stop: int) -> PortionSum:
-        """As `judge`, by ``network``: this module or one made of it."""
-        assert self._held is not None, "there are some"
+        """Evaluate validation samples with ``network``: this module or a copy."""
+        assert self._held is not None, "the caller checks `held`"
         batch = self._held.batch(range(start, stop))
         outputs, targets = network(batch.inputs), needed(batch.targets)
         found = score(self._loss, outputs, targets)
@@ -174,19 +178,24 @@ class ModuleWork:
 
 
 class LayerWork(ModuleWork):
-    """The layers of a recipe, whose FLOPs are those of its plan."""
+    """The layers of a recipe, with the FLOPs of its plan."""
 
     @cached_property
     def flops(self) -> tuple[int, int]:
-        """Of one pattern, as Aberdeen et al. 2000 (section 6.2) count: products alone; the value takes
-        2 (n_i + n_o) n_h for one hidden layer, the gradient with it 4 n_i n_h + 6 n_h n_o."""
+        """FLOPs per sample of value alone, and of value and gradient; only products count.
+
+        For one hidden layer the value takes 2 (n_i + n_o) n_h, and value and gradient 4 n_i n_h + 6 n_h n_o.
+        Source: Aberdeen et al. 2000, section 6.2.
+        """
         network = self.network
-        assert isinstance(network, LayerNetwork), "made by of_recipe"
+        assert isinstance(network, LayerNetwork), "of_recipe makes it"
         return sum(plan.forward_flops for plan in network.plans), network.update_flops
 
 
 class DenseWork(LayerWork):
-    """Fully connected layers on kernels of our own, whose parameters the layers' own are views of."""
+    """Fully connected layers on Cotswold's kernels; the parameters of the layers are views of their
+    vector.
+    """
 
     def __init__(
         self,
@@ -197,11 +206,11 @@ class DenseWork(LayerWork):
         held: Patterns | None,
     ) -> None:
         super().__init__(module, loss, samples, held)
-        assert self.flat.shapes == [slot.shape for slot in dense.layout], "both have one vector"
+        assert self.flat.shapes == [slot.shape for slot in dense.layout], "both use one vector"
         self._dense = dense
 
     def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
-        """The sum of losses over these patterns; adds their gradient."""
+        """Return the sum of losses over these samples, and add its gradient to ``gradient``."""
         if not len(patterns):
             return PortionSum(0.0, 0, {})
         batch = self._samples.batch(patterns)
@@ -220,11 +229,11 @@ _OUTPUTS: Mapping[tuple[str, str], tuple[DenseOutput, DenseLoss]] = {
     ("cross_entropy", "linear"): ("softmax", "cross_entropy"),
     ("logistic", "linear"): ("sigmoid", "cross_entropy"),
 }
-"""What the kernels call a loss and what is applied to the outputs before it."""
+"""The kernels' names of an output activation and a loss."""
 
 
 def dense_of(recipe: Recipe, outputs: int) -> DenseNetwork | None:
-    """The layers of a recipe as one fully connected network; None where they are something else."""
+    """Return the layers of a recipe as one fully connected network; None for other layers."""
     layers, objective = recipe.network.layers, recipe.objective
     kinds = [layer.type for layer in layers[1::2]]
     linear = [layer for layer in layers[::2] if isinstance(layer, Linear)]
@@ -234,7 +243,7 @@ def dense_of(recipe: Recipe, outputs: int) -> DenseNetwork | None:
         return None
     if activation not in get_args(DenseActivation):
         return None
-    assert isinstance(objective, LossObjective) and isinstance(recipe.training, BatchTraining), "of layers"
+    assert isinstance(objective, LossObjective) and isinstance(recipe.training, BatchTraining), "batch only"
     output, loss = end
     return DenseNetwork(
         (recipe.input.size, *(layer.features for layer in linear), outputs),
@@ -253,9 +262,11 @@ def of_recipe(
     pool: str | None = None,
     token: Token | None = None,
 ) -> LayerWork:
-    """The layers of a recipe over its store; ``rows``: a folder where `write_rows` has put the samples;
-    ``pool``: the `PoolPlace` of data servers that give the training samples instead, and the ``token`` that
-    opens it, where it is not that in the environment."""
+    """Return the objective of a recipe over its store.
+
+    ``rows`` is a folder with samples from `write_rows`. ``pool`` is instead the `PoolPlace` of data servers
+    for the training samples, with their ``token`` (by default from the environment).
+    """
     held = StorePatterns(store, "validation", rows) if store.splits.get("validation") else None
     network = supervised_network(recipe, store.outputs)
     samples: Patterns
@@ -269,7 +280,7 @@ def of_recipe(
 def work_of(
     recipe: Recipe, network: LayerNetwork, outputs: int, loss: Loss, samples: Patterns, held: Patterns | None
 ) -> LayerWork:
-    """The layers of a recipe over any patterns: on dense kernels where they are fully connected."""
+    """Return the objective of a recipe over any samples, with dense kernels for fully connected layers."""
     dense = dense_of(recipe, outputs)
     if dense is None:
         return LayerWork(network, loss, samples, held)
@@ -277,71 +288,74 @@ def work_of(
 
 
 def in_worker(recipe: str, store: str, rows: str | None = None, pool: str | None = None) -> LayerWork:
-    """As `of_recipe`, from what can be sent to another process: a recipe's text, and places."""
+    """Build the objective from values that can be sent to another process: a recipe's text, and paths."""
     torch.set_num_threads(1)
     return of_recipe(recipes.parse(recipe), Store(store), None if rows is None else Path(rows), pool)
 
 
 INHERITED = "work"
-"""The name under which a program's own work is in the processes that are forked from it."""
+"""The name of a program's objective in the processes forked from it."""
 
 
 def inherited_work() -> ModuleWork:
-    """That of the program from which this process was forked."""
+    """Return the objective of the program from which this process was forked."""
     found = inherited(INHERITED)
-    assert isinstance(found, ModuleWork), "given so"
+    assert isinstance(found, ModuleWork), "the parent gave this type"
     return found
 
 
 def check_steady(module: nn.Module) -> None:
-    """Raise UserError for layers that make a module another function at each evaluation, or of the
-    portion."""
+    """Raise UserError for layers that make the objective random, or dependent on the portion."""
     for name, each in module.named_modules():
         place = f"{name or type(module).__name__} ({type(each).__name__})"
         if not learns(module, each):
             continue
         if _drops(each):
             raise UserError(
-                f"{place} drops outputs at random, anew at each evaluation, and strategy batch compares "
-                "evaluations; set its dropout to 0 or take it out, or train by strategy supervised"
+                f"{place} drops random outputs at each evaluation, but strategy batch compares "
+                "evaluations; set its dropout to 0 or remove it, or use strategy supervised"
             )
         if isinstance(each, nn.modules.batchnorm._BatchNorm):
             raise UserError(
-                f"{place} normalises over a batch, and the objective of strategy batch is a sum over "
-                "patterns; take another normalisation, such as GroupNorm, or train by strategy supervised"
+                f"{place} normalises over a batch, but the objective of strategy batch is a sum over "
+                "samples; use another normalisation, such as GroupNorm, or strategy supervised"
             )
 
 
 def _drops(module: nn.Module) -> bool:
-    """Whether a layer of torch's drops outputs while it learns; those made of others are asked one by one."""
+    """Return True for a torch layer that drops outputs in training; modules inside others are checked
+    separately.
+    """
     if isinstance(module, nn.modules.dropout._DropoutNd):
         return module.p > 0
     return isinstance(module, nn.RNNBase | nn.MultiheadAttention) and module.dropout > 0
 
 
 _ROUNDING = 1e3
-"""Sums of threads differ by some of the precision; what is drawn differs by far more than so many of it."""
+"""The tolerance in units of the precision: sums of threads differ by less, random draws by far more."""
 
 
 def check_repeatable(work: ModuleWork, portion: int) -> None:
-    """Raise UserError where the first portion is another when it is computed again: what the code of a module
-    or of a data set draws is in no layer that `check_steady` could see."""
+    """Raise UserError if the first portion gives other values when it is computed again.
+
+    This finds random draws in the code of a module or data set, which `check_steady` cannot see.
+    """
     patterns = range(min(portion, work.patterns))
     first, again = work.read(patterns), work.read(patterns)
     buffers = Buffers(work.network)
     with one_type(work.network, first):
         if not isfinite(work.add(patterns, torch.zeros_like(work.parameters)).value):
-            return  # the first evaluation says it
+            return  # the first evaluation reports it
     if changed := buffers.changed():
         raise UserError(refusal(work.network, changed, "batch"))
     if work.adds_up:
         raise UserError(IS_SUM)
     name = type(work.network).__name__
-    remedy = "strategy batch compares evaluations; take out what is drawn at random"
+    remedy = "strategy batch compares evaluations; remove random draws"
     if not is_same(first.inputs, again.inputs):
         raise UserError(
-            f"the data set gave other samples when the same {len(patterns)} were read again, and {remedy}, "
-            "such as a random transform, or train by strategy supervised"
+            f"the data set gave other samples when the same {len(patterns)} were read again, but {remedy}, "
+            "such as a random transform, or use strategy supervised"
         )
     with torch.no_grad():
         one, other = (work.network(first.inputs) for _ in range(2))
@@ -349,6 +363,6 @@ def check_repeatable(work: ModuleWork, portion: int) -> None:
         one, other = (torch.tensor(work.summed(first, work.network, False).value) for _ in range(2))
     if (one - other).abs().max() > _ROUNDING * torch.finfo(work.parameters.dtype).eps * one.abs().max():
         raise UserError(
-            f"{name} gave other outputs when the same {len(patterns)} samples were computed again, and "
-            f"{remedy}, such as torch.nn.functional.dropout, or train by strategy supervised"
+            f"{name} gave other outputs when the same {len(patterns)} samples were computed again, but "
+            f"{remedy}, such as torch.nn.functional.dropout, or use strategy supervised"
         )

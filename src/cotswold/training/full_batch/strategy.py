@@ -1,6 +1,6 @@
-"""Strategy `batch`: what minimises, and where the whole training set is computed.
+"""Strategy `batch`: the optimisation method, and the backend that computes the full batch.
 
-Knows: methods of `optim`, works, one process and clusters. Does not know: when a run ends, files, the
+Knows: methods of `optim`, objectives, one process and clusters. Does not know: when a run ends, files, the
 terminal.
 """
 
@@ -39,12 +39,12 @@ from cotswold.training.strategies.registry import Setting
 from cotswold.training.trainers.full_batch import Evaluations, Method
 
 MEMORY = 10
-"""Pairs that L-BFGS keeps where nothing is said."""
+"""The default number of pairs that L-BFGS keeps."""
 CYCLE = 5
 
 
 class Here:
-    """The whole set in this process."""
+    """The local backend: the full batch in this process."""
 
     workers = 1
 
@@ -61,23 +61,23 @@ class Here:
 
     @property
     def flops(self) -> tuple[int, int]:
-        """Those of the work."""
+        """FLOPs per sample of value alone, and of value and gradient."""
         return self.work.flops
 
     def listen(self, look: Look) -> None:
-        """Have this hear after every portion."""
+        """Call ``look`` after every portion."""
         self.set.look = look
 
     def state(self) -> Mapping[str, object]:
-        """Which sets of patterns were drawn, as a cluster keeps it."""
+        """Return the sets of samples drawn, in the format of a cluster."""
         return self.set.sets.state()
 
     def load(self, state: Mapping[str, object]) -> None:
-        """Go on from there."""
+        """Restore a state that `state` returned."""
         self.set.sets.load(state)
 
     def read(self, name: str) -> Tensor:
-        """A vector, the live one."""
+        """Return a vector (the live one)."""
         return self.set.vectors[name][0]
 
     def write(self, name: str, value: Tensor) -> None:
@@ -85,13 +85,13 @@ class Here:
         self.set.vectors.make(name)[0].copy_(value)
 
     def validate(self) -> Mapping[str, float] | None:
-        """By the work, whose parameters are the point."""
+        """Return the validation metrics at the point, which the parameters hold."""
         portions = portions_of(self.work.held, self._portion)
         return means_of([self.work.judge(start, stop) for start, stop in portions])
 
 
 def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -> Method:
-    """The method that `[training]` names."""
+    """Return the method that `[training]` names."""
     cycle = (training.cycle or CYCLE) if training.chooses else None
     if training.weight_decay:
         objective = Decayed(objective, training.weight_decay)
@@ -99,7 +99,7 @@ def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -
         search: Search | None = ApproximateWolfe() if training.search == "approximate" else None
         return LBFGSMethod(vectors, objective, memory=training.memory or MEMORY, search=search, cycle=cycle)
     searches: dict[str, Search | None] = {
-        "wolfe": None,  # the method's own, with a curvature that suits it
+        "wolfe": None,  # the method's default, with a suitable curvature
         "approximate": ApproximateWolfe(curvature=0.4),
         "bunyip": BunyipSearch(),
     }
@@ -110,9 +110,9 @@ def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -
 def in_one_process(
     work: ModuleWork, recipe: Recipe, recorder: Recorder, kind: type[Evaluations] = Evaluations
 ) -> Evaluations:
-    """The runner of a work in this process."""
+    """Return the trainer of an objective in this process."""
     training = recipe.training
-    assert isinstance(training, BatchTraining), "the table chose by the strategy"
+    assert isinstance(training, BatchTraining), "the registry selects by strategy"
     torch.manual_seed(training.seed)
     here = Here(work, training, recorded_in(recipe))
     method = method_of(training, here.set.vectors, here.set)
@@ -120,7 +120,7 @@ def in_one_process(
 
 
 def described(network: nn.Module) -> dict[str, object]:
-    """What events say of the network."""
+    """Return the event fields of a network."""
     children = network.layers if isinstance(network, LayerNetwork) else network.children()
     return {
         "stack": "layers",
@@ -130,10 +130,10 @@ def described(network: nn.Module) -> dict[str, object]:
 
 
 def build(setting: Setting) -> Evaluations:
-    """The runner of a recipe."""
+    """Return the trainer of a recipe."""
     recipe, training = setting.recipe, setting.recipe.training
-    assert isinstance(training, BatchTraining), "the table chose by the strategy"
-    rows = rows_folder(setting.run.path, setting.open_things)  # removes what a kill left there, too
+    assert isinstance(training, BatchTraining), "the registry selects by strategy"
+    rows = rows_folder(setting.run.path, setting.open_things)  # also removes leftovers of a killed run
     if recipe.alone:
         token = token_of(os.environ) or Token.new()
         pool = pool_of(setting, token, None)
@@ -165,5 +165,5 @@ def on_cluster(
     recorder: Recorder,
     kind: type[Evaluations] = Evaluations,
 ) -> Evaluations:
-    """The runner of what the workers of a cluster compute; ``flat``: the same network, for checkpoints."""
+    """Return the trainer of a cluster; ``flat`` is the same network, for checkpoints."""
     return kind(there, method_of(training, there, there), flat, training, recorder, described(flat.module))

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from cotswold.errors import MachineError, RunError
 from cotswold.files import MalformedError, disk_errors, read_object, replace_file, take
-from cotswold.files.untrusted import format_error
+from cotswold.files.untrusted_json import describe_format_error
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining, DownpourTraining, GreedyTraining, SteppedTraining
 from cotswold.run import RunDirectory
@@ -82,7 +82,7 @@ def read(run: RunDirectory) -> tuple[Epochs, ...]:
     try:
         content = read_object(path)
         if (found := content.get("format")) != _FORMAT:
-            raise MalformedError(format_error(found, _FORMAT))
+            raise MalformedError(describe_format_error(found, _FORMAT))
         totals = [_epochs(each) for each in take(content, "epochs", list)]
         for before, after in pairwise(totals):
             if len(before) != len(after) or any(new < old for old, new in zip(before, after, strict=True)):

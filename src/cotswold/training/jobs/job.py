@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from cotswold import recipe as recipes
-from cotswold.checkpoint import Checkpoint, Checkpoints
+from cotswold.checkpoint import Checkpoint, CheckpointManager
 from cotswold.data import Store
 from cotswold.errors import RESUME, CheckpointError, CotswoldError, MachineError, told
 from cotswold.files import FREE_AND_REPEAT, FREE_AND_RESUME
 from cotswold.host import keep_freed_bytes, raise_on_all
-from cotswold.host.stack_dump import answering_into
+from cotswold.host.stack_dump import dump_stacks_into
 from cotswold.recipe import FORMAT, Recipe
 from cotswold.recipe.schema import BatchTraining, DownpourTraining, SharedTraining, SupervisedTraining
 from cotswold.recipe.schema.cluster import metrics_place
@@ -146,7 +146,7 @@ class Job(ABC):
                     self.run.check_known()
                     self.run.remember(remembered(recipe, recipes.load(self.run.recipe)))
                     if team.ranks.size == 1:
-                        open_things.enter_context(answering_into(self.run.main_log))
+                        open_things.enter_context(dump_stacks_into(self.run.main_log))
                 identity = self.run.identity
             log = self._log(watch, open_things) if team.is_main else NoLog()
             recorder = self._recorder(log, stop, identity)
@@ -205,10 +205,10 @@ class Job(ABC):
             remedy += f", {less}training.staleness=0, training.clip, a training.warmup{fewer}"
         return Recorder(
             log=log,
-            checkpoints=Checkpoints(
+            checkpoints=CheckpointManager(
                 self.run.checkpoints, keep=training.checkpoints_kept, identity=identity, ranks=ranks
             ),
-            best=Checkpoints(self.run.best, identity=identity, keep=1, ranks=ranks),
+            best=CheckpointManager(self.run.best, identity=identity, keep=1, ranks=ranks),
             stop=stop,
             checkpoint_seconds=60 * training.checkpoint_minutes,
             metadata={**metadata(self.recipe), **self.metadata()},
@@ -241,7 +241,7 @@ class Job(ABC):
             return
         if said.endswith(RESUME):
             said = f"{said}: {self._resume_words}"
-        if not Checkpoints(self.run.checkpoints).paths():
+        if not CheckpointManager(self.run.checkpoints).paths():
             free = FREE_AND_REPEAT if self.run.is_unbegun else f"{_FREE_ANEW} ({NOTHING_SAVED})"
             said = f"{said} ({NOTHING_SAVED})" if RESUME in said else said.replace(FREE_AND_RESUME, free)
         if said != str(error):

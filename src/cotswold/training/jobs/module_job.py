@@ -233,9 +233,7 @@ class ModuleJob(Job):
         return {}
 
     def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
-        """Build a trainer of synchronous steps, in one process or on a mesh, of full-batch evaluations, or
-        of replicas.
-        """
+        """Build the trainer: of synchronous steps, full-batch evaluations or replicas."""
         recorder.begin_with(network_tensors(self.module))
         if self.team.mesh is None and self.recipe.gang is None:  # a module with hooks cannot be partitioned
             hook = self.module.register_forward_pre_hook(call_with_parts, with_kwargs=True)

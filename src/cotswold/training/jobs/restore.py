@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from cotswold import recipe as recipes
-from cotswold.checkpoint import Checkpoint, Checkpoints
+from cotswold.checkpoint import Checkpoint, CheckpointManager
 from cotswold.data import differing
 from cotswold.errors import MachineError, RecipeError, RunError, StoreError
 from cotswold.geometry import StackGeometry
 from cotswold.host import require_memory
-from cotswold.host.cuda_devices import cuda_device_count
+from cotswold.kernels.machine.cuda_devices import cuda_device_count
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining, GreedyTraining
@@ -69,11 +69,14 @@ class Trained(Generic[_Network]):
 
 
 def not_begun(recipe: Recipe, state: Mapping[str, object]) -> int:
-    """Return the number of phases (stacks of a greedy run) without a training step in a checkpoint's state.
+    """Return the number of phases without a training step in a checkpoint's state.
 
     Args:
         recipe: The recipe of the run.
         state: The state of the checkpoint.
+
+    Returns:
+        The number of stacks of a greedy run; for other runs 1 before the first step, then 0.
     """
     position = position_from(state)
     phases = len(recipe.network.stacks) if isinstance(recipe.training, GreedyTraining) else 1
@@ -173,7 +176,7 @@ def trained_layers(run: RunDirectory) -> Trained[LayerNetwork]:
         network = filled[checkpoint.path] = supervised_network(recipe, outputs)
         _take(recipe, network, checkpoint)
 
-    best = Checkpoints(run.best, identity=run.identity).latest(take).checkpoint
+    best = CheckpointManager(run.best, identity=run.identity).latest(take).checkpoint
     checkpoint = _newest(run, take) if best is None else best
     network = _at_rest(filled[checkpoint.path])
     return Trained(network, checkpoint.step, checkpoint.identity, run, checkpoint.state)
@@ -315,7 +318,7 @@ def newest(
 
 
 def _newest(run: RunDirectory, take: Callable[[Checkpoint], None]) -> Checkpoint:
-    checkpoint = Checkpoints(run.checkpoints, identity=run.identity).latest(take).checkpoint
+    checkpoint = CheckpointManager(run.checkpoints, identity=run.identity).latest(take).checkpoint
     if checkpoint is None:
         raise RunError(
             f"{run.path} has no checkpoint yet; train it first, or continue it with --resume (Python: "

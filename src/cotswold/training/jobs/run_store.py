@@ -166,10 +166,13 @@ def _found_in(stores: Path, name: str, identity: str | None) -> Store | None:
 
 
 def kept_store(run: RunDirectory) -> Store | None:
-    """Return the store of a run's training samples if it is still in its original place, otherwise None.
+    """Return the store of a run's training samples if it is still in its original place.
 
     Args:
         run: The directory of the run.
+
+    Returns:
+        The store; None if it is missing or was prepared again with other samples.
     """
     noted = _noted(run)
     store = _opened(noted.place)

@@ -1,1 +1,1 @@
-"""A worker or replica that is a group of ranks, each with a part of the network."""
+"""Model-parallel workers and replicas: a group of ranks, each with a part of the network."""

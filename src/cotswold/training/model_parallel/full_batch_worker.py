@@ -1,11 +1,11 @@
-"""The work of a gang: one worker whose network is cut over several ranks.
+"""The model-parallel worker: one worker of a full batch whose network is partitioned over several ranks.
 
-Knows: which part of every parameter a rank has, what the leader tells the others. Does not know: how ranks
-are started (`launch.gang`), portions, who asks the leader.
+Knows: each rank's part of every parameter, the leader's commands to the followers. Does not know: how ranks
+are started (`launch.gang`), portions, who calls the leader.
 
-The leader has the whole vector, and the layout of one process, so that points, sums and checkpoints are those
-of any other worker. It tells the others what is to be summed, and the point where that has changed; all
-compute together, and the leader puts the gradient together from their parts. Each rank reads the patterns by
+The leader has the whole vector and the layout of a single process, so points, sums and checkpoints equal
+those of any other worker. It sends the followers the samples to sum, and the point if that has changed. All
+ranks compute together, and the leader assembles the gradient from their parts. Each rank reads the samples
 itself.
 """
 
@@ -28,17 +28,17 @@ from cotswold.data import Store
 from cotswold.errors import MachineError, told
 from cotswold.geometry import Box, Grid
 from cotswold.host import Process, Token, inherited, raise_on_all, token_of
-from cotswold.launch import Led, Membership, follow, lead
-from cotswold.launch.watch.failure import peer_lost
+from cotswold.launch import LeaderGroup, Membership, follow, lead
+from cotswold.launch.watch.failure import is_peer_lost
 from cotswold.mesh import own_box
 from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.full_batch.objective import INHERITED, ModuleWork, inherited_work, of_recipe
 from cotswold.training.model_parallel.microbatches import InFlight, parts_of
 
 TOKEN = "token of the run"
-"""The name under which the ranks of a gang find it: they have one of their own in the environment."""
+"""The key of the run's token for the ranks, whose environment has another token."""
 _IDLE = timedelta(days=7)
-"""So long the ranks wait for their leader to have something to do."""
+"""The timeout of followers that wait for a command."""
 
 
 class _Verb(IntEnum):
@@ -49,13 +49,15 @@ class _Verb(IntEnum):
 
 
 class Rank:
-    """One rank: its part of the parameters, and what all ranks do together, called by all in one order."""
+    """One rank: its part of the parameters, and collective methods that all ranks call in the same order."""
 
     def __init__(self, whole: ModuleWork, grid: Grid, ranks: Membership, in_flight: int = 1) -> None:
-        """``whole``: the same on every rank; it is computed by none of them. ``in_flight``: how many
-        micro-batches are computed at once."""
+        """Partition ``whole``, which is the same on every rank, over the grid.
+
+        ``in_flight`` is the number of micro-batches computed concurrently.
+        """
         self.whole, self._ranks, self._in_flight = whole, ranks, in_flight
-        torch.manual_seed(0)  # a partition asks that ranks draw alike
+        torch.manual_seed(0)  # all ranks of a partition must draw alike
         self._copies = InFlight(whole.network, grid, in_flight)
         self.network = self._copies.networks[0]
         self.wire = dist.new_group(backend="gloo", timeout=_IDLE)
@@ -67,32 +69,34 @@ class Rank:
 
     @property
     def number(self) -> int:
-        """Which it is."""
+        """The rank's number."""
         return self._ranks.rank
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of ranks."""
         return self._ranks.size
 
     @property
     def every_box(self) -> Sequence[Sequence[Box]]:
-        """Where the part of each rank lies in each parameter."""
+        """The box of each rank in each parameter."""
         return self._boxes
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Those of the parameters, in their order."""
+        """The shapes of the parameters by name, in their order."""
         return dict(zip(self.whole.flat.names, self.whole.flat.shapes, strict=True))
 
     @property
     def parts(self) -> list[Tensor]:
-        """What this rank has of the parameters, live."""
+        """This rank's parts of the parameters (live tensors)."""
         with torch.no_grad():
             return [each.to_local() for each in self._copies.parameters]
 
     def add(self, numbers: Sequence[int], learn: bool) -> PortionSum:
-        """The sum over patterns, whole on every rank; with ``learn`` this rank's parts have gradients."""
+        """Return the sum over samples, whole on every rank; with ``learn`` this rank's parts get
+        gradients.
+        """
         with raise_on_all(self._ranks, MachineError):
             batches = [self.whole.read(part) for part in parts_of(numbers, self._in_flight)]
         self._copies.clear()
@@ -101,16 +105,16 @@ class Rank:
         )
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
-        """Hear what is added up next, as `FedWork.expect`."""
+        """Prefetch the samples of the next sums, as `FedWork.expect`."""
         if self.whole.is_fed:
             self.whole.expect([part for each in batches for part in parts_of(each, self._in_flight)])
 
     def gradients(self) -> list[Tensor]:
-        """What this rank has of the gradient, part by part."""
+        """Return this rank's parts of the gradient."""
         return self._copies.gradients()
 
     def sharded(self, rank: int) -> list[tuple[int, Box]]:
-        """The parameters of which ranks have parts, with that of a rank: of others each has all."""
+        """Return the sharded parameters, with the box of a rank; of other parameters each rank has all."""
         whole = [Box.whole(shape) for shape in self.whole.flat.shapes]
         return [
             (number, box)
@@ -119,72 +123,72 @@ class Rank:
         ]
 
     def boxes(self, rank: int) -> Iterator[tuple[Box, tuple[int, ...]]]:
-        """Where the parts of a rank lie, and the shapes of the parameters."""
+        """Yield the box of a rank in each parameter, with the parameter's shape."""
         return zip(self._boxes[rank], self.whole.flat.shapes, strict=True)
 
 
 class GangWork:
-    """The leader's work, which is a worker's: `Work`."""
+    """The leader's task, with the interface of a worker (`Work`)."""
 
-    def __init__(self, rank: Rank, led: Led) -> None:
+    def __init__(self, rank: Rank, led: LeaderGroup) -> None:
         self._rank, self._led = rank, led
-        self._flops = rank.whole.flops  # of the whole module, before anybody else computes
+        self._flops = rank.whole.flops  # of the whole module, before the followers compute
         self._scattered: Tensor | None = None
         self._answered = 0
-        """Other ranks that have said what came of what they were told last, in their order."""
+        """The number of followers that have answered the last command, in their order."""
         self._is_awaiting = False
 
     @property
     def is_fed(self) -> bool:
-        """Whether data servers make the patterns."""
+        """True if data servers make the samples."""
         return self._rank.whole.is_fed
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
-        """As `FedWork.expect`, of the leader alone."""
+        """Prefetch the leader's samples, as `FedWork.expect`."""
         self._rank.expect(batches)
 
     @property
     def is_starved(self) -> bool:
-        """Whether the leader waits for patterns now."""
+        """True while the leader waits for samples."""
         return self._rank.whole.is_starved
 
     @property
     def processes(self) -> Sequence[Process]:
-        """Those of the other ranks."""
+        """The processes of the followers."""
         return self._led.processes
 
     @property
     def owing(self) -> Sequence[Process]:
-        """Those that have not answered yet; in an exchange they wait for each other."""
+        """The processes that have not answered yet; in an exchange they wait for each other."""
         return self._led.processes[self._answered :]
 
     @property
     def is_awaiting(self) -> bool:
-        """Whether rank 0 has done its part."""
+        """True if the leader has finished its part."""
         return self._is_awaiting
 
     @property
     def parameters(self) -> Tensor:
-        """The parameters that learn, one vector, whole."""
+        """The trainable parameters, as one whole vector."""
         return self._rank.whole.parameters
 
     @property
     def layout(self) -> Sequence[Slot]:
-        """The parameters in the vector, as one process has them."""
+        """The parameters' positions in the vector, as in a single process."""
         return self._rank.whole.layout
 
     @property
     def patterns(self) -> int:
-        """How many patterns there are to learn from."""
+        """The number of training samples."""
         return self._rank.whole.patterns
 
     @property
     def flops(self) -> tuple[int, int]:
-        """Of one pattern, as one process counts them."""
+        """FLOPs per sample of value alone, and of value and gradient, as a single process counts them."""
         return self._flops
 
     def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
-        """The sum of losses over these patterns; adds their gradient."""
+        """Return the sum of losses over these samples, and add its gradient to ``gradient``."""
         if not len(patterns):
             return PortionSum(0.0, 0, {})
         with self._together():
@@ -198,22 +202,22 @@ class GangWork:
             if isinstance(found, Exception):
                 raise found
             if failed:
-                raise MachineError(f"rank {failed[0]} of the gang could not compute it; see what it prints")
+                raise MachineError(f"rank {failed[0]} of the worker failed to compute; see its output")
         return found
 
     @property
     def held(self) -> int:
-        """How many patterns there are for validation."""
+        """The number of validation samples."""
         return self._rank.whole.held
 
     def judge(self, start: int, stop: int) -> PortionSum:
-        """The sum of losses over these patterns for validation."""
+        """Return the sum of losses over these validation samples."""
         with self._together():
             self._tell(_Verb.VALIDATE, (start, stop))
             return self._rank.whole.judged(self._rank.network, start, stop)
 
     def close(self) -> None:
-        """Let the other ranks go."""
+        """End the followers."""
         self._tell(_Verb.END)
 
     @contextmanager
@@ -221,11 +225,11 @@ class GangWork:
         try:
             yield
         except Exception as error:
-            self._led.give_way(error)
+            self._led.await_rank_death(error)
             raise
 
     def _tell(self, verb: _Verb, patterns: Sequence[int] = ()) -> None:
-        """Have the others do the same; they get the point if it is another than before."""
+        """Broadcast a command to the followers, with the point if it has changed."""
         self._answered, self._is_awaiting, point = 0, False, self.parameters
         changed = verb != _Verb.END and (self._scattered is None or not torch.equal(point, self._scattered))
         dist.broadcast(torch.tensor([verb, len(patterns), changed]), 0, group=self._rank.wire)
@@ -243,7 +247,7 @@ class GangWork:
         self._scattered = point.clone()
 
     def _collect(self, gradient: Tensor | None, adds: bool) -> list[int]:
-        """Add the parts of the gradient that all ranks have; returns the ranks that have failed."""
+        """Add all ranks' parts of the gradient; return the ranks that failed."""
         if gradient is not None and adds:
             own = self._rank.gradients()
             for view, (box, _), part in zip(
@@ -275,7 +279,7 @@ class GangWork:
 
 
 def obey(rank: Rank) -> None:
-    """What a rank does that is not the leader: as it is told, until it is let go."""
+    """Main loop of a follower: execute the leader's commands until END."""
     wire, point = rank.wire, rank.whole.parameters
     number = dist.get_rank()
     while True:
@@ -295,9 +299,9 @@ def obey(rank: Rank) -> None:
                 continue
             rank.add(patterns.tolist(), verb == _Verb.GRADIENT)
         except Exception as error:
-            if peer_lost(error):
+            if is_peer_lost(error):
                 raise
-            print(f"rank {number}: {told(error)}", flush=True)  # the leader says it to whoever asked
+            print(f"rank {number}: {told(error)}", flush=True)  # the leader raises it to its caller
             if verb != _Verb.VALIDATE:
                 dist.send(torch.zeros(1, dtype=torch.int64), 0, group=wire)
             continue
@@ -334,11 +338,11 @@ def _in_a_row(parts: Sequence[Tensor], like: Tensor) -> Tensor:
 
 @contextmanager
 def in_gang(recipe: str, store: str, rows: str | None = None, pool: str | None = None) -> Iterator[GangWork]:
-    """As `works.in_worker`, for a process that leads the ranks of the recipe's `[mesh]`."""
+    """Run a recipe's worker on the ranks of its `[mesh]`, in the leader."""
     given = {"recipe": recipe, "store": store, "rows": rows, "pool": pool}
     token = {TOKEN: token_of(os.environ)}
     mesh = recipes.parse(recipe).mesh
-    assert mesh.grid is not None, "a gang has a grid"
+    assert mesh.grid is not None, "model-parallel workers have a grid"
     with lead(
         f"{__name__}:follow_recipe",
         given,
@@ -352,10 +356,10 @@ def in_gang(recipe: str, store: str, rows: str | None = None, pool: str | None =
 def follow_recipe(
     recipe: str, store: str, rows: str | None, pool: str | None, place: Mapping[str, object]
 ) -> None:
-    """The life of another rank than the leader of `in_gang`."""
+    """Run a follower of `in_gang`."""
     mesh = recipes.parse(recipe).mesh
-    assert mesh.grid is not None, "a gang has a grid"
-    token = cast(Token | None, inherited(TOKEN))  # as given
+    assert mesh.grid is not None, "model-parallel workers have a grid"
+    token = cast(Token | None, inherited(TOKEN))  # as the leader gave it
     with follow(place) as ranks:
         work = _of_recipe(recipe, store, rows, pool, token)
         obey(Rank(work, Grid.parse(mesh.grid), ranks, mesh.in_flight))
@@ -363,7 +367,7 @@ def follow_recipe(
 
 @contextmanager
 def inherited_gang(grid: str, timeout_seconds: float, in_flight: int = 1) -> Iterator[GangWork]:
-    """As `works.inherited_work`, for a process that leads the ranks of a grid."""
+    """Run the program's worker on the ranks of a grid, in the leader."""
     work, given = inherited_work(), {"grid": grid, "in_flight": in_flight}
     size = Grid.parse(grid).size
     function = f"{__name__}:follow_inherited"
@@ -372,12 +376,12 @@ def inherited_gang(grid: str, timeout_seconds: float, in_flight: int = 1) -> Ite
 
 
 def follow_inherited(grid: str, in_flight: int, place: Mapping[str, object]) -> None:
-    """The life of another rank than the leader of `inherited_gang`."""
+    """Run a follower of `inherited_gang`."""
     with follow(place) as ranks:
         obey(Rank(inherited_work(), Grid.parse(grid), ranks, in_flight))
 
 
-def _led(make: Callable[[], ModuleWork], grid: str, led: Led, in_flight: int) -> Iterator[GangWork]:
+def _led(make: Callable[[], ModuleWork], grid: str, led: LeaderGroup, in_flight: int) -> Iterator[GangWork]:
     work = GangWork(Rank(make(), Grid.parse(grid), led.ranks, in_flight), led)
     yield work
     work.close()

@@ -1,9 +1,10 @@
-"""Shards between the ranks of a gang: their parts, put together where one is pushed, cut where it was pulled.
+"""The exchange of shards between ranks: their parts are assembled before a push, and distributed after a
+pull.
 
-Knows: which rank has which part of a shard, the ranks' process group. Does not know: when, servers, what the
-numbers are.
+Knows: the part of a shard on each rank, the ranks' process group. Does not know: when, servers, the meaning
+of the values.
 
-All ranks call the methods in one order. Of a shard that one rank has alone nothing travels.
+All ranks call the methods in the same order. A shard on a single rank is not sent.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from cotswold.training.model_parallel.shards import ShardParts
 
 
 class ShardExchange:
-    """One rank's side."""
+    """One rank's side of the exchange."""
 
     def __init__(self, shards: Mapping[int, ShardParts], rank: int, wire: dist.ProcessGroup) -> None:
         self._shards, self._rank, self._wire = dict(sorted(shards.items())), rank, wire
 
     def gathered(self, own: Array) -> dict[int, memoryview]:
-        """Of the ranks' vectors ``own``: the shards that this rank pushes, whole, by number. Those that it
-        has alone lie in its vector."""
+        """Return the whole shards that this rank pushes, by number, from the ranks' vectors ``own``.
+
+        A shard on this rank alone is a view of its vector.
+        """
         sends: dict[int, list[Array]] = {}
         waited: dict[int, list[int]] = {}
         for number, parts in self._shards.items():
@@ -57,9 +60,9 @@ class ShardExchange:
         return found
 
     def scattered(self, pulled: Mapping[int, object], own: Array) -> Iterator[slice]:
-        """Write shards into the ranks' vectors; where each part of this rank has come to lie.
+        """Write pulled shards into the ranks' vectors; yield the range of each part on this rank.
 
-        ``pulled`` names the same shards on all ranks; each has the numbers of those that it pulls.
+        ``pulled`` names the same shards on all ranks; each rank has the values of those that it pulls.
         """
         numbers = sorted(pulled)
         wholes = {
@@ -91,7 +94,7 @@ class ShardExchange:
             yield place
 
     def all_of(self, holds: bool) -> bool:
-        """Whether it holds on every rank."""
+        """Return True if ``holds`` is true on every rank."""
         found = torch.tensor([int(holds)], dtype=torch.int64)
         dist.all_reduce(found, dist.ReduceOp.MIN, group=self._wire)
         return bool(found.item())
@@ -103,7 +106,7 @@ class ShardExchange:
     def _exchanged(
         self, sends: Mapping[int, Sequence[Array]], sizes: Mapping[int, Sequence[int]], like: Array
     ) -> dict[int, list[Array]]:
-        """Rows to and from other ranks, by rank, one message a pair."""
+        """Exchange rows with other ranks, one message per pair; return the received rows by rank."""
         rows = {rank: np.empty(sum(each), like.dtype) for rank, each in sizes.items()}
         packed = {rank: np.concatenate(each) for rank, each in sends.items()}
         waits = [dist.irecv(torch.from_numpy(row), rank, group=self._wire) for rank, row in rows.items()]

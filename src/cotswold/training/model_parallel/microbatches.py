@@ -1,11 +1,12 @@
-"""Several micro-batches under way at once in ranks that compute one network together.
+"""Concurrent micro-batches in ranks that compute one network together.
 
 Knows: partitioned networks, threads, sums of gradients. Does not know: samples, losses, how ranks are
 started.
 
-A rank waits for messages of slower ones; while one micro-batch waits another computes, so that a late message
-idles nobody (Chilimbi et al. 2014, section 3.2.5). Each has a copy of the partitioned network with a mesh of
-its own: its messages have tags of their own and overtake those of others. The copies share their parameters.
+A rank waits for messages of slower ranks. While one micro-batch waits another computes, so a late message
+leaves no rank idle (Chilimbi et al. 2014, section 3.2.5). Each micro-batch has a copy of the partitioned
+network with a separate mesh, so its messages have separate tags and may overtake others. The copies share
+their parameters.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _Part = TypeVar("_Part")
 
 
 class InFlight:
-    """``count`` copies of one network over the ranks of a grid; all ranks call everything in one order."""
+    """``count`` copies of one network over the ranks of a grid; all ranks call methods in the same order."""
 
     def __init__(self, network: nn.Module, grid: Grid, count: int) -> None:
-        """Raises UserError for a network that cannot be cut."""
+        """Partition the network; raises UserError if that is impossible."""
         first = Mesh.of(grid)
         meshes = [first, *(Mesh(first.device_mesh) for _ in range(count - 1))]
-        for each in meshes:  # by one thread: two that connect at once would wait for each other
+        for each in meshes:  # in one thread: two concurrent connects would deadlock
             each.routes(torch.device("cpu"))
         self.networks: list[nn.Module] = [partition(network, each) for each in meshes]
         self._threads = ThreadPoolExecutor(count, "micro-batch") if count > 1 else None
@@ -45,23 +46,23 @@ class InFlight:
 
     @property
     def parameters(self) -> Sequence[DTensor]:
-        """Those that learn, of all copies."""
+        """The trainable parameters, shared by all copies."""
         return self._parameters[0]
 
     def clear(self) -> None:
-        """Forget gradients."""
+        """Delete the gradients."""
         for copy in self._parameters:
             for each in copy:
                 each.grad = None
 
     def gradients(self) -> list[Tensor]:
-        """What this rank has of the gradient of each parameter, summed over the copies in their order."""
+        """Return this rank's part of the gradient of each parameter, summed over the copies in order."""
         return [_sum_of(each) for each in zip(*self._parameters, strict=True)]
 
     def run(self, parts: Sequence[_Part], compute: Callable[[_Part, nn.Module], _T]) -> list[_T]:
-        """What ``compute`` gives for each of ``parts``, as many as there are copies at most, all at once.
+        """Run ``compute`` on each of ``parts`` concurrently, at most one per copy, and return the results.
 
-        Raises what the first raises that fails.
+        Raises the first error.
         """
         if self._threads is None:
             return [compute(part, self.networks[0]) for part in parts]
@@ -75,7 +76,7 @@ class InFlight:
 
 
 def parts_of(numbers: Sequence[int], count: int) -> list[Sequence[int]]:
-    """``numbers`` in ``count`` parts of almost one size, fewer where there are not as many.
+    """Divide ``numbers`` into ``count`` parts of nearly equal size, or fewer if there are not enough numbers.
 
     >>> parts_of(range(5), 2)
     [range(0, 2), range(2, 5)]
@@ -86,7 +87,7 @@ def parts_of(numbers: Sequence[int], count: int) -> list[Sequence[int]]:
 
 
 def _share(network: nn.Module, copy: nn.Module) -> None:
-    """Have the parameters of a copy lie where those of the network do; gradients stay apart."""
+    """Make the parameters of a copy share the memory of the network's; gradients stay separate."""
     shared: dict[Tensor, nn.Parameter] = {}
     for name, each in network.named_parameters(remove_duplicate=False):
         if each not in shared:

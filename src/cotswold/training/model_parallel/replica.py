@@ -1,10 +1,10 @@
-"""The work of a replica that is a gang: the mean loss of a batch by a network that is cut over several ranks.
+"""The model-parallel replica: the mean loss of a batch by a network partitioned over several ranks.
 
-Knows: recipes, what the first rank of a gang tells the others. Does not know: what a rank does in a step
-(`gang_steps`), servers' states, how ranks are started (`launch.gang`).
+Knows: recipes, the leader's commands to the followers. Does not know: a rank's part of a step (`steps`),
+servers' states, how ranks are started (`launch.gang`).
 
-The first rank has the replica's place among the others: its session, its samples, when it pulls and pushes.
-What is pulled and pushed each rank has by itself, over an endpoint of its own (`replicas.rank_process`).
+The first rank leads: it has the replica's session and samples, and decides when to pull and push. Each rank
+pulls and pushes its shards itself, over its own endpoint (`replicas.rank_process`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.geometry import Grid
 from cotswold.host import Process, Token, inherited, token_of
-from cotswold.launch import Led, follow, lead
+from cotswold.launch import LeaderGroup, follow, lead
 from cotswold.paramserver.core.rank_fanout import name_of
 from cotswold.paramserver.core.replica import StepTask
 from cotswold.processes.endpoint_settings import Reach, own_endpoint
@@ -50,7 +50,7 @@ from cotswold.wire.messenger import Post
 
 
 class LearningLayers(LayerWork):
-    """Layers under a loss as they learn: dropout draws."""
+    """Layers with a loss in training mode, with dropout."""
 
     def __init__(self, network: LayerNetwork, loss: Loss, samples: Patterns) -> None:
         self.flat = FlatModule(network.train())
@@ -58,91 +58,90 @@ class LearningLayers(LayerWork):
 
 
 class GangReplica:
-    """The first rank's work: `RankedWork`."""
+    """The leader's task (`RankedWork`)."""
 
-    def __init__(self, rank: Rank, led: Led, decay: float) -> None:
-        """``decay``: this times a weight is added to its gradient."""
+    def __init__(self, rank: Rank, led: LeaderGroup, decay: float) -> None:
+        """``decay`` times a weight is added to its gradient."""
         self._rank, self._led, self._decay = rank, led, decay
         self._leading = threading.Lock()
-        """Held while the others are told something, and do it."""
+        """Held while the followers receive and execute a command."""
         self.coming: Sequence[Sequence[int]] = ()
         """The samples of the steps after the next, as far as they are known."""
         self._owing: Sequence[Process] = ()
 
     @property
     def parameters(self) -> Tensor:
-        """Those with which it was made, one vector, whole."""
+        """The initial parameters, as one whole vector."""
         return self._rank.whole.parameters
 
     @property
     def layout(self) -> Sequence[Slot]:
-        """The parameters in the vector, as one process has them."""
+        """The parameters' positions in the vector, as in a single process."""
         return self._rank.whole.layout
 
     @property
     def patterns(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return self._rank.whole.patterns
 
     @property
     def varies(self) -> bool:
-        """Whether a sample is another one in each epoch."""
+        """True if samples are augmented differently in each epoch."""
         return self._rank.whole.varies
 
     @property
     def flops(self) -> tuple[int, int]:
-        """Of one sample, as one process counts them."""
+        """FLOPs per sample of value alone, and of value and gradient, as a single process counts them."""
         return self._rank.whole.flops
 
     @property
     def is_fed(self) -> bool:
-        """Whether data servers make the samples."""
+        """True if data servers make the samples."""
         return self._rank.whole.is_fed
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
-        """As `FedWork.expect`; the other ranks hear of it with the step."""
+        """Remember the next batches, as `FedWork.expect`; the followers receive them with the step."""
         self.coming = batches[1:]
 
     @property
     def is_starved(self) -> bool:
-        """Whether this rank waits for samples now."""
+        """True while this rank waits for samples."""
         return self._rank.whole.is_starved
 
     @property
     def processes(self) -> Sequence[Process]:
-        """Those of the other ranks."""
+        """The processes of the followers."""
         return self._led.processes
 
     @property
     def owing(self) -> Sequence[Process]:
-        """All of them while a step is under way: in it they wait for each other."""
+        """All followers while a step runs, because they wait for each other in it."""
         return self._owing
 
     @property
     def is_awaiting(self) -> bool:
-        """Whether this rank only waits: it takes part in each step to its end."""
+        """False: the leader computes its part of each step."""
         return False
 
     @property
     def ranks(self) -> int:
-        """How many there are."""
+        """The number of ranks."""
         return self._rank.size
 
     def meet(self, meeting: Meeting) -> GangSteps:
-        """Tell the others where their replica is; the steps that all take together."""
+        """Send the followers their replica's address, and return the common steps."""
         self._led.ranks.gather(asdict(meeting))
-        own = cast(OwnSteps, meeting.own)  # as it was made of them
+        own = cast(OwnSteps, meeting.own)  # the meeting was made from these steps
         return GangSteps(self, RankSteps(self._rank, self._decay, own, meeting.push_samples))
 
     def rank_of(self, shards: Sequence[Shard]) -> Mapping[int, int]:
-        """The rank that pulls and pushes each shard."""
+        """Return the rank that pulls and pushes each shard."""
         parts = parts_of_shards(self._rank.shapes, self._rank.every_box, shards)
         return {number: each.rank for number, each in parts.items()}
 
     @contextmanager
     def together(self, said: Told) -> Iterator[None]:
-        """Have the others take a step that this process takes meanwhile, in another thread than the main
-        one."""
+        """Make the followers take a step while this process takes it in a thread other than the main one."""
         try:
             with self._leading:
                 self._owing = self._led.processes
@@ -150,38 +149,38 @@ class GangReplica:
                 yield
                 self._owing = ()
         except Exception as error:
-            self._led.give_way(error)
+            self._led.await_rank_death(error)
             raise
 
     def close(self) -> None:
-        """Let the other ranks go."""
+        """End the followers."""
         with self._leading:
             _tell(self._rank, None)
 
 
 class GangSteps:
-    """What the first rank's replica asks of all: `Steps`."""
+    """The steps of all ranks, for the first rank's replica (`Steps`)."""
 
     def __init__(self, gang: GangReplica, steps: RankSteps) -> None:
         self._gang, self._steps = gang, steps
         self._shards: tuple[Shard, ...] = ()
         self._told: tuple[Shard, ...] = ()
-        """What the others have heard of."""
+        """The shards that the followers have received."""
         self._task: StepTask | None = None
         self._closing: Closing | None = None
 
     def lay(self, shards: Sequence[Shard]) -> None:
-        """The servers have these; may be said by another thread than that which takes steps."""
+        """Set the servers' shards; another thread than that of the steps may call it."""
         self._shards = tuple(shards)
 
     def begin(self, task: StepTask) -> None:
-        """The step that is taken next."""
+        """Set the task of the next step."""
         self._task = task
 
     def step(self, samples: Sequence[int], rate: float, opens: bool) -> PortionSum:
-        """Put what was pulled in its place, and take a step, on all ranks."""
+        """Install pulled values and take a step on all ranks."""
         task, shards = self._task, self._shards
-        assert task is not None, "it has begun"
+        assert task is not None, "begin() comes first"
         installs = {
             number: version
             for pulled in task.installs
@@ -204,18 +203,18 @@ class GangSteps:
         return found
 
     def may_grow(self, samples: int) -> bool:
-        """Whether a step may be added before it is closed: any."""
+        """Return True: steps can always be added before the close."""
         return True
 
     def close(self) -> Closing:
-        """What goes to each server from here; what other ranks push is `Elsewhere`."""
-        assert self._closing is not None, "the task closed it"
+        """Return the push of this rank to each server; shards that other ranks push are `Elsewhere`."""
+        assert self._closing is not None, "the task closed the accumulation"
         closing, self._closing = self._closing, None
         return closing
 
 
 def _tell(rank: Rank, said: Told | None) -> None:
-    """To all others; None lets them go."""
+    """Broadcast a step to the followers; None ends them."""
     words = bytearray(json.dumps(None if said is None else asdict(said)).encode())
     dist.broadcast(torch.tensor([len(words)]), 0, group=rank.wire)
     dist.broadcast(torch.frombuffer(words, dtype=torch.uint8), 0, group=rank.wire)
@@ -231,14 +230,14 @@ def _heard(rank: Rank) -> Told | None:
 
 
 def obey(rank: Rank, steps: RankSteps, role: RankRole) -> None:
-    """What a rank does that is not the first: as it is told, until it is let go."""
+    """Main loop of a follower: execute the leader's steps until the end."""
     while (said := _heard(rank)) is not None:
         steps.obey(said, role.take, role.closed)
 
 
 @contextmanager
 def in_gang_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> Iterator[GangReplica]:
-    """As `learning_works.in_replica`, for a process that leads the ranks of the recipe's `[mesh]`."""
+    """Run a recipe's replica on the ranks of its `[mesh]`, in the leader."""
     mesh, training = _parsed(recipe)
     grid, arguments = (
         Grid.parse(str(mesh.grid)),
@@ -255,14 +254,14 @@ def in_gang_replica(recipe: str, store: str, rows: str, pool: str | None = None)
 
 
 def follow_replica(recipe: str, store: str, rows: str, pool: str | None, place: Mapping[str, object]) -> None:
-    """The life of another rank than the first of `in_gang_replica`."""
+    """Run a follower of `in_gang_replica`."""
     mesh, training = _parsed(recipe)
-    token = cast(Token | None, inherited(TOKEN))  # as given
+    token = cast(Token | None, inherited(TOKEN))  # as the leader gave it
     with follow(place) as ranks:
         whole = _learning(recipe, store, rows, pool, token)
         rank = Rank(whole, Grid.parse(str(mesh.grid)), ranks, mesh.in_flight)
         meeting = Meeting(**ranks.gather(None)[0])
-        own = cast(OwnSteps, meeting.own)  # as it was made of them
+        own = cast(OwnSteps, meeting.own)  # the meeting was made from these steps
         steps = RankSteps(rank, training.weight_decay, own, meeting.push_samples)
         reach = Reach(**cast(Mapping[str, Any], meeting.reach))
         with own_endpoint(name_of(meeting.name, rank.number), reach, token) as endpoint:
@@ -272,8 +271,8 @@ def follow_replica(recipe: str, store: str, rows: str, pool: str | None, place: 
 
 def _parsed(recipe: str) -> tuple[Mesh, DownpourTraining]:
     parsed = recipes.parse(recipe)
-    assert isinstance(parsed.training, DownpourTraining), "others have no replicas"
-    assert parsed.mesh.grid is not None, "a gang has a grid"
+    assert isinstance(parsed.training, DownpourTraining), "only strategy downpour has replicas"
+    assert parsed.mesh.grid is not None, "model-parallel replicas have a grid"
     return parsed.mesh, parsed.training
 
 
@@ -283,7 +282,7 @@ def _learning(
     torch.set_num_threads(1)
     parsed, opened = recipes.parse(recipe), Store(store)
     network = supervised_network(parsed, opened.outputs)
-    assert isinstance(parsed.training, DownpourTraining), "others have no replicas"
+    assert isinstance(parsed.training, DownpourTraining), "only strategy downpour has replicas"
     if parsed.training.unit_norm:
         scale_to_norm_1(network)
     varying = varying_of(parsed, opened)

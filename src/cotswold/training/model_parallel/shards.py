@@ -1,15 +1,15 @@
-"""Which part of each shard the ranks of a gang have, and which of them pulls and pushes it.
+"""The ranks' parts of each shard, and the rank that pulls and pushes it.
 
-Knows: boxes of parameters by rank, shards of the flat vector: integers alone. Does not know: numbers, how
-parts travel.
+Knows: boxes of parameters by rank, shards of the flat vector, as integers. Does not know: values, how parts
+are sent.
 
-A rank's own parts lie one after the other in a vector of its own. A shard has whole rows, that is a slab of a
-parameter; what a rank has of it is a box, which is one range of the rank's vector.
+A rank's parts are consecutive in its vector. A shard has whole rows, that is a slab of a parameter; a rank's
+part of it is a box, which is one range of the rank's vector.
 
-    the parameter                            who pulls and pushes a shard of it
-    every rank has all of it                 the first rank
-    cut, and one rank has most of the shard  that rank
-    cut, and several have as much            of these the one that has fewest numbers of shards before
+    the parameter                            rank that pulls and pushes its shard
+    replicated on every rank                 the first rank
+    partitioned, one rank has most           that rank
+    partitioned, several have the most       the one of these with the fewest values assigned so far
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from cotswold.wire import Shard
 
 @dataclass(frozen=True)
 class Piece:
-    """What a rank has of a shard."""
+    """A rank's part of a shard."""
 
     within: Box
-    """Where it lies in the shard."""
+    """The part's box in the shard."""
     start: int
-    """In the rank's vector."""
+    """The part's start in the rank's vector."""
     stop: int
 
 
 @dataclass(frozen=True)
 class ShardParts:
-    """One shard."""
+    """The distribution of one shard over ranks."""
 
     shape: tuple[int, ...]
-    """Of the slab."""
+    """The shape of the slab."""
     rank: int
-    """That pulls and pushes it."""
+    """The rank that pulls and pushes the shard."""
     is_whole: bool
-    """Whether every rank has all of it."""
+    """True if every rank has all of it."""
     pieces: Mapping[int, Piece]
-    """By rank; none where a rank has nothing of it."""
+    """The parts by rank; a rank without a part is missing."""
 
 
 def parts_of_shards(
     shapes: Mapping[str, tuple[int, ...]], boxes: Sequence[Sequence[Box]], shards: Sequence[Shard]
 ) -> Mapping[int, ShardParts]:
-    """Of each shard, by number.
+    """Return the parts of each shard, by shard number.
 
-    ``shapes``: of the parameters, by name, in the order of the flat vector; ``boxes``: what each rank has of
-    each parameter.
+    ``shapes`` are those of the parameters by name, in the order of the flat vector; ``boxes`` are each rank's
+    boxes of each parameter.
 
     >>> boxes = [[Box((0, 0), (3, 2))], [Box((3, 0), (4, 2))]]  # three rows of four, and one
     >>> shards = [Shard(0, "a", 0, 4, "w", 0), Shard(1, "a", 4, 8, "w", 1)]

@@ -1,12 +1,11 @@
-"""The steps of a replica that is a gang: all ranks take them together, each on its own parts.
+"""The steps of a model-parallel replica: all ranks take them together, each on its parts.
 
-Knows: what a rank adds up, what the first rank tells the others of a step. Does not know: servers, when a
-push is due, samples' places.
+Knows: a rank's sums, the first rank's messages about a step. Does not know: servers, when a push is due, the
+location of samples.
 
-Each rank has its parts of the parameters, one after the other in a vector, and the same accumulation over it
-that a replica of one process has over the whole. A pull comes to the ranks that have its shards
-(`gang_shards`), and a closed accumulation goes from there; what lies on a border between ranks passes between
-them (`gang_exchange`).
+Each rank has its parts of the parameters consecutively in a vector, and accumulates over it as a
+single-process replica does over the whole. Pulls go to the ranks that have the shards (`shards`), and closed
+accumulations leave from there. Values of a shard on several ranks pass between them (`gang_exchange`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cotswold.errors import MachineError, told
-from cotswold.launch.watch.failure import peer_lost
+from cotswold.launch.watch.failure import is_peer_lost
 from cotswold.paramserver.core.rank_fanout import Elsewhere
 from cotswold.paramserver.core.replica import StepTask
 from cotswold.paramserver.core.update_sequence import Part
@@ -34,31 +33,33 @@ from cotswold.wire import PulledNewer, Shard
 
 
 class RankWork:
-    """The mean loss of a batch, as a function of one rank's parts: `ReplicaWork`, called by all ranks in one
-    order."""
+    """The mean loss of a batch as a function of one rank's parts (`ReplicaWork`).
+
+    All ranks call its methods in the same order.
+    """
 
     def __init__(self, rank: Rank, decay: float) -> None:
-        """``decay``: this times a weight is added to its gradient."""
+        """``decay`` times a weight is added to its gradient."""
         self.rank, self._decay = rank, decay
         with torch.no_grad():
             self.parameters = torch.cat([each.detach().reshape(-1) for each in rank.parts])
         self.layout: Sequence[Slot] = rank.whole.layout
-        """Of the whole vector."""
+        """The layout of the whole vector."""
 
     @property
     def patterns(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return self.rank.whole.patterns
 
     @property
     def flops(self) -> tuple[int, int]:
-        """Of one sample, by all ranks."""
+        """FLOPs per sample of all ranks together."""
         return self.rank.whole.flops
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
-        """Add this rank's parts of the gradient of these samples' mean loss; the sums are those of all.
+        """Add this rank's parts of the gradient of these samples' mean loss; the sums cover all ranks.
 
-        Raises what a rank's work raises, and MachineError on ranks whose own did not fail.
+        Raises the error of this rank's task, or MachineError if only other ranks failed.
         """
         with torch.no_grad():
             for part, values in zip(self.rank.parts, self._cut(self.parameters), strict=True):
@@ -77,19 +78,19 @@ class RankWork:
         try:
             found = self.rank.add(samples, learn=True)
         except Exception as error:
-            if peer_lost(error):
+            if is_peer_lost(error):
                 raise
             found = error
         able = torch.tensor([int(isinstance(found, PortionSum))], dtype=torch.int64)
         all_able = [torch.zeros_like(able) for _ in range(self.rank.size)]
         dist.all_gather(all_able, able, group=self.rank.wire)
         if isinstance(found, Exception):
-            if self.rank.number:  # the first says it to whoever asked
+            if self.rank.number:  # the first rank raises it to its caller
                 print(f"rank {self.rank.number}: {told(found)}", flush=True)
             raise found
         failed = [rank for rank, each in enumerate(all_able) if not each.item()]
         if failed:
-            raise MachineError(f"rank {failed[0]} of the gang could not compute it; see what it prints")
+            raise MachineError(f"rank {failed[0]} of the replica failed to compute; see its output")
         return found
 
     def _cut(self, vector: Tensor) -> Iterator[Tensor]:
@@ -104,33 +105,33 @@ class RankAccumulation(Accumulation, HostVectors):
         super().__init__(work, layout, own, push_samples, self)
         self._rank = work.rank
         self.closings = 0
-        """Accumulations that were closed."""
+        """The number of closed accumulations."""
         self.closed: Mapping[int, memoryview] = {}
-        """What this rank pushes of the last, by shard."""
+        """This rank's push from the last accumulation, by shard."""
         self._exchange: ShardExchange | None = None
         self.parts: Mapping[int, ShardParts] = {}
-        """Who has what of each shard."""
+        """The ranks' parts of each shard."""
 
     def settle(self, shards: Sequence[Shard]) -> None:
-        """Take steps on these from now on."""
+        """Use these shards for the following steps."""
         self.lay(shards)
         self.parts = parts_of_shards(self._rank.shapes, self._rank.every_box, shards)
         self._exchange = ShardExchange(self.parts, self._rank.number, self._rank.wire)
 
     def close(self) -> tuple[Mapping[str, Part], Pushed]:
-        """What goes to each server; what other ranks push is `Elsewhere`."""
-        assert self._exchange is not None, "it is told of shards before a step"
+        """Return the push to each server; shards that other ranks push are `Elsewhere`."""
+        assert self._exchange is not None, "settle() comes before a step"
         self.closings += 1
         self.closed = self._exchange.gathered(self._sum.numpy())
         return super().close()
 
     def _written(self, newest: Mapping[int, object]) -> Iterator[slice]:
-        assert self._exchange is not None, "it is told of shards before a step"
+        assert self._exchange is not None, "settle() comes before a step"
         return self._exchange.scattered(newest, self._parameters.numpy())
 
     def is_finite(self, vector: Tensor) -> bool:
-        """As `Vectors.is_finite`, of all ranks' vectors."""
-        assert self._exchange is not None, "it is told of shards before a step"
+        """Return True if the vectors of all ranks are finite."""
+        assert self._exchange is not None, "settle() comes before a step"
         return self._exchange.all_of(super().is_finite(vector))
 
     def _numbers(self, whole: Array, shard: Shard) -> object:
@@ -140,12 +141,12 @@ class RankAccumulation(Accumulation, HostVectors):
 
 @dataclass(frozen=True)
 class Told:
-    """What the first rank says of a step, in plain values."""
+    """The first rank's message about a step, in plain values."""
 
     shards: tuple[tuple[object, ...], ...] | None
-    """The fields of each; None where they are as before."""
+    """The fields of each shard; None if unchanged."""
     installs: tuple[tuple[int, int], ...]
-    """Shards that are put in their place first, and their versions."""
+    """Shards to install first, with their versions."""
     samples: tuple[int, ...]
     rate: float
     opens: bool
@@ -153,26 +154,29 @@ class Told:
     pull: tuple[int, int]
     behind: int
     coming: tuple[tuple[int, ...], ...] = ()
-    """Samples of the steps after it, as far as they are known, for ranks that ask for them ahead."""
+    """Samples of the following steps, as far as known, for ranks that prefetch them."""
 
 
 class RankSteps:
-    """One rank's side of the steps, which all ranks take together."""
+    """One rank's side of the common steps."""
 
     def __init__(self, rank: Rank, decay: float, own: OwnSteps, push_samples: int) -> None:
         self._accumulation = RankAccumulation(RankWork(rank, decay), own, push_samples)
         self._rank, self._number = rank, rank.number
 
     def lead(self, said: Told, task: StepTask) -> tuple[PortionSum, Closing | None]:
-        """A step of the first rank: the sums of all, and, where it closes the accumulation, what goes to each
-        server. Nothing refers to what was pulled any more then."""
+        """Take a step on the first rank; return the sums and, if the accumulation closes, the push to each
+        server.
+
+        After the call nothing refers to pulled buffers.
+        """
         self._settle(said)
         self._accumulation.begin(task)
         found = self._accumulation.step(said.samples, said.rate, said.opens)
         return found, self._accumulation.close() if said.closes else None
 
     def obey(self, said: Told, take: Take, closed: Closed) -> None:
-        """The same step of another: ``take`` gives what it has pulled, ``closed`` hears what it pushes."""
+        """Take the same step on a follower: ``take`` returns pulled shards, ``closed`` receives the push."""
         self._settle(said)
         rank_of = {number: each.rank for number, each in self._accumulation.parts.items()}
         own = {number: version for number, version in said.installs if rank_of[number] == self._number}

@@ -1,1 +1,1 @@
-"""Where parameters live: in memory, on disk, over ranks."""
+"""Parameter stores: in memory, offloaded to disk, sharded over ranks."""

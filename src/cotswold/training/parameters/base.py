@@ -1,7 +1,7 @@
-"""Where the filters and momenta of stacks are while they are trained.
+"""The parameter store: where the filters and momenta of stacks are kept during training.
 
-Knows: a network of stacks and the momenta beside it, in memory. Does not know: the order of training;
-`training.parameters.offload` has the holder on a disk.
+Knows: a network of stacks and its momenta, in memory. Does not know: the order of training;
+`training.parameters.offload` has the store on disk.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from cotswold.nn import StackNetwork
 from cotswold.training.models import network_tensors
 
 Momenta = Mapping[str, int]
-"""The names under which a checkpoint has momenta, and the stacks whose they are."""
+"""Names of momenta in a checkpoint, and the stacks to which they belong."""
 
 
 class Stack(Protocol):
-    """A stack as strategies see it; maps are those of this process, the whole or its part."""
+    """A stack as strategies see it; maps are those of this process, whole or partitioned."""
 
     @property
     def geometry(self) -> StackGeometry:
-        """The whole stack's maps and windows."""
+        """The maps and windows of the whole stack."""
         ...
 
     @property
@@ -37,19 +37,19 @@ class Stack(Protocol):
 
     @property
     def training(self) -> bool:
-        """Whether the norms of its filters are computed anew at each use."""
+        """True if the norms of the filters are computed at each use."""
         ...
 
     def train(self) -> object:
-        """Compute norms anew at each use."""
+        """Compute norms at each use."""
         ...
 
     def eval(self) -> object:
-        """Let recorded norms serve."""
+        """Record the norms and reuse them."""
         ...
 
     def __call__(self, x: Tensor, /) -> Tensor:
-        """The map that the next stack reads."""
+        """Return the map that the next stack reads."""
         ...
 
     def calibrate(self, x: Tensor) -> None:
@@ -57,29 +57,29 @@ class Stack(Protocol):
         ...
 
     def objective_parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The objective of the whole, and its two terms."""
+        """Return the objective of the whole stack, and its two terms."""
         ...
 
 
 class Network(Protocol):
-    """Stacks on top of each other."""
+    """Stacks in sequence."""
 
     @property
     def stacks(self) -> Sequence[Stack]:
-        """From the input upwards."""
+        """The stacks, from the lowest."""
         ...
 
 
 class ParameterHolder(Protocol):
-    """A network and the momenta of the stacks that move."""
+    """A network and the momenta of the stacks in training."""
 
     @property
     def network(self) -> Network:
-        """The stacks, from the input upwards."""
+        """The network, with its stacks from the lowest."""
         ...
 
     def rest(self, stacks: Collection[int]) -> None:
-        """Bring the momenta of these stacks to rest; those of others are let go."""
+        """Set the momenta of these stacks to zero, and free the others."""
         ...
 
     def step(
@@ -92,23 +92,23 @@ class ParameterHolder(Protocol):
         upstream: Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """`ops.step` on one stack."""
+        """Apply `ops.stack_step` to one stack."""
         ...
 
     def state_dict(self, momenta: Momenta) -> StateDict:
-        """The live tensors of the network and of these momenta, to be saved or filled in place."""
+        """Return the live tensors of the network and of these momenta, to be saved or filled in place."""
         ...
 
 
 class HeldInMemory:
-    """The plain holder: everything is in memory."""
+    """The parameter store with everything in memory."""
 
     def __init__(self, network: StackNetwork) -> None:
         self.network = network
         self._momenta: dict[int, Tensor] = {}
 
     def rest(self, stacks: Collection[int]) -> None:
-        """Momenta of these stacks are zero from here on; those of others are freed."""
+        """Set the momenta of these stacks to zero, and free the others."""
         self._momenta = {stack: momentum for stack, momentum in self._momenta.items() if stack in stacks}
         for stack in stacks:
             self._momentum(stack).zero_()
@@ -123,7 +123,7 @@ class HeldInMemory:
         upstream: Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """One step of SGD with momentum on a stack; the report is of the state before it."""
+        """Take one step of SGD with momentum on a stack; the report describes the state before it."""
         moved = self.network.stacks[stack]
         return ops.stack_step(
             moved.state(self._momentum(stack)),
@@ -136,7 +136,7 @@ class HeldInMemory:
         )
 
     def state_dict(self, momenta: Momenta) -> StateDict:
-        """The live tensors of the network and of these momenta, to be saved or filled in place."""
+        """Return the live tensors of the network and of these momenta, to be saved or filled in place."""
         moving = {name: self._momentum(stack) for name, stack in momenta.items()}
         return {**network_tensors(self.network), **moving}
 

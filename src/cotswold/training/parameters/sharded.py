@@ -1,6 +1,6 @@
-"""A network of stacks that is trained by all ranks of a mesh.
+"""A network of stacks sharded over the ranks of a mesh.
 
-Knows: each rank's share of every stack, what of a checkpoint is its own. Does not know: the order of
+Knows: each rank's shard of every stack, this rank's part of a checkpoint. Does not know: the order of
 training, how ranks were started.
 """
 
@@ -21,13 +21,13 @@ from cotswold.training.parameters.base import Momenta
 
 @dataclass(frozen=True)
 class MeshNetwork:
-    """The stacks, from the input upwards, as a rank has them."""
+    """The stacks, from the lowest, with this rank's shards."""
 
     stacks: list[TrainedStack]
 
 
 class HeldOnMesh:
-    """The holder of a recipe's stacks on a mesh; every method is called by all ranks, in one order."""
+    """The parameter store of a recipe's stacks on a mesh; all ranks call every method in the same order."""
 
     def __init__(self, recipe: Recipe, mesh: Mesh) -> None:
         stacks: list[TrainedStack] = []
@@ -50,11 +50,11 @@ class HeldOnMesh:
 
     @property
     def window(self) -> Box:
-        """What this rank reads of every picture."""
+        """The window of every image that this rank reads."""
         return self.network.stacks[0].share.window
 
     def rest(self, stacks: Collection[int]) -> None:
-        """Momenta of these stacks are zero from here on; those of others are freed."""
+        """Set the momenta of these stacks to zero, and free the others."""
         for index, stack in enumerate(self.network.stacks):
             if index in stacks:
                 stack.rest()
@@ -71,13 +71,13 @@ class HeldOnMesh:
         upstream: torch.Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """One step of SGD with momentum on a stack; the report is of the state before it."""
+        """Take one step of SGD with momentum on a stack; the report describes the state before it."""
         return self.network.stacks[stack].step(
             batch, objective, rule, upstream=upstream, input_gradient=input_gradient
         )
 
     def state_dict(self, momenta: Momenta) -> StateDict:
-        """This rank's parts of filters, norms and momenta, and the scalars that all ranks have alike."""
+        """Return this rank's parts of filters, norms and momenta, and the scalars common to all ranks."""
         values: dict[str, StateValue] = {}
         for index, stack in enumerate(self.network.stacks):
             for name, tensor, box, shape in stack.parts():

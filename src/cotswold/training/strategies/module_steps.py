@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from cotswold.checkpoint import Checkpoint, Piece, SealedPiece, StateDict, StateValue
+from cotswold.checkpoint import Checkpoint, SealedChunk, StateDict, StateValue, TensorChunk
 from cotswold.errors import CheckpointError, UserError
 from cotswold.run import Metrics
 from cotswold.training.jobs.same_module import check_module
@@ -41,7 +41,7 @@ class ModuleSteps(Synchronous):
         assert isinstance(self.strategy, CountedFlops), "the builder passes this type"
         return self.strategy
 
-    def _checkpoint(self) -> tuple[int, Iterator[Piece | SealedPiece], dict[str, object], str]:
+    def _checkpoint(self) -> tuple[int, Iterator[TensorChunk | SealedChunk], dict[str, object], str]:
         number, pieces, state, where = super()._checkpoint()
         return number, pieces, {**state, _FROZEN: self._own.modes.frozen}, where
 

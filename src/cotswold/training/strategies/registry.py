@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from cotswold.checkpoint import Checkpoint
 from cotswold.data import Store
 from cotswold.errors import RecipeError
-from cotswold.host.processes import function_of
+from cotswold.host.processes import import_function
 from cotswold.recipe import Recipe
 from cotswold.run import Recorder, RunDirectory
 from cotswold.training.distributed import Team
@@ -103,7 +103,7 @@ class Entry:
             chosen, where = self.in_memory, "in memory"
         if chosen is None:
             raise RecipeError(f"strategy {name} cannot be trained {where}")
-        build = cast(Build, function_of(chosen)) if isinstance(chosen, str) else chosen
+        build = cast(Build, import_function(chosen)) if isinstance(chosen, str) else chosen
         return build(setting)
 
 

@@ -14,7 +14,7 @@ from math import inf, isfinite
 import torch
 from torch import Tensor, nn
 
-from cotswold.checkpoint import IfThere, StateDict, StateValue
+from cotswold.checkpoint import OptionalTensor, StateDict, StateValue
 from cotswold.errors import UserError
 from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
@@ -169,7 +169,7 @@ class Supervised:
         """Return weights, momenta, random states of dropout and the state of early stopping."""
         state: dict[str, StateValue] = dict(self.tensors())
         if self._device.type == "cuda":
-            state[_CUDA] = IfThere(torch.cuda.get_rng_state(self._device))
+            state[_CUDA] = OptionalTensor(torch.cuda.get_rng_state(self._device))
         state["best_loss"] = None if self.best_loss == inf else self.best_loss
         state["epochs_without"] = self._epochs_without
         return state
@@ -187,7 +187,7 @@ class Supervised:
         drawn, on_device = state[_HOST], state.get(_CUDA)
         assert isinstance(drawn, Tensor), "as in state_dict"
         torch.set_rng_state(drawn)
-        if isinstance(on_device, IfThere):
+        if isinstance(on_device, OptionalTensor):
             torch.cuda.set_rng_state(on_device.tensor, self._device)
         elif self._device.type == "cuda":
             generator = torch.Generator().set_state(drawn)

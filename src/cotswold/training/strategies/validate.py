@@ -13,7 +13,7 @@ from numbers import Real
 
 from torch import Tensor
 
-from cotswold.checkpoint import IfThere, TensorPart
+from cotswold.checkpoint import OptionalTensor, TensorPart
 from cotswold.errors import UserError, place_of
 from cotswold.run import Metrics
 from cotswold.training.strategies.base import Strategy
@@ -42,7 +42,7 @@ def check_state(strategy: Strategy, state: object) -> None:
     if not isinstance(state, Mapping):
         raise UserError(f"{_named(strategy)}.state_dict returned {_kind(state)}; it must return a dictionary")
     for name, value in state.items():
-        kept = isinstance(value, (Tensor, TensorPart, IfThere, *_PLAIN)) or hasattr(value, "pieces")
+        kept = isinstance(value, (Tensor, TensorPart, OptionalTensor, *_PLAIN)) or hasattr(value, "pieces")
         if not kept or not isinstance(name, str):
             remedy = (
                 f'; return its values one by one, as "{name}.…"'

@@ -14,7 +14,7 @@ from typing import Self
 
 from torch import Tensor
 
-from cotswold.checkpoint import Piece
+from cotswold.checkpoint import TensorChunk
 from cotswold.run import Recorder
 from cotswold.training.flat_parameters import FlatModule
 from cotswold.training.models import network_tensors
@@ -81,9 +81,9 @@ class Saving:
     def _begin(self, number: int | None, write: Callable[[], Path]) -> None:
         self._jobs.append((number, self._thread.submit(write)))
 
-    def _pieces(self, point: Tensor, vectors: Mapping[str, Tensor]) -> Iterator[Piece]:
+    def _pieces(self, point: Tensor, vectors: Mapping[str, Tensor]) -> Iterator[TensorChunk]:
         self._flat.vector.copy_(point)
         for name, tensor in network_tensors(self._flat.module).items():
-            yield Piece(name, tensor)
+            yield TensorChunk(name, tensor)
         for name, tensor in vectors.items():
-            yield Piece(f"{VECTOR}{name}", tensor)
+            yield TensorChunk(f"{VECTOR}{name}", tensor)

@@ -322,7 +322,7 @@ class ReplicaRuns:
     # ---- checkpoints
 
     def _save_if_due(self, replicas: Replicas) -> None:
-        """Begin a checkpoint, read it from the servers, or report it, whichever step is next."""
+        """Advance a checkpoint: begin it, read it from the servers, or report it."""
         self._tell_saved(self._saving.take())
         if self._saving.is_busy:
             return

@@ -19,7 +19,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from cotswold.checkpoint import Checkpoint, Piece
+from cotswold.checkpoint import Checkpoint, TensorChunk
 from cotswold.errors import CheckpointError, CotswoldError, DivergedError
 from cotswold.optim import Convergence, Iteration, MethodState
 from cotswold.recipe.schema import BatchTraining
@@ -188,7 +188,7 @@ class Evaluations:
         """Copy the point into the network."""
         self._flat.vector.copy_(self._place.read(_POINT))
 
-    def _checkpoint(self) -> tuple[int, Iterator[Piece], dict[str, object], str]:
+    def _checkpoint(self) -> tuple[int, Iterator[TensorChunk], dict[str, object], str]:
         kept = self._method.state()
         state: dict[str, object] = {
             "strategy": {
@@ -207,13 +207,13 @@ class Evaluations:
         }
         return self._number, self._pieces(kept.vectors), state, f"iteration {self._number}"
 
-    def _pieces(self, vectors: tuple[str, ...]) -> Iterator[Piece]:
+    def _pieces(self, vectors: tuple[str, ...]) -> Iterator[TensorChunk]:
         self._fill()
         for name, tensor in network_tensors(self.network).items():
-            yield Piece(name, tensor)
+            yield TensorChunk(name, tensor)
         for name in vectors:
             if name != _POINT:
-                yield Piece(f"{_VECTOR}{name}", self._place.read(name))
+                yield TensorChunk(f"{_VECTOR}{name}", self._place.read(name))
 
     def _save(self) -> None:
         self._save_best()  # first: a kill between the two saves would lose it
@@ -228,7 +228,7 @@ class Evaluations:
         now = vector.clone()  # in a single process, the network's vector is the point
         vector.copy_(best.point)
         try:
-            pieces = (Piece(name, each) for name, each in network_tensors(self.network).items())
+            pieces = (TensorChunk(name, each) for name, each in network_tensors(self.network).items())
             where = f"iteration {best.number}"
             self._recorder.save_best(best.number, pieces, {"position": position}, where)
         finally:

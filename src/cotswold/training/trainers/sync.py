@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from cotswold.checkpoint import Checkpoint, IfThere, Piece, SealedPiece, StateDict
+from cotswold.checkpoint import Checkpoint, OptionalTensor, SealedChunk, StateDict, TensorChunk
 from cotswold.checkpoint import state_dict as states
 from cotswold.errors import CheckpointError, CotswoldError, MachineError
 from cotswold.host import raise_on_all
@@ -85,7 +85,7 @@ class Synchronous:
         own = self.strategy.state_dict()
         state = states.load(_with_random(own), checkpoint, _table(checkpoint.state, "strategy"))
         drawn = None if RANDOM in own else state.pop(RANDOM, None)
-        if isinstance(drawn, IfThere):
+        if isinstance(drawn, OptionalTensor):
             torch.set_rng_state(drawn.tensor)
         self.strategy.load_state_dict(state)
         self.batches.load_state_dict(_table(checkpoint.state, "pictures"))
@@ -270,17 +270,17 @@ class Synchronous:
         path = self.recorder.save(*self._checkpoint())
         self.recorder.event("checkpoint", step=self.number, path=path.name)
 
-    def _checkpoint(self) -> tuple[int, Iterator[Piece | SealedPiece], dict[str, object], str]:
+    def _checkpoint(self) -> tuple[int, Iterator[TensorChunk | SealedChunk], dict[str, object], str]:
         kept = self.strategy.state_dict()
         check_state(self.strategy, kept)
         kept = _with_random(kept)
         state: dict[str, object] = {
-            "strategy": states.plain(kept),
+            "strategy": states.plain_values(kept),
             "pictures": self.batches.state_dict() if self._fetching is None else self._fetching.place,
             "position": vars(self.position).copy(),
             "ended": list(self._ended),
         }
-        return self.number, states.pieces(kept, self.team.ranks.rank), state, f"step {self.number}"
+        return self.number, states.chunks(kept, self.team.ranks.rank), state, f"step {self.number}"
 
 
 def _with_random(state: StateDict) -> StateDict:
@@ -288,7 +288,7 @@ def _with_random(state: StateDict) -> StateDict:
 
     Older checkpoints may lack it.
     """
-    return state if RANDOM in state else {**state, RANDOM: IfThere(torch.get_rng_state())}
+    return state if RANDOM in state else {**state, RANDOM: OptionalTensor(torch.get_rng_state())}
 
 
 def position_from(state: Mapping[str, object]) -> Position:

@@ -41,6 +41,6 @@ class Windows:
         if self._longest <= _LATE * self._promised:
             return None
         return (
-            f"changes on servers were on no disk for up to {self._longest:.1f} s, but flush_seconds is "
+            f"changes of servers were not on disk for up to {self._longest:.1f} s, but flush_seconds is "
             f"{self._promised:g}; see {where} for the reason"
         )

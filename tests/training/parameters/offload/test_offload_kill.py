@@ -14,7 +14,7 @@ SCRIPT = """
 import json, os, signal, sys
 from pathlib import Path
 import torch
-from cotswold.checkpoint import Checkpoint, Checkpoints, SealedPiece
+from cotswold.checkpoint import Checkpoint, CheckpointManager, SealedChunk
 from cotswold.checkpoint.manifest import Manifest
 from cotswold.training import Resume, open_job
 from cotswold.run import Stop
@@ -30,7 +30,7 @@ def train(run):
     return job.train(watch=lambda event: None, stop=Stop())
 
 def last(run):
-    checkpoint = Checkpoint(Checkpoints(run / "checkpoints").paths()[-1])
+    checkpoint = Checkpoint(CheckpointManager(run / "checkpoints").paths()[-1])
     return {name: tensor.contiguous().view(torch.uint8).numpy().tobytes() for name, tensor in
             ((name, checkpoint.read(name).reshape(-1)) for name in checkpoint.names)}
 
@@ -50,9 +50,9 @@ report = {}
 for owner, name, number in (
     (RowFiles, "write", 3),  # while the first rows are made
     (RowFiles, "write", 40),  # behind a step
-    (SealedPiece, "write", 5),  # inside a save, in the middle of its links
+    (SealedChunk, "write", 5),  # inside a save, in the middle of its links
     (Manifest, "write", 2),  # when all its links are there
-    (Checkpoints, "_prune", 2),  # between the renaming and the removal of the oldest
+    (CheckpointManager, "_prune", 2),  # between the renaming and the removal of the oldest
     (RowFiles, "load", 1),  # while a checkpoint is loaded
     (RowFiles, "read", 30),  # ahead of a step
     (HeldOnDisk, "__exit__", 0),  # when everything is saved and the rows are to go

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cotswold.checkpoint import Checkpoint, Checkpoints
+from cotswold.checkpoint import Checkpoint, CheckpointManager
 from cotswold.errors import CheckpointError, DiskFullError, MachineError
 from cotswold.training.parameters.offload import aligned
 from cotswold.training.parameters.offload.row_files import RowFiles
@@ -38,9 +38,9 @@ def write_all(files: RowFiles) -> None:
         files.write(row)
 
 
-def saved(files: RowFiles, folder: Path, step: int = 1) -> Checkpoints:
-    checkpoints = Checkpoints(folder)
-    checkpoints.save(step, files.pieces(), {})
+def saved(files: RowFiles, folder: Path, step: int = 1) -> CheckpointManager:
+    checkpoints = CheckpointManager(folder)
+    checkpoints.save(step, files.chunks(), {})
     return checkpoints
 
 
@@ -188,7 +188,7 @@ def test_rows_taken_up_from_a_checkpoint_of_rows_are_its_files(rows: RowFiles, t
 
 
 def test_rows_taken_up_from_a_checkpoint_of_one_piece_are_copied(rows: RowFiles, tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    checkpoints = CheckpointManager(tmp_path / "checkpoints")
     checkpoints.save(1, {"filters": rows.arena.tensor}, {})
     checkpoint = checkpoints.latest().checkpoint
     assert checkpoint is not None
@@ -244,7 +244,9 @@ def test_a_flipped_bit_anywhere_in_a_row_is_found_when_it_is_read(rows: RowFiles
         damaged = bytearray(whole)
         damaged[place] ^= 0x40
         path.write_bytes(damaged)
-        with pytest.raises(MachineError, match=rf"{path.name} is damaged: .* go on from the last checkpoint"):
+        with pytest.raises(
+            MachineError, match=rf"{path.name} is damaged: .* resume from the last checkpoint"
+        ):
             rows.read(0)
     path.write_bytes(whole)
     rows.read(0)

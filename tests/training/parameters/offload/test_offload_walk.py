@@ -67,11 +67,15 @@ def test_the_blocks_of_a_strip_see_what_they_see_in_the_whole_map(
             whole = max(first, rows.start), min(stop, rows.stop)
             seen = part.y.reads(block - blocks.start, part.input.height)
             assert (seen[0] + rows.start, seen[1] + rows.start) == whole
-            hidden = part.y.skipped(block - blocks.start, part.input.height)[0]
-            assert hidden == whole[0] - (block * layer.y.stride - layer.y.low)
+            hidden = part.y.padding_read(block - blocks.start, part.input.height)[0]
+            assert hidden == whole[0] - (block * layer.y.stride - layer.y.pad_before)
 
 
 @given(layers())
 def test_no_more_rows_are_held_than_cover_one_row_of_the_map_and_its_strip(layer: BlockLocal) -> None:
     most = max(len(covering(layer, row)) for row in range(layer.input.height))
-    assert most <= window(layer) <= most + 1 + layer.y.low // layer.y.stride + layer.y.high // layer.y.stride
+    assert (
+        most
+        <= window(layer)
+        <= most + 1 + layer.y.pad_before // layer.y.stride + layer.y.pad_after // layer.y.stride
+    )

@@ -6,4 +6,6 @@ from .plan import Request as Request
 from .sheets import contact_sheet as contact_sheet
 from .sheets import sheets_of as sheets_of
 
+MANIFEST: str
+
 __all__ = ["JapaneseSet", "PatternDataset", "Request", "classes", "contact_sheet", "make", "sheets_of"]

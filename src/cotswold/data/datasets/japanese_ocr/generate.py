@@ -19,11 +19,10 @@ import numpy as np
 from PIL import __version__ as pillow_version
 from PIL import features
 
-from cotswold.data.datasets.japanese_ocr import families, frequencies, sheets, typefaces
+from cotswold.data.datasets.japanese_ocr import MANIFEST, families, frequencies, sheets, typefaces
 from cotswold.data.datasets.japanese_ocr.characters import classes
 from cotswold.data.datasets.japanese_ocr.families import Family
 from cotswold.data.datasets.japanese_ocr.japanese_set import FORMAT, JapaneseSet, array_file
-from cotswold.data.datasets.japanese_ocr.japanese_source import MANIFEST
 from cotswold.data.datasets.japanese_ocr.plan import PARTS, Plan, Request, planned
 from cotswold.data.datasets.japanese_ocr.printing import SIDE, Bits, Degradation, printed
 from cotswold.data.datasets.japanese_ocr.typefaces import Design, Face

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data.datasets.japanese_ocr import frequencies
+from cotswold.data.datasets.japanese_ocr import MANIFEST, frequencies
 from cotswold.data.datasets.japanese_ocr.characters import classes
-from cotswold.data.datasets.japanese_ocr.japanese_source import MANIFEST
 from cotswold.data.datasets.japanese_ocr.patterns import Patterns, patterns, plain
 from cotswold.data.datasets.japanese_ocr.plan import PARTS, Part, Request
 from cotswold.data.datasets.japanese_ocr.printing import SIDE, Bits

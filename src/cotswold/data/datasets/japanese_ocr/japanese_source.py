@@ -13,13 +13,13 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from cotswold.data.datasets.japanese_ocr import MANIFEST
 from cotswold.data.sources.base import Labels, hashed
 from cotswold.data.sources.labels import Labelling
 from cotswold.data.sources.vectors import ByNumber, VectorArray, VectorSource
 from cotswold.errors import SourceError
 from cotswold.files import expanded
 
-MANIFEST = "japanese-ocr.json"
 _FEATURES = 400
 _TRAIN, _VALIDATION, _TEST = "train", "validation", "degradations"
 _HELD_OUT = (_VALIDATION, _TEST, "families")

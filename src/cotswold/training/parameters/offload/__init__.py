@@ -1,1 +1,1 @@
-"""Stacks larger than memory: filters and momentum in files, read row by row ahead of the computation."""
+"""Offloading of stacks larger than memory: filters and momentum in files, prefetched row by row."""

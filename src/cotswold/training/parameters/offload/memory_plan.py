@@ -1,4 +1,4 @@
-"""How much memory and disk a recipe takes whose filters are on the disk.
+"""The memory and disk space of a recipe with offloaded filters.
 
 Knows: rows of blocks and their bytes, what must be in memory at once. Does not know: files, threads, tensors.
 """
@@ -13,31 +13,32 @@ from cotswold.recipe.schema import JointTraining
 from cotswold.training.parameters.offload.row_order import window
 
 MOMENTUM_ROOM = 3
-"""Rows of momentum in memory: coming, in use, going."""
+"""Rows of momentum in memory: one being read, one in use, one being written."""
 SPARE_ROOM = 2
-"""Rows of filters beside those that a strip needs: coming, going."""
+"""Rows of filters beyond those of a strip: one being read, one being written."""
 TAKEN = 0.75
-"""The part of the free memory that rows and maps take; the rest is for reading ahead and for others."""
+"""The fraction of free memory for rows and maps; the rest serves prefetching and other processes."""
 BESIDE_BYTES = 512 << 20
-"""What a process holds beside rows and maps: pictures read ahead, freed memory that the C library keeps,
-kernels (measured: 0.4 to 0.6 GB on the paper's first stack)."""
+"""Bytes of a process apart from rows and maps: prefetched images, freed memory kept by the C library,
+kernels (measured: 0.4 to 0.6 GB on the paper's first stack).
+"""
 FLOAT_BYTES = 4
 
 
 def least_room(layer: BlockLocal) -> int:
-    """Rows of filters for which there must be room at once."""
+    """Return the minimum number of filter rows in memory."""
     return min(window(layer) + SPARE_ROOM, layer.grid[0])
 
 
 def row_bytes(layer: BlockLocal) -> int:
-    """Bytes of the filters of a block row."""
+    """Return the bytes of the filters of a block row."""
     return layer.parameters // layer.grid[0] * FLOAT_BYTES
 
 
 def least_bytes(geometries: Sequence[StackGeometry], together: bool) -> int:
-    """Bytes of the rows of all stacks that must be in memory at once at the least.
+    """Return the minimum bytes of the rows of all stacks in memory.
 
-    Momenta are those of all stacks where they train ``together``, else of one at a time.
+    Momenta of all stacks count if they are trained ``together``, otherwise those of the largest.
     """
     layers = [geometry.filters for geometry in geometries]
     momenta = [min(MOMENTUM_ROOM, layer.grid[0]) * row_bytes(layer) for layer in layers]
@@ -46,9 +47,9 @@ def least_bytes(geometries: Sequence[StackGeometry], together: bool) -> int:
 
 
 def rooms(geometries: Sequence[StackGeometry], rows_bytes: int, together: bool) -> list[int]:
-    """For how many rows of its filters each stack has room, where there are so many bytes for rows.
+    """Return the number of filter rows that each stack may keep in a memory of ``rows_bytes``.
 
-    Each has what it needs; what is left is shared by size, for all stacks pass by equally often.
+    Each stack gets its minimum; the rest is divided by size, because all stacks are read equally often.
     """
     layers = [geometry.filters for geometry in geometries]
     least = [least_room(layer) for layer in layers]
@@ -58,7 +59,7 @@ def rooms(geometries: Sequence[StackGeometry], rows_bytes: int, together: bool) 
 
 
 def disk_bytes(recipe: Recipe) -> int:
-    """Bytes that the files take at most: those in use, and those of every checkpoint that is kept.
+    """Return the maximum bytes of the files: those in use, and those of every checkpoint that is kept.
 
     Checkpoints share the files that did not change between them.
     """

@@ -1,6 +1,6 @@
-"""A network of stacks that is trained from the disk.
+"""The parameter store on disk.
 
-Knows: the files of all stacks, what a checkpoint has of them. Does not know: the order of training.
+Knows: the files of all stacks, their part of a checkpoint. Does not know: the order of training.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from cotswold.training.parameters.offload.stack import FilterFiles, MomentumFile
 
 
 class HeldOnDisk:
-    """The holder of a recipe's stacks in a folder that is emptied first; a context, whose end removes it.
+    """The parameter store of a recipe's stacks in a folder, which is emptied on entry and removed on exit.
 
-    With ``fresh`` the stacks begin with their random filters; otherwise a checkpoint gives them theirs.
-    ``momentum_name``: what a checkpoint calls the momentum of a stack; ``reading``: bytes that pictures take
-    while they are mixed.
+    With ``fresh`` the stacks start with random filters; otherwise a checkpoint fills them. ``momentum_name``
+    gives the name of a stack's momentum in checkpoints; ``reading`` is the bytes of the shuffle buffer.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class HeldOnDisk:
         try:
             for stack in self._stacks if self._fresh else ():
                 stack.reset_parameters()
-        except BaseException as error:  # a full disk is not left full
+        except BaseException as error:  # free the disk again
             self.__exit__(type(error), error, error.__traceback__)
             raise
         return self
@@ -83,10 +82,10 @@ class HeldOnDisk:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._threads.__exit__(kind, error, trace)
-        shutil.rmtree(self._folder, ignore_errors=True)  # the last checkpoint has what is worth keeping
+        shutil.rmtree(self._folder, ignore_errors=True)  # the last checkpoint holds all state
 
     def rest(self, stacks: Collection[int]) -> None:
-        """Momenta of these stacks are zero from here on; those of others are freed."""
+        """Set the momenta of these stacks to zero, and free the others."""
         for index, stack in enumerate(self._stacks):
             if index in stacks:
                 stack.rest()
@@ -103,13 +102,15 @@ class HeldOnDisk:
         upstream: Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """One step of SGD with momentum on a stack; the report is of the state before it."""
+        """Take one step of SGD with momentum on a stack; the report describes the state before it."""
         return self._stacks[stack].step(
             batch, objective, rule, upstream=upstream, input_gradient=input_gradient
         )
 
     def state_dict(self, momenta: Momenta) -> StateDict:
-        """What is small (α, norms and gain of every stack), and the files of filters and momenta."""
+        """Return the small tensors (α, norms and gain of every stack), and the files of filters and
+        momenta.
+        """
         values: dict[str, StateValue] = {}
         for name, tensor in network_tensors(self.network).items():
             if not name.endswith(".filters"):
@@ -122,9 +123,10 @@ class HeldOnDisk:
 
 
 def check_disk(recipe: Recipe, directory: Path) -> None:
-    """Raise DiskFullError where the files of a run in this directory, which need not be there, have no room.
+    """Raise DiskFullError if the files of a run do not fit on the disk of its directory, which may be
+    missing.
 
-    What its checkpoints take already counts as room.
+    Space used by the run's checkpoints counts as free.
     """
     if not recipe.offloaded:
         return
@@ -139,7 +141,7 @@ def check_disk(recipe: Recipe, directory: Path) -> None:
     needed, free = disk_bytes(recipe), shutil.disk_usage(place).free + sum(held.values())
     if needed > free:
         raise DiskFullError(
-            f"the filters and momenta of {recipe.name} need {needed / 1e9:.3g} GB under {directory}, one "
-            f"generation in use and one a checkpoint, and {free / 1e9:.3g} GB are free; use another disk, "
+            f"the filters and momenta of {recipe.name} need {needed / 1e9:.3g} GB under {directory} (one "
+            f"generation in use and one per checkpoint), but {free / 1e9:.3g} GB are free; use another disk, "
             "or keep fewer checkpoints (training.checkpoints_kept = 1)"
         )

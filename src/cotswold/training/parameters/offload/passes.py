@@ -1,9 +1,9 @@
-"""The passes of a training step over filters that come and go row by row.
+"""The passes of a training step over filters that are streamed row by row.
 
-Knows: which slices of maps a block row reads and writes, the order of products. Does not know: files,
+Knows: the slices of maps that a block row reads and writes, the order of products. Does not know: files,
 threads.
 
-Every number is computed as it would be in memory, by the same kernels in the same order of sums.
+Every number is computed as in memory, by the same kernels in the same order of sums.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.geometry import BlockLocal
 from cotswold.ops.layout import empty_map
-from cotswold.ops.step import InMemoryPasses, decode, respond
+from cotswold.ops.step import InMemoryFilterAccess, decode, respond
 from cotswold.training.parameters.offload.row_order import Strip, window
 from cotswold.training.parameters.offload.row_stream import RowStream
 
 
 @dataclass(frozen=True)
 class Streamed:
-    """Passes over the rows of a stream; filters and momentum of ``state`` are its arenas."""
+    """Passes over the rows of a stream; the filters and momentum of ``state`` are its arenas."""
 
     state: ops.StackState
     layer: BlockLocal
     stream: RowStream
 
     def measure(self) -> None:
-        """Take the norms of the filters anew."""
+        """Measure the norms of the filters."""
         for visit in self.stream.sweep():
             self._part(visit.row).measure()
             self.stream.filters.put_back(visit.row, changed=False)
 
     def decode(self, batch: Tensor) -> tuple[Tensor, Tensor]:
-        """``αWx`` and ``W'αWx``; each row is read once for both."""
+        """Return ``αWx`` and ``W'αWx``; each row is read once for both."""
         z = empty_map(batch, batch.shape[0], self.layer.output)
         decoded = torch.zeros_like(batch)
         for visit in self.stream.sweep(before_move=True):
@@ -54,8 +54,10 @@ class Streamed:
         rule: ops.StepRule,
         encode: bool,
     ) -> Tensor | None:
-        """Add W times the residual, then step; where W' is wanted as well a row waits for the last strip
-        that needs what it was."""
+        """Add W times the residual, then step; with ``encode`` also return W' times the encoding.
+
+        A row is changed only after the last strip that needs its old values.
+        """
         (z, residual), (to_z, batch) = decoding, encoding
         encoded = torch.zeros_like(batch) if encode else None
         sweep = self.stream.move(window(self.layer) if encode else 0)
@@ -78,9 +80,9 @@ class Streamed:
             z = z[:, :, self._written(strip.blocks.start, strip.blocks.stop)]
             into[:, :, strip.rows] = decode(z, self._rows(strip.blocks), strip.layer)
 
-    def _part(self, row: int) -> InMemoryPasses:
+    def _part(self, row: int) -> InMemoryFilterAccess:
         layer, _ = self.layer.block_rows(row, row + 1)
-        return InMemoryPasses(self._rows(slice(row, row + 1)), layer)
+        return InMemoryFilterAccess(self._rows(slice(row, row + 1)), layer)
 
     def _rows(self, rows: slice) -> ops.StackState:
         whole = self.state

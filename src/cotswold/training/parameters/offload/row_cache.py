@@ -1,9 +1,8 @@
-"""Which rows of a tensor are in memory, on their way there, or on their way to the disk.
+"""The cache of a tensor's rows: which are in memory, being read, or being written.
 
-Knows: how many rows there is room for. Does not know: what is done with a row, in which order.
+Knows: the number of rows that fit. Does not know: how rows are used, in which order.
 
-One thread, that which computes, asks and puts back; reading and writing is done by the threads of a pool,
-ahead of it and behind it.
+Only the computing thread requests and releases rows; threads of a pool read ahead and write behind.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from types import TracebackType
 from cotswold.training.parameters.offload.row_files import RowFiles
 
 READERS, WRITERS = 3, 2
-"""The kernel clears the memory that a reader fills, and a writer computes a checksum: while one is at that
-the others keep the disk busy."""
+"""While one reader waits for the kernel to clear memory, or one writer computes a checksum, the others
+keep the disk busy.
+"""
 
 
 class RowThreads:
@@ -36,17 +36,17 @@ class RowThreads:
 
 
 class RowCache:
-    """Room for some rows of a tensor; what is put back stays until its place is needed."""
+    """A cache for a limited number of rows; a released row stays until its space is needed."""
 
     def __init__(self, files: RowFiles, room: int, threads: RowThreads) -> None:
         self.files, self.room, self._threads = files, room, threads
         self._loads: dict[int, Future[None]] = {}
         self._writes: dict[int, Future[None]] = {}
         self._idle: dict[int, None] = {}
-        """Rows that nobody holds, those that were put back first in front."""
+        """Unused rows, least recently released first."""
 
     def ask(self, row: int) -> bool:
-        """Begin to bring a row, and hold it; False where there is no room yet."""
+        """Begin to read a row and hold it; return False if no space is free yet."""
         if row not in self._loads:
             if len(self._loads) >= self.room and not self._make_room():
                 return False
@@ -55,25 +55,25 @@ class RowCache:
         return True
 
     def take(self, row: int) -> None:
-        """Wait until a row is in memory; it is held until it is put back. Raises what reading raised."""
+        """Wait until a row is in memory and hold it until it is released; raises the error of the reader."""
         while not self.ask(row):
             self._wait_for_room()
         self._loads[row].result()
 
     def settle(self, row: int) -> None:
-        """Wait until a row's last values are written, so that it may be changed."""
+        """Wait until a row's last values are written, so that the row may be changed."""
         write = self._writes.pop(row, None)
         if write is not None:
             write.result()
 
     def put_back(self, row: int, *, changed: bool) -> None:
-        """Let a row go; where it was changed it is written behind."""
+        """Release a row; a changed row is written in the background."""
         self._idle[row] = None
         if changed:
             self._writes[row] = self._threads.writers.submit(self.files.write, row)
 
     def fill(self, row: int) -> None:
-        """Hold a row that is to be written to as a whole, without reading it."""
+        """Hold a row that will be overwritten entirely, without reading it."""
         self.settle(row)
         while row not in self._loads and len(self._loads) >= self.room and not self._make_room():
             self._wait_for_room()
@@ -83,17 +83,17 @@ class RowCache:
         self._idle.pop(row, None)
 
     def put_back_all(self) -> None:
-        """Let go of rows that were asked for and not taken; they stay until their place is needed."""
+        """Release rows that were requested and not used; they stay until their space is needed."""
         for row in self._loads:
             self._idle.setdefault(row)
 
     def settle_all(self) -> None:
-        """Wait until everything is written; raises what writing raised."""
+        """Wait until all rows are written; raises the error of a writer."""
         for row in list(self._writes):
             self.settle(row)
 
     def clear(self) -> None:
-        """Let go of everything, once it is written."""
+        """Drop all rows after they are written."""
         self.settle_all()
         wait(list(self._loads.values()))
         for row in self._loads:
@@ -102,7 +102,7 @@ class RowCache:
         self._idle.clear()
 
     def _make_room(self) -> bool:
-        """Drop the row that was put back first and is written; False where there is none."""
+        """Drop the least recently released row that has been written; return False if there is none."""
         for row in self._idle:
             write = self._writes.get(row)
             if self._loads[row].done() and (write is None or write.done()):

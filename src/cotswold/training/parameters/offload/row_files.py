@@ -1,10 +1,11 @@
-"""The rows of a tensor, each in a file of its own, in the format of a checkpoint's pieces.
+"""The rows of a tensor, each in a separate file, in the format of checkpoint chunks.
 
-Knows: names, checksums, which files a checkpoint shares. Does not know: when a row is read or written.
+Knows: names, checksums, the files that a checkpoint shares. Does not know: when a row is read or written.
 
-Two generations: a file that a checkpoint has linked is never written to again; the row's next values go to a
-new file. A file that no checkpoint has is overwritten in place. So whatever is killed, the rows of the last
-checkpoint are whole, and its manifest, which is renamed into place, says which they are.
+Rows have two generations: a file that a checkpoint has linked is never written again, and the row's next
+values go to a new file. A file without a link from a checkpoint is overwritten in place. So after a kill at
+any time, the rows of the last checkpoint are complete, and its manifest, which is renamed into place, lists
+them.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
-from cotswold.checkpoint import Checkpoint, SealedPiece
-from cotswold.checkpoint.piece_record import PieceRecord
-from cotswold.checkpoint.shard_file import piece_prefix
+from cotswold.checkpoint import Checkpoint, SealedChunk
+from cotswold.checkpoint.chunk_file import chunk_header
+from cotswold.checkpoint.manifest import ChunkRecord
 from cotswold.errors import CheckpointError, MachineError
 from cotswold.files.checksum import crc32
 from cotswold.files.durable import disk_errors
@@ -24,31 +25,31 @@ from cotswold.geometry import Box
 from cotswold.training.parameters.offload import aligned
 from cotswold.training.parameters.offload.sparse_memory import PAGE, Arena
 
-_REMEDY = "go on from the last checkpoint: cotswold train --resume"
+_REMEDY = "resume from the last checkpoint: cotswold train --resume"
 
 
 class RowFiles:
-    """The rows of the tensor ``name`` in a folder; those in memory are in the arena.
+    """The rows of the tensor ``name`` in a folder; rows in memory are in the arena.
 
-    Different rows may be read and written at once by different threads.
+    Different threads may read and write different rows at the same time.
     """
 
     def __init__(self, folder: Path, name: str, arena: Arena) -> None:
         self.folder, self.name, self.arena = folder, name, arena
-        self._records: dict[int, PieceRecord] = {}
+        self._records: dict[int, ChunkRecord] = {}
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row's values."""
+        """The bytes of a row's values."""
         return self.arena.row_bytes
 
     @property
     def written(self) -> int:
-        """How many rows there are on the disk."""
+        """The number of rows on disk."""
         return len(self._records)
 
     def read(self, row: int) -> None:
-        """Bring a row into memory; raises MachineError where the file is not what was written."""
+        """Read a row into memory; raises MachineError if the file differs from what was written."""
         path, values = self._path(row), self.arena.values(row)
         prefix = bytearray(len(self._prefix(row)))
         try:
@@ -62,10 +63,10 @@ class RowFiles:
         except (OSError, EOFError) as error:
             raise MachineError(f"{path} cannot be read ({error}); {_REMEDY}") from error
         if f"{checksum:08x}" != self._records[row].crc32:
-            raise MachineError(f"{path} is damaged: its checksum is not that of what was written; {_REMEDY}")
+            raise MachineError(f"{path} is damaged: its checksum is not that of the written data; {_REMEDY}")
 
     def write(self, row: int) -> None:
-        """Write a row from memory, over its file where no checkpoint has it."""
+        """Write a row from memory, over its file unless a checkpoint has linked it."""
         path, prefix, values = self._path(row), self._prefix(row), self.arena.values(row)
         checksum = crc32(prefix)
         with disk_errors(path, MachineError):
@@ -79,15 +80,16 @@ class RowFiles:
                     file.write(chunk, len(prefix) + first)
         self._records[row] = self._record(row, len(prefix) + values.nbytes, f"{checksum:08x}")
 
-    def pieces(self) -> list[SealedPiece]:
-        """All rows for a checkpoint; every one of them must have been written."""
-        return [SealedPiece(self._path(row), self._records[row]) for row in range(self.arena.rows)]
+    def chunks(self) -> list[SealedChunk]:
+        """Return all rows as chunks of a checkpoint; every row must have been written."""
+        return [SealedChunk(self._path(row), self._records[row]) for row in range(self.arena.rows)]
 
     def load(self, checkpoint: Checkpoint, at_once: int = 1) -> None:
-        """Take all rows from a checkpoint: by links where it was written from such rows, else by copying.
+        """Take all rows from a checkpoint: by links if the checkpoint has the same rows, otherwise by
+        copying.
 
-        A copy reads the checkpoint's files once for every so many rows, which are in memory together.
-        Raises CheckpointError where the checkpoint has no such tensor.
+        A copy reads the checkpoint's files once for every ``at_once`` rows, which are in memory together.
+        Raises CheckpointError if the checkpoint lacks the tensor.
         """
         expected = {self._key(self._record(row, self._size(row), "")): row for row in range(self.arena.rows)}
         found = {expected.get(self._key(record)): record for record in checkpoint.records(self.name)}
@@ -98,7 +100,7 @@ class RowFiles:
             for row, record in found.items():
                 assert row is not None, "checked above"
                 self._path(row).unlink(missing_ok=True)
-                SealedPiece(checkpoint.path / record.file, record).write(self.folder, self._path(row).name)
+                SealedChunk(checkpoint.path / record.file, record).write(self.folder, self._path(row).name)
                 self._records[row] = record
 
     def remove(self) -> None:
@@ -122,14 +124,14 @@ class RowFiles:
 
     def _prefix(self, row: int) -> bytes:
         shape = (1, *self.arena.tensor.shape[1:])
-        return piece_prefix(self.name, self.arena.tensor.dtype, shape, PAGE, self.arena.place(row))
+        return chunk_header(self.name, self.arena.tensor.dtype, shape, PAGE, self.arena.place(row))
 
     def _size(self, row: int) -> int:
         return len(self._prefix(row)) + self.arena.row_bytes
 
-    def _record(self, row: int, size: int, checksum: str) -> PieceRecord:
+    def _record(self, row: int, size: int, checksum: str) -> ChunkRecord:
         shape = list(self.arena.tensor.shape)
-        return PieceRecord(
+        return ChunkRecord(
             tensor=self.name,
             dtype=str(self.arena.tensor.dtype).removeprefix("torch."),
             shape=shape,
@@ -140,12 +142,12 @@ class RowFiles:
             crc32=checksum,
         )
 
-    def _key(self, record: PieceRecord) -> str:
+    def _key(self, record: ChunkRecord) -> str:
         return repr(replace(record, file="", crc32=""))
 
 
 def _is_own(path: Path) -> bool:
-    """Whether a file is there that no checkpoint has."""
+    """Return True if a file exists that no checkpoint has linked."""
     try:
         found = path.lstat()
     except FileNotFoundError:

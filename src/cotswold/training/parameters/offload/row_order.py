@@ -1,10 +1,11 @@
-"""The order in which the block rows of a stack pass by, and what of the input map is complete after each.
+"""The order in which the block rows of a stack are visited, and the parts of the input map complete after
+each.
 
-Knows: which block rows cover which rows of the input map: integers. Does not know: tensors, files.
+Knows: the block rows that cover each row of the input map, as integers. Does not know: tensors, files.
 
 Decoding sums, at each row of the input map, over all block rows that cover it. A strip of the map is decoded
-in one go once the last of them is in memory, so that every sum is the one that it would be in memory, bit by
-bit; only the block rows that a later strip needs stay.
+at once when the last of these is in memory, so that every sum has the same bits as in memory. Only block rows
+that a later strip needs stay.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cotswold.geometry import BlockLocal
 
 @dataclass(frozen=True)
 class Strip:
-    """Rows ``first .. stop`` of the input map and the block rows that cover them, as a layer of their own."""
+    """Rows ``first .. stop`` of the input map, and the block rows that cover them, as a separate layer."""
 
     rows: slice
     blocks: slice
@@ -26,7 +27,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Visit:
-    """A block row passes by: ``strip`` is complete with it, and ``done`` are no longer needed by any."""
+    """A visit of a block row, which completes ``strip``; no later strip needs the rows in ``done``."""
 
     row: int
     strip: Strip | None
@@ -34,7 +35,7 @@ class Visit:
 
 
 def window(layer: BlockLocal) -> int:
-    """The most block rows that a walk needs at once."""
+    """Return the maximum number of block rows that a walk needs at once."""
     held, most = 0, 0
     for descending in (False, True):
         for visit in walk(layer, descending):
@@ -46,16 +47,16 @@ def window(layer: BlockLocal) -> int:
 
 @lru_cache(maxsize=64)
 def walk(layer: BlockLocal, descending: bool) -> tuple[Visit, ...]:
-    """All block rows, from the first to the last or from the last to the first."""
+    """Return all block rows in ascending or descending order."""
     down, height = layer.grid[0], layer.input.height
-    begin = [row * layer.y.stride - layer.y.low for row in range(down)]
+    begin = [row * layer.y.stride - layer.y.pad_before for row in range(down)]
     end = [first + layer.y.size for first in begin]
 
     def edge(row: int) -> int:
-        """Where the strip of a row begins, and that of the row before ends."""
+        """Return the boundary between the strip of a row and the strip of the row before."""
         if row in (0, down):
             return 0 if row == 0 else height
-        # descending, what lies between two fields goes with the one behind
+        # In descending order, the gap between two fields belongs to the later one.
         place = max(end[row - 1], begin[row]) if descending else begin[row]
         return min(max(place, 0), height)
 
@@ -77,11 +78,11 @@ def walk(layer: BlockLocal, descending: bool) -> tuple[Visit, ...]:
 
 
 def _strip(layer: BlockLocal, rows: slice, blocks: slice, begin: list[int], end: list[int]) -> Strip:
-    """Fields reach over the edges of a strip as they would into padding, which is skipped."""
+    """Return a strip as a layer; fields that cross its edges reach into padding, which is skipped."""
     y = replace(
         layer.y,
-        low=max(rows.start - begin[blocks.start], 0),
-        high=max(end[blocks.stop - 1] - rows.stop, 0),
+        pad_before=max(rows.start - begin[blocks.start], 0),
+        pad_after=max(end[blocks.stop - 1] - rows.stop, 0),
     )
     part = replace(layer, input=replace(layer.input, height=rows.stop - rows.start), y=y)
     assert part.grid[0] == blocks.stop - blocks.start, "a strip must have the block rows that cover it"

@@ -1,8 +1,8 @@
-"""Sweeps over the block rows of a stack, read ahead of whoever computes and written behind.
+"""Sweeps over the block rows of a stack, with prefetch and background writes.
 
-Knows: the order of rows, how far ahead there is room. Does not know: what is computed.
+Knows: the order of rows, how many rows may be prefetched. Does not know: what is computed.
 
-Each sweep goes the other way than the one before, so that it begins with the rows that are still in memory.
+Each sweep reverses the direction of the one before, so that it begins with rows that are still in memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cotswold.training.parameters.offload.row_order import Visit, walk
 
 
 class RowStream:
-    """The filters of a stack, and its momentum while it is trained, as rows that come and go."""
+    """The filters of a stack, and its momentum during training, as streamed rows."""
 
     def __init__(
         self, layer: BlockLocal, filters: RowFiles, momentum: RowFiles, room: int, threads: RowThreads
@@ -28,9 +28,9 @@ class RowStream:
         self._descending = False
 
     def sweep(self, *, before_move: bool = False) -> Iterator[Visit]:
-        """Every row once, its filters in memory; whoever takes one puts it back when it is done with it.
+        """Visit every row once, with its filters in memory; the caller releases each row.
 
-        ``before_move`` says that `move` follows: the first rows of momentum that it will want are brought.
+        With ``before_move``, a call of `move` follows, so its first rows of momentum are prefetched.
         """
         visits = self._turn()
         rows = [visit.row for visit in visits]
@@ -45,11 +45,11 @@ class RowStream:
             yield visit
 
     def move(self, lag: int) -> Move:
-        """Every row once, its filters in memory and its momentum on the way, wanted ``lag`` rows later."""
+        """Visit every row once, with its filters in memory; its momentum follows ``lag`` rows later."""
         return Move(self, self._turn(), lag)
 
     def settle(self) -> None:
-        """Wait until everything that was put back is written."""
+        """Wait until all changed rows are written."""
         self.filters.settle_all()
         self.momentum.settle_all()
 
@@ -76,18 +76,18 @@ class Move:
             yield visit
 
     def take(self, row: int) -> None:
-        """Wait until a row may be changed: its momentum is in memory, and what it was is written."""
+        """Wait until a row may be changed: its momentum is in memory, and its old values are written."""
         self._momentum.take(row)
         for ahead in (self._momentum, self._filters):
             ahead.cache.settle(row)
 
     def put_back(self, row: int) -> None:
-        """Let go of a row that has changed."""
+        """Release a row that has changed."""
         for ahead in (self._filters, self._momentum):
             ahead.cache.put_back(row, changed=True)
 
     def _look_ahead(self) -> None:
-        """Ask for both in turn: readers take requests in the order in which they come."""
+        """Prefetch both tensors alternately: readers serve requests in order."""
         filters, momentum = self._filters, self._momentum
         going = True
         while going:
@@ -96,7 +96,7 @@ class Move:
 
 
 class _Ahead:
-    """How far into a sweep the rows of a cache have been asked for."""
+    """The prefetch position of a sweep in the rows of a cache."""
 
     def __init__(self, cache: RowCache, rows: Sequence[int]) -> None:
         self.cache, self.asked, self._rows = cache, 0, rows
@@ -106,13 +106,13 @@ class _Ahead:
         return self.asked == len(self._rows)
 
     def ask(self) -> bool:
-        """Ask for the next row; False where there is none or no room."""
+        """Request the next row; return False if there is none, or no space."""
         if self.all_asked or not self.cache.ask(self._rows[self.asked]):
             return False
         self.asked += 1
         return True
 
     def take(self, row: int) -> None:
-        """Wait for a row; rows are taken in their order."""
+        """Wait for a row; rows are used in order."""
         self.cache.take(row)
         self.asked = max(self.asked, self._rows.index(row) + 1)

@@ -1,6 +1,6 @@
-"""A stack whose filters and momentum are on the disk.
+"""A stack whose filters and momentum are on disk.
 
-Knows: the same verbs as `SparseAutoencoderStack`, which it is. Does not know: other stacks, checkpoints.
+Knows: the methods of its base class `SparseAutoencoderStack`. Does not know: other stacks, checkpoints.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from cotswold import ops
-from cotswold.checkpoint import Checkpoint, SealedPiece
+from cotswold.checkpoint import Checkpoint, SealedChunk
 from cotswold.geometry import Box, StackGeometry
 from cotswold.nn import SparseAutoencoderStack
-from cotswold.ops.layout import empty_map, lay_out
+from cotswold.ops.layout import empty_map, neurons_to_map
 from cotswold.ops.products import adjoint, product
 from cotswold.training.parameters.offload.passes import Streamed
 from cotswold.training.parameters.offload.row_cache import RowThreads
@@ -26,10 +26,10 @@ from cotswold.training.parameters.offload.sparse_memory import Arena
 
 
 class OffloadedStack(SparseAutoencoderStack):
-    """A stack of which some rows of blocks are in memory at a time; without autograd, on the CPU.
+    """A stack that keeps only some rows of blocks in memory; without autograd, on the CPU.
 
-    Its ``filters`` have their shape, and values where a sweep has put them. ``names`` are those of filters
-    and momentum in a checkpoint; ``room`` is for how many rows of filters there is memory.
+    ``filters`` has its full shape, with values where a sweep has read them. ``names`` are the checkpoint
+    names of filters and momentum; ``room`` is the number of filter rows that fit in memory.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class OffloadedStack(SparseAutoencoderStack):
         self.gain = torch.ones(())
 
     def reset_parameters(self) -> None:
-        """Write the rows of random filters, the same that they would be in memory; α, gain, norms of 1."""
+        """Write the rows of random filters, equal to those in memory; set α, gain and norms to 1."""
         if self.filters.is_meta:
             return
         layer = self.geometry.filters
@@ -72,7 +72,7 @@ class OffloadedStack(SparseAutoencoderStack):
 
     @property
     def has_momentum(self) -> bool:
-        """Whether there is any, be it at rest."""
+        """True if momentum exists, even if it is zero."""
         return bool(self.momentum_rows.written)
 
     def rest(self) -> None:
@@ -85,12 +85,12 @@ class OffloadedStack(SparseAutoencoderStack):
             cache.put_back(row, changed=True)
 
     def let_go(self) -> None:
-        """Forget the momentum, in memory and on the disk."""
+        """Delete the momentum, in memory and on disk."""
         self.stream.momentum.clear()
         self.momentum_rows.remove()
 
     def calibrate(self, x: Tensor) -> None:
-        """Set the gain from a batch's root mean square, and α to the best for these filters and pictures."""
+        """Set the gain from a batch's root mean square, and α to the optimum for these filters and images."""
         self._check(x)
         with torch.no_grad():
             ops.calibrate(self._state(), x, self.geometry, self.objective_settings, self._passes())
@@ -104,7 +104,7 @@ class OffloadedStack(SparseAutoencoderStack):
         upstream: Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """`ops.step`; filters are read twice, momentum once, both are written once."""
+        """Apply `ops.stack_step`; filters are read twice, momentum once, and both are written once."""
         return ops.stack_step(
             self._state(),
             batch,
@@ -117,7 +117,7 @@ class OffloadedStack(SparseAutoencoderStack):
         )
 
     def train(self, mode: bool = True) -> OffloadedStack:
-        """Training or evaluation mode; the latter records the norms of the filters."""
+        """Set training or evaluation mode; the latter records the norms of the filters."""
         if self.training and not mode and not self.filters.is_meta:
             with torch.no_grad():
                 self._passes().measure()
@@ -131,11 +131,11 @@ class OffloadedStack(SparseAutoencoderStack):
         return Streamed(self._state(), self.geometry.filters, self.stream)
 
     def _norms(self) -> Tensor:
-        """Those recorded; in training mode room for those that `_responses` measures as rows pass by."""
+        """Return the recorded norms, or in training mode space for the norms that `_responses` measures."""
         return torch.empty_like(self.norms) if self.training else torch.where(self.norms > 0, self.norms, 1)
 
     def _autoencoded(self, x: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
-        """Both in one sweep."""
+        """Return responses and decoded maps from one sweep."""
         responses = empty_map(x, x.shape[0], self.geometry.responses)
         decoded = empty_map(x, x.shape[0], self.geometry.input)
         for visit in self.stream.sweep():
@@ -160,22 +160,22 @@ class OffloadedStack(SparseAutoencoderStack):
 
     @torch.no_grad()
     def _respond(self, row: int, x: Tensor, norms: Tensor, responses: Tensor) -> None:
-        """The responses of a row of blocks; in training mode its norms are measured first."""
+        """Compute the responses of a row of blocks; in training mode, measure its norms first."""
         rows = slice(row, row + 1)
         part, seen = self.geometry.filters.block_rows(row, row + 1)
         if self.training:
             measured = ops.filter_norms(self.filters[rows])
             norms[rows] = torch.where(measured > 0, measured, 1)
-        scale = lay_out(self.alpha * self.gain / norms[rows], part).to(x.dtype)
+        scale = neurons_to_map(self.alpha * self.gain / norms[rows], part).to(x.dtype)
         made = product(x[:, :, slice(*seen)], self.filters[rows], part)
         responses[:, :, self._written(rows)] = made.mul_(scale)
 
     @torch.no_grad()
     def _decode(self, strip: Strip | None, responses: Tensor, norms: Tensor, decoded: Tensor) -> None:
-        """A strip of the input map from the responses of the rows that cover it."""
+        """Decode a strip of the input map from the responses of the rows that cover it."""
         if strip is None:
             return
-        unit = lay_out(norms[strip.blocks], strip.layer).to(responses.dtype)
+        unit = neurons_to_map(norms[strip.blocks], strip.layer).to(responses.dtype)
         scaled = responses[:, :, self._written(strip.blocks)] / unit
         decoded[:, :, strip.rows] = adjoint(scaled, self.filters[strip.blocks], strip.layer)
 
@@ -189,15 +189,15 @@ class OffloadedStack(SparseAutoencoderStack):
 
 
 class FilterFiles:
-    """The filters of a stack, for a state dict."""
+    """The filters of a stack in a state dict."""
 
     def __init__(self, stack: OffloadedStack) -> None:
         self._stack = stack
 
-    def pieces(self) -> list[SealedPiece]:
-        """Every row, once it is written."""
+    def chunks(self) -> list[SealedChunk]:
+        """Return every row as a chunk, once all are written."""
         self._stack.stream.settle()
-        return self._stack.rows.pieces()
+        return self._stack.rows.chunks()
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Take all rows from a checkpoint."""
@@ -205,17 +205,17 @@ class FilterFiles:
 
 
 class MomentumFiles:
-    """The momentum of a stack, for a state dict."""
+    """The momentum of a stack in a state dict."""
 
     def __init__(self, stack: OffloadedStack) -> None:
         self._stack = stack
 
-    def pieces(self) -> list[SealedPiece]:
-        """Every row, once it is written; zeros where there is no momentum yet."""
+    def chunks(self) -> list[SealedChunk]:
+        """Return every row as a chunk, once all are written; zeros if there is no momentum yet."""
         if not self._stack.has_momentum:
             self._stack.rest()
         self._stack.stream.settle()
-        return self._stack.momentum_rows.pieces()
+        return self._stack.momentum_rows.chunks()
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Take all rows from a checkpoint."""

@@ -1,0 +1,129 @@
+"""Block of lanes of small-window pooling: its maps, rules of addition, and the ring of quotients.
+
+Knows: fields of the job, addresses inside and outside of the map. Does not know: the order of a window's sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from cotswold.kernels.compile.emit import FunctionBuilder, integer
+from cotswold.kernels.maps.pooling_any_window import PoolJob, PoolKind
+from cotswold.kernels.maps.tasks import JobMap, Strip, number_field, up_to_power
+
+Values = list[ir.Value]
+"""Vectors of a strip."""
+
+
+@dataclass(frozen=True)
+class SmallWindowConfig:
+    """Configuration of a kernel: size of the window, rows of outputs computed together, vectors of a strip.
+
+    With ``stream``, outputs bypass the caches and must be aligned to whole vectors.
+    """
+
+    size: int
+    rows: int
+    vectors: int
+    stream: bool = False
+
+
+def ring_rows(size: int) -> int:
+    """Rows of quotients in the ring."""
+    return up_to_power(max(1, size - 1))
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Rules of addition: of the first term, of a further term, of two sums."""
+
+    first: Callable[[Values], Values]
+    more: Callable[[Values, Values], Values]
+    joined: Callable[[Values, Values], Values]
+
+
+class SmallWindowBlock:
+    """The block of lanes of a task."""
+
+    def __init__(
+        self,
+        w: FunctionBuilder,
+        kind: PoolKind,
+        config: SmallWindowConfig,
+        job: ir.Value,
+        scratch: ir.Value,
+        group: ir.Value,
+        lane: ir.Value,
+        beside: ir.Value,
+    ) -> None:
+        self.w, self.kind, self.config = w, kind, config
+        b = w.b
+
+        def field(index: int) -> ir.Value:
+            return w.field(job, index)
+
+        self.low = field(PoolJob.LOW)
+        self.in_height, self.in_width = field(PoolJob.IN_HEIGHT), field(PoolJob.IN_WIDTH)
+        columns = field(PoolJob.PART_COLUMNS)
+        self.left = b.mul(beside, columns)
+        self.right = w.min_int(b.add(self.left, columns), field(PoolJob.OUT_WIDTH))
+        self.source_left = b.sub(self.left, self.low)
+        self.scalar = number_field(w, job, PoolJob.SCALAR)
+        self.lanes = w.min_int(field(PoolJob.BLOCK), b.sub(field(PoolJob.LANES), lane))
+        self.input = JobMap(w, job, PoolJob.INPUT, lane, group)
+        self.output = JobMap(w, job, PoolJob.OUTPUT, lane, group)
+        self.strip_size = config.vectors * w.lanes.count
+        self.zeros = scratch
+        self.discard = w.at(scratch, self.strip_size)
+        plain = Sum(lambda new: new, self._joined, self._joined)
+        self.across = plain
+        if kind.quotient:
+            self.down = plain
+            self.second = JobMap(w, job, PoolJob.SECOND, lane, group)
+            self.factor = JobMap(w, job, PoolJob.FACTOR, lane, group)
+            self.ring = w.at(self.discard, self.strip_size)
+            self.ring_pitch = field(PoolJob.BLOCK)
+            self.ring_row = b.mul(self.ring_pitch, b.add(columns, integer(config.size)))
+        else:
+            self.down = Sum(self._squares, self._squares_added, self._joined)
+        for v in range(config.vectors):
+            w.store(w.at(self.zeros, v * w.lanes.count), w.lanes.zero)
+
+    def _joined(self, new: Values, total: Values) -> Values:
+        return [self.w.b.fadd(one, other) for one, other in zip(new, total, strict=True)]
+
+    def _squares(self, new: Values) -> Values:
+        return [self.w.b.fmul(one, one) for one in new]
+
+    def _squares_added(self, new: Values, total: Values) -> Values:
+        return [self.w.fma(one, one, other) for one, other in zip(new, total, strict=True)]
+
+    def quotients(
+        self, strip: Strip, below: ir.Value, above: ir.Value, lane: ir.Value, there: ir.Value | None
+    ) -> Values:
+        """``(grad + weight) / pooled``, or zeros."""
+        w, b = self.w, self.w.b
+        divisors = strip.load(self.address_or(there, w.at(below, lane), self.zeros))
+        values = [self.scalar] * strip.vectors
+        if self.kind.grad:
+            grads = strip.load(self.address_or(there, w.at(above, lane), self.zeros))
+            values = [b.fadd(one, self.scalar) for one in grads]
+        found = [b.fdiv(one, other) for one, other in zip(values, divisors, strict=True)]
+        return found if there is None else [b.select(there, one, w.lanes.zero) for one in found]
+
+    def ring_place(self, y: ir.Value, along: ir.Value) -> ir.Value:
+        """Address of a row's quotients in the ring, ``along`` columns from the left."""
+        b = self.w.b
+        row = b.mul(b.and_(y, integer(ring_rows(self.config.size) - 1)), self.ring_row)
+        return self.w.at(self.ring, b.add(row, b.mul(along, self.ring_pitch)))
+
+    def address_or(self, there: ir.Value | None, place: ir.Value, other: ir.Value) -> ir.Value:
+        """Return the address in a map, or ``other`` if it would be outside the map."""
+        return place if there is None else self.w.b.select(there, place, other)
+
+    def within(self, value: ir.Value, extent: ir.Value) -> ir.Value:
+        """True if a row or column is inside the map."""
+        return self.w.b.icmp_unsigned("<", value, extent)

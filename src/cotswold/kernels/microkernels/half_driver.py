@@ -1,0 +1,372 @@
+"""Driver of the half-precision product kernels: one thread's loop over the tasks of a plan.
+
+Knows: the tables of `plan`, what is packed when, scratch. Does not know: layers, the meaning of a table.
+
+Within a task the loops are, from the outside: tiles of lanes, chunks of entries. The part of B for a tile of
+lanes is packed once per chunk, for every tile of rows. If a unit is one number, the first tile of rows packs
+B while it multiplies, and a tile of rows of a few images never reads packed B. If rows of A are contiguous, A
+is packed as well, some tiles of rows at a time for some tiles of lanes. Between chunks the float32 sums of
+all rows stay in scratch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from llvmlite import ir
+from numpy.typing import NDArray
+
+from cotswold.kernels.compile.emit import I64, POINTER, VOID, FunctionBuilder, integer, loop
+from cotswold.kernels.microkernels.driver import (
+    LANE_TILE_FIELDS,
+    ROW_TILE_FIELDS,
+    ProductJob,
+    ProductKind,
+    Task,
+    write_work,
+)
+from cotswold.kernels.microkernels.half_tile import UnitTileConfig, write_half_tile
+from cotswold.kernels.microkernels.half_units import (
+    UNIT_NUMBERS,
+    Units,
+    unit_at,
+    write_packing,
+    write_packing_transposed,
+)
+from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, LINE_BYTES, Tile, row_block_sizes
+
+KINDS = ("product", "product_small_batch", "adjoint", "outer")
+"""Kinds of kernels that support half precision."""
+CHUNK = 1024
+"""Approximate k of a chunk of pairs: its packed values fit the second-level cache."""
+LANE_TILES = 4
+"""Tiles of lanes whose B is packed at a time."""
+PANEL_ROWS = 128
+"""Approximate rows of A packed at a time."""
+_UNITS_A_LINE = LINE_BYTES // 4
+_FIELD_A, _FIELD_B = 0, 1
+
+
+def chunk(units: Units) -> int:
+    """Approximate k of a chunk; fewer if a unit is one number, so that B of a tile stays in cache."""
+    return CHUNK if units.paired else CHUNK // 4
+
+
+def packs_a(kind: ProductKind, units: Units) -> bool:
+    """True if A is packed: rows are contiguous, except for a few images, which are read in place."""
+    return kind.a_rows_adjacent and (units.paired or not kind.unpack_c)
+
+
+def _lane_tiles(kind: ProductKind, units: Units) -> int:
+    """Tiles of lanes whose B is packed at a time; one for pairs if A is not packed."""
+    return LANE_TILES if kind.a_rows_adjacent or not units.paired else 1
+
+
+def _panel_tiles(tile: Tile) -> int:
+    """Tiles of rows packed at a time."""
+    return max(1, PANEL_ROWS // tile.rows)
+
+
+def _panel_pitch(tile: Tile) -> int:
+    """Units between rows of packed A; an odd number of lines, so that rows use all sets of a cache."""
+    return (-(-_panel_tiles(tile) * tile.rows // _UNITS_A_LINE) | 1) * _UNITS_A_LINE
+
+
+def scratch(
+    tables: tuple[NDArray[np.int64], NDArray[np.int64]],
+    kind: ProductKind,
+    units: Units,
+    tile: Tile,
+    chunk: int,
+    transposed: int,
+) -> tuple[int, int, int, int]:
+    """``(size, offset of packed A, of sums, of a transposed C)`` in a thread's scratch, in elements.
+
+    ``tables`` are tasks and entries, ``chunk`` counts entries, ``transposed`` is the size of a transposed C.
+    B is at offset 0.
+    """
+    if not len(tables[0]):
+        return 0, 0, 0, 0
+    entries, tiles = (int(tables[0][:, one].max()) for one in (Task.ENTRIES, Task.ROW_TILES))
+    longest = int(tables[1][:, 2].max(initial=0))
+    rows = min(chunk, entries) * -(-longest // units.k)
+    at_once, lanes = _lane_tiles(kind, units), units.lanes
+    packed_b = at_once * (rows + lanes) * tile.vectors * lanes * UNIT_NUMBERS
+    packed_a = rows * _panel_pitch(tile) * UNIT_NUMBERS if packs_a(kind, units) else 0
+    sums = at_once * tiles * tile.rows * tile.vectors * lanes * UNIT_NUMBERS if entries > chunk else 0
+    end = packed_b + packed_a + sums
+    return end + (transposed if kind.unpack_c else 0), packed_b, packed_b + packed_a, end
+
+
+def write_half_kernel(kind: ProductKind, units: Units, tile: Tile, triple: str) -> ir.Module:
+    """Return a module with one function, ``work(job)``, which runs tasks of the job until none is left."""
+    assert kind.name in KINDS, f"there is no kernel for {units.dtype} that does {kind.name}"
+    module = ir.Module(f"{kind.name}_{units.dtype}_{tile}")
+    module.triple = triple
+    functions = _Functions(module, kind, units, tile)
+    write_work(
+        module,
+        units.numbers,
+        lambda w, job, task, scratch: _Task(w, functions, kind, tile, job, task, scratch).write(),
+    )
+    return module
+
+
+class _Functions:
+    """Tiles and packing functions of a kernel."""
+
+    def __init__(self, module: ir.Module, kind: ProductKind, units: Units, tile: Tile) -> None:
+        self.units = units
+        self.packs = packs_a(kind, units)
+        config = UnitTileConfig(kind.a_rows_adjacent, self.packs)
+        self.tiles = self.fresh = None
+        if not units.paired and not kind.pack_b:
+            self.fresh = _tiles(module, units, tile, replace(config, fresh=True))
+        if not kind.unpack_c or units.paired:
+            self.tiles = _tiles(module, units, tile, config)
+        packings = [write_packing(module, units, vectors) for vectors in range(1, tile.vectors + 1)]
+        self.packings = _table(module, "packings", packings)
+        self.transposed = write_packing_transposed(module, units) if kind.pack_b else None
+        numbers = ir.ArrayType(I64, len(row_block_sizes(tile)))
+        self.heights = ir.GlobalVariable(module, numbers, "heights")
+        self.heights.linkage, self.heights.global_constant = "internal", True
+        self.heights.initializer = ir.Constant(numbers, list(row_block_sizes(tile)))
+
+
+def _tiles(module: ir.Module, units: Units, tile: Tile, config: UnitTileConfig) -> ir.GlobalVariable:
+    found, name = [], "fresh" if config.fresh else "tile"
+    for rows in row_block_sizes(tile):
+        for vectors in range(1, tile.vectors + 1):
+            shape = Tile(rows, vectors)
+            found.append(write_half_tile(module, f"{name}_{shape}_masked", units, shape, config, True))
+        shape = Tile(rows, tile.vectors)
+        found.append(write_half_tile(module, f"{name}_{shape}", units, shape, config, False))
+    return _table(module, f"{name}s", found)
+
+
+def _table(module: ir.Module, name: str, functions: list[ir.Function]) -> ir.GlobalVariable:
+    table = ir.GlobalVariable(module, ir.ArrayType(POINTER, len(functions)), name)
+    table.linkage, table.global_constant = "internal", True
+    table.initializer = ir.Constant(table.value_type, [one.bitcast(POINTER) for one in functions])
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class _LaneTile:
+    """A tile of lanes: index in the group, first lane, variant, lanes in the last vector, packed B."""
+
+    number: ir.Value
+    lane: ir.Value
+    variant: ir.Value
+    last: ir.Value
+    vectors: ir.Value
+    packed: ir.Value
+
+
+@dataclass(frozen=True, eq=False)
+class _RowTile:
+    """A tile of rows: index in the task, first row in the offsets, index of its height, offset in A."""
+
+    number: ir.Value
+    row: ir.Value
+    height: ir.Value
+    a: ir.Value
+
+
+class _Task:
+    """Code generator of a task."""
+
+    def __init__(
+        self,
+        w: FunctionBuilder,
+        functions: _Functions,
+        kind: ProductKind,
+        tile: Tile,
+        job: ir.Value,
+        task: ir.Value,
+        scratch: ir.Value,
+    ) -> None:
+        self.w, self.functions, self.kind, self.tile = w, functions, kind, tile
+        self.units, self.lanes = functions.units, functions.units.lanes
+        self.job, self.task, self.packed_b = job, task, scratch
+        self.packed_a = w.at(scratch, w.field(job, ProductJob.PACKED_A))
+        self.sums = w.at(scratch, w.field(job, ProductJob.SUMS))
+        self.a, self.b, self.c = (
+            w.at(w.pointer_field(job, operand), w.field(task, place))
+            for operand, place in ((ProductJob.A, Task.A), (ProductJob.B, Task.B), (ProductJob.C, Task.C))
+        )
+        if kind.unpack_c:
+            self.map, self.c = self.c, w.at(scratch, w.field(job, ProductJob.GRADIENT))
+        self.a_pitch, self.b_pitch = w.field(job, ProductJob.A_PITCH), w.field(job, ProductJob.B_PITCH)
+        table = w.pointer_field(job, ProductJob.OFFSETS)
+        self.offsets = w.slot(table, w.field(task, Task.OFFSET))
+        self.neurons = w.slot(table, w.field(task, Task.NEURON))
+        self.entries, self.lane_tiles, self.row_tiles = (
+            w.slot(w.pointer_field(job, one), w.b.mul(w.field(task, field), integer(size)))
+            for one, field, size in (
+                (ProductJob.ENTRIES, Task.ENTRY, ENTRY_FIELDS),
+                (ProductJob.LANE_TILES, Task.LANE_TILE, LANE_TILE_FIELDS),
+                (ProductJob.ROW_TILES, Task.ROW_TILE, ROW_TILE_FIELDS),
+            )
+        )
+
+    def write(self) -> None:
+        """Generate the loops over groups of tiles of lanes and over chunks of entries."""
+        w, task = self.w, self.task
+        count, chunk = w.field(task, Task.ENTRIES), w.field(self.job, ProductJob.K_BLOCK)
+        tiles, at_once = w.field(task, Task.LANE_TILES), _lane_tiles(self.kind, self.units)
+        chunks = w.b.sdiv(w.b.sub(w.b.add(count, chunk), integer(1)), chunk)
+        chunks = w.b.select(w.b.icmp_signed(">", chunks, integer(0)), chunks, integer(1))
+        with loop(w, tiles, step=at_once) as group, loop(w, chunks) as part:
+            self.group = group.index
+            self.many = w.min_int(integer(at_once), w.b.sub(tiles, group.index))
+            first = w.b.mul(part.index, chunk)
+            self.here = w.min_int(chunk, w.b.sub(count, first))
+            self.now = w.slot(self.entries, w.b.mul(first, integer(ENTRY_FIELDS)))
+            self.added = part.index
+            last_one = w.b.icmp_signed("==", w.b.add(part.index, integer(1)), chunks)
+            self.final = w.b.zext(last_one, I64)
+            if self.functions.fresh is None:
+                with loop(w, self.many) as across:
+                    self._write_packing_of_b(self._lane_tile(across.index))
+            if self.functions.packs:
+                self._write_panels()
+            else:
+                self._write_rows()
+        if self.kind.unpack_c:
+            self._write_scatter()
+
+    def _write_scatter(self) -> None:
+        """Transpose C from scratch, lanes last, to its map, rows last, one element at a time."""
+        w = self.w
+        pitch = w.field(self.job, ProductJob.SCRATCH_PITCH)
+        with loop(w, w.field(self.task, Task.LANES)) as lanes:
+            place = w.at(self.map, w.field(self.neurons, lanes.index))
+            with loop(w, w.field(self.job, ProductJob.IMAGES), w.at(self.c, lanes.index)) as rows:
+                number = w.b.load(rows.values[0], typ=w.lanes.scalar, align=2)
+                w.b.store(number, w.at(place, rows.index), align=2)
+                rows.next = [w.at(rows.values[0], pitch)]
+
+    def _lane_tile(self, number: ir.Value) -> _LaneTile:
+        """Return a tile of lanes, numbered from the first of the group."""
+        w = self.w
+        place = w.b.mul(w.b.add(self.group, number), integer(LANE_TILE_FIELDS))
+        lane, variant, last = (w.field(w.slot(self.lane_tiles, place), i) for i in range(LANE_TILE_FIELDS))
+        vectors = w.min_int(w.b.add(variant, integer(1)), integer(self.tile.vectors))
+        # A starts where the packed B of a whole group ends
+        size = w.b.sdiv(w.field(self.job, ProductJob.PACKED_A), integer(_lane_tiles(self.kind, self.units)))
+        return _LaneTile(number, lane, variant, last, vectors, w.at(self.packed_b, w.b.mul(number, size)))
+
+    def _write_packing_of_b(self, tile: _LaneTile) -> None:
+        w, pitch = self.w, self.w.b.mul(tile.vectors, integer(self.lanes))
+        if self.functions.transposed is None:
+            source = w.at(self.b, tile.lane)
+            self._write_pack(_FIELD_B, source, self.b_pitch, tile.vectors, tile.last, tile.packed, pitch)
+            return
+        lanes = w.b.add(w.b.sub(pitch, integer(self.lanes)), tile.last)
+        places = w.slot(self.neurons, tile.lane)
+        arguments = [self.now, self.here, self.b, places, lanes, tile.packed, pitch]
+        w.b.call(self.functions.transposed, arguments)
+
+    def _write_pack(
+        self,
+        field: int,
+        source: ir.Value,
+        pitch: ir.Value,
+        vectors: ir.Value,
+        last: ir.Value,
+        out: ir.Value,
+        out_pitch: ir.Value,
+    ) -> ir.Value:
+        arguments = [self.now, self.here, integer(field), source, pitch, last, out, out_pitch]
+        return self._call(self.functions.packings, self.w.b.sub(vectors, integer(1)), I64, arguments)
+
+    def _call(
+        self, table: ir.GlobalVariable, number: ir.Value, kind: ir.Type, arguments: list[ir.Value]
+    ) -> ir.Value:
+        place = self.w.b.gep(table, [integer(0), number], source_etype=table.value_type)
+        signature = ir.FunctionType(kind, [one.type for one in arguments])
+        return self.w.b.call(self.w.b.load(place, typ=signature.as_pointer()), arguments)
+
+    def _write_rows(self) -> None:
+        """Generate the loops over tiles of lanes and of rows, for pairs of k adjacent in A."""
+        w = self.w
+        with loop(w, self.many) as across:
+            lanes = self._lane_tile(across.index)
+            with loop(w, w.field(self.task, Task.ROW_TILES)) as down:
+                rows = self._row_tile(down.index)
+                operands = [self.now, self.here, w.at(self.a, rows.a), self.a_pitch]
+                self._write_any_tile(lanes, rows, operands, operands)
+
+    def _write_panels(self) -> None:
+        """The same for contiguous rows of A: some tiles of rows at a time, with A packed first."""
+        w, count = self.w, self.w.field(self.task, Task.ROW_TILES)
+        with loop(w, count, step=_panel_tiles(self.tile)) as panel:
+            here = w.min_int(integer(_panel_tiles(self.tile)), w.b.sub(count, panel.index))
+            first = self._row_tile(panel.index).a
+            last = self._row_tile(w.b.add(panel.index, w.b.sub(here, integer(1))))
+            table = self.functions.heights
+            place = w.b.gep(table, [integer(0), last.height], source_etype=table.value_type)
+            pairs = self._write_packing_of_a(first, w.b.sub(w.b.add(last.a, w.b.load(place, typ=I64)), first))
+            with loop(w, self.many) as across:
+                lanes = self._lane_tile(across.index)
+                with loop(w, here) as down:
+                    rows = self._row_tile(w.b.add(panel.index, down.index))
+                    packed = unit_at(w, self.packed_a, w.b.sub(rows.a, first))
+                    ahead = w.at(self._next_a(), w.b.mul(rows.a, w.b.mul(pairs, integer(self.units.k))))
+                    where = [packed, integer(_panel_pitch(self.tile))]
+                    self._write_any_tile(lanes, rows, [ahead, pairs, *where], [self.now, self.here, *where])
+
+    def _write_packing_of_a(self, first: ir.Value, rows: ir.Value) -> ir.Value:
+        """Pack ``rows`` rows of A from ``first``; return the number of rows of pairs (k)."""
+        w, widest = self.w, self.tile.vectors * self.lanes
+        with loop(w, rows, integer(0), step=widest) as turn:
+            left = w.min_int(w.b.sub(rows, turn.index), integer(widest))
+            vectors = w.b.sdiv(w.b.add(left, integer(self.lanes - 1)), integer(self.lanes))
+            last = w.b.sub(left, w.b.mul(w.b.sub(vectors, integer(1)), integer(self.lanes)))
+            source = w.at(self.a, w.b.add(first, turn.index))
+            out, pitch = unit_at(w, self.packed_a, turn.index), integer(_panel_pitch(self.tile))
+            turn.next = [self._write_pack(_FIELD_A, source, self.a_pitch, vectors, last, out, pitch)]
+        return turn.values[0]
+
+    def _next_a(self) -> ir.Value:
+        """Address of A after this chunk, in this task or the next; only for prefetches."""
+        w = self.w
+        last = w.slot(self.now, w.b.mul(w.b.sub(self.here, integer(1)), integer(ENTRY_FIELDS)))
+        # without an entry, any memory may be read as one
+        record = w.b.select(w.b.icmp_signed(">", self.here, integer(0)), last, self.task)
+        return w.at(self.a, w.b.add(w.field(record, 0), w.field(record, 3)))
+
+    def _row_tile(self, number: ir.Value) -> _RowTile:
+        w = self.w
+        record = w.slot(self.row_tiles, w.b.mul(number, integer(ROW_TILE_FIELDS)))
+        return _RowTile(number, *(w.field(record, i) for i in range(ROW_TILE_FIELDS)))
+
+    def _write_any_tile(
+        self, lanes: _LaneTile, rows: _RowTile, operands: list[ir.Value], fresh: list[ir.Value]
+    ) -> None:
+        """Call a tile; the first of each tile of lanes packs B, unless it is packed already."""
+        w, functions = self.w, self.functions
+        if functions.fresh is None or functions.tiles is None:
+            self._write_tile(functions.fresh or functions.tiles, lanes, rows, operands)
+            return
+        is_first = w.b.icmp_signed("==", rows.number, integer(0))
+        with w.b.if_else(is_first) as (first, others):
+            with first:
+                self._write_tile(functions.fresh, lanes, rows, fresh)
+            with others:
+                self._write_tile(functions.tiles, lanes, rows, operands)
+
+    def _write_tile(
+        self, tiles: ir.GlobalVariable, lanes: _LaneTile, rows: _RowTile, operands: list[ir.Value]
+    ) -> None:
+        w = self.w
+        which = w.b.add(w.b.mul(rows.height, integer(self.tile.vectors + 1)), lanes.variant)
+        before = w.b.mul(lanes.number, w.field(self.task, Task.ROW_TILES))
+        size = integer(self.tile.rows * self.tile.vectors * self.lanes)
+        sums = unit_at(w, self.sums, w.b.mul(w.b.add(before, rows.number), size))
+        arguments = [*operands, lanes.packed, w.at(self.b, lanes.lane), self.b_pitch]
+        arguments += [sums, w.at(self.c, lanes.lane)]
+        arguments += [w.slot(self.offsets, rows.row), lanes.last, self.added, self.final]
+        self._call(tiles, which, VOID, arguments)

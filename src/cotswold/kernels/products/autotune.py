@@ -1,0 +1,195 @@
+"""Autotuning: the choice of a tile by measurement, once for each class of shapes.
+
+Knows: candidates, the classes of shapes, the cache of choices. Does not know: operands, plans.
+
+Other processes can only lengthen a measurement, so the shortest of many counts. If measurements differ much,
+the machine was busy: a later process measures such a class again, a few times at most, and the shortest of
+all measurements counts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from cotswold.files import MalformedError, parse_object, take
+from cotswold.kernels.compile import code_cache, engine
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.products import compiled
+
+SECONDS_MOST = 1.5
+"""Maximum seconds of measuring, without compilation."""
+SECONDS_LEAST = 0.1
+"""Seconds for which short calls are measured, so that other processes do not decide."""
+ROUNDS, ROUNDS_MOST = 3, 50
+MIN_SPEEDUP = 1.03
+"""Minimum speedup over the default tile."""
+NOISE_LIMIT = 1.25
+"""Maximum ratio of a tile's median time to its shortest on an idle machine."""
+MEASURED_MOST = 4
+"""Maximum number of measurements of a class while the machine is busy."""
+AGAIN_AFTER_S = 3600.0
+"""Seconds until the next measurement, when other load may have ended."""
+WORTH_FLOPS = 2e7
+"""Work below which nothing is measured and the default is used."""
+
+
+@dataclass(frozen=True)
+class TuningKey:
+    """Tuning key of a tile; it depends on the batch only by whether the batch fills a vector."""
+
+    kind: str
+    dtype: str
+    rows: int
+    depth: int
+    entry: int
+    narrow: bool
+
+    @classmethod
+    @lru_cache(maxsize=1024)
+    def of(cls, kind: str, dtype: str, rows: int, depth: int, entry: int, narrow: bool) -> TuningKey:
+        """Round rows of a task, its total k and that of an entry, so that near shapes share a class."""
+        return cls(kind, dtype, min(rows, 256), _power(depth), _power(entry), narrow)
+
+    @property
+    def name(self) -> str:
+        """Name of the class in its file."""
+        return f"{self.kind}-{self.dtype}-{self.rows}-{self.depth}-{self.entry}-{int(self.narrow)}"
+
+
+def _power(value: int) -> int:
+    return 1 << round(math.log2(max(value, 1)))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A tile, the reason for its choice, and the shortest seconds of each candidate.
+
+    ``noise`` is the spread of the measurements of one tile, ``measured`` the number of measurements of the
+    class, ``when`` the time of the last, in seconds since 1970.
+    """
+
+    tile: Tile
+    why: str
+    seconds: dict[str, float]
+    noise: float = 1.0
+    measured: int = 1
+    when: float = 0.0
+
+    def should_retune(self, now: float) -> bool:
+        """Return True if it was measured on a busy machine and is due for another measurement."""
+        waited = not 0 <= now - self.when < AGAIN_AFTER_S  # a clock that was set back gives no information
+        return self.noise > NOISE_LIMIT and self.measured < MEASURED_MOST and waited
+
+
+_TILES = {
+    "avx512": ([Tile(8, 3), Tile(12, 2), Tile(6, 4)], [Tile(8, 3), Tile(6, 4), Tile(4, 3)]),
+    "avx2": ([Tile(6, 2), Tile(4, 3)], [Tile(6, 2), Tile(4, 3), Tile(12, 1)]),
+    "neon": ([Tile(6, 4), Tile(12, 2)], [Tile(6, 4), Tile(4, 3), Tile(12, 2)]),
+}
+"""Tiles that fill the registers, then tiles for few lanes; 8x3 on NEON would spill registers."""
+
+
+def candidates(processor: Processor, narrow: bool) -> list[Tile]:
+    """Return the tiles to measure; the first is the default."""
+    wide, few = _TILES[processor.isa]
+    return few if narrow else wide
+
+
+_LOCK = threading.RLock()
+engine.hold_in_fork(_LOCK)
+_CHOICES: dict[tuple[TuningKey, Processor], Choice] = {}
+
+
+@lru_cache(maxsize=8)
+def default(processor: Processor, narrow: bool) -> Choice:
+    """Choice for work too small to be worth measuring."""
+    return Choice(candidates(processor, narrow)[0], "too little work to measure", {})
+
+
+def choose(shape: TuningKey, processor: Processor, measured: Callable[[Tile], float]) -> Choice:
+    """Return the best tile of a class; ``measured`` runs a tile on the given operands and returns seconds."""
+    key = shape, processor
+    found = _CHOICES.get(key)
+    if found is not None:
+        return found
+    with _LOCK:
+        if key not in _CHOICES:
+            known = _load_choice(shape, processor)
+            if known is None or known.should_retune(time.time()):
+                known = _measure(shape, processor, measured, known)
+            _CHOICES[key] = known
+        return _CHOICES[key]
+
+
+def _file(shape: TuningKey, processor: Processor) -> str:
+    default = candidates(processor, shape.narrow)[0]
+    return f"{shape.name}-{compiled.cache_key(shape.kind, shape.dtype, default, processor)}.json"
+
+
+def _load_choice(shape: TuningKey, processor: Processor) -> Choice | None:
+    content = code_cache.load(_file(shape, processor))
+    if content is None:
+        return None
+    names = set(map(str, candidates(processor, shape.narrow)))
+    try:
+        told = parse_object(content)
+        table = take(told, "seconds", dict)
+        seconds = {name: take(table, name, float) for name in table}
+        noise, when = take(told, "noise", float), take(told, "when", float)
+        measured = take(told, "measured", int)
+    except MalformedError:  # written by another version
+        return None
+    if not seconds or not seconds.keys() <= names:
+        return None
+    best = _best(seconds, processor, shape.narrow)
+    return Choice(best, "measured before", seconds, noise, measured, when)
+
+
+def _measure(
+    shape: TuningKey, processor: Processor, measured: Callable[[Tile], float], before: Choice | None
+) -> Choice:
+    """Measure a class; keep the shortest times of this and all earlier measurements."""
+    tiles = candidates(processor, shape.narrow)
+    for tile in tiles:
+        compiled.kernel(shape.kind, shape.dtype, tile, processor)
+    took: dict[Tile, list[float]] = {tile: [] for tile in tiles}
+    begun = time.monotonic()
+    until = begun + SECONDS_MOST
+    for number in range(ROUNDS_MOST * len(tiles)):
+        now, tile = time.monotonic(), tiles[number % len(tiles)]
+        if (number and now > until) or (number >= ROUNDS * len(tiles) and now > begun + SECONDS_LEAST):
+            break
+        took[tile].append(measured(tile))
+    seconds = dict(before.seconds) if before else {}
+    for tile, each in took.items():
+        if each:
+            seconds[str(tile)] = min(*each, seconds.get(str(tile), math.inf))
+    noise = max((statistics.median(one) / min(one) for one in took.values() if one), default=1.0)
+    found = Choice(
+        _best(seconds, processor, shape.narrow),
+        "measured now" if before is None else "measured again, because the machine was busy",
+        seconds,
+        noise,
+        1 + (before.measured if before else 0),
+        time.time(),
+    )
+    told = {"seconds": seconds, "noise": noise, "measured": found.measured, "when": found.when}
+    code_cache.save(_file(shape, processor), json.dumps(told).encode())
+    return found
+
+
+def _best(seconds: Mapping[str, float], processor: Processor, narrow: bool) -> Tile:
+    """Return the fastest tile, or the default if it is hardly slower."""
+    tiles = candidates(processor, narrow)
+    fastest = min(tiles, key=lambda one: seconds.get(str(one), math.inf))
+    return (
+        tiles[0] if seconds.get(str(tiles[0]), math.inf) <= seconds[str(fastest)] * MIN_SPEEDUP else fastest
+    )

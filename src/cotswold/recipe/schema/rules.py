@@ -1,0 +1,263 @@
+"""Rules between the tables of a recipe.
+
+Knows: which values contradict each other, with the remedy. Does not know: files, tensors.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cotswold.recipe.bounds import shown
+from cotswold.recipe.schema.cluster import Cluster
+from cotswold.recipe.schema.copies import check_copies
+from cotswold.recipe.schema.data import GivenData, PictureData
+from cotswold.recipe.schema.tables import Tables
+from cotswold.recipe.schema.training import BatchTraining, DownpourTraining, LossObjective, StackTraining
+
+NAME_BYTES_MAX = 240
+"""Longest name of a recipe in bytes: a file name has at most 255, and a store's name is longer than the
+recipe's.
+"""
+
+
+def check(recipe: Tables) -> None:
+    """Raise ValueError for the first contradiction; the message names the fields."""
+    strategy = recipe.training.strategy
+    if not re.fullmatch(r"\w[\w .+-]*", recipe.name) or len(recipe.name.encode()) > NAME_BYTES_MAX:
+        raise ValueError(
+            f"name is {shown(recipe.name)}, but directories are named after it; use letters, digits, _, - "
+            f"and ., at most {NAME_BYTES_MAX} bytes"
+        )
+    if not isinstance(recipe.data, GivenData) and (recipe.data.source is None) == (recipe.data.store is None):
+        raise ValueError("[data] needs either source or store; give one of them")
+    if strategy == "batch" and isinstance(recipe.data, PictureData) and recipe.data.augment:
+        raise ValueError(
+            "strategy batch compares evaluations of the same samples, but data.augment changes them each "
+            "time; remove it, or choose another strategy"
+        )
+    if recipe.network.output != "linear" and not _outputs_are_values(recipe):
+        raise ValueError(
+            f'network.output = "{recipe.network.output}" requires layers and objective.loss = "squared"'
+        )
+    if recipe.network.output_scale != 1 and (recipe.network.stacks or recipe.network.module):
+        raise ValueError("network.output_scale is for a network of layers; remove it")
+    if not isinstance(recipe.objective, recipe.training.objective):
+        raise ValueError(f"a {type(recipe.objective).__name__} is not an objective of strategy {strategy}")
+    if isinstance(recipe.training, StackTraining):
+        _check_stacks(recipe, recipe.training)
+    else:
+        _check_supervised(recipe)
+    if isinstance(recipe.training, BatchTraining):
+        _check_batch(recipe, recipe.training)
+    elif isinstance(recipe.training, DownpourTraining):
+        _check_downpour(recipe, recipe.training)
+    elif recipe.cluster != Cluster():
+        raise ValueError(f"[cluster] is for strategies batch and downpour; {strategy} uses [mesh] grid")
+    if recipe.mesh.in_flight > 1:
+        _check_in_flight(recipe)
+    if recipe.network.tune and recipe.network.start is None:
+        raise ValueError("network.tune needs network.start, a run of stacks to fine-tune")
+
+
+def _outputs_are_values(recipe: Tables) -> bool:
+    return (
+        isinstance(recipe.objective, LossObjective)
+        and recipe.objective.loss == "squared"
+        and recipe.network.module is None
+    )
+
+
+def _check_stacks(recipe: Tables, training: StackTraining) -> None:
+    network, strategy = recipe.network, training.strategy
+    if recipe.offloaded:
+        if recipe.mesh.grid not in (None, "1x1"):
+            raise ValueError(
+                'training.offload = "disk" needs a single process; set mesh.grid=none or '
+                "training.offload=none"
+            )
+        if training.device != "cpu":
+            raise ValueError('training.offload = "disk" computes on the CPU; set training.device to cpu')
+    if not network.stacks:
+        raise ValueError(f"strategy {strategy} trains [[network.stacks]]; give at least one")
+    if network.layers or network.start is not None or network.module is not None:
+        raise ValueError(
+            f"strategy {strategy} takes [[network.stacks]] only; layers, start and module belong to "
+            "strategy supervised"
+        )
+    if isinstance(recipe.data, GivenData):
+        raise ValueError(
+            'data.type = "dataset" belongs to network.module; stacks learn from pictures, vectors or frames'
+        )
+
+
+def _check_supervised(recipe: Tables) -> None:
+    network, data = recipe.network, recipe.data
+    strategy = recipe.training.strategy
+    if network.stacks:
+        raise ValueError(
+            f"strategy {strategy} trains [[network.layers]]; train stacks in a separate run "
+            "and name that run in network.start"
+        )
+    if network.module is not None:
+        if network.layers or network.start is not None:
+            raise ValueError("network.module replaces layers and start; remove these")
+        return
+    if isinstance(data, GivenData):
+        raise ValueError('data.type = "dataset" belongs to network.module; name the module there')
+    if recipe.loss == "custom":
+        raise ValueError('objective.loss = "custom" belongs to network.module; name a loss')
+    if data.store is None and data.labels == "none":
+        choices = "file" if data.type == "vectors" or _has_scheme(data.source) else "folders or file"
+        raise ValueError(f"strategy {strategy} needs labels; set data.labels to {choices}")
+
+
+def _check_batch(recipe: Tables, training: BatchTraining) -> None:
+    """Refuse settings that change the objective between evaluations, or that do not exist for batch."""
+    if recipe.cluster.alone and recipe.cluster.servers > 1:
+        raise ValueError(
+            f"cluster.servers is {recipe.cluster.servers}, but one worker needs no servers; give "
+            "cluster.workers, or remove servers"
+        )
+    for number, layer in enumerate(recipe.network.layers, 1):
+        if layer.type == "dropout":
+            raise ValueError(
+                f"layer {number} is dropout, which is random in each evaluation, but strategy batch "
+                "compares evaluations; remove it"
+            )
+        if layer.type == "normalisation" and layer.kind == "batch":
+            raise ValueError(
+                f"layer {number} normalises over a batch, but the objective of strategy batch is a sum "
+                'over samples; remove it, or set kind to "contrast"'
+            )
+    if recipe.mesh.grid == "auto":
+        raise ValueError(
+            "mesh.grid = auto is not possible for workers of strategy batch; give rows and columns, such "
+            "as 1x2, or remove it"
+        )
+    if recipe.cluster.processes > 1:
+        raise ValueError(
+            "cluster.processes is for replicas of strategy downpour; give more workers, or remove it"
+        )
+    if recipe.gang is not None and training.deterministic:
+        raise ValueError(
+            "training.deterministic needs sums in the order of one process, but ranks of a grid use "
+            "another order; remove one of the two"
+        )
+    if recipe.network.start is not None:
+        raise ValueError("strategy batch trains layers on the samples themselves; remove network.start")
+    if recipe.cluster.replay is not None and not training.chooses:
+        raise ValueError(
+            "cluster.replay repeats evaluations that ended early; set training.fraction or "
+            "training.deadline as in that run"
+        )
+    if training.deadline is not None and recipe.alone:
+        raise ValueError("training.deadline is for a cluster; give cluster.workers, or remove it")
+    if training.device != "cpu":
+        raise ValueError('strategy batch computes on the CPU; set training.device to "cpu"')
+
+
+def _check_downpour(recipe: Tables, training: DownpourTraining) -> None:
+    """Refuse settings that replicas cannot share, or that are not for them."""
+    for number, layer in enumerate(recipe.network.layers, 1):
+        if layer.type == "normalisation" and layer.kind == "batch":
+            raise ValueError(
+                f"layer {number} normalises over a batch, but replicas would have different means; "
+                'remove it, or set kind to "contrast"'
+            )
+    kinds = [*(layer.type for layer in recipe.network.layers), "linear"]
+    for number in (*training.send_factors, *training.send_gradient):
+        if number > len(kinds) or kinds[number - 1] not in training.factored_layers:
+            able = [str(at) for at, kind in enumerate(kinds, 1) if kind in training.factored_layers]
+            raise ValueError(
+                f"layer {number} is not fully connected or local, so its weights cannot be sent as "
+                f"factors; layers that can: {', '.join(able)}"
+            )
+    if recipe.network.module is not None:
+        for name in ("unit_norm", "send_factors", "send_gradient"):
+            if getattr(training, name):
+                raise ValueError(
+                    f"training.{name} is for [[network.layers]], not for a Python module; remove it"
+                )
+        if recipe.gang is not None:
+            raise ValueError("a Python module cannot be partitioned over ranks here; remove mesh.grid")
+    if recipe.network.start is not None:
+        raise ValueError("strategy downpour trains layers on the samples themselves; remove network.start")
+    if recipe.mesh.grid == "auto":
+        raise ValueError(
+            "mesh.grid = auto is not possible for replicas of strategy downpour; give rows and columns, "
+            "such as 1x2, or remove it"
+        )
+    if recipe.cluster.processes > 1 and recipe.gang is not None:
+        raise ValueError(
+            "a replica is either several processes that share the weights, or ranks that partition the "
+            "network; remove cluster.processes or mesh.grid"
+        )
+    if recipe.cluster.processes > 1 and (training.threads or 1) > 1:
+        raise ValueError(
+            "each process of cluster.processes computes with one thread; remove training.threads, or "
+            "give more processes"
+        )
+    if training.between is not None and training.fetch_every == 1 and recipe.cluster.processes == 1:
+        raise ValueError(
+            "training.between is for the steps between two pulls, but the replica pulls after each step; "
+            "remove it, or set training.fetch_every above 1"
+        )
+    if training.clip is not None and recipe.gang is not None:
+        raise ValueError(
+            "training.clip bounds the norm of the whole gradient, which no rank of a grid has; remove "
+            "training.clip or mesh.grid"
+        )
+    if training.wants_factors and (recipe.cluster.processes > 1 or recipe.gang is not None):
+        raise ValueError(
+            "a replica of several processes or ranks sums whole gradients and cannot push factors; "
+            "remove training.send and training.send_factors, or cluster.processes and mesh.grid"
+        )
+    if training.device != "cpu":
+        _check_replicas_device(recipe, training.device)
+    check_copies(recipe.cluster, training, has_grid=recipe.gang is not None)
+    own = {
+        *("workers", "processes", "servers", "server_copies", "server_copies_min", "replication"),
+        *("flush_seconds", "address", "ports"),
+        *("spread_servers", "encrypt", "silence", "metrics", "parameter_servers", "buckets"),
+    }
+    if recipe.cluster.parameter_servers is not None:
+        own.add("wait")
+    for name in Cluster.model_fields.keys() - own:
+        if getattr(recipe.cluster, name) != getattr(Cluster(), name):
+            raise ValueError(f"cluster.{name} is for strategy batch; remove it")
+
+
+def _check_replicas_device(recipe: Tables, device: str) -> None:
+    """Refuse devices on which replicas cannot compute."""
+    if re.fullmatch("cuda(:(0|[1-9][0-9]?))?", device) is None:
+        raise ValueError(
+            f'training.device is "{device}", but strategy downpour computes on the CPU or on CUDA '
+            'devices; set it to "cpu", to "cuda", or to a device such as "cuda:0"'
+        )
+    if recipe.cluster.processes > 1 or recipe.gang is not None:
+        raise ValueError(
+            "the processes or ranks of a replica share CPU memory; set training.device to "
+            '"cpu", or remove cluster.processes and mesh.grid'
+        )
+    if recipe.cluster.address is not None:
+        raise ValueError(
+            "replicas that Ray starts have no CUDA devices; set training.device to "
+            '"cpu", or remove cluster.address'
+        )
+
+
+def _check_in_flight(recipe: Tables) -> None:
+    if recipe.gang is None:
+        raise ValueError(
+            "mesh.in_flight is for the ranks of a mesh.grid of strategies batch and downpour; remove it"
+        )
+    if any(layer.type == "dropout" for layer in recipe.network.layers):
+        raise ValueError(
+            "with mesh.in_flight, ranks would draw dropout in different orders; remove one of the two"
+        )
+
+
+def _has_scheme(source: str | None) -> bool:
+    """True for a source `scheme:...` of another package; such sources bring their own labels."""
+    scheme, colon, _ = (source or "").partition(":")
+    return bool(colon) and scheme.isidentifier() and scheme != "builtin"

@@ -1,0 +1,103 @@
+"""Objectives, and the fields that all strategies share.
+
+Knows: fields, units and defaults. Does not know: what a strategy does with them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from cotswold.recipe.schema.fields import (
+    Fraction,
+    NotNegative,
+    Positive,
+    Section,
+    Seed,
+    Span,
+    Text,
+    Threads,
+    Times,
+)
+
+
+class StackObjective(Section):
+    """Objective (1) of Coates et al. 2013: reconstruction error and sparsity."""
+
+    sparsity: NotNegative = 0.1
+    """λ of objective (1): weight of the pooled responses relative to the squared reconstruction error. The
+    inputs of every stack are scaled to a root mean square of 1, so λ means the same for every data set.
+    """
+    ramp: Fraction = 0.3
+    """Fraction of a stack's training over which λ rises to its value. With random filters and a large λ
+    the responses collapse to zero, so the stack learns to reconstruct first.
+    """
+    epsilon: Positive = 1e-6
+    """Added inside the square root of pooling."""
+
+
+class LossObjective(Section):
+    """A loss of outputs against labels."""
+
+    loss: Literal["cross_entropy", "squared", "logistic", "custom"] = "cross_entropy"
+    """`cross_entropy`: over the softmax of the outputs. `squared`: the squared error, of regression
+    targets if the labels are floats; for classes the target is `high` for the class and `low` for the
+    others. `logistic`: one detector per class against all others. `custom`: a function from a Python
+    program, for `network.module`.
+    """
+    low: float = 0.0
+    """For `squared` and classes: target of all outputs except the class's. Use -1 for a network that ends
+    in tanh.
+    """
+    high: float = 1.0
+    """For `squared` and classes: target of the class's output."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> LossObjective:
+        if not self.low < self.high:
+            raise ValueError(f"low must be below high, got low = {self.low:g} and high = {self.high:g}")
+        if self.loss != "squared" and (self.low, self.high) != (0.0, 1.0):
+            raise ValueError(f'low and high are for loss "squared", not for "{self.loss}"; remove them')
+        return self
+
+
+class SharedTraining(Section):
+    """Settings of every strategy."""
+
+    objective: ClassVar[type[StackObjective] | type[LossObjective]]
+    """Class of `[objective]` that belongs to the strategy."""
+
+    strategy: str
+    """The training strategy."""
+    seed: Seed = 0
+    """Seed of the initial filters, the sample order and dropout."""
+    checkpoint_minutes: Span = 5.0
+    """Minutes between checkpoints; the end of every stack writes one too. The first follows after 15
+    seconds; each later one after as long as the run had trained before, up to this interval.
+    """
+    checkpoints_kept: Times = 2
+    """Number of checkpoints to keep; older ones are deleted."""
+    threads: Threads | None = None
+    """Compute threads per rank. Default: all cores granted to the process, divided among the ranks of a
+    host. `--threads` overrides it.
+    """
+    device: Text = "cpu"
+    """A torch device, such as `cpu` or `cuda:0`."""
+
+
+class SteppedTraining(SharedTraining):
+    """Settings of the strategies that take one step per mini-batch."""
+
+    batch_size: Times = 96
+    """Samples per mini-batch."""
+    epochs: Span = 2.0
+    """Passes over the training samples (for each stack with `greedy`). If given with --set, it applies to
+    every stack, as do `relative_rate` and `sparsity`.
+    """
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Fraction of the last step that is kept."""
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    """Decay of the learning rate over the run; `linear` and `cosine` fall to 0."""
+    warmup: Fraction = 0.02
+    """Fraction of the run over which the learning rate rises from 0."""

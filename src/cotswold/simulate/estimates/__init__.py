@@ -1,0 +1,1 @@
+"""Predicted seconds, bytes and prices of a workload on a cluster, and the grid to choose."""

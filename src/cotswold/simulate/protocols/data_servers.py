@@ -1,0 +1,221 @@
+"""A simulated pool of data servers: its head, servers, and trainers with loops.
+
+Knows: the state machines of `server`, speeds, crashes and pauses. Does not know: what is checked, real time.
+
+A batch records which epoch and rows were requested, so that a checker can verify what a loop received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from cotswold.dataservice.core.epoch_pass import Drawing
+from cotswold.dataservice.core.pool import Pool
+from cotswold.dataservice.core.server_queue import Job, Supplying
+from cotswold.dataservice.core.trainer import Trainer
+from cotswold.simulate.protocols.network import SimulatedNetwork
+from cotswold.simulate.protocols.process import SimulatedProcess
+from cotswold.wire import (
+    POOL,
+    Ask,
+    Attend,
+    Cancel,
+    Dealt,
+    Depart,
+    Dismiss,
+    Draw,
+    Message,
+    Offer,
+    Pending,
+    Roster,
+    Send,
+    Supplied,
+    Unsupplied,
+)
+
+TICK_SECONDS = 0.1
+BEAT_SECONDS = 0.5
+
+BatchCallback = Callable[[str, Supplied], None]
+"""Called with each batch that a trainer's loop receives."""
+
+
+class SimulatedHead:
+    """The head of a pool."""
+
+    name = POOL
+
+    def __init__(self, network: SimulatedNetwork, pool: Pool) -> None:
+        self.pool, self._network = pool, network
+        network.endpoints[POOL] = self
+        self._tick()
+
+    def receive(self, sender: str, message: Message) -> None:
+        """Receive a message."""
+        heard = cast(Offer | Attend | Draw | Depart, message)
+        self._network.send(POOL, self.pool.receive(sender, heard, self._network.loop.now))
+
+    def lost(self, name: str) -> None:
+        """Handle the end of a connection to a process."""
+        self._network.send(POOL, self.pool.gone(name, self._network.loop.now))
+
+    def _tick(self) -> None:
+        self._network.send(POOL, self.pool.tick(self._network.loop.now))
+        self._network.loop.after(TICK_SECONDS, self._tick)
+
+
+class SimulatedDataServer(SimulatedProcess):
+    """A data server with one thread, which takes ``seconds()`` per batch."""
+
+    def __init__(self, network: SimulatedNetwork, machine: Supplying, seconds: Callable[[], float]) -> None:
+        super().__init__(network, machine.name)
+        self.machine = machine
+        self._seconds, self._is_making = seconds, False
+        network.endpoints[self.name] = self
+        self._beat()
+
+    def receive(self, sender: str, message: Message) -> None:
+        """Receive a message."""
+        self._do(lambda: self._send(self.machine.receive(sender, cast(Ask | Cancel, message))))
+
+    def lost(self, name: str) -> None:
+        """Handle the end of a connection to a trainer."""
+        self._do(lambda: self.machine.lost(name))
+
+    def _advance(self) -> None:
+        if self._is_making:
+            return
+        job = self.machine.next()
+        if job is not None:
+            self._is_making = True
+            self._network.loop.after(self._seconds(), lambda: self._do(lambda: self._made(job)))
+
+    def _made(self, job: Job) -> None:
+        self._is_making = False
+        if self.machine.done(job):
+            ask = job.ask
+            made = Supplied(self.name, ask.number, (1, 1, 1, ask.samples), (ask.samples,), (ask,))
+            self._network.send(self.name, [Send(job.trainer, made)])
+
+    def _beat(self) -> None:
+        if not self.is_alive:
+            return
+        self._do(lambda: self._network.send(self.name, [Send(POOL, self._offer())]))
+        self._network.loop.after(BEAT_SECONDS, self._beat)
+
+    def _offer(self) -> Offer:
+        return Offer(self.name, f"at {self.name}", '{"store": "s"}', 0, 0.0, 0, 0, 0, 0, 0)
+
+
+class SimulatedDataTrainer(SimulatedProcess):
+    """A trainer whose loop takes ``seconds()`` per batch.
+
+    It requests ``asks`` in its own order, or draws ``epochs`` of ``drawing`` together with others.
+    """
+
+    def __init__(
+        self,
+        network: SimulatedNetwork,
+        machine: Trainer,
+        seconds: Callable[[], float],
+        hear: BatchCallback,
+        *,
+        asks: list[Ask] | None = None,
+        drawing: Drawing | None = None,
+        epochs: range = range(0),
+        breaks: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Create the trainer; ``breaks`` returns True if the loop leaves an epoch after a batch."""
+        super().__init__(network, machine.name)
+        self.machine, self.trouble, self.troubled_at = machine, "", 0.0
+        self._seconds, self._hear, self._breaks = seconds, hear, breaks
+        self._asks, self._owed = list(asks or ()), len(asks or ())
+        self._drawing, self._epochs = drawing, list(epochs)
+        self._is_on = self._is_begun = self._is_busy = False
+        network.endpoints[self.name] = self
+        self._tick()
+
+    @property
+    def is_done(self) -> bool:
+        """True if the loop has received everything, cannot continue, or is dead."""
+        if self.trouble or not self.is_alive:
+            return True
+        if self._drawing is None:
+            return not self._owed
+        return not self._epochs and not self._is_on and not self._is_busy
+
+    def receive(self, sender: str, message: Message) -> None:
+        """Receive a message."""
+        heard = cast(Roster | Dealt | Supplied | Unsupplied | Pending | Dismiss, message)
+        self._do(lambda: self._send(self.machine.receive(sender, heard, self._now)))
+
+    def lost(self, name: str) -> None:
+        """Handle the end of a connection to a peer."""
+        self._do(lambda: self._send(self.machine.lost(name, "it ended", self._now)))
+
+    @property
+    def _now(self) -> float:
+        return self._network.loop.now
+
+    def _tick(self) -> None:
+        if not self.is_alive:
+            return
+        if self._paused is None:
+            self._do(self._ticked)
+        self._network.loop.after(TICK_SECONDS, self._tick)
+
+    def _ticked(self) -> None:
+        self._send(self.machine.tick(self._now))
+        trouble = self.machine.trouble(self._now)
+        if trouble and not self.trouble and not self.is_done:
+            self.trouble, self.troubled_at = trouble, self._now
+
+    def _advance(self) -> None:
+        if self.trouble or not self.machine.is_here:
+            return
+        if self._drawing is None:
+            while self._asks and self.machine.requests.room:
+                self._send(self.machine.requests.ask(self._asks.pop(0), self._now))
+        if self._is_busy:
+            return
+        found = self.machine.requests.take() if self._drawing is None else self._next()
+        if found is not None:
+            self._owed -= 1
+            self._hear(self.name, found)
+            self._is_busy = True
+            self._network.loop.after(self._seconds(), lambda: self._do(self._free))
+
+    def _free(self) -> None:
+        self._is_busy = False
+        if self._is_on and self._breaks():
+            self._leave()
+
+    def _next(self) -> Supplied | None:
+        """Return the next batch of the current epoch; then begin the next epoch."""
+        assert self._drawing is not None, "it draws"
+        if not self._is_on:
+            if not self._epochs:
+                return None
+            self._send(self.machine.draw(self._drawing, self._epochs[0], self._now))
+            self._is_on, self._is_begun = True, False
+        on = self.machine.on
+        assert on is not None, "a pass is in progress"
+        if not self._is_begun and on.epoch >= 0:
+            self._is_begun = True
+            self._send(self.machine.begin(self._ask, self._now))
+        found, sends = self.machine.next(self._now)
+        self._send(sends)
+        if found is None and on.is_over:
+            self._leave()
+            self._network.loop.after(0.0, lambda: self._do(lambda: None))
+        return found
+
+    def _leave(self) -> None:
+        self._is_on = False
+        self._epochs.pop(0)
+        self._send(self.machine.leave_epoch(self._now))
+
+    @staticmethod
+    def _ask(number: int, epoch: int, batch: tuple[int, int]) -> Ask:
+        return Ask(number, "", epoch, batch[1] - batch[0], (batch,))

@@ -1,0 +1,1 @@
+"""Execution of the programs of all ranks in virtual time: computations, messages, waits."""

@@ -1,0 +1,1 @@
+"""Work of an update or an evaluation: networks as layers and stacks, divided among ranks."""
