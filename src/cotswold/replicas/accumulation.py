@@ -30,7 +30,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cotswold.optim.schedule import BySamples, Schedule
+from cotswold.optim.schedule import SampleSchedule, Schedule
 from cotswold.paramserver.core.replica import StepTask
 from cotswold.paramserver.core.update_sequence import Part
 from cotswold.replicas.vectors import Vectors
@@ -58,9 +58,9 @@ class Stepping:
     beyond: int = 0
     """A step of a push that is long moves the parameters by so many times its rate; 0: none is long."""
 
-    def by_samples(self, samples: int, batch: int) -> BySamples:
+    def by_samples(self, samples: int, batch: int) -> SampleSchedule:
         """The rate of a step by the place of its first sample; ``samples``: of an epoch."""
-        return BySamples(self.schedule, self.warmup, samples, batch, self.epochs)
+        return SampleSchedule(self.schedule, self.warmup, samples, batch, self.epochs)
 
 
 class Accumulation:

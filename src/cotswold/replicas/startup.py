@@ -24,7 +24,7 @@ from cotswold.batch.runtime.startup import POINT, Begun, Opening, Task, write
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.optim.schedule import Schedule
-from cotswold.optim.server_rules import Deltas, Rule, Sgd
+from cotswold.optim.server_rules import AddUpdate, Rule, Sgd
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.paramserver.core.dispatcher_settings import Dispatch
 from cotswold.paramserver.core.replica import Pace
@@ -81,7 +81,7 @@ class ReplicaSettings:
     """So many are computed by one replica first."""
     staleness: Staleness = field(default_factory=Staleness)
     own: OwnSteps = "none"
-    """Steps that a replica takes by itself between two pulls; with rule `Deltas` they are ``pushed``."""
+    """Steps that a replica takes by itself between two pulls; with rule `AddUpdate` they are ``pushed``."""
     schedule: Schedule = "constant"
     """How the rate falls over the samples of the run."""
     warmup: float = 0.0
@@ -102,7 +102,7 @@ class ReplicaSettings:
     def __post_init__(self) -> None:
         if not self.rate > 0:
             raise UserError(f"a learning rate of {self.rate}; it is more than 0")
-        if (self.own == "pushed") is not isinstance(self.rule, Deltas):
+        if (self.own == "pushed") is not isinstance(self.rule, AddUpdate):
             raise UserError(
                 f"replicas whose own steps are {self.own!r}, and rule {self.rule.name} on the servers: steps "
                 "are pushed to servers that add them up (deltas), and to no others; Adagrad's sum of squares "

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Generic, Protocol, TypeVar
 
-from cotswold.optim.server_rules import Deltas, Rule
+from cotswold.optim.server_rules import AddUpdate, Rule
 from cotswold.shards.core.shard_server import Arithmetic, Values
 from cotswold.wire import Shard, Update
 from cotswold.wire.ranges import are_apart
@@ -130,7 +130,7 @@ class Admission(Generic[Values]):
         """Raises RefusedError for an update that cannot be one of this server's; reads no number of it."""
         if update.kind not in KINDS:
             raise RefusedError("kind", f"there is no kind {update.kind!r} of update")
-        if (update.kind == "delta") is not isinstance(self._rule, Deltas):
+        if (update.kind == "delta") is not isinstance(self._rule, AddUpdate):
             raise RefusedError("kind", _unfit(update.kind, self._rule))
         if update.kind != "delta" and update.rate not in rates:
             raise RefusedError("rate", f"there is no version {update.rate} of the learning rate")
@@ -257,7 +257,7 @@ class Admission(Generic[Values]):
 
 
 def _unfit(kind: str, rule: Rule) -> str:
-    if isinstance(rule, Deltas):
+    if isinstance(rule, AddUpdate):
         return f"the rule here adds up deltas, and takes no {kind}: it has no learning rate"
     if rule.keeps == ("squares",):
         return (

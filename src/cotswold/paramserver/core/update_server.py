@@ -53,7 +53,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic
 
-from cotswold.optim.server_rules import Deltas
+from cotswold.optim.server_rules import AddUpdate
 from cotswold.paramserver.core.admission import (
     Admission,
     Factors,
@@ -283,7 +283,7 @@ class Updates(Generic[Values]):
         return self._sessions.of_sender(sender, message.run, message.session)
 
     def _rate(self, update: Update) -> float:
-        if isinstance(self.settings.rule, Deltas):
+        if isinstance(self.settings.rule, AddUpdate):
             return 1.0
         greatest = self.books.rates[update.rate]
         return self.settings.schedule.rate(greatest, update.samples[0][0]) if update.samples else greatest

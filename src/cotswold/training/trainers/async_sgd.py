@@ -23,7 +23,7 @@ from torch import nn
 
 from cotswold.checkpoint import Checkpoint
 from cotswold.errors import CheckpointError
-from cotswold.optim.schedule import BySamples
+from cotswold.optim.schedule import SampleSchedule
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.replicas.evaluator import Evaluator, EvaluatorError
 from cotswold.replicas.replicas import Replicas
@@ -86,7 +86,7 @@ class ReplicaRuns:
         """Metrics since means were told."""
         self._windows = Windows()
         self._pushes = Pushes(layer_names(flat.module))
-        self._schedule = BySamples(
+        self._schedule = SampleSchedule(
             *(training.schedule, training.warmup, samples, training.batch_size, training.epochs)
         )
 
@@ -183,7 +183,7 @@ class ReplicaRuns:
                 replicas.pause()
             self._warn(replicas)
             if finished:
-                totals = {"samples": recorder.account.samples, "flops": recorder.account.flops}
+                totals = {"samples": recorder.usage.samples, "flops": recorder.usage.flops}
                 why = {} if self._ended is None else {"why": self._ended}
                 known = {**totals, **self._known(), **self._pushes.said, **why}
                 recorder.event("stack_end", stack="layers", step=self.number, **known)
@@ -262,7 +262,7 @@ class ReplicaRuns:
         return {name: value for name, value in vars(self._ledger.total).items() if value}
 
     def _tell_means(self, replicas: Replicas) -> None:
-        self._recorder.account.samples = self.number  # what was told of counts nothing until servers have it
+        self._recorder.usage.samples = self.number  # what was told of counts nothing until servers have it
         assert self._ledger is not None, "it learns"
         if warning := self._refusals.warning(self._ledger.total, replicas.count):
             self._recorder.event("warning", warning=f"{warning}; {self._recorder.remedy}")
@@ -272,7 +272,7 @@ class ReplicaRuns:
         counts, status = replicas.count(), replicas.status()
         updates = max(1, sum(each.updates for each in counts))
         staleness = sum(each.staleness * each.updates for each in counts) / updates
-        self._recorder.account.staleness = staleness
+        self._recorder.usage.staleness = staleness
         self._replicas = status.replicas or self._replicas  # none is left at the end
         total = status.account
         at = total.counted + total.torn + total.refused + total.left_out
@@ -327,7 +327,7 @@ class ReplicaRuns:
 
     def _save(self, snapshot: Snapshot, *, is_finished: bool) -> None:
         """Begin to write what a run goes on from."""
-        number = self._recorder.account.samples = snapshot.ledger.total.counted
+        number = self._recorder.usage.samples = snapshot.ledger.total.counted
         state: dict[str, object] = {
             "strategy": {
                 **snapshot.said(),
