@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cotswold.errors import UserError
-from cotswold.optim.schedule import BySamples
+from cotswold.optim.schedule import SampleSchedule
 from cotswold.optim.server_rules import Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.staleness import Histogram
@@ -77,7 +77,7 @@ class Learning:
     """One replica learns by itself first."""
     seed: int = 0
     """Deals samples."""
-    schedule: BySamples = BySamples()  # noqa: RUF009  # it is frozen
+    schedule: SampleSchedule = SampleSchedule()  # noqa: RUF009  # it is frozen
     """The rate of a push, by the place of its first sample, as servers have it."""
 
 

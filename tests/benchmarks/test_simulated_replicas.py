@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import UserError
-from cotswold.optim.schedule import BySamples
+from cotswold.optim.schedule import SampleSchedule
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.shards.core.permutation import samples_at
@@ -18,7 +18,7 @@ from cotswold.shards.runtime.work import PortionSum, Slot
 from measures.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 
 PATTERNS, SIZE = 60, 5
-SGD, EACH_STEP, CONSTANT = Sgd(), Pace(6), BySamples()
+SGD, EACH_STEP, CONSTANT = Sgd(), Pace(6), SampleSchedule()
 
 
 class Regression:
@@ -58,7 +58,7 @@ def simulated(
     rate: float = 0.1,
     samples: int = 1200,
     warm_samples: int = 0,
-    schedule: BySamples = CONSTANT,
+    schedule: SampleSchedule = CONSTANT,
 ) -> tuple[SimulatedReplicas, list[tuple[float, int, float]], Moment]:
     work = Regression()
     found: list[tuple[float, int, float]] = []
@@ -86,7 +86,7 @@ def test_one_replica_without_overlap_is_sgd_to_the_bit() -> None:
 
 
 def test_the_rate_of_a_push_is_that_of_the_place_of_its_first_sample() -> None:
-    falling = BySamples("linear", 0.0, PATTERNS, 12, epochs=20)
+    falling = SampleSchedule("linear", 0.0, PATTERNS, 12, epochs=20)
     pace = Pace(6, n_fetch=2, n_push=2, overlap=False)
     learning = Learning(pace, 0.1, 1200, schedule=falling)
     told: list[float | None] = []

@@ -60,12 +60,12 @@ def test_no_slow_valley_is_taken_for_the_end(name: str, dtype: torch.dtype, prob
     values: list[float] = []
     for _ in range(500):
         found = method.step()
-        rule.hear(found)
+        rule.update(found)
         values.append(value(vectors["x"][0].double()).item())  # where it stands, without float32's rounding
         at = len(values) if at is None and rule.reached else at
         if found.failure is not None:
             break
-    method.settle()
+    method.flush()
     # all that came later gained no more than the value's rounding
     assert at is None or values[at - 1] - min(values) <= vectors.epsilon * values[-1]
 
@@ -78,7 +78,7 @@ def test_at_rounding_level_it_has_converged(name: str) -> None:
     values: list[float] = []
     while not rule.reached and len(values) < 200:
         found = method.step()
-        rule.hear(found)
+        rule.update(found)
         values.append(found.value)
     exact = TensorVectors(torch.zeros(8, dtype=torch.float64))
     sought = LBFGSMethod(exact, Patterns(exact))
@@ -98,31 +98,31 @@ def test_at_rounding_level_it_has_converged(name: str) -> None:
 def test_each_kind_of_progress_is_enough(progress: Callable[[int], dict[str, float]]) -> None:
     rule, other = Convergence(2.0**-23, STALL), Convergence(2.0**-23, STALL)
     for number in range(60):
-        rule.hear(replace(STILL, **progress(number)))  # type: ignore[arg-type]  # names of floats alone
-        other.hear(STILL)
+        rule.update(replace(STILL, **progress(number)))  # type: ignore[arg-type]  # names of floats alone
+        other.update(STILL)
     assert not rule.reached and other.reached
 
 
 def test_promises_that_take_each_other_back_are_none() -> None:
     rule = Convergence(2.0**-23, STALL)
     for number in range(60):
-        rule.hear(replace(STILL, promised=1e-10 * (-1) ** number))
+        rule.update(replace(STILL, promised=1e-10 * (-1) ** number))
     assert rule.reached
 
 
 def test_0_iterations_never_converge() -> None:
     rule = Convergence(2.0**-23, 0)
     for _ in range(1000):
-        rule.hear(STILL)
+        rule.update(STILL)
     assert not rule.reached
 
 
 def test_a_later_process_counts_on() -> None:
     rule, later = Convergence(2.0**-23, STALL), Convergence(2.0**-23, STALL)
     for _ in range(6):
-        rule.hear(STILL)
+        rule.update(STILL)
     later.load(json.loads(json.dumps(rule.state())))
     for _ in range(5):
         assert not later.reached
-        later.hear(STILL)
+        later.update(STILL)
     assert later.reached

@@ -8,18 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cotswold.optim.cg import BETAS, BetaName, Change
-from cotswold.optim.lbfgs import Products, two_loops
+from cotswold.optim.cg import BETAS, BetaName, StepDots
+from cotswold.optim.lbfgs import GramMatrix, two_loop_recursion
 
 
 def vectors(count: int, seed: int) -> Tensor:
     return torch.randn(count, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def change(g: Tensor, old: Tensor, d: Tensor) -> Change:
+def change(g: Tensor, old: Tensor, d: Tensor) -> StepDots:
     y = g - old
     dots = (old @ old, g @ g, g @ d, g @ y, d @ y, y @ y, d @ d)
-    return Change(*map(float, dots))
+    return StepDots(*map(float, dots))
 
 
 def by_vectors(name: BetaName, g: Tensor, old: Tensor, d: Tensor) -> float:
@@ -77,8 +77,8 @@ def test_the_two_loops_on_dots_are_those_on_vectors(count: int, seed: int) -> No
     steps = torch.stack(s) if s else torch.zeros(0, 12, dtype=torch.float64)
     curvature = torch.diag(torch.linspace(1, 9, 12, dtype=torch.float64))
     y = steps @ curvature
-    found = two_loops(
-        Products(
+    found = two_loop_recursion(
+        GramMatrix(
             (steps @ y.T).tolist(), (y @ y.T).tolist(), (steps @ g).tolist(), (y @ g).tolist(), float(g @ g)
         )
     )
@@ -92,6 +92,6 @@ def test_the_two_loops_on_dots_are_those_on_vectors(count: int, seed: int) -> No
 
 def test_products_that_are_not_needed_are_not_read() -> None:
     nan = float("nan")
-    full = Products([[2.0, 1.0], [5.0, 3.0]], [[4.0, 1.0], [1.0, 5.0]], [1.0, 2.0], [0.5, 0.25], 1.0)
-    holes = Products([[2.0, 1.0], [nan, 3.0]], full.yy, full.sg, full.yg, 1.0)
-    assert two_loops(full) == two_loops(holes)
+    full = GramMatrix([[2.0, 1.0], [5.0, 3.0]], [[4.0, 1.0], [1.0, 5.0]], [1.0, 2.0], [0.5, 0.25], 1.0)
+    holes = GramMatrix([[2.0, 1.0], [nan, 3.0]], full.yy, full.sg, full.yg, 1.0)
+    assert two_loop_recursion(full) == two_loop_recursion(holes)

@@ -122,8 +122,8 @@ def test_a_method_that_is_stopped_and_resumed_goes_on_with_the_same_bits(
         method = MAKES[name](stopped, objective, cycle)
         method.load(words)
         found.append(method.step())
-    whole.settle()
-    method.settle()
+    whole.flush()
+    method.flush()
     assert found == expected
     assert torch.equal(stopped["x"][0], vectors["x"][0])
 
@@ -148,7 +148,7 @@ def test_in_float32_a_method_gets_past_where_the_decrease_is_lost_in_rounding(ki
         for _ in range(80):
             if method.step().failure is not None:
                 break
-        method.settle()
+        method.flush()
         return float(objective.value(vectors["x"][0], "0")[1].norm())
 
     strong = StrongWolfe(curvature=0.9 if kind is LBFGSMethod else 0.4)
@@ -226,13 +226,13 @@ def test_an_evaluation_over_other_patterns_is_skipped_counted_and_the_method_goe
     method = LBFGSMethod(vectors, objective)
     for _ in range(3):
         method.step()
-    method.settle()
+    method.flush()
     where = vectors["x"][0].clone()
     objective.lies = 1
     iteration = method.step()
     assert iteration.skipped is not None and "used sample set 1 1.0, expected 0 1.0" in iteration.skipped
     assert iteration.step == 0 and iteration.failure is None and iteration.patterns == "2 1.0"
-    method.settle()
+    method.flush()
     assert torch.equal(vectors["x"][0], where)
     assert min(method.step().value for _ in range(30)) == pytest.approx(least(), rel=1e-9)
 
@@ -258,7 +258,7 @@ def steps(function: Function, start: Tensor, which: int, count: int) -> list[Ite
 
     method = methods(vectors, FunctionObjective(vectors, objective))[which]
     found = [method.step() for _ in range(count)]
-    method.settle()
+    method.flush()
     return found
 
 
@@ -333,8 +333,8 @@ def test_an_evaluation_that_raises_leaves_a_state_from_which_the_same_step_is_ma
     method.state()
     broken.value = right  # type: ignore[method-assign]  # on purpose
     assert method.step() == other.step()
-    method.settle()
-    other.settle()
+    method.flush()
+    other.flush()
     assert torch.equal(vectors["x"][0], again["x"][0])
 
 

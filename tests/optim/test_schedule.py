@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotswold.optim import Schedule, rate_at
-from cotswold.optim.schedule import BySamples
+from cotswold.optim.schedule import SampleSchedule
 
 KINDS: list[Schedule] = list(get_args(Schedule))
 
@@ -71,7 +71,7 @@ def test_an_unknown_schedule_is_refused() -> None:
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
 @pytest.mark.parametrize("samples", [12, 13])
 def test_steps_that_follow_each_other_have_their_rates_by_samples(schedule: Schedule, samples: int) -> None:
-    found = BySamples(schedule, 0.3, samples, batch=4, epochs=3)
+    found = SampleSchedule(schedule, 0.3, samples, batch=4, epochs=3)
     places = [epoch * samples + first for epoch in range(3) for first in range(0, samples, 4)]
     assert [found.rate(0.5, place) for place in places] == rates(len(places), schedule, 0.3)
     assert found.rate(0.5, 10**9) == found.rate(0.5, places[-1])

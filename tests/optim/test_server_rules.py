@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from cotswold.optim import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.optim import Adagrad, AddUpdate, Momentum, Rule, Sgd
 
-RULES: list[Rule] = [Deltas(), Sgd(), Momentum(0.9), Adagrad()]
+RULES: list[Rule] = [AddUpdate(), Sgd(), Momentum(0.9), Adagrad()]
 
 
 def test_rules_say_their_names_and_what_they_keep() -> None:

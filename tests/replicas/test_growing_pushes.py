@@ -12,7 +12,7 @@ import torch
 from tests.support.training.reference_network import BATCH, SAMPLES, SEED, work
 from torch import Tensor
 
-from cotswold.optim.schedule import BySamples
+from cotswold.optim.schedule import SampleSchedule
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.rank_fanout import Ranks
 from cotswold.paramserver.core.replica import Pace, Replica, StepTask
@@ -197,7 +197,7 @@ def test_all_ranks_hear_with_a_step_whether_it_is_the_last_of_its_push(
     role._machine, role._accumulation, role._batch, role._seed = machine, Steps(), 1, 0
     role._lock, role._device = threading.Lock(), torch.device("cpu")
     role._learnt, role._first = Learnt("one", 0, 0, 0.0, (), 0.0), None
-    role._schedule = cast(BySamples, SimpleNamespace(rate=lambda rate, at: rate))
+    role._schedule = cast(SampleSchedule, SimpleNamespace(rate=lambda rate, at: rate))
     role._working = cast(Working, SimpleNamespace(tell=lambda call: None, moved=lambda: None))
     role._compute(machine.task())
     assert closed == sizes

@@ -16,7 +16,7 @@ from tests.support.replicas.opened_replicas import opened as opened
 from tests.support.replicas.works import Regression, regression
 
 from cotswold.errors import UserError
-from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.processes.coordinator_loop import TroubleError
@@ -151,12 +151,12 @@ def test_a_work_that_fails_ends_the_training_with_its_words(opened: Opener) -> N
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-@pytest.mark.parametrize("rule", [Sgd(), Deltas()], ids=lambda each: str(each.name))
+@pytest.mark.parametrize("rule", [Sgd(), AddUpdate()], ids=lambda each: str(each.name))
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_gradient_that_is_not_finite_costs_its_own_push_alone(
     opened: Opener, overlap: bool, rule: Rule, replicas: int
 ) -> None:
-    own = "pushed" if isinstance(rule, Deltas) else "plain"
+    own = "pushed" if isinstance(rule, AddUpdate) else "plain"
     pace = Pace(BATCH, overlap=overlap)
     with opened(
         pace, work="spoilt", replicas=replicas, epochs=2, rule=rule, own=own, fraction=1.0

@@ -60,7 +60,7 @@ def test_evaluations_of_unequal_size_weigh_in_means_by_their_samples(tmp_path: P
         means = recorder.means(waited_seconds=1.5)
         assert (means.count, means.values["loss"], means.values["slope"]) == (2, 1.8, 1.4)
         assert (means.values["pictures_per_second"], means.values["waited_seconds"]) == (250, 1.5)
-        recorder.settle()
+        recorder.add_elapsed()
         recorder.end("finished", Price())
     (end,) = events(tmp_path, "end")
     assert (end["samples"], end["flops"], end["wire_bytes"]) == (1250, 12500, 7)
@@ -134,7 +134,7 @@ def test_the_account_goes_on_from_the_checkpoint_that_was_taken(tmp_path: Path, 
 
         found = again.resume(use)
     assert found.checkpoint is not None and found.checkpoint.state["recipe"] == "mine"
-    assert (again.account.samples, again.account.flops) == (40, 80)
+    assert (again.usage.samples, again.usage.flops) == (40, 80)
 
 
 def test_numbers_that_are_none_are_told_with_their_place_and_the_last_good_checkpoint(
@@ -180,7 +180,7 @@ def test_limits_and_rent_go_by_the_time_of_the_run_from_its_command_on(tmp_path:
         clock.now += 30
         assert recorder.run_seconds == 80 and log.earlier_seconds == 40
         assert not recorder.limit_within(19) and recorder.limit_within(20)
-        recorder.settle()
+        recorder.add_elapsed()
         recorder.end("limited", Price(rent_dollars_per_hour=3600))
     (end,) = events(tmp_path, "end")
     assert end["training_seconds"] == 30 and end["dollars"] == 80

@@ -16,7 +16,7 @@ from pathlib import Path
 from cotswold.bench.measure import Document, rounded
 from cotswold.data import Store
 from cotswold.errors import UserError
-from cotswold.optim.schedule import BySamples
+from cotswold.optim.schedule import SampleSchedule
 from cotswold.optim.server_rules import Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.recipe import Recipe, dump, load, parse
@@ -164,7 +164,7 @@ class Trained:
             samples=epochs * self._samples,
             rule=self._rule(candidate),
             seed=seed,
-            schedule=BySamples(training.schedule, training.warmup, self._samples, batch, epochs),
+            schedule=SampleSchedule(training.schedule, training.warmup, self._samples, batch, epochs),
         )
         machines = Machines(replicas, seed=seed)
         began = time.monotonic()

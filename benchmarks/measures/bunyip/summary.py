@@ -11,7 +11,7 @@ from typing import Any
 
 from cotswold.bench.measure import rounded
 from cotswold.recipe.schema import Price
-from cotswold.run import Account
+from cotswold.run import Usage
 from measures.bunyip import paper
 
 Told = Mapping[str, Any]
@@ -34,7 +34,7 @@ def summary(kept: Sequence[Told], begun: Sequence[Told], prices: Prices) -> dict
     names = {name_of(each) for each in begun}
     alone = [each for each in kept if name_of(each) not in names]
     counted = [*alone, *begun]
-    whole = Account(
+    whole = Usage(
         flops=sum(int(each["flops"]) for each in counted), seconds=sum(each["seconds"] for each in counted)
     )
     per_pattern = paper.gradient_flops(1)
@@ -79,10 +79,10 @@ def row(told: Told) -> dict[str, object]:
 
 
 def _account(told: Told, price: Price) -> dict[str, float | int | None]:
-    return _rounded(Account(flops=int(told["flops"]), seconds=float(told["seconds"])), price)
+    return _rounded(Usage(flops=int(told["flops"]), seconds=float(told["seconds"])), price)
 
 
-def _rounded(account: Account, price: Price) -> dict[str, float | int | None]:
+def _rounded(account: Usage, price: Price) -> dict[str, float | int | None]:
     found = account.summary(price)
     chosen = ("flops_per_second", "cents_per_mflops", "dollars")
     shown = {name: None if (value := found[name]) is None else rounded(value) for name in chosen}

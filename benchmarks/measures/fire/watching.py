@@ -15,7 +15,7 @@ from typing import Any
 from cotswold.errors import CotswoldError, MachineError
 from cotswold.replication.controller.bucket_map import read_group
 from cotswold.replication.metadata import Etcd, EtcdState
-from cotswold.run.loggers.status_file import status_in
+from cotswold.run.loggers.status_file import read_status
 from cotswold.wire import Group
 from measures.fire.site import Site
 
@@ -60,7 +60,7 @@ class Watcher:
             return
         self._looked = time.monotonic()
         with suppress(MachineError):
-            self._see_run(status_in(self._status))
+            self._see_run(read_status(self._status))
         with suppress(CotswoldError):  # no member may be reached from here now
             self._see_groups(self._groups())
 

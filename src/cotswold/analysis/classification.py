@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cotswold.analysis.images import jpeg_uri, picture, signed
-from cotswold.analysis.results_file import Sealed, html_table
+from cotswold.analysis.results_file import ResultsFile, html_table
 from cotswold.errors import SourceError
 
 
@@ -129,7 +129,7 @@ class Classification:
 
 
 _CLASSES_SHOWN = 12
-CLASSIFICATION = Sealed(Classification, "classification")
+CLASSIFICATION = ResultsFile(Classification, "classification")
 
 
 def classify(

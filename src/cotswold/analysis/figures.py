@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from cotswold.analysis.filter_images import FilterPlace, filter_tile, filter_weights, places
+from cotswold.analysis.filter_images import FilterPosition, choose_filters, filter_tile, filter_weights
 from cotswold.analysis.learning_curves import learning_panels
 from cotswold.analysis.plots import Palette, draw
 from cotswold.analysis.run_history import History
@@ -78,7 +78,7 @@ def filters(stack: SparseAutoencoderStack, *, count: int = 64, name: str = "the 
     if count < 1:
         raise UserError(f"count must be at least 1, got {count}")
     layer = stack.geometry.filters
-    chosen = places(layer.grid, layer.neurons, count)
+    chosen = choose_filters(layer.grid, layer.neurons, count)
     columns = ceil(sqrt(len(chosen)))
     rows = ceil(len(chosen) / columns)
     total = layer.grid[0] * layer.grid[1] * layer.neurons
@@ -105,7 +105,7 @@ def filters(stack: SparseAutoencoderStack, *, count: int = 64, name: str = "the 
 _ROWS = "each row is a filter; red is positive, blue negative, white 0"
 
 
-def _rows(figure: Figure, stack: SparseAutoencoderStack, chosen: Sequence[FilterPlace]) -> None:
+def _rows(figure: Figure, stack: SparseAutoencoderStack, chosen: Sequence[FilterPosition]) -> None:
     """Draw filters that see one pixel, such as those of vectors: a row per filter, a column per channel."""
     values = np.stack([filter_weights(stack, place)[:, 0, 0] for place in chosen])
     reach = float(np.abs(values).max()) or 1.0

@@ -17,7 +17,7 @@ from cotswold.nn import SparseAutoencoderStack
 
 
 @dataclass(frozen=True)
-class FilterPlace:
+class FilterPosition:
     """Position of a filter in a stack: row and column of its block, index within the block."""
 
     block_y: int
@@ -25,7 +25,7 @@ class FilterPlace:
     neuron: int
 
 
-def places(grid: tuple[int, int], neurons: int, most: int) -> list[FilterPlace]:
+def choose_filters(grid: tuple[int, int], neurons: int, most: int) -> list[FilterPosition]:
     """Return at most ``most`` random filters of a grid of blocks, without repetition, in order.
 
     Every call returns the same filters.
@@ -33,10 +33,10 @@ def places(grid: tuple[int, int], neurons: int, most: int) -> list[FilterPlace]:
     total = grid[0] * grid[1] * neurons
     chosen = np.random.default_rng(0).choice(total, min(most, total), replace=False)
     found = (divmod(int(index), neurons) for index in sorted(chosen))
-    return [FilterPlace(*divmod(block, grid[1]), neuron) for block, neuron in found]
+    return [FilterPosition(*divmod(block, grid[1]), neuron) for block, neuron in found]
 
 
-def filter_weights(stack: SparseAutoencoderStack, place: FilterPlace) -> NDArray[np.float32]:
+def filter_weights(stack: SparseAutoencoderStack, place: FilterPosition) -> NDArray[np.float32]:
     """Return the weights of a filter, ``(channel, y, x)``."""
     layer = stack.geometry.filters
     one = stack.filters[place.block_y, place.block_x, :, :, place.neuron].detach().float().cpu().numpy()
@@ -44,12 +44,12 @@ def filter_weights(stack: SparseAutoencoderStack, place: FilterPlace) -> NDArray
     return found.transpose(2, 0, 1)
 
 
-def filter_tile(stack: SparseAutoencoderStack, place: FilterPlace) -> NDArray[np.uint8]:
+def filter_tile(stack: SparseAutoencoderStack, place: FilterPosition) -> NDArray[np.uint8]:
     """Return a filter as an RGB image ``(field_y, field_x, 3)``, scaled separately: 0 is mid-grey."""
     return signed(filter_weights(stack, place))
 
 
-def unwhitened(pictures: Float32, transform: Transform) -> Float32:
+def undo_whitening(pictures: Float32, transform: Transform) -> Float32:
     """Return prepared images ``(image, channel, y, x)`` before whitening, except for what the filter removed.
 
     Above the whitened band the filter falls to 0; there the result falls too, instead of dividing by it.

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cotswold.analysis.results_file import Sealed, html_table
+from cotswold.analysis.results_file import ResultsFile, html_table
 from cotswold.errors import SourceError
 
 
@@ -104,7 +104,7 @@ class Regression:
 
 
 _SHOWN, _ROWS = 8, 50
-REGRESSION = Sealed(Regression, "regression")
+REGRESSION = ResultsFile(Regression, "regression")
 
 
 def regress(

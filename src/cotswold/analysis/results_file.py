@@ -22,10 +22,10 @@ from cotswold.files.safe_open import read_bytes
 from cotswold.files.untrusted_json import BYTES_MAX, JsonObject, MalformedError, parse_object
 
 T = TypeVar("T")
-_SEAL = "crc32"
+_CHECKSUM_FIELD = "crc32"
 
 
-class Sealed(Generic[T]):
+class ResultsFile(Generic[T]):
     """Reads and writes results of one dataclass; ``what`` names them in errors."""
 
     def __init__(self, kind: type[T], what: str) -> None:
@@ -37,7 +37,7 @@ class Sealed(Generic[T]):
         """Return JSON text for `from_json`; raises RunError for a figure that is not finite."""
         # pydantic's JSON refuses folder names that are not valid text, which Python keeps as surrogates
         content = parse_object(json.dumps(_finite(self._adapter.dump_python(result, mode="json"))))
-        text = json.dumps({_SEAL: _sealed(content), **content}, indent=1, ensure_ascii=False)
+        text = json.dumps({_CHECKSUM_FIELD: _checksum(content), **content}, indent=1, ensure_ascii=False)
         self.from_json(text)
         return text.encode("utf-8", "backslashreplace").decode()  # JSON escapes a surrogate in the same way
 
@@ -45,8 +45,8 @@ class Sealed(Generic[T]):
         """Return the result in JSON text; raises RunError for any other or damaged text."""
         try:
             content = parse_object(text)
-            own = _sealed({name: value for name, value in content.items() if name != _SEAL})
-            if content.pop(_SEAL, None) != own:
+            own = _checksum({name: value for name, value in content.items() if name != _CHECKSUM_FIELD})
+            if content.pop(_CHECKSUM_FIELD, None) != own:
                 raise MalformedError("its checksum is not its own")
             if unknown := content.keys() - self._names:
                 raise MalformedError(f"it has an unknown field {min(unknown)!r}")
@@ -92,7 +92,7 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
-def _sealed(content: JsonObject) -> str:
+def _checksum(content: JsonObject) -> str:
     try:
         return seal(content)
     except ValueError as error:

@@ -71,11 +71,11 @@ def why(run: str | Path | Run, *, stacks: bool = False) -> Why:
         MachineError: if the run's files cannot be read.
     """
     from cotswold.files import holder_of
-    from cotswold.run.loggers.status_file import status_in
+    from cotswold.run.loggers.status_file import read_status
 
     found = run if isinstance(run, Run) else Run(run)
     holder = holder_of(found.path)
-    status = status_in(found.directory.status) or {}
+    status = read_status(found.directory.status) or {}
     if holder is None:
         if stacks:
             raise UserError(f"no process trains {found.path}; stacks exist only for a run in progress")

@@ -14,10 +14,10 @@ from .search.approximate_wolfe import ApproximateWolfe as ApproximateWolfe
 from .search.base import Search as Search
 from .search.bunyip import BunyipSearch as BunyipSearch
 from .search.hybrid import RoundedWolfe as RoundedWolfe
-from .search.hybrid import suited as suited
+from .search.hybrid import default_search as default_search
 from .search.strong_wolfe import StrongWolfe as StrongWolfe
 from .server_rules import Adagrad as Adagrad
-from .server_rules import Deltas as Deltas
+from .server_rules import AddUpdate as AddUpdate
 from .server_rules import Momentum as Momentum
 from .server_rules import Rule as Rule
 from .server_rules import Sgd as Sgd
@@ -29,7 +29,7 @@ from .vectors.base import Dot as Dot
 from .vectors.base import Drop as Drop
 from .vectors.base import Multiply as Multiply
 from .vectors.base import Vectors as Vectors
-from .vectors.deterministic_blas import combine as combine
+from .vectors.deterministic_blas import axpby as axpby
 from .vectors.deterministic_blas import dot as dot
 from .vectors.dtensor import DTensorVectors as DTensorVectors
 from .vectors.local import FunctionObjective as FunctionObjective
@@ -38,6 +38,7 @@ from .vectors.local import TensorVectors as TensorVectors
 __all__ = [
     "LBFGS",
     "Adagrad",
+    "AddUpdate",
     "ApproximateWolfe",
     "BetaName",
     "BunyipSearch",
@@ -48,7 +49,6 @@ __all__ = [
     "Convergence",
     "DTensorVectors",
     "Decayed",
-    "Deltas",
     "Dot",
     "Drop",
     "Evaluation",
@@ -68,8 +68,8 @@ __all__ = [
     "StrongWolfe",
     "TensorVectors",
     "Vectors",
-    "combine",
+    "axpby",
+    "default_search",
     "dot",
     "rate_at",
-    "suited",
 ]

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Literal
 
-from cotswold.optim.method import Count, Method, Plan, Taken
+from cotswold.optim.method import AcceptedStep, IterationStats, Method, Plan
 from cotswold.optim.objective import Objective
 from cotswold.optim.search.base import Search
-from cotswold.optim.search.hybrid import suited
+from cotswold.optim.search.hybrid import default_search
 from cotswold.optim.vectors.base import Combine, Command, Dot, Vectors
 
 DESCENT = 0.01
@@ -33,7 +33,7 @@ here.
 
 
 @dataclass(frozen=True)
-class Change:
+class StepDots:
     """Dots of a step: the new gradient g, the last direction d, y = g − g_old."""
 
     old_squared: float
@@ -52,17 +52,17 @@ class Change:
     """d·d"""
 
 
-def polak_ribiere(c: Change) -> float:
+def polak_ribiere(c: StepDots) -> float:
     """PR+: β is never negative, so the method restarts after poor progress (Gilbert and Nocedal 1992)."""
     return max(0.0, c.kept / c.old_squared)
 
 
-def hestenes_stiefel(c: Change) -> float:
+def hestenes_stiefel(c: StepDots) -> float:
     """HS+: β is never negative, for the same reason; 0 without curvature along the line."""
     return max(0.0, c.kept / c.curvature) if c.curvature > 0.0 else 0.0
 
 
-def dai_yuan(c: Change) -> float:
+def dai_yuan(c: StepDots) -> float:
     """Gives descent directions if d·y > 0, which the Wolfe conditions ensure.
 
     Restarts if gradients stay alike.
@@ -74,7 +74,7 @@ def dai_yuan(c: Change) -> float:
     return c.squared / c.curvature if c.curvature > 0.0 and not alike else 0.0
 
 
-def hager_zhang(c: Change) -> float:
+def hager_zhang(c: StepDots) -> float:
     """Gives descent by 7/8 of g·g with any line search; a lower bound makes it converge."""
     if c.curvature <= 0.0:
         return 0.0
@@ -86,7 +86,7 @@ def hager_zhang(c: Change) -> float:
 BetaName = Literal["polak-ribiere", "hestenes-stiefel", "dai-yuan", "hager-zhang"]
 """Formula of β: Polak-Ribière (PR+), Hestenes-Stiefel (HS+), Dai-Yuan or Hager-Zhang."""
 
-BETAS: dict[BetaName, Callable[[Change], float]] = {
+BETAS: dict[BetaName, Callable[[StepDots], float]] = {
     "polak-ribiere": polak_ribiere,
     "hestenes-stiefel": hestenes_stiefel,
     "dai-yuan": dai_yuan,
@@ -101,7 +101,7 @@ class CGMethod(Method):
         vectors: the named vectors, wherever they are stored.
         objective: the function to minimise.
         beta: formula of β: "polak-ribiere", "hestenes-stiefel", "dai-yuan" or "hager-zhang".
-        search: line search (default: `suited` to the precision of `vectors`, with curvature 0.4).
+        search: line search (default: `default_search` for the precision of `vectors`, with curvature 0.4).
         cycle: iterations after which the objective draws a new sample set; None keeps the first set.
 
     Raises:
@@ -121,25 +121,25 @@ class CGMethod(Method):
     ) -> None:
         if beta not in BETAS:
             raise ValueError(f"beta must be one of {', '.join(BETAS)}; got {beta!r}")
-        search = search or suited(vectors.epsilon, decrease=1e-4, curvature=0.4)
+        search = search or default_search(vectors.epsilon, decrease=1e-4, curvature=0.4)
         super().__init__(vectors, objective, search, cycle)
         self._beta = BETAS[beta]
 
-    def _at_start(self) -> list[Command]:
+    def _start_dots(self) -> list[Command]:
         return []
 
     def _plan_at_start(self, dots: Sequence[float]) -> Plan:
-        return self._steepest()
+        return self._steepest_descent()
 
-    def _at_trial(self, step: float) -> list[Command]:
+    def _trial_commands(self, step: float) -> list[Command]:
         return [
             Combine("y", ((1.0, "trial_g"), (-1.0, "g"))),
             *(Dot("trial_g", "y"), Dot("d", "y"), Dot("y", "y")),
         ]
 
-    def _plan_after(self, taken: Taken, dots: Sequence[float], counted: Count) -> Plan:
+    def _plan_after(self, taken: AcceptedStep, dots: Sequence[float], counted: IterationStats) -> Plan:
         kept, curvature, change_squared = dots
-        change = Change(
+        change = StepDots(
             old_squared=taken.old_squared,
             squared=taken.squared,
             slope=taken.slope,
@@ -151,13 +151,15 @@ class CGMethod(Method):
         beta = self._beta(change)
         slope = -taken.squared + beta * taken.slope
         if beta == 0.0:
-            return replace(self._steepest(), why="β is 0")
+            return replace(self._steepest_descent(), restart_reason="β is 0")
         if not slope <= -DESCENT * taken.squared:
-            return replace(self._steepest(), why="the conjugate direction does not descend enough")
+            return replace(
+                self._steepest_descent(), restart_reason="the conjugate direction does not descend enough"
+            )
         squared = taken.squared - 2.0 * beta * taken.slope + beta**2 * taken.direction_squared
         return Plan(((-1.0, "g"), (beta, "d")), slope, max(squared, 0.0), False)
 
-    def _forget(self) -> None:
+    def _reset_direction(self) -> None:
         self._previous = None
 
     def _first_step(self, plan: Plan) -> float:
@@ -174,5 +176,5 @@ class CGMethod(Method):
         decrease = value - self._point.value
         return min(2.02 * decrease / -plan.slope, 2.0 * alike) if decrease > 0.0 else alike
 
-    def _own_vectors(self) -> list[str]:
+    def _direction_vectors(self) -> list[str]:
         return ["d"]

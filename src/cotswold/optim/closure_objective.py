@@ -19,10 +19,10 @@ from cotswold.optim.objective import Evaluation
 from cotswold.optim.vectors.base import Combine, Command, Dot, Drop, Multiply
 from cotswold.optim.vectors.dtensor import DTensorVectors
 from cotswold.optim.vectors.local import TensorVectors
-from cotswold.optim.vectors.replicated import gathered
+from cotswold.optim.vectors.replicated import all_gather_values
 
 Closure = Callable[[], Tensor | float]
-HeldVectors = TensorVectors | DTensorVectors
+StoredVectors = TensorVectors | DTensorVectors
 
 
 class ClosureObjective:
@@ -37,7 +37,7 @@ class ClosureObjective:
 
     def __init__(
         self,
-        vectors: HeldVectors,
+        vectors: StoredVectors,
         parameters: Sequence[Tensor],
         decays: Sequence[float],
         group: dist.ProcessGroup | None,
@@ -64,8 +64,8 @@ class ClosureObjective:
         self._vectors.run(before)
         self.write(at)
         with torch.enable_grad():
-            value = self._averaged(_number(self.closure()))
-        self._read(self._vectors.make(gradient))
+            value = self._average_over_group(_loss_value(self.closure()))
+        self._read_gradients(self._vectors.make(gradient))
         self._choose_decays()
         if not any(self._decays):
             return Evaluation(value, tuple(self._vectors.run(after)), "all", 1)
@@ -92,12 +92,12 @@ class ClosureObjective:
             part.copy_(_local(parameter).reshape(-1))
 
     @torch.no_grad()
-    def _read(self, parts: Sequence[Tensor]) -> None:
+    def _read_gradients(self, parts: Sequence[Tensor]) -> None:
         if all(parameter.grad is None for parameter in self._parameters):
             raise UserError("the closure left no gradients; call loss.backward() in it")
         for parameter, part in zip(self._parameters, parts, strict=True):
             gradient = parameter.grad
-            if gradient is None or not _learns(parameter):
+            if gradient is None or not _has_gradient(parameter):
                 part.zero_()
                 continue
             if gradient.is_sparse:
@@ -112,17 +112,17 @@ class ClosureObjective:
         if any(self._decays):
             decays = zip(self._vectors.make("decay"), self._parameters, self._decays, strict=True)
             for part, parameter, decay in decays:
-                part.fill_(decay if _learns(parameter) else 0.0)
+                part.fill_(decay if _has_gradient(parameter) else 0.0)
 
-    def _averaged(self, value: float) -> float:
+    def _average_over_group(self, value: float) -> float:
         """Return the mean over the ranks of the group; the same bits on all."""
         if self._group is None:
             return value
-        of_ranks = gathered([value], self._group, _local(self._parameters[0]).device)
+        of_ranks = all_gather_values([value], self._group, _local(self._parameters[0]).device)
         return sum(each for (each,) in of_ranks) / len(of_ranks)
 
 
-def _learns(parameter: Tensor) -> bool:
+def _has_gradient(parameter: Tensor) -> bool:
     """True if a parameter is not frozen and has a gradient."""
     return parameter.requires_grad and parameter.grad is not None
 
@@ -132,7 +132,7 @@ def _local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def _number(loss: Tensor | float) -> float:
+def _loss_value(loss: Tensor | float) -> float:
     if isinstance(loss, DTensor):
         loss = loss.full_tensor()
     if isinstance(loss, Tensor) and loss.numel() != 1:

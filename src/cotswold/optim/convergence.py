@@ -57,7 +57,7 @@ class Convergence:
         """True if ``stall_iterations`` iterations in a row made no progress."""
         return 0 < self._stall_iterations <= self._progress.stalled
 
-    def hear(self, iteration: Iteration) -> None:
+    def update(self, iteration: Iteration) -> None:
         """Count an iteration.
 
         Args:

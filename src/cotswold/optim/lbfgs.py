@@ -12,10 +12,10 @@ from itertools import count
 from math import sqrt
 from typing import Any
 
-from cotswold.optim.method import Count, Method, Plan, Taken
+from cotswold.optim.method import AcceptedStep, IterationStats, Method, Plan
 from cotswold.optim.objective import Objective
 from cotswold.optim.search.base import Search
-from cotswold.optim.search.hybrid import suited
+from cotswold.optim.search.hybrid import default_search
 from cotswold.optim.vectors.base import Combine, Command, Dot, Vectors
 
 EPSILON = 2.0**-52
@@ -23,7 +23,7 @@ EPSILON = 2.0**-52
 
 
 @dataclass(frozen=True)
-class Products:
+class GramMatrix:
     """Inner products of pairs, oldest first, and of the gradient."""
 
     sy: Sequence[Sequence[float]]
@@ -46,12 +46,12 @@ class Direction:
     """d·gradient."""
 
 
-def two_loops(p: Products) -> Direction:
+def two_loop_recursion(p: GramMatrix) -> Direction:
     """Return the L-BFGS direction −H g.
 
     One pair of a parabola with curvature 2 along it gives Newton's step:
 
-    >>> two_loops(Products([[2.0]], [[4.0]], [3.0], [6.0], 9.0)).slope
+    >>> two_loop_recursion(GramMatrix([[2.0]], [[4.0]], [3.0], [6.0], 9.0)).slope
     -4.5
     """
     count = len(p.sg)
@@ -83,7 +83,7 @@ class LBFGSMethod(Method):
         vectors: the named vectors, wherever they are stored.
         objective: the function to minimise.
         memory: number of pairs to keep.
-        search: line search (default: `suited` to the precision of `vectors`, with curvature 0.9).
+        search: line search (default: `default_search` for the precision of `vectors`, with curvature 0.9).
         cycle: iterations after which the objective draws a new sample set; None keeps the first set.
 
     Raises:
@@ -103,7 +103,7 @@ class LBFGSMethod(Method):
     ) -> None:
         if memory < 1:
             raise ValueError(f"memory must be at least 1, got {memory}")
-        search = search or suited(vectors.epsilon, decrease=1e-3, curvature=0.9)
+        search = search or default_search(vectors.epsilon, decrease=1e-3, curvature=0.9)
         super().__init__(vectors, objective, search, cycle)
         self._memory = memory
         self._slots: list[int] = []  # of the pairs, oldest first
@@ -111,46 +111,46 @@ class LBFGSMethod(Method):
         self._yy: list[list[float]] = []
 
     @property
-    def _spare(self) -> int:
+    def _free_slot(self) -> int:
         """Slot for the next pair; the method has one slot more than pairs."""
         return next(slot for slot in count() if slot not in self._slots)
 
-    def _with_history(self, name: str) -> list[Command]:
+    def _history_dots(self, name: str) -> list[Command]:
         dots: list[Command] = []
         for slot in self._slots:
             dots += [Dot(f"s{slot}", name), Dot(f"y{slot}", name)]
         return dots
 
-    def _at_start(self) -> list[Command]:
-        return self._with_history("g")
+    def _start_dots(self) -> list[Command]:
+        return self._history_dots("g")
 
     def _plan_at_start(self, dots: Sequence[float]) -> Plan:
         return self._plan_from(dots[::2], dots[1::2])
 
-    def _at_trial(self, step: float) -> list[Command]:
-        y = f"y{self._spare}"
+    def _trial_commands(self, step: float) -> list[Command]:
+        y = f"y{self._free_slot}"
         return [
             Combine(y, ((1.0, "trial_g"), (-1.0, "g"))),
             *(Dot(y, "trial_g"), Dot(y, "d"), Dot(y, y)),
-            *self._with_history("trial_g"),
-            *self._with_history(y),
+            *self._history_dots("trial_g"),
+            *self._history_dots(y),
         ]
 
-    def _plan_after(self, taken: Taken, dots: Sequence[float], counted: Count) -> Plan:
+    def _plan_after(self, taken: AcceptedStep, dots: Sequence[float], counted: IterationStats) -> Plan:
         yg, yd, yy = dots[:3]
         pairs = 2 * len(self._slots)
         old_g, old_y = dots[3 : 3 + pairs], dots[3 + pairs :]
         sg, ygs = [*old_g[::2]], [*old_g[1::2]]
         if yd > EPSILON * -taken.start_slope and yy > 0.0:
-            slot = self._spare
+            slot = self._free_slot
             self._pending.append(Combine(f"s{slot}", ((taken.step, "d"),)))
-            self._add(slot, [*old_y[::2], taken.step * yd], [*old_y[1::2], yy])
+            self._append_pair(slot, [*old_y[::2], taken.step * yd], [*old_y[1::2], yy])
             sg, ygs = [*sg, taken.step * taken.slope][-self._memory :], [*ygs, yg][-self._memory :]
         else:
             counted.skipped = f"no pair: the curvature along the step is {yd / taken.direction_squared:.3g}"
         return self._plan_from(sg, ygs)
 
-    def _add(self, slot: int, sy: list[float], yy: list[float]) -> None:
+    def _append_pair(self, slot: int, sy: list[float], yy: list[float]) -> None:
         """Append a pair with its products with all pairs, itself last; drop the oldest beyond ``memory``."""
         for row, product in zip(self._sy, sy, strict=False):
             row.append(product)
@@ -167,27 +167,27 @@ class LBFGSMethod(Method):
     def _plan_from(self, sg: Sequence[float], yg: Sequence[float]) -> Plan:
         assert self._point is not None
         if not self._slots:
-            return self._steepest()
-        found = two_loops(Products(self._sy, self._yy, sg, yg, self._point.squared))
+            return self._steepest_descent()
+        found = two_loop_recursion(GramMatrix(self._sy, self._yy, sg, yg, self._point.squared))
         terms = [(found.g, "g")]
         for slot, s, y in zip(self._slots, found.s, found.y, strict=True):
             terms += [(s, f"s{slot}"), (y, f"y{slot}")]
         return Plan(tuple(terms), found.slope, 0.0, False)
 
-    def _forget(self) -> None:
+    def _reset_direction(self) -> None:
         self._slots, self._sy, self._yy = [], [], []
 
     def _first_step(self, plan: Plan) -> float:
         return 1.0 / sqrt(plan.squared) if plan.steepest else 1.0
 
-    def _own_state(self) -> dict[str, object]:
+    def _direction_state(self) -> dict[str, object]:
         return {
             "slots": [*self._slots],
             "sy": [[*row] for row in self._sy],
             "yy": [[*row] for row in self._yy],
         }
 
-    def _own_vectors(self) -> list[str]:
+    def _direction_vectors(self) -> list[str]:
         return [f"{kind}{slot}" for slot in self._slots for kind in "sy"]
 
     def load(self, values: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ Knows: commands, evaluations, line searches. Does not know: which direction, whe
 A method uses these vectors: ``x`` is the point, ``g`` its gradient, ``d`` the direction, ``trial`` = x + α d
 and ``trial_g`` its gradient. A step is x ← x + α d, the same sum that made the trial, so a process that holds
 x and d needs only α. All commands of a step travel with an evaluation: the updates that end a step (of x and
-g) wait for the next evaluation, or for `settle`. So an iteration takes two rounds per evaluation and no other
+g) wait for the next evaluation, or for `flush`. So an iteration takes two rounds per evaluation and no other
 round.
 """
 
@@ -52,8 +52,7 @@ class Iteration:
     penalty: float = 0.0
     """Weight decay's share of the value."""
     promised: float = 0.0
-    """Decrease of the value that the slopes at both ends of the step predict; more precise than the values.
-    """
+    """Decrease that the slopes at both ends of the step predict; more precise than the values."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,14 @@ class Plan:
     squared: float
     """Inner product of the direction with itself; approximate if the direction is a sum of many terms."""
     steepest: bool
-    why: str | None = None
+    restart_reason: str | None = None
     """Reason for an unexpected restart with steepest descent; None otherwise."""
+
+    def to_state(self) -> dict[str, object]:
+        """Return the values to save; ``why`` is the saved name of `restart_reason`."""
+        values = asdict(self)
+        reason = values.pop("restart_reason")
+        return {**values, "why": reason}
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ class Point:
 
 
 @dataclass
-class Count:
+class IterationStats:
     """Evaluations of an iteration, and why it restarted or skipped an update."""
 
     whole: int = 0
@@ -108,7 +113,7 @@ COMMON = (Dot("trial_g", "d"), Dot("g", "d"), Dot("trial_g", "trial_g"), Dot("d"
 
 
 @dataclass(frozen=True)
-class Taken:
+class AcceptedStep:
     """A step: its length, g·g at its start, and the dots of `COMMON`."""
 
     step: float
@@ -124,9 +129,7 @@ class IncomparableError(Exception):
 
 
 SLOPE_TOLERANCE = 0.5
-"""Largest relative difference between the measured slope of a direction and the slope predicted from dots;
-beyond it, the method discards the direction.
-"""
+"""Largest relative error of the slope predicted from dots, before the direction is discarded."""
 
 
 class Method(ABC):
@@ -155,9 +158,8 @@ class Method(ABC):
         self._pending: list[Command] = []
         self._point: Point | None = None
         self._plan: Plan | None = None
-        self._previous: tuple[float, float, float] | None = (
-            None  # value, slope and step of the last iteration
-        )
+        # value, slope and step of the last iteration
+        self._previous: tuple[float, float, float] | None = None
         self._number = self._since = 0
 
     def step(self) -> Iteration:
@@ -170,39 +172,39 @@ class Method(ABC):
         Raises:
             DivergedError: if the objective or its gradient is not finite at the current point.
         """
-        count = Count()
+        count = IterationStats()
         try:
             if self._point is None or (self._cycle is not None and self._since >= self._cycle):
-                self._draw(count)
-            return self._descend(count)
+                self._evaluate_new_samples(count)
+            return self._run_iteration(count)
         except IncomparableError as error:
             count.skipped = str(error)
-            self._draw(count)
-            return self._iteration(count, 0.0, None)
+            self._evaluate_new_samples(count)
+            return self._make_result(count, 0.0, None)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Run the commands that wait for an evaluation, so that ``x`` and ``g`` are up to date."""
         if self._pending:
             self._vectors.run(self._pending)
             self._pending = []
 
     def state(self) -> MethodState:
-        """Return the state from which `load` resumes; calls `settle` first.
+        """Return the state from which `load` resumes; calls `flush` first.
 
         Returns:
             The scalars, and the names of the vectors to save.
         """
-        self.settle()
+        self.flush()
         values = {
             "kind": self.kind,
             "number": self._number,
             "since": self._since,
             "point": None if self._point is None else asdict(self._point),
-            "plan": None if self._plan is None else asdict(self._plan),
+            "plan": None if self._plan is None else self._plan.to_state(),
             "previous": self._previous,
-            **self._own_state(),
+            **self._direction_state(),
         }
-        return MethodState(values, ("x", *([] if self._point is None else ["g", *self._own_vectors()])))
+        return MethodState(values, ("x", *([] if self._point is None else ["g", *self._direction_vectors()])))
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Resume from a saved state. The caller has restored the vectors under their names.
@@ -220,14 +222,13 @@ class Method(ABC):
         self._number, self._since = int(values["number"]), int(values["since"])
         self._point = None if point is None else Point(**point)
         if plan is not None:
-            plan = Plan(**{**plan, "terms": tuple((factor, name) for factor, name in plan["terms"])})
+            terms = tuple((factor, name) for factor, name in plan["terms"])
+            plan = Plan(terms, plan["slope"], plan["squared"], plan["steepest"], plan.get("why"))
         self._plan = plan
         self._previous = None if previous is None else (previous[0], previous[1], previous[2])
 
-    # for subclasses
-
     @abstractmethod
-    def _at_start(self) -> list[Command]:
+    def _start_dots(self) -> list[Command]:
         """Dots with the first gradient of a cycle, ``g``, in addition to g·g."""
 
     @abstractmethod
@@ -235,35 +236,33 @@ class Method(ABC):
         """Direction from the first gradient of a cycle."""
 
     @abstractmethod
-    def _at_trial(self, step: float) -> list[Command]:
+    def _trial_commands(self, step: float) -> list[Command]:
         """Commands and dots with a trial's gradient, in addition to `COMMON`."""
 
     @abstractmethod
-    def _plan_after(self, taken: Taken, dots: Sequence[float], counted: Count) -> Plan:
+    def _plan_after(self, taken: AcceptedStep, dots: Sequence[float], counted: IterationStats) -> Plan:
         """Direction from the gradient after a step; sets ``counted.skipped`` if it skips an update."""
 
     @abstractmethod
-    def _forget(self) -> None:
+    def _reset_direction(self) -> None:
         """Discard the history, so that the next direction is steepest descent."""
 
     @abstractmethod
     def _first_step(self, plan: Plan) -> float:
         """First step length that the search tries."""
 
-    def _own_state(self) -> dict[str, object]:
+    def _direction_state(self) -> dict[str, object]:
         """Further scalars to save; `load` receives them."""
         return {}
 
     @abstractmethod
-    def _own_vectors(self) -> list[str]:
+    def _direction_vectors(self) -> list[str]:
         """Vectors to save in addition to x and g."""
 
-    # one iteration
-
-    def _draw(self, count: Count) -> None:
+    def _evaluate_new_samples(self, count: IterationStats) -> None:
         """Evaluate value and gradient at the point, over a new sample set that the objective chooses."""
         again = self._point is not None
-        after = [Dot("g", "g"), *self._at_start()]
+        after = [Dot("g", "g"), *self._start_dots()]
         found = self._evaluate("x", "g", [], after, None)
         count.whole += 1
         squared = found.dots[0]
@@ -277,33 +276,33 @@ class Method(ABC):
         if again and self._plan.steepest:
             count.restart = "a new sample set was drawn"
 
-    def _descend(self, count: Count) -> Iteration:
+    def _run_iteration(self, count: IterationStats) -> Iteration:
         assert self._point is not None and self._plan is not None
         if self._point.squared == 0.0:
-            return self._iteration(count, 0.0, "the gradient is zero")
+            return self._make_result(count, 0.0, "the gradient is zero")
         why = None
-        for plan in (self._plan, self._steepest()):
+        for plan in (self._plan, self._steepest_descent()):
             if not plan.slope < 0.0:
                 why = why or f"not a descent direction: its slope is {plan.slope:.3g}"
                 continue
-            if plan.why or (why and plan.steepest):
-                count.restart = count.restart or plan.why or why
-            step, failed = self._along(plan, count)
+            if plan.restart_reason or (why and plan.steepest):
+                count.restart = count.restart or plan.restart_reason or why
+            step, failed = self._search_line(plan, count)
             if step is not None:
-                return self._iteration(count, step, None)
+                return self._make_result(count, step, None)
             why = failed
             if plan.steepest:
                 break
-            self._forget()
-        self._forget()
-        self._plan, self._previous = self._steepest(), None
-        return self._iteration(count, 0.0, why)
+            self._reset_direction()
+        self._reset_direction()
+        self._plan, self._previous = self._steepest_descent(), None
+        return self._make_result(count, 0.0, why)
 
-    def _steepest(self) -> Plan:
+    def _steepest_descent(self) -> Plan:
         assert self._point is not None
         return Plan(((-1.0, "g"),), -self._point.squared, self._point.squared, True)
 
-    def _along(self, plan: Plan, count: Count) -> tuple[float | None, str | None]:
+    def _search_line(self, plan: Plan, count: IterationStats) -> tuple[float | None, str | None]:
         """Search along a direction and move to the step found; return the step, or None and the reason."""
         point = self._point
         assert point is not None
@@ -320,7 +319,7 @@ class Method(ABC):
             except StopIteration as stop:
                 outcome = stop.value
                 break
-            found = self._try(ask, making, count)
+            found = self._evaluate_trial(ask, making, count)
             making, last = [], None
             slope = found.dots[0]
             if ask.part is None:
@@ -335,11 +334,11 @@ class Method(ABC):
         if outcome.step is None:
             return None, outcome.weak
         if last is None or last[0] != outcome.step:
-            last = outcome.step, self._try(Ask(outcome.step), making, count)
-        self._take(plan, *last, count)
+            last = outcome.step, self._evaluate_trial(Ask(outcome.step), making, count)
+        self._accept_step(plan, *last, count)
         return outcome.step, None
 
-    def _try(self, ask: Ask, making: Sequence[Command], count: Count) -> Evaluation:
+    def _evaluate_trial(self, ask: Ask, making: Sequence[Command], count: IterationStats) -> Evaluation:
         """Evaluate value and gradient at a step along ``d``, or only the slope on a fraction of samples."""
         assert self._point is not None
         patterns = self._point.patterns
@@ -349,7 +348,7 @@ class Method(ABC):
             named = self._objective.part(patterns, ask.part)
             return self._evaluate("trial", "trial_g", before, [Dot("trial_g", "d")], named)
         count.whole += 1
-        after = [*COMMON, *self._at_trial(ask.step)]
+        after = [*COMMON, *self._trial_commands(ask.step)]
         found = self._evaluate("trial", "trial_g", before, after, patterns)
         if found.patterns != patterns:
             raise IncomparableError(f"an evaluation used sample set {found.patterns}, expected {patterns}")
@@ -368,17 +367,17 @@ class Method(ABC):
             at, gradient, before=[*waiting, *before], after=after, patterns=patterns
         )
 
-    def _take(self, plan: Plan, step: float, found: Evaluation, count: Count) -> None:
+    def _accept_step(self, plan: Plan, step: float, found: Evaluation, count: IterationStats) -> None:
         assert self._point is not None
         before = self._point
-        taken = Taken(step, before.squared, *found.dots[: len(COMMON)])
+        taken = AcceptedStep(step, before.squared, *found.dots[: len(COMMON)])
         self._previous = before.value, plan.slope, step
         self._pending += [Combine("x", ((1.0, "x"), (step, "d"))), Combine("g", ((1.0, "trial_g"),))]
         self._point = replace(before, value=found.value, squared=taken.squared, penalty=found.penalty)
         count.promised = -0.5 * step * (taken.start_slope + taken.slope)
         self._plan = self._plan_after(taken, found.dots[len(COMMON) :], count)
 
-    def _iteration(self, count: Count, step: float, failure: str | None) -> Iteration:
+    def _make_result(self, count: IterationStats, step: float, failure: str | None) -> Iteration:
         assert self._point is not None
         self._number += 1
         self._since += 1

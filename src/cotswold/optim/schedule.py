@@ -52,7 +52,7 @@ def rate_at(step: int, steps: int, rate: float, schedule: Schedule, warmup: floa
 
 
 @dataclass(frozen=True)
-class BySamples:
+class SampleSchedule:
     """Learning rate of asynchronous steps, by the position of their samples in the run.
 
     Many replicas take steps, so no process counts them. Position p of epoch e of N samples is the number e ·

@@ -18,7 +18,7 @@ EPSILON_LEAST = 2.0**-126
 
 
 @dataclass(frozen=True)
-class Deltas:
+class AddUpdate:
     """``w ← w + s·Δ``: add a replica's weight change, times the scale s of the push.
 
     For replicas that take local steps between pushes. It has no settings.
@@ -100,7 +100,7 @@ class Adagrad:
             )
 
 
-Rule = Deltas | Sgd | Momentum | Adagrad
+Rule = AddUpdate | Sgd | Momentum | Adagrad
 """Update rule of a shard. ``name`` is its name in recipes; ``keeps`` names the further vectors of a shard
 that it needs, each as long as the weights and initially zero.
 """

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from cotswold.errors import UserError
 from cotswold.optim.cg import BETAS, BetaName, CGMethod
-from cotswold.optim.closure_objective import Closure, ClosureObjective, HeldVectors
+from cotswold.optim.closure_objective import Closure, ClosureObjective, StoredVectors
 from cotswold.optim.lbfgs import LBFGSMethod
 from cotswold.optim.method import Iteration, Method
 from cotswold.optim.search.base import Search
@@ -66,7 +66,7 @@ class JointOptimizer(torch.optim.Optimizer):
         if cycle is not None and cycle < 1:
             raise UserError(f"cycle must be at least 1, or None for a fixed loss; got {cycle}")
         self._group = group
-        self._begun: tuple[HeldVectors, ClosureObjective, Method] | None = None
+        self._created: tuple[StoredVectors, ClosureObjective, Method] | None = None
         self._learning: list[bool] = []
         self._search = search
         self.iteration: Iteration | None = None
@@ -74,7 +74,7 @@ class JointOptimizer(torch.optim.Optimizer):
         joint = {**settings, "iterations": iterations, "cycle": cycle}
         super().__init__(params, {**joint, "weight_decay": weight_decay})
 
-    def _method(self, vectors: HeldVectors, objective: ClosureObjective) -> Method:
+    def _method(self, vectors: StoredVectors, objective: ClosureObjective) -> Method:
         raise TypeError("JointOptimizer is a base class: use LBFGS or ConjugateGradient")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -103,7 +103,7 @@ class JointOptimizer(torch.optim.Optimizer):
         self.param_groups[-1] = _Group(self.param_groups[-1])
         if self.param_groups[-1]["weight_decay"] < 0:
             raise UserError(f"weight_decay must be 0 or more, got {self.param_groups[-1]['weight_decay']}")
-        self._begun = None
+        self._created = None
 
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> Tensor:  # type: ignore[override]  # a closure is needed
@@ -126,7 +126,7 @@ class JointOptimizer(torch.optim.Optimizer):
             raise UserError(
                 f"{type(self).__name__}.step needs a closure that computes the loss and its gradients"
             )
-        _, objective, method = self._begin()
+        _, objective, method = self._create_method()
         objective.closure = closure
         try:
             for _ in range(self.defaults["iterations"]):
@@ -135,20 +135,20 @@ class JointOptimizer(torch.optim.Optimizer):
                     warnings.warn(f"the parameters do not change: {done.failure}", stacklevel=2)
                     break
         finally:
-            method.settle()
+            method.flush()
             objective.write("x")
             objective.closure = None
         return torch.tensor(done.value, dtype=self.param_groups[0]["params"][0].dtype)
 
-    def _begin(self) -> tuple[HeldVectors, ClosureObjective, Method]:
+    def _create_method(self) -> tuple[StoredVectors, ClosureObjective, Method]:
         """Return the method; create a new one if the caller changed or froze parameters."""
-        if self._begun is not None:
-            vectors, objective, _ = self._begun
+        if self._created is not None:
+            vectors, objective, _ = self._created
             objective.read("given")
             difference = Combine("given", ((1.0, "given"), (-1.0, "x")))
             (moved,) = vectors.run([difference, Dot("given", "given"), Drop("given")])
             if moved == 0.0 and self._learning == self._flags():
-                return self._begun
+                return self._created
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         self._learning = self._flags()
         decays = [float(group["weight_decay"]) for group in self.param_groups for _ in group["params"]]
@@ -156,8 +156,8 @@ class JointOptimizer(torch.optim.Optimizer):
         copies = [parameter.detach().clone(memory_format=torch.contiguous_format) for parameter in parameters]
         vectors = _vectors(copies, group)
         objective = ClosureObjective(vectors, parameters, decays, group)
-        self._begun = vectors, objective, self._method(vectors, objective)
-        return self._begun
+        self._created = vectors, objective, self._method(vectors, objective)
+        return self._created
 
     def _flags(self) -> list[bool]:
         """``requires_grad`` of each parameter, in order."""
@@ -173,7 +173,7 @@ class JointOptimizer(torch.optim.Optimizer):
         kept = state.get("kept")
         if kept is None:  # called by torch's load_state_dict
             return
-        self._begun, self._learning = None, []
+        self._created, self._learning = None, []
         if kept["method"] is not None:
             self.load_state_dict(kept)
 
@@ -192,9 +192,9 @@ class JointOptimizer(torch.optim.Optimizer):
             before the first step), its vectors in the state of the parameters.
         """
         self.state.clear()
-        if self._begun is None:
+        if self._created is None:
             return {**super().state_dict(), "method": None}
-        vectors, _, method = self._begun
+        vectors, _, method = self._created
         kept = method.state()
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         for name in kept.vectors:
@@ -220,11 +220,11 @@ class JointOptimizer(torch.optim.Optimizer):
         self.param_groups = [_Group(group) for group in self.param_groups]
         for group in self.param_groups:  # shared options keep the values of the constructor
             group.update({name: self.defaults[name] for name in self.defaults if name != "weight_decay"})
-        parts, self._begun = dict(self.state), None
+        parts, self._created = dict(self.state), None
         self.state.clear()
         if state_dict["method"] is None:
             return
-        vectors, _, method = self._begin()
+        vectors, _, method = self._create_method()
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         for number, parameter in enumerate(parameters):
             for name, values in parts[parameter].items():
@@ -278,7 +278,7 @@ class LBFGS(JointOptimizer):
             raise UserError(f"memory must be at least 1, got {memory}")
         super().__init__(params, {"memory": memory}, search, weight_decay, iterations, cycle, group)
 
-    def _method(self, vectors: HeldVectors, objective: ClosureObjective) -> Method:
+    def _method(self, vectors: StoredVectors, objective: ClosureObjective) -> Method:
         memory, cycle = self.defaults["memory"], self.defaults["cycle"]
         return LBFGSMethod(vectors, objective, memory=memory, search=self._search, cycle=cycle)
 
@@ -314,12 +314,12 @@ class ConjugateGradient(JointOptimizer):
             raise UserError(f"beta must be one of {', '.join(map(repr, BETAS))}; got {beta!r}")
         super().__init__(params, {"beta": beta}, search, weight_decay, iterations, cycle, group)
 
-    def _method(self, vectors: HeldVectors, objective: ClosureObjective) -> Method:
+    def _method(self, vectors: StoredVectors, objective: ClosureObjective) -> Method:
         beta, cycle = self.defaults["beta"], self.defaults["cycle"]
         return CGMethod(vectors, objective, beta=beta, search=self._search, cycle=cycle)
 
 
-def _vectors(parameters: list[Tensor], group: dist.ProcessGroup | None) -> HeldVectors:
+def _vectors(parameters: list[Tensor], group: dist.ProcessGroup | None) -> StoredVectors:
     if any(isinstance(parameter, DTensor) for parameter in parameters):
         return DTensorVectors(parameters)
     return TensorVectors(parameters) if group is None else ReplicaVectors(parameters, group)

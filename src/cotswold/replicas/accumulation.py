@@ -29,7 +29,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cotswold.optim.schedule import BySamples, Schedule
+from cotswold.optim.schedule import SampleSchedule, Schedule
 from cotswold.paramserver.core.replica import StepTask
 from cotswold.paramserver.core.update_sequence import Part
 from cotswold.replicas.vectors import Vectors
@@ -57,9 +57,9 @@ class Stepping:
     beyond: int = 0
     """In a long push, a step moves the parameters by this multiple of its rate; 0 for no long pushes."""
 
-    def by_samples(self, samples: int, batch: int) -> BySamples:
+    def by_samples(self, samples: int, batch: int) -> SampleSchedule:
         """The rate of a step as a function of its first sample; ``samples`` per epoch."""
-        return BySamples(self.schedule, self.warmup, samples, batch, self.epochs)
+        return SampleSchedule(self.schedule, self.warmup, samples, batch, self.epochs)
 
 
 class Accumulation:

@@ -25,7 +25,7 @@ from cotswold.batch.runtime.startup import POINT, Opening, Task, write
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
-from cotswold.optim.server_rules import Deltas, Rule, Sgd
+from cotswold.optim.server_rules import AddUpdate, Rule, Sgd
 from cotswold.paramserver.core.client_ledger import ANY, Brought
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.paramserver.core.dispatcher_settings import Dispatch
@@ -157,7 +157,7 @@ class _Opening(Opening):
         servers = [(name, self._serving[name]) for name in names]
         ledger = Brought(before)
         machine = Dispatcher(rules, shards, servers, time.monotonic(), ledger)
-        kind = "delta" if isinstance(chosen.rule, Deltas) else "gradient"
+        kind = "delta" if isinstance(chosen.rule, AddUpdate) else "gradient"
         terms = Terms(self._run, made.dtype, kind, made.layout)
         conversation = ServingConversation(self._post, self.staff, machine, self._on_event, terms)
         kept = {name: vectors.get(name, torch.zeros_like(vectors[POINT])) for name in chosen.rule.keeps}

@@ -24,7 +24,7 @@ from cotswold.batch.runtime.startup import POINT, Begun, Opening, Task, write
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.optim.schedule import Schedule
-from cotswold.optim.server_rules import Deltas, Rule, Sgd
+from cotswold.optim.server_rules import AddUpdate, Rule, Sgd
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.paramserver.core.dispatcher_settings import Dispatch
 from cotswold.paramserver.core.replica import Pace
@@ -82,7 +82,7 @@ class ReplicaSettings:
     """Samples that one replica computes first, alone."""
     staleness: Staleness = field(default_factory=Staleness)
     own: OwnSteps = "none"
-    """Local steps that a replica takes between two pulls; with rule `Deltas` they are ``pushed``."""
+    """Local steps that a replica takes between two pulls; with rule `AddUpdate` they are ``pushed``."""
     schedule: Schedule = "constant"
     """Schedule of the rate over the samples of the run."""
     warmup: float = 0.0
@@ -103,7 +103,7 @@ class ReplicaSettings:
     def __post_init__(self) -> None:
         if not self.rate > 0:
             raise UserError(f"the learning rate must be more than 0, got {self.rate}")
-        if (self.own == "pushed") is not isinstance(self.rule, Deltas):
+        if (self.own == "pushed") is not isinstance(self.rule, AddUpdate):
             raise UserError(
                 f"replicas with local steps {self.own!r}, and rule {self.rule.name} on the servers: steps "
                 "are pushed only to servers that add them up (deltas); Adagrad's sum of squares "

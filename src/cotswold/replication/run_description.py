@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cotswold.optim.schedule import BySamples
+from cotswold.optim.schedule import SampleSchedule
 from cotswold.paramserver.core.update_server import Updates
 from cotswold.paramserver.runtime.update_loop import asynchronous_of
 from cotswold.replication.replica.bucket_state import Contents
@@ -177,7 +177,7 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.encode())
 
 
-def _check_schedule(schedule: BySamples) -> None:
+def _check_schedule(schedule: SampleSchedule) -> None:
     is_rising = type(schedule.warmup) in (int, float) and 0 <= schedule.warmup <= 1
     if not is_rising or not _are_counts(schedule.samples, schedule.batch, schedule.epochs):
         raise ValueError("the schedule has no steps")

@@ -8,10 +8,9 @@ from .metrics import Metrics as Metrics
 from .recorder import NoLog as NoLog
 from .recorder import Recorder as Recorder
 from .stop import Stop as Stop
-from .usage import Account as Account
+from .usage import Usage as Usage
 
 __all__ = [
-    "Account",
     "Event",
     "EventLog",
     "Metrics",
@@ -19,6 +18,7 @@ __all__ = [
     "Recorder",
     "RunDirectory",
     "Stop",
+    "Usage",
     "describe_environment",
     "read_events",
     "tensorboard",

@@ -40,19 +40,19 @@ _IDENTITY = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """Identity of a run, as in its checkpoints, and remembered fields of its recipe."""
 
     identity: str
     remembered: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def new(cls) -> Record:
+    def new(cls) -> RunRecord:
         """Return the record of a new run, with a random identity."""
         return cls(secrets.token_hex(8))
 
     @classmethod
-    def read(cls, folder: Path) -> Record | None:
+    def read(cls, folder: Path) -> RunRecord | None:
         """Return the record in a run's directory; None if there is none.
 
         Raises MachineError if it cannot be read, FormatError if a newer version wrote it.
@@ -129,7 +129,7 @@ class RunDirectory:
                     shutil.rmtree(left)
             run.events.unlink(missing_ok=True)
             # the recipe exists at all times: without it the directory is not a run
-            Record.new().replace(run.path)
+            RunRecord.new().replace(run.path)
             replace_file(run.recipe, recipe_text.encode())
             replace_file(run.path / _ENVIRONMENT, _plain(environment))
             return run.recognised()
@@ -159,7 +159,7 @@ class RunDirectory:
                 raise RunError(
                     f"{run.path} contains other files; choose a new or empty directory for the run"
                 )
-            Record.new().create(run.path)  # first: once the recipe exists, the directory is a run
+            RunRecord.new().create(run.path)  # first: once the recipe exists, the directory is a run
             try:
                 create_file(run.recipe, recipe_text.encode())
             except FileExistsError as error:
@@ -206,7 +206,7 @@ class RunDirectory:
         try:
             return (
                 self.recipe.is_file()
-                and Record.read(self.path) is not None
+                and RunRecord.read(self.path) is not None
                 and not any(CheckpointManager(each).paths() for each in (self.checkpoints, self.best))
                 and not (
                     self.events.exists() and any(each["kind"] == "step" for each in read_events(self.events))
@@ -243,8 +243,8 @@ class RunDirectory:
             with disk_errors(self.path / RUN_FILE, MachineError):
                 replace(kept, remembered=fields).replace(self.path)
 
-    def _record(self) -> Record:
-        found = Record.read(self.path)
+    def _record(self) -> RunRecord:
+        found = RunRecord.read(self.path)
         if found is None:
             raise MachineError(
                 f"{self.path / RUN_FILE}, which identifies the run of the checkpoints, is missing; copy "

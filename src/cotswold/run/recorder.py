@@ -24,7 +24,7 @@ from cotswold.recipe.schema import Price
 from cotswold.run.first_checkpoint import FIRST_SAVE_SECONDS
 from cotswold.run.metrics import Means, Meter, Metrics
 from cotswold.run.stop import Stop
-from cotswold.run.usage import Account
+from cotswold.run.usage import Usage
 
 _SAVES_SHARE = 10
 """Minimum interval of early checkpoints, as a multiple of the duration of the last save."""
@@ -110,7 +110,7 @@ class Recorder:
     """
     seconds_max: float | None = None
     """Seconds of the run until it must save and stop; None without a limit."""
-    account: Account = field(default_factory=Account)
+    usage: Usage = field(default_factory=Usage)
 
     def __post_init__(self) -> None:
         self._meter = Meter(self.clock)
@@ -132,7 +132,7 @@ class Recorder:
             fields: its values.
         """
         if kind == "stack":
-            self.account.first_loss = None
+            self.usage.first_loss = None
             self._last_losses.clear()
         self.log.write(kind, **fields)
 
@@ -160,7 +160,7 @@ class Recorder:
             samples: number of samples.
             flops: total floating-point operations.
         """
-        self.account.add(samples=samples, flops=flops)
+        self.usage.add(samples=samples, flops=flops)
 
     def limit_within(self, seconds: float) -> bool:
         """True if a limit of time or cost will be reached within some seconds plus the duration of a save.
@@ -179,7 +179,7 @@ class Recorder:
     @property
     def seconds(self) -> float:
         """Seconds of training so far, earlier sessions included."""
-        return self.account.seconds + self.clock() - self._counted_until
+        return self.usage.seconds + self.clock() - self._counted_until
 
     def add(self, metrics: Metrics, flops: int, where: str) -> None:
         """Record measurements of training.
@@ -195,11 +195,11 @@ class Recorder:
         if not math.isfinite(metrics.loss):
             raise self.diverged(f"the objective became {metrics.loss}", where, metrics.remedy)
         flops *= metrics.samples
-        self.account.add(samples=metrics.samples, flops=flops)
+        self.usage.add(samples=metrics.samples, flops=flops)
         steady = metrics.details.get(_STEADY, metrics.loss)
         if metrics.counted:
-            if self.account.first_loss is None:
-                self.account.first_loss = steady
+            if self.usage.first_loss is None:
+                self.usage.first_loss = steady
             self._last_losses.append(steady)
         self._meter.add(metrics, flops)
 
@@ -261,9 +261,9 @@ class Recorder:
 
         Also raises what `CheckpointManager.save` raises.
         """
-        return self.saving(number, pieces, state, where)()
+        return self.prepare_save(number, pieces, state, where)()
 
-    def saving(
+    def prepare_save(
         self,
         number: int,
         pieces: Iterable[TensorChunk | SealedChunk],
@@ -284,7 +284,7 @@ class Recorder:
         Returns:
             A function that writes the checkpoint and returns its folder.
         """
-        return self._saving("checkpoints", number, pieces, state, where)
+        return self._prepare("checkpoints", number, pieces, state, where)
 
     def save_best(
         self,
@@ -307,9 +307,9 @@ class Recorder:
         Raises:
             DivergedError: if a tensor has values that are not finite.
         """
-        return self.saving_best(number, pieces, state, where)()
+        return self.prepare_save_best(number, pieces, state, where)()
 
-    def saving_best(
+    def prepare_save_best(
         self,
         number: int,
         pieces: Iterable[TensorChunk | SealedChunk],
@@ -327,9 +327,9 @@ class Recorder:
         Returns:
             A function that writes the checkpoint and returns its folder.
         """
-        return self._saving("best", number, pieces, state, where)
+        return self._prepare("best", number, pieces, state, where)
 
-    def _saving(
+    def _prepare(
         self,
         which: Literal["checkpoints", "best"],
         number: int,
@@ -337,13 +337,13 @@ class Recorder:
         state: Mapping[str, object],
         where: str,
     ) -> Callable[[], Path]:
-        self.settle()
-        kept = {**self.metadata, **state, "account": self.account.state()}
+        self.add_elapsed()
+        kept = {**self.metadata, **state, "account": self.usage.state()}
         into = self.checkpoints if which == "checkpoints" else self.best
 
         def write() -> Path:
             began = self.clock()
-            path = into.save(number, self._finite(pieces, where), kept)
+            path = into.save(number, self._check_finite(pieces, where), kept)
             now = self.clock()
             self._save_seconds[which] = now - began
             if which == "checkpoints":
@@ -367,14 +367,14 @@ class Recorder:
 
         def take(checkpoint: Checkpoint) -> None:
             use(checkpoint)
-            self.account = Account.restored(checkpoint.state["account"])
+            self.usage = Usage.from_state(checkpoint.state["account"])
 
         return self.checkpoints.latest(take)
 
-    def settle(self) -> None:
+    def add_elapsed(self) -> None:
         """Add the seconds and bytes since the last call to the account."""
         now = self.clock()
-        self.account.add(seconds=now - self._counted_until, wire_bytes=self.sent_bytes())
+        self.usage.add(seconds=now - self._counted_until, wire_bytes=self.sent_bytes())
         self._counted_until = now
 
     def end(self, status: str, price: Price, why: str = "") -> None:
@@ -387,18 +387,20 @@ class Recorder:
             price: price of the machine, from the recipe.
             why: reason of a failure.
         """
-        summary = self.account.summary(price, self.run_seconds)
+        summary = self.usage.summary(price, self.run_seconds)
         # the field seconds of an event is the time of the run
         summary["training_seconds"] = summary.pop("seconds")
-        warnings = [] if status == "failed" else [each for each in (self._grown(), self._warned) if each]
+        warnings = (
+            [] if status == "failed" else [each for each in (self._loss_warning(), self._warned) if each]
+        )
         said = {"why": why} if why else {}
         self.event(
             "end", status=status, **said, **({"warning": "; ".join(warnings)} if warnings else {}), **summary
         )
 
-    def _grown(self) -> str:
+    def _loss_warning(self) -> str:
         """Return a warning about a loss that grew far but stayed finite; empty if it did not."""
-        first = self.account.first_loss
+        first = self.usage.first_loss
         if not first or first < 0 or not self._last_losses:
             return ""
         last = median(self._last_losses)
@@ -426,7 +428,7 @@ class Recorder:
         """
         self._odd = {name: found for name, each in tensors.items() if (found := _not_finite(each))}
 
-    def _finite(
+    def _check_finite(
         self, pieces: Iterable[TensorChunk | SealedChunk], where: str
     ) -> Iterator[TensorChunk | SealedChunk]:
         for piece in pieces:

@@ -13,7 +13,7 @@ from cotswold.recipe.schema import Price
 
 
 @dataclass
-class Account:
+class Usage:
     """Totals over the whole run, resumptions included.
 
     Attributes:
@@ -76,10 +76,10 @@ class Account:
         return asdict(self)
 
     @classmethod
-    def restored(cls, state: object) -> Account:
-        """Return the account that a checkpoint has; raises CheckpointError for anything else."""
+    def from_state(cls, state: object) -> Usage:
+        """Return the totals that a checkpoint has; raises CheckpointError for anything else."""
         if not isinstance(state, dict):
-            raise CheckpointError("the checkpoint says nothing of account; it is of another version")
+            raise CheckpointError("the checkpoint has no usage totals; another version wrote it")
         if not state.keys() <= {each.name for each in fields(cls)}:
-            raise CheckpointError("the checkpoint has an account of another version")
+            raise CheckpointError("the checkpoint has other usage totals; another version wrote it")
         return cls(**state)

@@ -19,9 +19,9 @@ from cotswold.analysis.layers import top_layers
 from cotswold.analysis.plots import Line, plot
 from cotswold.analysis.report import LeftOut, build_report
 from cotswold.analysis.report.blocks import Figure, Page, PageSection, Table, TableCell, row
-from cotswold.analysis.report.build import page_html, printed_set, section_html
+from cotswold.analysis.report.build import page_html, printed_set_section, section_html
 from cotswold.analysis.report.evaluation import classification
-from cotswold.analysis.report.filters import noise_share
+from cotswold.analysis.report.filters import untrained_share
 from cotswold.analysis.report.training import speed
 from cotswold.analysis.run_history import History
 from cotswold.analysis.selectivity.objects import Baselines, Examination, examine
@@ -343,23 +343,23 @@ def test_filters_that_nothing_has_shaped_are_counted_as_noise(network: StackNetw
     smooth = torch.ones(6, 6)[:, :, None].expand(6, 6, 3).reshape(6, 18)[..., None]
     with torch.no_grad():
         stack.filters.copy_(noise)
-        assert noise_share(stack, low) == pytest.approx(1.0, abs=0.02)
+        assert untrained_share(stack, low) == pytest.approx(1.0, abs=0.02)
         stack.filters[:, :, :, :, ::2] = smooth
-        assert noise_share(stack, low) == pytest.approx(0.5, abs=0.02)
+        assert untrained_share(stack, low) == pytest.approx(0.5, abs=0.02)
         stack.filters.copy_(smooth.expand_as(stack.filters))
-        assert noise_share(stack, low) == 0
-    assert noise_share(stack, Preparation(size=(16, 16), band=1.0)) is None
-    assert noise_share(stack, Preparation(size=(16, 16), whiten=False)) is None
+        assert untrained_share(stack, low) == 0
+    assert untrained_share(stack, Preparation(size=(16, 16), band=1.0)) is None
+    assert untrained_share(stack, Preparation(size=(16, 16), whiten=False)) is None
 
 
 def test_the_report_of_a_run_on_print_shows_the_sheets_of_its_set(tmp_path: Path) -> None:
     recipe = load("bunyip-japanese-ocr", [f"data.source={tmp_path}:5000"])
-    assert printed_set(recipe) is None  # the set is gone
+    assert printed_set_section(recipe) is None  # the set is gone
     (tmp_path / "japanese-ocr.json").write_text("{}")
     (tmp_path / "sheets").mkdir()
     for name in ("families-patterns", "originals-patterns", "of-another-version"):
         Image.new("L", (4, 4)).save(tmp_path / "sheets" / f"{name}.png")
-    section = printed_set(recipe)
+    section = printed_set_section(recipe)
     assert section is not None
     captions = [block.caption for block in section.blocks if isinstance(block, Figure)]
     assert [each.partition(":")[0] for each in captions] == [

@@ -8,7 +8,7 @@ import torch
 
 from cotswold.analysis.layers import Layer, StackLayers
 from cotswold.analysis.selectivity.neurons import locate, row_of, rows
-from cotswold.analysis.selectivity.top_activations import extremes
+from cotswold.analysis.selectivity.top_activations import top_activations
 from cotswold.errors import UserError
 from cotswold.nn import StackNetwork
 
@@ -52,7 +52,7 @@ def test_rows_and_places_of_neurons_agree() -> None:
 
 def test_extremes_are_those_of_a_full_sort_whatever_the_batches() -> None:
     answers = torch.randn(53, 6, generator=torch.Generator().manual_seed(0))
-    found = extremes(
+    found = top_activations(
         lambda x: [("layer", x)], torch.split(answers, 10), [("layer", (4,)), ("layer", (1,))], 7
     )
     for index, neuron in enumerate((4, 1)):

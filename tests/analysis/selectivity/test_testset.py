@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cotswold.analysis.filter_images import unwhitened
+from cotswold.analysis.filter_images import undo_whitening
 from cotswold.analysis.selectivity.testset import ObjectTestSet
 from cotswold.data import Preparation, Transform, open_source
 from cotswold.data.preprocessing.images import estimate, spectra
@@ -60,9 +60,9 @@ def test_whitening_is_taken_back() -> None:
     white = Preparation(size=(24, 24), band=0.9)
     transform = estimate(white, spectra(white, pixels), pixels)
     plain = Transform(Preparation(size=(24, 24), whiten=False)).values(pixels)
-    back = unwhitened(transform.values(pixels), transform)
+    back = undo_whitening(transform.values(pixels), transform)
     for one, other in zip(back, plain, strict=True):
         assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.97
     chequers = np.indices((24, 24)).sum(0) % 2 * 2.0 - 1  # beyond the band, where whitening left nothing
-    beyond = unwhitened(np.broadcast_to(chequers, (1, 3, 24, 24)).astype(np.float32), transform)
+    beyond = undo_whitening(np.broadcast_to(chequers, (1, 3, 24, 24)).astype(np.float32), transform)
     assert np.abs(beyond).mean() < 0.2

@@ -102,7 +102,7 @@ def test_a_line_search_costs_step_lengths_alone(opened: Opener) -> None:
 def trajectory(cluster: Cluster, steps: int = 6) -> list[float]:
     method = LBFGSMethod(cluster.vectors, cluster.objective)
     found = [method.step().value for _ in range(steps)]
-    method.settle()
+    method.flush()
     return [*found, *cluster.read("x").tolist()]
 
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotswold.optim import combine, dot
+from cotswold.optim import axpby, dot
 
 
 @pytest.fixture(autouse=True)
@@ -44,20 +44,20 @@ def test_a_sum_has_the_same_bits_however_it_is_cut(size: int, cut: int, seed: in
     a, b, c = torch.randn(3, size, generator=torch.Generator().manual_seed(seed))
     whole, cuts = torch.empty(size), torch.empty(size)
     factors = (1.0, 0.3, -1.0)
-    combine(whole, list(zip(factors, (a, b, c), strict=True)))
+    axpby(whole, list(zip(factors, (a, b, c), strict=True)))
     for part in (slice(0, cut), slice(cut, size)):
-        combine(cuts[part], [(factor, each[part]) for factor, each in zip(factors, (a, b, c), strict=True)])
+        axpby(cuts[part], [(factor, each[part]) for factor, each in zip(factors, (a, b, c), strict=True)])
     assert torch.equal(whole, cuts)
     assert torch.allclose(whole, a + 0.3 * b - c, atol=1e-6)
 
 
 def test_what_is_written_may_be_among_what_is_read() -> None:
     x, d = torch.tensor([1.0, 2.0]), torch.tensor([10.0, 20.0])
-    combine(x, [(1.0, d), (0.5, x), (2.0, x)])
+    axpby(x, [(1.0, d), (0.5, x), (2.0, x)])
     assert x.tolist() == [12.5, 25.0]
 
 
 def test_no_terms_make_zeros_even_of_nan() -> None:
     x = torch.tensor([float("nan")])
-    combine(x, [])
+    axpby(x, [])
     assert x.tolist() == [0.0]

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import FUZZ
 from tests.support.paramserver.simulated_run import SAMPLES, SIZE, Trial, World
 
-from cotswold.optim.server_rules import Deltas
+from cotswold.optim.server_rules import AddUpdate
 from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.simulate.protocols.network import Faults
@@ -35,8 +35,8 @@ WORLDS = {
     "as the paper": CHAOS,
     "in accumulations": replace(CHAOS, pace=Pace(2, n_fetch=3, n_push=2)),
     "stretched": replace(CHAOS, pace=Pace(2, n_push=2, stretch=3), checkpoints=1.0),
-    "deltas": replace(CHAOS, rule=Deltas(), kind="delta", pace=Pace(3, n_push=2)),
-    "moves": replace(CHAOS, rule=Deltas(), kind="delta", pace=Pace(3, n_fetch=2, n_push=2, moves=True)),
+    "deltas": replace(CHAOS, rule=AddUpdate(), kind="delta", pace=Pace(3, n_push=2)),
+    "moves": replace(CHAOS, rule=AddUpdate(), kind="delta", pace=Pace(3, n_fetch=2, n_push=2, moves=True)),
     "without overlap": replace(CHAOS, pace=Pace(2, overlap=False)),
     "in little room": replace(CHAOS, room_bytes=40, drain_seconds=0.5),
     "dropped": replace(CHAOS, staleness=Staleness("drop", 1)),

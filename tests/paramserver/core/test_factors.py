@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from cotswold.optim.schedule import BySamples
+from cotswold.optim.schedule import SampleSchedule
 from cotswold.optim.server_rules import Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.update_server import Updates
@@ -54,13 +54,13 @@ class Talk:
     def __init__(
         self,
         products: dict[str, Band] | None = None,
-        schedule: BySamples | None = None,
+        schedule: SampleSchedule | None = None,
         unit_norm: frozenset[str] = frozenset(),
     ) -> None:
         self.server = Server("a", SHARDS, ListArithmetic())
         settings = Asynchronous(
             *("run", "x", Sgd(), {"w": 2, "bias": 1}, 8, Room(1000, 1000)),
-            schedule=schedule or BySamples(),
+            schedule=schedule or SampleSchedule(),
             unit_norm=unit_norm,
         )
         self.updates = Updates(self.server, settings, ListArithmetic(), ListUpdates(), products=products)
@@ -134,6 +134,6 @@ def test_factors_that_are_none_are_refused_with_a_reason(
 def test_the_rate_of_an_update_is_that_of_the_place_of_its_first_sample(
     samples: tuple[tuple[int, int], ...], part: float
 ) -> None:
-    talk = Talk(schedule=BySamples("linear", 0.0, samples=10, batch=2, epochs=2))
+    talk = Talk(schedule=SampleSchedule("linear", 0.0, samples=10, batch=2, epochs=2))
     gradient = Update(*("run", 1, 1, "gradient", (0,), (0,), 1, 1.0, samples, 0, ()), buffers=((1.0, 1.0),))
     assert talk.moved(gradient)[:2] == [0.5 * part] * 2

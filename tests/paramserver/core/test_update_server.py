@@ -10,7 +10,7 @@ from math import inf, nan
 import pytest
 from tests.support.paramserver.fake_peers import DELTA, GRADIENT, Talk, marker
 
-from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
 from cotswold.paramserver.core.settings import Room
 from cotswold.paramserver.core.staleness import Policy, Staleness
 from cotswold.wire import (
@@ -65,7 +65,7 @@ def test_updates_of_two_sessions_are_applied_in_one_pass_as_one_after_the_other(
         (Sgd(), replace(GRADIENT, kind="hessian"), "kind"),
         (Sgd(), DELTA, "kind"),
         (Adagrad(), DELTA, "kind"),
-        (Deltas(), GRADIENT, "kind"),
+        (AddUpdate(), GRADIENT, "kind"),
         (Sgd(), replace(GRADIENT, rate=3), "rate"),
         (Sgd(), replace(GRADIENT, scale=nan), "finite"),
         (Sgd(), replace(GRADIENT, samples=((3, 2),)), "samples"),
@@ -93,7 +93,7 @@ def test_what_is_wrong_is_refused_with_a_reason_counted_and_disturbs_nothing(
     used_up = word not in ("run", "marker")
     if used_up:
         assert talk.refused(update) == answer, "the same answer again"
-    good = DELTA if isinstance(rule, Deltas) else GRADIENT
+    good = DELTA if isinstance(rule, AddUpdate) else GRADIENT
     talk.applied(replace(good, number=2 if used_up else 1))
     assert talk.updates.versions == {0: 1, 2: 1} and talk.updates.waiting == 0
 

@@ -8,7 +8,7 @@ import pytest
 
 from cotswold.errors import MachineError
 from cotswold.run import EventLog
-from cotswold.run.loggers.status_file import StatusFile, status_in
+from cotswold.run.loggers.status_file import StatusFile, read_status
 
 
 def test_the_newest_of_each_kind_and_the_last_news_are_kept(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_the_newest_of_each_kind_and_the_last_news_are_kept(tmp_path: Path) -> N
         file.write({"kind": "cluster_ended", "name": f"replica-{number}"})
         file.write({"kind": "whiteness"})
         now[0] += 1
-    found = status_in(path)
+    found = read_status(path)
     assert found is not None
     newest, news = found["newest"], found["news"]
     assert newest == {"step": {"kind": "step", "step": 29}}
@@ -40,9 +40,9 @@ def test_it_is_written_once_a_second_and_goes_when_the_log_is_closed(tmp_path: P
         assert path.stat().st_ino == first
         now[0] += 1.0
         log.show("replicas", each=[3])
-        found = status_in(path)
+        found = read_status(path)
         assert found is not None and found["newest"]["replicas"]["each"] == [3]  # type: ignore[index]  # JSON
-    assert not path.exists() and status_in(path) is None
+    assert not path.exists() and read_status(path) is None
     assert (tmp_path / "events.jsonl").read_text() == "", "it is of interest for a moment"
 
 
@@ -50,4 +50,4 @@ def test_it_is_written_once_a_second_and_goes_when_the_log_is_closed(tmp_path: P
 def test_a_file_that_is_no_status_is_said_to_be_none(content: str, tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text(content)
     with pytest.raises(MachineError, match="remove it, a running run writes it again"):
-        status_in(tmp_path / "status.json")
+        read_status(tmp_path / "status.json")

@@ -13,7 +13,7 @@ from tests.run.prometheus.test_exposition import parsed
 
 from cotswold.errors import UserError
 from cotswold.recipe.schema.cluster import metrics_place
-from cotswold.run.prometheus.server import Scraped
+from cotswold.run.prometheus.server import PrometheusObserver
 
 ROW = {"name": "replica-1", "samples": 640, "samples_per_second": 12.5, "doing": "pushing", "in_hand": 32}
 STEP = {"at": 10, "of": 40, "gflops": 0.5, "training_seconds": 3.0}
@@ -28,8 +28,8 @@ REPLICAS = {
 
 
 @pytest.fixture
-def scraped() -> Iterator[Scraped]:
-    made = Scraped("127.0.0.1", 0, {"run": 'a"b\\c\nd'})
+def scraped() -> Iterator[PrometheusObserver]:
+    made = PrometheusObserver("127.0.0.1", 0, {"run": 'a"b\\c\nd'})
     yield made
     made.close()
     made.close()
@@ -40,7 +40,7 @@ def read(url: str) -> tuple[str, str]:
         return answer.read().decode(), answer.headers["Content-Type"]
 
 
-def test_what_events_say_is_read_as_metrics(scraped: Scraped) -> None:
+def test_what_events_say_is_read_as_metrics(scraped: PrometheusObserver) -> None:
     scraped.write({"kind": "step", "loss": 0.25, "pushed": {"layer 1": {"factors": 12}}} | STEP)
     scraped.write(REPLICAS)
     for _ in range(3):
@@ -73,11 +73,13 @@ def test_what_events_say_is_read_as_metrics(scraped: Scraped) -> None:
     assert found["cotswold_evaluator_state_seconds"]["values"] == {(("evaluator", "evaluator-1"),): 1.5}
 
 
-def test_before_any_event_there_is_a_sound_answer(scraped: Scraped) -> None:
+def test_before_any_event_there_is_a_sound_answer(scraped: PrometheusObserver) -> None:
     assert "cotswold_run_info" in parsed(read(scraped.url)[0])
 
 
-def test_other_paths_and_verbs_are_refused_and_whoever_goes_away_disturbs_nobody(scraped: Scraped) -> None:
+def test_other_paths_and_verbs_are_refused_and_whoever_goes_away_disturbs_nobody(
+    scraped: PrometheusObserver,
+) -> None:
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(scraped.url.replace("/metrics", "/"), timeout=5)
     host, port = metrics_place(scraped.url.removeprefix("http://").removesuffix("/metrics")) or ("", 0)
@@ -91,10 +93,10 @@ def test_other_paths_and_verbs_are_refused_and_whoever_goes_away_disturbs_nobody
     assert read(scraped.url)[0]
 
 
-def test_a_port_that_another_run_has_is_refused_with_a_sentence(scraped: Scraped) -> None:
+def test_a_port_that_another_run_has_is_refused_with_a_sentence(scraped: PrometheusObserver) -> None:
     host, port = metrics_place(scraped.url.removeprefix("http://").removesuffix("/metrics")) or ("", 0)
     with pytest.raises(UserError, match=f"cannot be served at 127.0.0.1:{port} .*--metrics PORT"):
-        Scraped(host, port, {})
+        PrometheusObserver(host, port, {})
 
 
 def test_it_is_bound_to_the_loopback_unless_told_otherwise() -> None:

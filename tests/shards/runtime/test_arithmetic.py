@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
 from cotswold.shards.core.admission import Factors, Pass
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 
-RULES: list[Rule] = [Deltas(), Sgd(), Momentum(0.75), Adagrad(1e-8)]
+RULES: list[Rule] = [AddUpdate(), Sgd(), Momentum(0.75), Adagrad(1e-8)]
 DTYPES = ["float32", "float64"]
 
 
@@ -22,7 +22,7 @@ def _numbers(size: int, seed: int, dtype: str) -> Array:
 def _expected(rule: Rule, w: Array, kept: Array, rate: float, g: Array) -> tuple[Array, Array]:
     """The formulas of `optim.server_rules`, in float64."""
     match rule:
-        case Deltas():
+        case AddUpdate():
             return w + rate * g, kept
         case Sgd():
             return w - rate * g, kept

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cotswold.nn import LocallyConnected2d
-from cotswold.optim.schedule import BySamples
+from cotswold.optim.schedule import SampleSchedule
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.shards.core.permutation import samples_at
 from cotswold.training.async_sgd.gradients import Way
@@ -77,7 +77,7 @@ class Case:
     n_fetch: int = 1
     """1, or so many that it never pulls again."""
     own: str = "none"
-    schedule: BySamples = BySamples()  # noqa: RUF009  # it is frozen
+    schedule: SampleSchedule = SampleSchedule()  # noqa: RUF009  # it is frozen
     decay: float = 0.0
     clip: float | None = None
     unit_norm: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from tests.training.model_parallel.test_gangs import children, runs
 
 from cotswold.host import Call, ForkServer
 from cotswold.host.ipc.shared_memory import is_supported
-from cotswold.optim.server_rules import Deltas, Rule, Sgd
+from cotswold.optim.server_rules import AddUpdate, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.replicas.replicas import Replicas, open_replicas
 from cotswold.replicas.startup import ReplicaSettings
@@ -81,7 +81,7 @@ def opened(
         epochs,
         rule,
         1.0,
-        own="pushed" if isinstance(rule, Deltas) else "plain",
+        own="pushed" if isinstance(rule, AddUpdate) else "plain",
     )
     heard = [] if events is None else events
     return open_replicas(
@@ -93,7 +93,7 @@ def opened(
     )
 
 
-@pytest.mark.parametrize("rule", [Sgd(), Deltas()], ids=lambda each: str(each.name))
+@pytest.mark.parametrize("rule", [Sgd(), AddUpdate()], ids=lambda each: str(each.name))
 def test_one_replica_of_one_process_has_the_bits_of_sgd(rule: Rule, server: ForkServer) -> None:
     with opened(server, 1, 1, Pace(BATCH, overlap=False), rule, epochs=2) as replicas:
         # a rate that is a power of two: a delta is then rounded as a step is
@@ -103,7 +103,7 @@ def test_one_replica_of_one_process_has_the_bits_of_sgd(rule: Rule, server: Fork
 
 def test_every_sample_is_accounted_for_when_processes_of_replicas_are_killed(server: ForkServer) -> None:
     events: list[tuple[str, Mapping[str, object]]] = []
-    with opened(server, 2, 2, Pace(2 * BATCH), Deltas(), 8, 0.005, events) as replicas:
+    with opened(server, 2, 2, Pace(2 * BATCH), AddUpdate(), 8, 0.005, events) as replicas:
         killed = []
         for _ in range(2):
             before = len(events)
@@ -137,7 +137,7 @@ def test_a_process_that_stands_still_is_named_and_its_replica_is_started_again(
 ) -> None:
     events: list[tuple[str, Mapping[str, object]]] = []
     told = {"silent": 2.0, "bad": bad, "marker": str(tmp_path / "marker")}
-    with opened(server, 2, 2, Pace(2 * BATCH), Deltas(), 8, 0.002, events, **told) as replicas:  # type: ignore[arg-type]  # by name
+    with opened(server, 2, 2, Pace(2 * BATCH), AddUpdate(), 8, 0.002, events, **told) as replicas:  # type: ignore[arg-type]  # by name
         finish(replicas, 60.0)
         check_account(replicas)
         assert replicas.ledger.total.lost > 0, "it had samples in hand"

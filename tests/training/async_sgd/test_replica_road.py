@@ -20,8 +20,8 @@ from tests.support.training.reference_network import (
 
 from cotswold.errors import UserError
 from cotswold.host import ForkServer
-from cotswold.optim.schedule import BySamples
-from cotswold.optim.server_rules import Adagrad, Deltas, Momentum
+from cotswold.optim.schedule import SampleSchedule
+from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum
 from cotswold.paramserver.core.replica import Pace
 from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.replicas.startup import ReplicaSettings
@@ -35,7 +35,7 @@ PLACES = ["cpu", "apart", pytest.param("cuda", marks=[pytest.mark.cuda, NO_DEVIC
 EPOCHS = 2
 NEVER = 1_000_000
 SHARD_BYTES = 700
-FALLING = BySamples("cosine", 0.1, SAMPLES, BATCH, EPOCHS)
+FALLING = SampleSchedule("cosine", 0.1, SAMPLES, BATCH, EPOCHS)
 
 CASES = {
     "sgd": Case(),
@@ -47,10 +47,10 @@ CASES = {
     "momentum of factors": Case(Momentum(0.7), "factors", rate=0.03),
     "adagrad": Case(Adagrad(), rate=0.01),
     "adagrad of factors": Case(Adagrad(), "factors", rate=0.01),
-    "deltas": Case(Deltas(), own="pushed", schedule=FALLING, decay=0.01),
-    "deltas of three steps": Case(Deltas(), n_push=3, n_fetch=NEVER, own="pushed"),
-    "deltas of three steps, pulled every two": Case(Deltas(), n_push=3, n_fetch=2, own="pushed"),
-    "deltas, pulled every two": Case(Deltas(), n_fetch=2, own="pushed", decay=0.01, schedule=FALLING),
+    "deltas": Case(AddUpdate(), own="pushed", schedule=FALLING, decay=0.01),
+    "deltas of three steps": Case(AddUpdate(), n_push=3, n_fetch=NEVER, own="pushed"),
+    "deltas of three steps, pulled every two": Case(AddUpdate(), n_push=3, n_fetch=2, own="pushed"),
+    "deltas, pulled every two": Case(AddUpdate(), n_fetch=2, own="pushed", decay=0.01, schedule=FALLING),
     "no own steps, sums of three": Case(n_push=3, n_fetch=NEVER, rate=0.01, decay=0.1, schedule=FALLING),
     "no own steps, factors of three": Case(way="factors", n_push=3, n_fetch=NEVER, rate=0.01, decay=0.1),
     "plain steps, sums of two": Case(n_push=2, n_fetch=NEVER, own="plain"),
@@ -142,4 +142,4 @@ def test_own_steps_go_with_rules_that_take_them(processes: ForkServer) -> None:
     with pytest.raises(UserError, match=r"'pushed', and rule adagrad.*sum of squares"):
         opened(Case(Adagrad(), own="pushed"), processes)
     with pytest.raises(UserError, match="'none', and rule deltas"):
-        opened(Case(Deltas()), processes)
+        opened(Case(AddUpdate()), processes)

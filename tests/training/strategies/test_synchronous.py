@@ -118,8 +118,8 @@ def test_every_phase_takes_its_steps_and_is_accounted_for(tmp_path: Path) -> Non
         assert runner.run()
     assert strategy.begun == [0, 1]
     assert float(strategy.sum) == sum(range(1, 11))
-    assert runner.recorder.account.samples == 20
-    assert runner.recorder.account.flops == 5 * 2 * 10 + 5 * 2 * 20
+    assert runner.recorder.usage.samples == 20
+    assert runner.recorder.usage.flops == 5 * 2 * 10 + 5 * 2 * 20
     assert [event["stack"] for event in events(tmp_path, "stack_end")] == [0, 1]
     assert [event["at"] for event in events(tmp_path, "validation")] == [0, 2, 4, 5] * 2
 
@@ -135,7 +135,7 @@ def test_a_stopped_and_resumed_run_sees_what_an_uninterrupted_one_sees(tmp_path:
         assert strategy.taken == runner.number == stop_at
         assert runner.run()
     assert float(strategy.sum) == sum(range(1, 11))
-    assert runner.recorder.account.samples == 20
+    assert runner.recorder.usage.samples == 20
     assert runner.position.total == 10
 
 

@@ -130,7 +130,7 @@ def build_report(
         page.add(
             "Whiteness", lambda: training.whiteness(history) if white else training.not_whitened(history)
         )
-    page.add("Images of the data set", lambda: printed_set(recipe))
+    page.add("Images of the data set", lambda: printed_set_section(recipe))
     page.add("Speed", lambda: training.speed(history, word))
     page.add("Account", lambda: training.accounts(history, page.name, _steps(run.checkpoints)))
     page.add(word.capitalize(), lambda: _left_out(left_out, word))
@@ -282,7 +282,7 @@ _CAPTIONS = {
 }
 
 
-def printed_set(recipe: Recipe) -> PageSection | None:
+def printed_set_section(recipe: Recipe) -> PageSection | None:
     """Return None for other data, and for a data set that no longer exists."""
     data = recipe.data
     if not isinstance(data, VectorData) or data.source is None:

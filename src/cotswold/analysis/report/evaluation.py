@@ -28,9 +28,9 @@ from cotswold.analysis.report.blocks import (
 from cotswold.analysis.selectivity.results import (
     THIS_NETWORK,
     Evaluation,
-    Exemplar,
+    NeuronProfile,
     ObjectSelectivity,
-    Portrait,
+    TopImage,
 )
 from cotswold.analysis.selectivity.scores import LayerSelectivity
 from cotswold.ui.words import count, percent, plain
@@ -213,7 +213,7 @@ def portraits(evaluation: Evaluation | None) -> PageSection | None:
     return PageSection("The most selective neurons", "neurons", blocks)
 
 
-def _portrait(portrait: Portrait) -> Beside:
+def _portrait(portrait: NeuronProfile) -> Beside:
     place = ", ".join(str(index) for index in portrait.neuron)
     name = f"{layer_title(portrait.layer).capitalize()}, neuron ({place})"
     said = (
@@ -232,7 +232,7 @@ def _portrait(portrait: Portrait) -> Beside:
     return Beside(Figure(Image(portrait.image, f"optimal stimulus of {name}"), "Optimal stimulus"), blocks)
 
 
-def _strip(exemplars: Iterable[Exemplar]) -> FigureGrid:
+def _strip(exemplars: Iterable[TopImage]) -> FigureGrid:
     figures = [
         Figure(Image(one.image, one.name), f"{one.response:.2f}", "yes" if one.positive else "no")
         for one in exemplars

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.analysis.filter_images import filter_tile, places, unwhitened
+from cotswold.analysis.filter_images import choose_filters, filter_tile, undo_whitening
 from cotswold.analysis.images import contact_sheet, png_uri, signed
 from cotswold.analysis.layers import Layer, StackLayers
 from cotswold.analysis.report.blocks import Block, Figure, FigureGrid, Image, Missing, PageSection, Paragraph
@@ -39,10 +39,10 @@ def filters(network: StackNetwork | None, transform: Transform | None, run: str)
         return PageSection("Filters", "filters", [Missing(text, f"cotswold report {run}")])
     stacks: list[SparseAutoencoderStack] = list(network.stacks)
     first = stacks[0].geometry.filters
-    tiles = [filter_tile(stacks[0], place) for place in places(first.grid, first.neurons, _FILTERS)]
+    tiles = [filter_tile(stacks[0], place) for place in choose_filters(first.grid, first.neurons, _FILTERS)]
     alt = "filters of stack 1, one tile each"
     caption = f"Stack 1: {len(tiles)} filters."
-    noise = None if transform is None else noise_share(stacks[0], transform.preparation)
+    noise = None if transform is None else untrained_share(stacks[0], transform.preparation)
     if noise is not None:
         caption += (
             f" {percent(noise)} of all filters are noise: they have power at frequencies that images lack."
@@ -65,7 +65,7 @@ def _stimuli(
 ) -> Figure:
     layer, shape = stacks[index].geometry.filters, stacks[0].geometry.input
     neurons = []
-    for place in places(layer.grid, layer.neurons, _STIMULI):
+    for place in choose_filters(layer.grid, layer.neurons, _STIMULI):
         row, column, depth = np.unravel_index(place.neuron, (layer.rows, layer.columns, layer.depth))
         y, x = place.block_y * layer.rows + int(row), place.block_x * layer.columns + int(column)
         neurons.append((int(depth), y, x))
@@ -75,13 +75,13 @@ def _stimuli(
     )
     pictures = found.pictures.float().cpu().numpy()
     if transform is not None:
-        pictures = unwhitened(pictures, transform)
+        pictures = undo_whitening(pictures, transform)
     sheet = contact_sheet([signed(one) for one in pictures])
     alt = f"images with the largest responses of filters of stack {index + 1}"
     return Figure(Image(png_uri(sheet), alt), f"Stack {index + 1}: optimal images of {len(neurons)} filters.")
 
 
-def noise_share(stack: SparseAutoencoderStack, preparation: Preparation) -> float | None:
+def untrained_share(stack: SparseAutoencoderStack, preparation: Preparation) -> float | None:
     """Return the fraction of a first stack's filters with power at frequencies that images do not have.
 
     An untrained filter has the same power at all frequencies, including those beyond the whitened band; a

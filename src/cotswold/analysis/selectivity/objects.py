@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from cotswold.analysis.filter_images import unwhitened
+from cotswold.analysis.filter_images import undo_whitening
 from cotswold.analysis.images import jpeg_uri, picture, png_uri, signed, thumbnail
 from cotswold.analysis.layers import Layer, StackLayers
 from cotswold.analysis.selectivity.neurons import Position, locate
@@ -26,7 +26,7 @@ from cotswold.analysis.selectivity.optimal_stimuli import (
     optimal_stimuli,
     percentile,
 )
-from cotswold.analysis.selectivity.results import THIS_NETWORK, Exemplar, ObjectSelectivity, Portrait
+from cotswold.analysis.selectivity.results import THIS_NETWORK, NeuronProfile, ObjectSelectivity, TopImage
 from cotswold.analysis.selectivity.scores import (
     PAPER,
     Batches,
@@ -38,7 +38,7 @@ from cotswold.analysis.selectivity.scores import (
     Selectivity,
     selectivity,
 )
-from cotswold.analysis.selectivity.top_activations import Extreme, extremes, strongest_means
+from cotswold.analysis.selectivity.top_activations import Activation, strongest_means, top_activations
 from cotswold.data import Transform
 from cotswold.nn import StackNetwork
 
@@ -241,7 +241,7 @@ def _oracle(
 
 def _portraits(
     row: ObjectSelectivity, network: StackNetwork, random_network: StackNetwork | None, view: _View
-) -> tuple[Portrait, ...]:
+) -> tuple[NeuronProfile, ...]:
     chosen = _most_selective(row, view.examination.portraits)
     if not chosen:
         return ()
@@ -250,7 +250,7 @@ def _portraits(
     neurons = [(layer, score.neuron) for layer, score in chosen]
     seen = _Classes()
     count = view.examination.exemplars if view.look else 0
-    found = extremes(respond, seen.noted(view.batches()), neurons, count)
+    found = top_activations(respond, seen.noted(view.batches()), neurons, count)
     among = _compared(row.best, network, view)
     random = None if random_network is None else _compared(row.best, random_network, view)
     portraits = []
@@ -259,7 +259,7 @@ def _portraits(
         correlation = float(correlations(stimulus, mean)[0])
         best = layer == row.best.layer
         portraits.append(
-            Portrait(
+            NeuronProfile(
                 layer=layer,
                 neuron=score.neuron,
                 accuracy=score.accuracy,
@@ -320,7 +320,7 @@ def _upright(stimulus: Stimuli, wanted: Tensor) -> Tensor:
 def _shown(one: Tensor, transform: Transform | None) -> str:
     values = one.float().numpy()
     if transform is not None:
-        values = unwhitened(values[None], transform)[0]
+        values = undo_whitening(values[None], transform)[0]
     return png_uri(picture(signed(values), least=160))
 
 
@@ -337,7 +337,9 @@ class _Classes:
             yield batch
 
 
-def _exemplars(found: Sequence[Extreme], positive: Sequence[bool], look: Look | None) -> tuple[Exemplar, ...]:
+def _exemplars(
+    found: Sequence[Activation], positive: Sequence[bool], look: Look | None
+) -> tuple[TopImage, ...]:
     if look is None:
         return ()
     exemplars = []
@@ -345,5 +347,5 @@ def _exemplars(found: Sequence[Extreme], positive: Sequence[bool], look: Look | 
         name, photograph = look(one.picture)
         uri = jpeg_uri(thumbnail(photograph))
         text = name.encode("utf-8", "replace").decode()  # the name of a file may not be valid text
-        exemplars.append(Exemplar(text, one.response, positive[one.picture], uri))
+        exemplars.append(TopImage(text, one.response, positive[one.picture], uri))
     return tuple(exemplars)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cotswold.analysis.results_file import Sealed, html_table
+from cotswold.analysis.results_file import ResultsFile, html_table
 from cotswold.analysis.selectivity.neurons import Position
 from cotswold.analysis.selectivity.scores import PAPER, ClassWeights, LayerSelectivity, PassTime
 
@@ -17,7 +17,7 @@ THIS_NETWORK = "this network"
 
 
 @dataclass(frozen=True)
-class Exemplar:
+class TopImage:
     """An image (a data URI), and a neuron's response to it."""
 
     name: str
@@ -27,7 +27,7 @@ class Exemplar:
 
 
 @dataclass(frozen=True)
-class Portrait:
+class NeuronProfile:
     """Profile of a selective neuron: its optimal stimulus and the images with extreme responses.
 
     Attributes:
@@ -51,8 +51,8 @@ class Portrait:
     percentile: float | None
     percentile_random: float | None
     compared: int
-    most: tuple[Exemplar, ...]
-    least: tuple[Exemplar, ...]
+    most: tuple[TopImage, ...]
+    least: tuple[TopImage, ...]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class ObjectSelectivity:
     dictionary: tuple[LayerSelectivity, ...] = ()
     control: tuple[LayerSelectivity, ...] = ()
     oracle: LayerSelectivity | None = None
-    portraits: tuple[Portrait, ...] = ()
+    portraits: tuple[NeuronProfile, ...] = ()
     mean_positive: str | None = None
     passes: tuple[PassTime, ...] = ()
     weights: ClassWeights = PAPER
@@ -220,4 +220,4 @@ class Evaluation:
         EVALUATION.write(path, self)
 
 
-EVALUATION = Sealed(Evaluation, "evaluation")
+EVALUATION = ResultsFile(Evaluation, "evaluation")

@@ -17,7 +17,7 @@ from cotswold.errors import SourceError
 
 
 @dataclass(frozen=True)
-class Extreme:
+class Activation:
     """An image, by its index in the pass, and a neuron's response to it."""
 
     picture: int
@@ -25,16 +25,16 @@ class Extreme:
 
 
 @dataclass(frozen=True)
-class Extremes:
+class TopActivations:
     """Images with the largest responses of each neuron, descending, and with the smallest, ascending."""
 
-    most: tuple[tuple[Extreme, ...], ...]
-    least: tuple[tuple[Extreme, ...], ...]
+    most: tuple[tuple[Activation, ...], ...]
+    least: tuple[tuple[Activation, ...], ...]
 
 
-def extremes(
+def top_activations(
     respond: Respond, pictures: Iterable[Tensor], neurons: Sequence[tuple[str, Position]], count: int = 8
-) -> Extremes:
+) -> TopActivations:
     """Return the ``count`` largest and smallest responses of each neuron, given by layer and position."""
     best = _Running(len(neurons), count)
     worst = _Running(len(neurons), count)
@@ -50,7 +50,7 @@ def extremes(
         best.add(answers, seen)
         worst.add(-answers, seen)
         seen += len(batch)
-    return Extremes(best.found(1), worst.found(-1))
+    return TopActivations(best.found(1), worst.found(-1))
 
 
 def strongest_means(
@@ -63,7 +63,7 @@ def strongest_means(
 
     Takes two passes over the same images: one to find the images, one to sum them.
     """
-    found = extremes(respond, passes(), neurons, count)
+    found = top_activations(respond, passes(), neurons, count)
     wanted = [{one.picture for one in most} for most in found.most]
     means: Tensor | None = None
     first = 0
@@ -94,7 +94,7 @@ class _Running:
         order = values.argsort(dim=1, descending=True, stable=True)[:, : self._count]
         self._values, self._pictures = values.gather(1, order), numbers.gather(1, order)
 
-    def found(self, sign: int) -> tuple[tuple[Extreme, ...], ...]:
+    def found(self, sign: int) -> tuple[tuple[Activation, ...], ...]:
         """Return the lists, with values times ``sign``."""
         both = zip(self._pictures.tolist(), self._values.tolist(), strict=True)
-        return tuple(tuple(Extreme(p, sign * v) for p, v in zip(ps, vs, strict=True)) for ps, vs in both)
+        return tuple(tuple(Activation(p, sign * v) for p, v in zip(ps, vs, strict=True)) for ps, vs in both)

@@ -224,13 +224,13 @@ class ServedData(InThread):
         from cotswold.dataservice.runtime.pool import PRELOADED, open_pool
         from cotswold.dataservice.runtime.remote_servers import open_lending
         from cotswold.host import ForkServer
-        from cotswold.run.prometheus.server import Scraping
+        from cotswold.run.prometheus.server import PrometheusServer
         from cotswold.training.data.service import WORK
 
         module = WORK.partition(":")[0]
         with ExitStack() as opened:
             if self._scraped is not None:
-                scraping = Scraping(*self._scraped, self._families)
+                scraping = PrometheusServer(*self._scraped, self._families)
                 self._metrics_url = opened.enter_context(closing(scraping)).url
             processes = ForkServer((*PRELOADED, module))
             opened.callback(processes.close)

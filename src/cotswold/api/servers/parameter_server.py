@@ -246,13 +246,13 @@ class _Watch:
 
 def rule_of(name: RuleName, momentum: float) -> Rule:
     """Return the update rule ``name``. Raises UserError for an unknown rule or invalid momentum."""
-    from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Sgd
+    from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Sgd
 
     rules: dict[str, Callable[[], Rule]] = {
         "sgd": Sgd,
         "momentum": lambda: Momentum(momentum),
         "adagrad": Adagrad,
-        "deltas": Deltas,
+        "deltas": AddUpdate,
     }
     if name not in rules:
         raise UserError(f"unknown rule {name!r:.40}; choose from {', '.join(rules)}")

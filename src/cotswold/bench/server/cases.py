@@ -19,7 +19,7 @@ from cotswold.bench.server.failover import KILLED, STOPPED, Failover
 from cotswold.bench.server.links import Links
 from cotswold.bench.server.replicas import Crowd
 from cotswold.bench.server.served import ROADS, Road
-from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
 
 GROUPS = ("apply", "drain", "factors", "push", "pull", "replicas", "copies", "links", "failover")
 MEGA = 1 << 18
@@ -27,7 +27,7 @@ MEGA = 1 << 18
 KILO = MEGA >> 10
 MEGABITS = 200
 """Megabits per second of slow links."""
-RULES: tuple[Rule, ...] = (Deltas(), Sgd(), Momentum(0.9), Adagrad())
+RULES: tuple[Rule, ...] = (AddUpdate(), Sgd(), Momentum(0.9), Adagrad())
 FACTOR_RULES: tuple[Rule, ...] = (Sgd(), Momentum(0.9), Adagrad())
 
 

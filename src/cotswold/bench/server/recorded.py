@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from cotswold.errors import UserError
-from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
 from cotswold.paramserver.runtime.traffic_log import FOLDER, VERSION
 from cotswold.wire import Shard
 
-_RULES: Mapping[str, type[Rule]] = {each.name: each for each in (Deltas, Sgd, Momentum, Adagrad)}
+_RULES: Mapping[str, type[Rule]] = {each.name: each for each in (AddUpdate, Sgd, Momentum, Adagrad)}
 _PUSH, _PULL = "push", "pull"
 
 

@@ -30,7 +30,7 @@ from cotswold.bench.server.crowd import ASKED, Peer, call_of, gathered, name_of
 from cotswold.bench.server.recorded import Event, Recorded, read
 from cotswold.bench.server.served import Model, Road, Served, forked
 from cotswold.host import keep_freed_bytes
-from cotswold.optim.server_rules import Deltas
+from cotswold.optim.server_rules import AddUpdate
 from cotswold.shards.runtime.layout import dealt
 from cotswold.wire import Shard
 
@@ -114,7 +114,7 @@ def measured(name: str, what: Replay, effort: Effort) -> list[Row]:
                 "events": str(file),
                 "columns": dict(recorded.columns),
                 "dtype": recorded.dtype,
-                "kind": "delta" if isinstance(recorded.rule, Deltas) else "gradient",
+                "kind": "delta" if isinstance(recorded.rule, AddUpdate) else "gradient",
                 "speed": what.speed,
                 "seconds": what.seconds,
             }
@@ -181,7 +181,7 @@ def _planned(event: Event, what: Replay, shards: Sequence[Shard]) -> list[object
         return None
     if what.form == "as recorded":
         examples = [recorded[number] for number in own]
-    elif what.form == "whole" or isinstance(what.recorded.rule, Deltas):
+    elif what.form == "whole" or isinstance(what.recorded.rule, AddUpdate):
         examples = [0] * len(own)
     else:
         examples = [_examples(what.recorded, here[number], event.samples) for number in own]

@@ -7,7 +7,7 @@ from .base import Start as Start
 from .base import Trial as Trial
 from .bunyip import BunyipSearch as BunyipSearch
 from .hybrid import RoundedWolfe as RoundedWolfe
-from .hybrid import suited as suited
+from .hybrid import default_search as default_search
 from .strong_wolfe import StrongWolfe as StrongWolfe
 
 __all__ = [
@@ -21,5 +21,5 @@ __all__ = [
     "Start",
     "StrongWolfe",
     "Trial",
-    "suited",
+    "default_search",
 ]

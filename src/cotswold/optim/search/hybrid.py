@@ -61,7 +61,7 @@ EXACT = 2.0**-52
 """Machine epsilon of float64; at this precision values are trusted."""
 
 
-def suited(epsilon: float, *, decrease: float, curvature: float) -> Search:
+def default_search(epsilon: float, *, decrease: float, curvature: float) -> Search:
     """Return the default line search for a precision.
 
     Args:

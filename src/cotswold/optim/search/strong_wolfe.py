@@ -92,7 +92,7 @@ class StrongWolfe:
             shift = shift and not (enough and trial.slope >= 0.0)
             tilted = shift and not enough and trial.value <= interval.best.value
             by = slope_limit if tilted else 0.0
-            interval, step = narrowed(interval.tilted(-by), tilt(trial, -by), lower, upper)
+            interval, step = narrow_interval(interval.tilted(-by), tilt(trial, -by), lower, upper)
             interval = interval.tilted(by)
             if interval.bracketed:
                 now = abs(interval.other.step - interval.best.step)
@@ -155,7 +155,7 @@ def secant(a: Trial, b: Trial) -> float:
     return b.step + b.slope / (b.slope - a.slope) * (a.step - b.step)
 
 
-def narrowed(interval: Interval, trial: Trial, lower: float, upper: float) -> tuple[Interval, float]:
+def narrow_interval(interval: Interval, trial: Trial, lower: float, upper: float) -> tuple[Interval, float]:
     """Return the interval narrowed by a trial, and the step to try next: the four cases of section 4."""
     x, y = interval.best, interval.other
     if trial.value > x.value:  # higher: a minimum is bracketed

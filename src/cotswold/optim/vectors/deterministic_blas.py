@@ -39,7 +39,7 @@ def dot(left: Tensor, right: Tensor) -> float:
     return total
 
 
-def combine(out: Tensor, terms: Sequence[tuple[float, Tensor]]) -> None:
+def axpby(out: Tensor, terms: Sequence[tuple[float, Tensor]]) -> None:
     """Compute ``out`` ← Σ factor · tensor.
 
     Args:

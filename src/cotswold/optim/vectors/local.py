@@ -13,7 +13,7 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.optim.objective import Evaluation
 from cotswold.optim.vectors.base import Combine, Command, Dot, Drop, Multiply
-from cotswold.optim.vectors.deterministic_blas import combine, dot
+from cotswold.optim.vectors.deterministic_blas import axpby, dot
 
 TYPES = (torch.float32, torch.float64)
 
@@ -99,7 +99,7 @@ class TensorVectors:
                 case Combine(out, terms):
                     sources = [(factor, self[name]) for factor, name in terms]
                     for number, part in enumerate(self.make(out)):
-                        combine(part, [(factor, parts[number]) for factor, parts in sources])
+                        axpby(part, [(factor, parts[number]) for factor, parts in sources])
                 case Multiply(out, left, right):
                     pairs = list(zip(self[left], self[right], strict=True))
                     for part, (a, b) in zip(self.make(out), pairs, strict=True):

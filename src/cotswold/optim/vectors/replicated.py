@@ -36,7 +36,7 @@ class ReplicaVectors(TensorVectors):
         dots = super().run(commands)
         if not dots:
             return dots
-        of_ranks = gathered(dots, self._group, self._like[0].device)
+        of_ranks = all_gather_values(dots, self._group, self._like[0].device)
         if not self._compared:
             self._compare(commands, of_ranks)
             self._compared = True
@@ -55,7 +55,9 @@ class ReplicaVectors(TensorVectors):
                     )
 
 
-def gathered(values: Sequence[float], group: dist.ProcessGroup, device: torch.device) -> list[list[float]]:
+def all_gather_values(
+    values: Sequence[float], group: dist.ProcessGroup, device: torch.device
+) -> list[list[float]]:
     """Return the values of every rank, by rank; the same bits on all ranks."""
     own = torch.tensor(values, dtype=torch.float64, device=device)
     found = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]

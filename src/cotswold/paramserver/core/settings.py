@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cotswold.optim.schedule import BySamples
+from cotswold.optim.schedule import SampleSchedule
 from cotswold.optim.server_rules import Rule
 from cotswold.paramserver.core.staleness import Staleness
 
@@ -38,7 +38,7 @@ class Asynchronous:
     staleness: Staleness = field(default_factory=Staleness)
     unit_norm: frozenset[str] = frozenset()
     """Tensors whose filters have norm 1: rows of matrices."""
-    schedule: BySamples = field(default_factory=BySamples)
+    schedule: SampleSchedule = field(default_factory=SampleSchedule)
     """Computes an update's rate from that of its version and the position of its first sample."""
     products: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """For tensors that are not matrices: the description of the product that turns factors into gradients."""

@@ -53,7 +53,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic
 
-from cotswold.optim.server_rules import Deltas
+from cotswold.optim.server_rules import AddUpdate
 from cotswold.paramserver.core.frozen_state import Frozen, part_of
 from cotswold.paramserver.core.partial_update import Parts
 from cotswold.paramserver.core.rank_fanout import is_of, may_say
@@ -286,7 +286,7 @@ class Updates(Generic[Values]):
         return self._sessions.of_sender(sender, message.run, message.session)
 
     def _rate(self, update: Update) -> float:
-        if isinstance(self.settings.rule, Deltas):
+        if isinstance(self.settings.rule, AddUpdate):
             return 1.0
         greatest = self.books.rates[update.rate]
         return self.settings.schedule.rate(greatest, update.samples[0][0]) if update.samples else greatest

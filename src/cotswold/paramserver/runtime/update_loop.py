@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cotswold.optim.schedule import BySamples
-from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.optim.schedule import SampleSchedule
+from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.core.update_server import Updates
@@ -36,7 +36,7 @@ _QUEUED = 64
 _AHEAD, _AHEAD_LEAST_BYTES = 4, 1 << 20
 """Limit of unread replies: a replica gets no further one beyond this multiple of all shards here, or this
 number of bytes."""
-_RULES: Mapping[str, type[Rule]] = {each.name: each for each in (Deltas, Sgd, Momentum, Adagrad)}
+_RULES: Mapping[str, type[Rule]] = {each.name: each for each in (AddUpdate, Sgd, Momentum, Adagrad)}
 
 
 class Draining:
@@ -132,7 +132,7 @@ def asynchronous_of(values: Mapping[str, Any]) -> Asynchronous:
         Room(**values["room"]),
         Staleness(**values["staleness"]),
         frozenset(values["unit_norm"]),
-        BySamples(**values["schedule"]),
+        SampleSchedule(**values["schedule"]),
         {tensor: tuple(code) for tensor, code in values["products"].items()},
         values.get("deals", False),
     )

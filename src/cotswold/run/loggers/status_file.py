@@ -58,7 +58,7 @@ class StatusFile:
         self._path.unlink(missing_ok=True)
 
 
-def status_in(path: Path) -> dict[str, object] | None:
+def read_status(path: Path) -> dict[str, object] | None:
     """Return the content of a `StatusFile`, or None if it does not exist.
 
     The keys are ``written`` (unix seconds), ``newest`` (events by kind) and ``news``. Raises MachineError for

@@ -23,7 +23,7 @@ PATH = "/metrics"
 _TIMEOUT_SECONDS = 5.0
 
 
-class Scraping:
+class PrometheusServer:
     """An HTTP server in a background thread; it calls ``families`` for each request."""
 
     def __init__(self, host: str, port: int, families: Callable[[], Iterable[Family]]) -> None:
@@ -57,13 +57,13 @@ class Scraping:
         self._thread.join()
 
 
-class Scraped(Scraping):
+class PrometheusObserver(PrometheusServer):
     """An observer of an EventLog, and the server that exports its newest events."""
 
     name = "metrics"
 
     def __init__(self, host: str, port: int, about: Mapping[str, str]) -> None:
-        """Start to listen as `Scraping` does; ``about``: labels of the run."""
+        """Start to listen as `PrometheusServer` does; ``about``: labels of the run."""
         self._newest: dict[str, Mapping[str, object]] = {}
         self._counts: dict[str, int] = {}
         super().__init__(host, port, lambda: families(dict(self._newest), dict(self._counts), about))
@@ -83,7 +83,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: tuple[str, int], scraped: Scraping) -> None:
+    def __init__(self, address: tuple[str, int], scraped: PrometheusServer) -> None:
         self.scraped = scraped
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)

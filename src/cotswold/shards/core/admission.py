@@ -4,8 +4,8 @@ Knows: update rules and the kinds they accept, shards, factors. Does not know: s
 queues.
 
     kind        rule                       reason for rejecting the others
-    delta       Deltas                     Adagrad needs squares of gradients, not of deltas
-    gradient    Sgd, Momentum, Adagrad     Deltas has no learning rate
+    delta       AddUpdate                     Adagrad needs squares of gradients, not of deltas
+    gradient    Sgd, Momentum, Adagrad     AddUpdate has no learning rate
     factors     the same                   a product of factors is a gradient
 
 Factors of a matrix are errors (examples, rows) and activations (examples, columns). For a tensor that is not
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Generic, Protocol, TypeVar
 
-from cotswold.optim.server_rules import Deltas, Rule
+from cotswold.optim.server_rules import AddUpdate, Rule
 from cotswold.shards.core.shard_server import Arithmetic, Values
 from cotswold.wire import Shard, Update
 from cotswold.wire.ranges import are_apart
@@ -135,7 +135,7 @@ class Admission(Generic[Values]):
             raise RefusedError(
                 "kind", f"unknown kind {update.kind!r} of update; use one of {', '.join(KINDS)}"
             )
-        if (update.kind == "delta") is not isinstance(self._rule, Deltas):
+        if (update.kind == "delta") is not isinstance(self._rule, AddUpdate):
             raise RefusedError("kind", _unfit(update.kind, self._rule))
         if update.kind != "delta" and update.rate not in rates:
             raise RefusedError("rate", f"unknown version {update.rate} of the learning rate")
@@ -262,7 +262,7 @@ class Admission(Generic[Values]):
 
 
 def _unfit(kind: str, rule: Rule) -> str:
-    if isinstance(rule, Deltas):
+    if isinstance(rule, AddUpdate):
         return f"the rule deltas accepts no {kind}, because it has no learning rate; push deltas"
     if rule.keeps == ("squares",):
         return (

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cotswold.files.checksum import crc32
 from cotswold.ops.updates import FactorPush, Kind, Queue, Update, apply_each, apply_factors
-from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
 from cotswold.optim.vectors import deterministic_blas
 from cotswold.shards.core.admission import Factors, Pass
 
@@ -179,7 +179,7 @@ class NumpyArithmetic:
         """Return errorsᵀ · activations, row major (rows · columns)."""
         push = _factors(1.0, factors)
         found = np.zeros(push[1].shape[1] * push[2].shape[1], self._dtype)
-        apply_factors(_update(Deltas(), push[2].shape[1], False), torch.from_numpy(found), None, [push])
+        apply_factors(_update(AddUpdate(), push[2].shape[1], False), torch.from_numpy(found), None, [push])
         return found
 
     def first_not_finite(self, pushed: Sequence[Array | Factors[Array]]) -> int | None:
@@ -285,7 +285,7 @@ def bytes_of(buffers: Iterable[object]) -> int:
 
 def combine(out: Array, terms: Sequence[tuple[float, Array]]) -> None:
     """``out`` ← Σ factor · vector, in order; ``out`` may be one of the vectors."""
-    deterministic_blas.combine(
+    deterministic_blas.axpby(
         torch.from_numpy(out), [(factor, torch.from_numpy(each)) for factor, each in terms]
     )
 

@@ -12,7 +12,7 @@ from itertools import accumulate
 from math import fsum, isfinite, sqrt
 from typing import cast
 
-from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
 from cotswold.shards.core.admission import Factors, Pass
 from cotswold.wire import Shard
 
@@ -171,7 +171,7 @@ def _apply(
     each: float,
 ) -> None:
     match rule:
-        case Deltas():
+        case AddUpdate():
             weights[place] += factor * each
         case Sgd():
             weights[place] -= factor * each

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cotswold.errors import RecipeError
 from cotswold.geometry import Grid
-from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.traffic_log import FOLDER
@@ -55,7 +55,7 @@ def rule_of(training: DownpourTraining) -> Rule:
         case "adagrad":
             return Adagrad()
         case "deltas":
-            return Deltas()
+            return AddUpdate()
 
 
 def staleness_of(training: DownpourTraining) -> Staleness:

@@ -164,9 +164,9 @@ class Job(ABC):
         place = metrics_place(self.recipe.cluster.metrics)
         scraped = None
         if place is not None:
-            from cotswold.run.prometheus.server import Scraped
+            from cotswold.run.prometheus.server import PrometheusObserver
 
-            scraped = Scraped(*place, self._about)
+            scraped = PrometheusObserver(*place, self._about)
             open_things.callback(scraped.close)
             observers.append(scraped)
         log = open_things.enter_context(EventLog(self.run.events, observers=observers, began=self.began))
@@ -231,7 +231,7 @@ class Job(ABC):
             why = _words(error)
             raise
         finally:
-            recorder.settle()
+            recorder.add_elapsed()
             recorder.end(status, self.recipe.price, why)
 
     def _say_how_to_go_on(self, error: BaseException) -> None:

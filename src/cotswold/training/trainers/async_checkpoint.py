@@ -49,13 +49,13 @@ class Saving:
     ) -> None:
         """Write a checkpoint of the network at ``point`` and of further vectors, which must not change."""
         pieces = self._pieces(point, vectors)
-        self._begin(number, self._recorder.saving(number, pieces, state, f"sample {number}"))
+        self._begin(number, self._recorder.prepare_save(number, pieces, state, f"sample {number}"))
 
     def save_best(self, number: int, point: Tensor) -> None:
         """Write the network at ``point`` as the best checkpoint."""
         state = {"position": {"phase": 0, "step": number, "total": number}}
         self._begin(
-            None, self._recorder.saving_best(number, self._pieces(point, {}), state, f"sample {number}")
+            None, self._recorder.prepare_save_best(number, self._pieces(point, {}), state, f"sample {number}")
         )
 
     def take(self) -> list[tuple[int, Path]]:

@@ -24,7 +24,7 @@ from torch import nn
 
 from cotswold.checkpoint import Checkpoint
 from cotswold.errors import CheckpointError
-from cotswold.optim.schedule import BySamples
+from cotswold.optim.schedule import SampleSchedule
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.replicas.evaluator import Evaluator, EvaluatorError
 from cotswold.replicas.replicas import Replicas
@@ -88,7 +88,7 @@ class ReplicaRuns:
         """The number of metrics since means were last reported."""
         self._windows = Windows()
         self._pushes = Pushes(layer_names(flat.module))
-        self._schedule = BySamples(
+        self._schedule = SampleSchedule(
             *(training.schedule, training.warmup, samples, training.batch_size, training.epochs)
         )
 
@@ -188,7 +188,7 @@ class ReplicaRuns:
                 replicas.pause()
             self._warn(replicas)
             if finished:
-                totals = {"samples": recorder.account.samples, "flops": recorder.account.flops}
+                totals = {"samples": recorder.usage.samples, "flops": recorder.usage.flops}
                 why = {} if self._ended is None else {"why": self._ended}
                 known = {**totals, **self._known(), **self._pushes.said, **why}
                 recorder.event("stack_end", stack="layers", step=self.number, **known)
@@ -268,7 +268,7 @@ class ReplicaRuns:
         return {name: value for name, value in vars(self._ledger.total).items() if value}
 
     def _tell_means(self, replicas: Replicas) -> None:
-        self._recorder.account.samples = self.number  # reported samples count only after servers applied them
+        self._recorder.usage.samples = self.number  # reported samples count only after servers applied them
         assert self._ledger is not None, "training has begun"
         if warning := self._refusals.warning(self._ledger.total, replicas.count):
             self._recorder.event("warning", warning=f"{warning}; {self._recorder.remedy}")
@@ -278,7 +278,7 @@ class ReplicaRuns:
         counts, status = replicas.count(), replicas.status()
         updates = max(1, sum(each.updates for each in counts))
         staleness = sum(each.staleness * each.updates for each in counts) / updates
-        self._recorder.account.staleness = staleness
+        self._recorder.usage.staleness = staleness
         self._replicas = status.replicas or self._replicas  # 0 at the end
         total = status.account
         at = total.counted + total.torn + total.refused + total.left_out
@@ -333,7 +333,7 @@ class ReplicaRuns:
 
     def _save(self, snapshot: Snapshot, *, is_finished: bool) -> None:
         """Begin to write a checkpoint."""
-        number = self._recorder.account.samples = snapshot.ledger.total.counted
+        number = self._recorder.usage.samples = snapshot.ledger.total.counted
         state: dict[str, object] = {
             "strategy": {
                 **snapshot.said(),

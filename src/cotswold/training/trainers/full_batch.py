@@ -42,7 +42,7 @@ class Method(Protocol):
         """Take one iteration."""
         ...
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Apply updates that wait for the next evaluation; the point is then that of the last iteration."""
         ...
 
@@ -311,7 +311,7 @@ class Evaluations:
 
     def _iterate(self) -> None:
         recorder = self._recorder
-        began, account = recorder.clock(), recorder.account
+        began, account = recorder.clock(), recorder.usage
         self._since = began
         samples_before, flops_before = account.samples, account.flops
         found = self._method.step()
@@ -322,7 +322,7 @@ class Evaluations:
         self._evaluations += found.evaluations
         self._slopes += found.partial_evaluations
         self._gradient_norm, self._failure = found.gradient_norm, found.failure or ""
-        self._convergence.hear(found)
+        self._convergence.update(found)
         seconds = max(recorder.clock() - began, 1e-9)
         data_loss = {"data_loss": found.value - found.penalty} if self._training.weight_decay else {}
         notes = {"restart": found.restart, "skipped": found.skipped, "failure": found.failure}
@@ -354,7 +354,7 @@ class Evaluations:
 
     def _validate(self) -> None:
         began = self._recorder.clock()
-        self._method.settle()
+        self._method.flush()
         found = self._place.validate()
         self._validation_seconds = self._recorder.clock() - began
         if found is None:
@@ -370,7 +370,7 @@ class Evaluations:
             step=self._number,
             at=self._number,
             evaluations=self._evaluations,
-            flops=self._recorder.account.flops,
+            flops=self._recorder.usage.flops,
             training_seconds=self._recorder.seconds,
             **found,
         )
@@ -382,7 +382,7 @@ class Evaluations:
             return _ITERATIONS
         if training.evaluations is not None and self._evaluations >= training.evaluations:
             return _EVALUATIONS
-        if training.flops is not None and self._recorder.account.flops >= training.flops:
+        if training.flops is not None and self._recorder.usage.flops >= training.flops:
             return _FLOPS
         if training.patience is not None and self._without >= training.patience:
             return f"no better validation {training.patience} times"
@@ -395,7 +395,7 @@ class Evaluations:
         return None
 
     def _totals(self) -> dict[str, object]:
-        account = self._recorder.account
+        account = self._recorder.usage
         return {"samples": account.samples, "flops": account.flops, "evaluations": self._evaluations}
 
 

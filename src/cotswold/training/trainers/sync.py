@@ -154,7 +154,7 @@ class Synchronous:
     def _run_phase(self, phase: Phase, batches: Drawn) -> bool:
         """Take the phase's remaining steps; return False on a stop request."""
         strategy, recorder, position = self.strategy, self.recorder, self.position
-        account, stack = recorder.account, strategy.describe()["stack"]
+        account, stack = recorder.usage, strategy.describe()["stack"]
         seconds_before, samples_before, flops_before = recorder.clock(), account.samples, account.flops
         recorder.restart_means(self.batches.waited_seconds)
         every = None if phase.steps is None else -(-phase.steps // EVENTS_LEAST)
