@@ -24,9 +24,9 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.server_rules import Rule, Sgd
-from cotswold.shards.core.admission import Pass
 from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.staleness import Histogram
+from cotswold.shards.core.admission import Pass
 from cotswold.shards.runtime.arithmetic import NumpyArithmetic
 from cotswold.shards.runtime.work import ReplicaWork, samples_of
 from cotswold.simulate.loop import Loop

@@ -25,14 +25,14 @@ from tests.chaos.world import World
 
 from cotswold.paramserver.core.dispatcher import State
 from cotswold.replication.controller.bucket_map import read_group
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.replica.bucket_replica import Copy, Role
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.replication.replica.bucket_replica import BucketReplica, Role
 from cotswold.replication.replica.saved_bucket import disk_of
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.simulate.copies import SharedState
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network
-from cotswold.wire import Applied, OfBucket, Send, Shard, Silent, TakeOver
+from cotswold.wire import Applied, BucketEnvelope, PeerUnreachable, PrimaryUnreachable, Send, Shard
 
 
 class Life:
@@ -109,9 +109,9 @@ class Life:
         self.waits.hear(sends)
         for each in sends:
             match each.message:
-                case Silent(bucket) | TakeOver(bucket):
+                case PeerUnreachable(bucket) | PrimaryUnreachable(bucket):
                     self.troubles.complained[bucket] = self.loop.now
-                case OfBucket(bucket, _, Applied(session, _, number)):
+                case BucketEnvelope(bucket, _, Applied(session, _, number)):
                     samples = self.judge.acknowledged[bucket].get((session, number))
                     if samples is not None:
                         self.window.acknowledged(bucket, session, number, samples)
@@ -179,7 +179,7 @@ class Life:
 
     # --- when it is over ---
 
-    def _copies(self, bucket: str) -> list[Copy[list[float]]]:
+    def _copies(self, bucket: str) -> list[BucketReplica[list[float]]]:
         """Those of its members, as far as these know that they are."""
         group = self.cast.groups[bucket]
         copies = [self.cast.copy_of(bucket, name) for name in group.members]
@@ -224,19 +224,19 @@ def _roles(world: World) -> Roles:
             for number in range(world.buckets * world.shards)
         ),
         _control(world),
-        Copying(least=world.least, window=world.window, way=world.way, saves=world.disks),
+        ReplicationSettings(least=world.least, window=world.window, way=world.way, saves=world.disks),
         has_momentum=world.has_momentum,
         drift=world.drift,
         saving_seconds=world.saving_seconds,
     )
 
 
-def _control(world: World) -> Control:
-    control = Control(copies=world.copies, least=world.least, lease_seconds=world.lease_seconds)
+def _control(world: World) -> ControllerSettings:
+    control = ControllerSettings(copies=world.copies, least=world.least, lease_seconds=world.lease_seconds)
     if not world.evens_soon:
         return control
     return replace(control, settle_seconds=0.1, calm_seconds=0.3, handover_seconds=0.1)
 
 
-def _vectors(copy: Copy[list[float]]) -> dict[str, list[list[float]]]:
+def _vectors(copy: BucketReplica[list[float]]) -> dict[str, list[list[float]]]:
     return {name: [list(each) for each in rows] for name, rows in copy.contents.vectors.items()}

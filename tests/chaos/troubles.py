@@ -14,9 +14,9 @@ from tests.chaos.training import Training
 from tests.chaos.window import Window
 from tests.chaos.world import World
 
-from cotswold.replication.replica.saved_bucket import Saved, disk_of
+from cotswold.replication.replica.saved_bucket import SavedBucket, disk_of
 from cotswold.simulate.copies import ControllerPlayer, KeeperPlayer
-from cotswold.wire import COORDINATOR, Create, Drain, Group, Message, Remove, Send, Undrain
+from cotswold.wire import COORDINATOR, Create, DeleteRunRequest, Drain, Group, Message, Send, Undrain
 from cotswold.wire.names import bucket_of
 
 STOPS = (0.3, 0.9, 1.5, 4.0)
@@ -43,7 +43,7 @@ class Troubles:
         """When what befell one server is over, or not all was well last."""
         self._runs = 0
         """How many others have begun; of an odd number the last goes on."""
-        self._older: dict[str, dict[str, Saved]] = {}
+        self._older: dict[str, dict[str, SavedBucket]] = {}
         """What each disk had at the outage before."""
 
     def chance(self) -> None:
@@ -381,7 +381,7 @@ class Troubles:
             buckets = tuple(bucket_of(goes_on, each) for each in range(3))
             self._ask(Create(goes_on, "what they hold", buckets, 1))
         for run in sorted(self.cast.runs - {goes_on}):
-            self._ask(Remove(run))
+            self._ask(DeleteRunRequest(run))
 
     def _drain(self) -> None:
         drained = self._drained

@@ -16,22 +16,22 @@ from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import asynchronous_of, said
-from cotswold.replication.run_description import NAME_LETTERS, Description, name_in
+from cotswold.replication.run_description import NAME_LETTERS, Description, display_name
 from cotswold.replication.runtime import controller_process as role
-from cotswold.replication.runtime.authorization import wrong
+from cotswold.replication.runtime.authorization import rejection_reason
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire import (
     COORDINATOR,
     Assign,
     Create,
-    Described,
+    DeleteRunRequest,
     Group,
-    Look,
-    Looked,
     Order,
     Prepare,
-    Remove,
+    RunDescription,
     Send,
+    StatusReply,
+    StatusRequest,
     Write,
 )
 from cotswold.wire.messenger import Letter
@@ -159,8 +159,8 @@ def test_a_description_is_read_as_it_was_written_with_the_geometry_of_a_layer() 
     whole = Description("run", (("filters", 8, 8),), "float32", 64, 2, settings, (), "digits")
     found = Description.of(whole.text)
     nameless = ("", "[]", "{}", '{"name": 3}', r'{"name": "\ud800"}')
-    assert name_in(whole.text) == "digits" and not any(map(name_in, nameless))
-    assert len(name_in(json.dumps({"name": "n" * 1000}))) == NAME_LETTERS
+    assert display_name(whole.text) == "digits" and not any(map(display_name, nameless))
+    assert len(display_name(json.dumps({"name": "n" * 1000}))) == NAME_LETTERS
     assert found.text == whole.text and found.contents(found.buckets[0]).updates.settings.products
 
 
@@ -168,7 +168,7 @@ def check_refused(text: str) -> None:
     victim = KeeperVictim()
     before, told = victim.counts()["malformed"], victim._post.sent["Happened"]
     for _ in range(2):
-        victim.attend(Letter(CONTROLLER, Described("new", text.replace('"run": "run"', '"run": "new"'))))
+        victim.attend(Letter(CONTROLLER, RunDescription("new", text.replace('"run": "run"', '"run": "new"'))))
         victim.attend(Letter(CONTROLLER, Assign(1, Group("new/0000", 1, OWN, ()))))
     assert "new" not in victim._role._runs and "new/0000" not in victim._machine.copies
     assert victim.counts()["malformed"] == before + 2 and victim._post.sent["Happened"] == told + 1
@@ -195,8 +195,8 @@ def test_whoever_looks_at_a_cluster_hears_what_the_controller_refused(
     victim, told = ControllerVictim(), list[Send]()
     monkeypatch.setattr(victim._post, "deliver", told.extend)
     victim.attend(Letter("coordinator", created("r" * 600)))
-    victim.attend(Letter("operator", Look()))
-    (looked,) = [each.message for each in told if isinstance(each.message, Looked)]
+    victim.attend(Letter("operator", StatusRequest()))
+    (looked,) = [each.message for each in told if isinstance(each.message, StatusReply)]
     assert looked.refused == (("oversized", 1),) and looked.process == os.getpid()
 
 
@@ -205,21 +205,21 @@ def test_whoever_looks_hears_what_people_call_each_run_and_no_description_is_rea
 ) -> None:
     victim, told, read = ControllerVictim(), list[Send](), list[str]()
     monkeypatch.setattr(victim._post, "deliver", told.extend)
-    monkeypatch.setattr(role, "name_in", lambda text: read.append(text) or name_in(text))  # type: ignore[func-returns-value]  # then the name
+    monkeypatch.setattr(role, "display_name", lambda text: read.append(text) or display_name(text))  # type: ignore[func-returns-value]  # then the name
     named = created("named")
     text = json.dumps({**json.loads(named.description), "name": "digits"})
     victim.attend(Letter("coordinator", replace(named, description=text)))
     for _ in range(8):
         victim.turn()
-    victim.attend(Letter("operator", Look(number=3)))
-    victim.attend(Letter("operator", Look(number=4)))
-    first, second = [each.message for each in told if isinstance(each.message, Looked)]
+    victim.attend(Letter("operator", StatusRequest(number=3)))
+    victim.attend(Letter("operator", StatusRequest(number=4)))
+    first, second = [each.message for each in told if isinstance(each.message, StatusReply)]
     assert {each.run: each.name for each in first.runs} == {RUN: "", "named": "digits"}
     assert second.runs == first.runs and (first.number, second.number) == (3, 4) and len(read) == 2
-    victim.attend(Letter("coordinator", Remove("named")))
+    victim.attend(Letter("coordinator", DeleteRunRequest("named")))
     for _ in range(8):
         victim.turn()
-    victim.attend(Letter("operator", Look()))
+    victim.attend(Letter("operator", StatusRequest()))
     assert list(victim._role._called) == [RUN]
 
 
@@ -247,7 +247,7 @@ def test_whoever_looks_hears_what_people_call_each_run_and_no_description_is_rea
     ],
 )
 def test_a_controller_hears_of_no_run_that_the_state_would_not_take(kind: str, wanted: Create) -> None:
-    assert wrong("coordinator", wanted) == kind
+    assert rejection_reason("coordinator", wanted) == kind
     victim = ControllerVictim()  # whose state takes what others take
     victim.attend(Letter("coordinator", wanted))
     for _ in range(6):

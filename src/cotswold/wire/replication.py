@@ -26,7 +26,7 @@ from cotswold.wire.of_updates import (
 )
 from cotswold.wire.of_vectors import Pull, Pulled
 
-Enclosed = (
+BucketMessage = (
     Update
     | PullNewer
     | Order
@@ -177,7 +177,7 @@ class Fence:
 
 
 @dataclass(frozen=True)
-class Fenced:
+class FenceReply:
     """A server's state of a bucket; the server rejects all lower terms."""
 
     bucket: str
@@ -191,7 +191,7 @@ class Fenced:
 
 
 @dataclass(frozen=True)
-class FindSaved:
+class DiskStateRequest:
     """All members of a bucket are lost: request a server's state of it on disk; answered by `DiskStateReply`
     after that state is read and verified."""
 
@@ -201,7 +201,7 @@ class FindSaved:
 
 
 @dataclass(frozen=True)
-class FoundSaved:
+class DiskStateReply:
     """A server's state of a bucket on disk. The greatest recency (incarnation, term, index) has lost the
     least."""
 
@@ -217,7 +217,7 @@ class FoundSaved:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class NotPrimary:
     """The server is not the primary of the bucket; the client asks the primary or a controller."""
 
     bucket: str
@@ -228,7 +228,7 @@ class Elsewhere:
 
 
 @dataclass(frozen=True)
-class Caught:
+class LearnerCaughtUp:
     """A learner has caught up with the primary, which now commits nothing without it."""
 
     bucket: str
@@ -239,7 +239,7 @@ class Caught:
 
 
 @dataclass(frozen=True)
-class Silent:
+class PeerUnreachable:
     """A primary receives nothing from a replica."""
 
     bucket: str
@@ -250,7 +250,7 @@ class Silent:
 
 
 @dataclass(frozen=True)
-class TakeOver:
+class PrimaryUnreachable:
     """A secondary receives nothing from the primary and asks to replace it."""
 
     bucket: str
@@ -284,7 +284,7 @@ class Assigned:
 
 
 @dataclass(frozen=True)
-class Here:
+class Heartbeat:
     """Heartbeat of a server and request for a lease; answered by `LeaseGrant`."""
 
     server: str
@@ -314,7 +314,7 @@ class Here:
 
 
 @dataclass(frozen=True)
-class Leased:
+class LeaseGrant:
     """Grant of a requested lease, which begins at the time of the request."""
 
     epoch: int
@@ -327,7 +327,7 @@ class Leased:
 
 
 @dataclass(frozen=True)
-class NotLeading:
+class NotLeader:
     """The controller is not the leader."""
 
     epoch: int
@@ -336,7 +336,7 @@ class NotLeading:
 
 
 @dataclass(frozen=True)
-class Ended:
+class ServerExited:
     """A supervisor has seen a server process exit; the server holds no lease any more."""
 
     server: str
@@ -358,7 +358,7 @@ class Create:
 
 
 @dataclass(frozen=True)
-class Describe:
+class RunDescriptionRequest:
     """A server needs the description of a run to hold one of its buckets; answered by `RunDescription`."""
 
     run: str
@@ -367,7 +367,7 @@ class Describe:
 
 
 @dataclass(frozen=True)
-class Described:
+class RunDescription:
     """The description of a run; empty if unknown."""
 
     run: str
@@ -379,17 +379,17 @@ class Described:
 
 
 @dataclass(frozen=True)
-class OfBucket:
+class BucketEnvelope:
     """A client's message to a bucket, or the bucket's reply."""
 
     bucket: str
     term: int
     """Newest term of the bucket that the sender knows."""
-    message: Enclosed
+    message: BucketMessage
 
 
 @dataclass(frozen=True)
-class Find:
+class LookupRequest:
     """A client requests the groups of buckets; answered by `LookupReply`."""
 
     terms: tuple[tuple[str, int], ...]
@@ -402,7 +402,7 @@ class Find:
 
 
 @dataclass(frozen=True)
-class Found:
+class LookupReply:
     """The newer groups and the addresses of their primaries."""
 
     groups: tuple[Group, ...]

@@ -11,8 +11,8 @@ from cotswold.optim.server_rules import Adagrad
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.update_server import Updates
 from cotswold.replication.replica.bucket_replica import Role
-from cotswold.replication.replica.bucket_state import Contents
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.replica.bucket_state import BucketState
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lent, Lists, ListUpdates
 from cotswold.wire import (
@@ -20,19 +20,19 @@ from cotswold.wire import (
     COORDINATOR,
     Applied,
     Assign,
-    Caught,
-    Elsewhere,
     Fence,
-    Fenced,
+    FenceReply,
     Group,
-    Leased,
+    LearnerCaughtUp,
+    LeaseGrant,
+    NotPrimary,
     Order,
+    PeerUnreachable,
     Prepare,
+    PrimaryUnreachable,
     PulledNewer,
     PullNewer,
     Send,
-    Silent,
-    TakeOver,
     Update,
     Write,
     Written,
@@ -42,10 +42,10 @@ from cotswold.wire import (
 def test_a_state_that_was_frozen_is_told_vector_by_vector_whatever_was_written_first() -> None:
     """The sums of squares are written before the weights, and frozen after them."""
 
-    def kept() -> Contents[list[float]]:
+    def kept() -> BucketState[list[float]]:
         server = Server(BUCKET, SHARDS, Lists())
         settings = Asynchronous("run", "weights", Adagrad(), {"": 2}, 8, room=Room(1000, 1000))
-        return Contents(server, Updates(server, settings, Lists(), ListUpdates()), Lists())
+        return BucketState(server, Updates(server, settings, Lists(), ListUpdates()), Lists())
 
     (squares,) = Adagrad().keeps
     primary, secondary = kept(), kept()
@@ -104,7 +104,7 @@ def test_whoever_is_elected_commits_what_was_prepared_and_counts_a_retry_once() 
     house.carry(lost="c")  # b has prepared it, and nobody was told
     house.tell("b", "controller", Fence(1, BUCKET, 2))
     house.tell("c", "controller", Fence(1, BUCKET, 2))
-    answers = [each.message for each in house.carry() if isinstance(each.message, Fenced)]
+    answers = [each.message for each in house.carry() if isinstance(each.message, FenceReply)]
     assert answers[0].index == answers[1].index + 1, "b is the longest"
     house.assign(Group(BUCKET, 2, "b", ("c",)), "bc")
     house.lease("b")
@@ -188,7 +188,7 @@ def test_a_learner_is_waited_for_before_it_is_a_secondary_and_then_has_everythin
     house.assign(Group(BUCKET, 2, "a", ("b", "c"), ("d",)))
     outside = house.carry()
     house.settle()
-    caught = [each.message for each in [*outside, *house.kept] if isinstance(each.message, Caught)]
+    caught = [each.message for each in [*outside, *house.kept] if isinstance(each.message, LearnerCaughtUp)]
     assert caught and caught[0].learner == "d"
     house.ask("a", "client", push(2, 1.0, 0.0, 0.0, 0.0))
     house.drain("a")
@@ -216,7 +216,7 @@ def test_a_primary_that_was_and_a_copy_that_was_left_out_forget_what_they_have()
 
 
 def test_with_fewer_members_than_wanted_updates_wait_and_pulls_do_not() -> None:
-    house = House("abc", Copying(least=2))
+    house = House("abc", ReplicationSettings(least=2))
     house.begin(GROUP)
     house.assign(Group(BUCKET, 2, "a"))
     house.carry()
@@ -236,7 +236,7 @@ def test_with_fewer_members_than_wanted_updates_wait_and_pulls_do_not() -> None:
 
 
 def test_an_answer_that_is_asked_for_again_and_again_is_held_once() -> None:
-    house = House("ac", Copying(least=2))
+    house = House("ac", ReplicationSettings(least=2))
     house.begin(Group(BUCKET, 1, "a", ("c",)))
     house.assign(Group(BUCKET, 2, "a"), "a")  # fewer than there must be
     house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
@@ -262,11 +262,11 @@ def test_silence_is_told_to_the_controllers_by_whoever_hears_it() -> None:
         for name, keeper in house.of.items():
             house.say(name, keeper.tick(house.now))
         found += [each.message for each in house.carry(lost="c") if each.to == CONTROLLERS]
-    assert [each.copy for each in found if isinstance(each, Silent)][:1] == ["c"]
-    assert not any(isinstance(each, TakeOver) for each in found), "b hears the primary"
+    assert [each.copy for each in found if isinstance(each, PeerUnreachable)][:1] == ["c"]
+    assert not any(isinstance(each, PrimaryUnreachable) for each in found), "b hears the primary"
     house.now += 1
     house.say("c", house.of["c"].tick(house.now))
-    (proposal,) = [each.message for each in house.carry() if isinstance(each.message, TakeOver)]
+    (proposal,) = [each.message for each in house.carry() if isinstance(each.message, PrimaryUnreachable)]
     assert (proposal.server, proposal.primary, proposal.term) == ("c", "a", 1)
 
 
@@ -278,7 +278,7 @@ def test_what_a_controller_of_an_epoch_that_is_over_says_counts_for_nothing() ->
     copy = house.of["a"].copies[BUCKET]
     assert copy.group.term == 1 and copy.fence == 1
     number = house.of["a"].lease.ask(house.now)
-    house.tell("a", "another", Leased(4, "a", number, 9.0))
+    house.tell("a", "another", LeaseGrant(4, "a", number, 9.0))
     assert not house.of["a"].lease.holds(house.now)
 
 
@@ -308,7 +308,7 @@ def test_a_server_that_leads_nothing_sends_clients_elsewhere() -> None:
     house.assign(Group(BUCKET, 3, "a", ("b",)))
     house.carry()
     house.ask("b", "client", PullNewer("run", 0, 0, (0,), (-1,)))
-    assert house.carry() == [Send("client", Elsewhere(BUCKET, 3, "a"))]
+    assert house.carry() == [Send("client", NotPrimary(BUCKET, 3, "a"))]
 
 
 def test_a_primary_knows_in_which_term_and_from_when_until_when_it_spoke() -> None:

@@ -11,25 +11,25 @@ from hypothesis import strategies as st
 from tests.support.replication.replica_group import BUCKET, House, contents, push, said
 
 from cotswold.paramserver.core.durability import Saving
-from cotswold.replication.controller.disk_recovery import Revival
+from cotswold.replication.controller.disk_recovery import DiskRecovery
 from cotswold.replication.replica.bucket_replica import Role
-from cotswold.replication.replica.follower_progress import NOTHING
-from cotswold.replication.replica.saved_bucket import Saved, disk_of, next_of, restored_on
-from cotswold.replication.replica.server import Keeper
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.replica.follower_progress import NO_INDEX
+from cotswold.replication.replica.saved_bucket import SavedBucket, disk_of, next_server_name, restored_on
+from cotswold.replication.replica.server import ReplicaServer
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.shards.core.sample_ledger import Samples
 from cotswold.shards.core.versions import behind, later
 from cotswold.wire import (
     COORDINATOR,
     Applied,
     Assign,
-    Elsewhere,
-    FindSaved,
-    FoundSaved,
+    BucketEnvelope,
+    DiskStateReply,
+    DiskStateRequest,
     Group,
-    Here,
-    Leased,
-    OfBucket,
+    Heartbeat,
+    LeaseGrant,
+    NotPrimary,
     Order,
     Ordered,
     PulledNewer,
@@ -47,8 +47,8 @@ class OnDisk:
 
     def __init__(self, name: str) -> None:
         self.name, self.now, self.term = name, 0.0, 1
-        self.keeper = Keeper(name, "host", "address", contents, Copying(saves=True), 0.0)
-        self.disk: dict[str, Saved] = {}
+        self.keeper = ReplicaServer(name, "host", "address", contents, ReplicationSettings(saves=True), 0.0)
+        self.disk: dict[str, SavedBucket] = {}
 
     def assign(self, group: Group) -> None:
         self.term = group.term
@@ -58,16 +58,18 @@ class OnDisk:
     def lease(self) -> None:
         self.now += 1.0
         for each in self.keeper.tick(self.now):
-            if isinstance(each.message, Here):
-                self.keeper.receive("controller", Leased(1, self.name, each.message.number, 1.0), self.now)
+            if isinstance(each.message, Heartbeat):
+                self.keeper.receive(
+                    "controller", LeaseGrant(1, self.name, each.message.number, 1.0), self.now
+                )
 
     def say(
         self, sender: str, message: Update | PullNewer | Order | Write, term: int | None = None
     ) -> list[Send]:
-        said = OfBucket(BUCKET, self.term if term is None else term, message)
+        said = BucketEnvelope(BUCKET, self.term if term is None else term, message)
         sends = [*self.keeper.receive(sender, said, self.now), *self.keeper.drain(self.now)]
         return [
-            Send(each.to, each.message.message) if isinstance(each.message, OfBucket) else each
+            Send(each.to, each.message.message) if isinstance(each.message, BucketEnvelope) else each
             for each in sends
         ]
 
@@ -75,7 +77,7 @@ class OnDisk:
         for number, saved in self.keeper.saves():
             before = self.disk.get(saved.bucket)
             numbers = {**({} if before is None else before.numbers), **saved.numbers}
-            self.disk[saved.bucket] = Saved(**{**vars(saved), "numbers": numbers})
+            self.disk[saved.bucket] = SavedBucket(**{**vars(saved), "numbers": numbers})
             self.keeper.saved(number)
 
     def push(self, number: int, session: int = 1, by: float = 1.0) -> list[Send]:
@@ -109,14 +111,14 @@ class OnDisk:
 
 def reborn(before: OnDisk, term: int = 2) -> OnDisk:
     """The server that has the disk of another, which is dead."""
-    after = OnDisk(next_of(before.name))
+    after = OnDisk(next_server_name(before.name))
     after.disk = before.disk
-    (asked,) = [after.keeper.receive("controller", FindSaved(1, BUCKET), after.now)]
+    (asked,) = [after.keeper.receive("controller", DiskStateRequest(1, BUCKET), after.now)]
     assert asked == [], "first it is read"
     assert after.keeper.take_recalls() == [BUCKET]
     after.keeper.recalled(BUCKET, after.disk.get(BUCKET))
-    (found,) = after.keeper.receive("controller", FindSaved(1, BUCKET), after.now)
-    assert isinstance(found.message, FoundSaved) and found.message.server == after.name
+    (found,) = after.keeper.receive("controller", DiskStateRequest(1, BUCKET), after.now)
+    assert isinstance(found.message, DiskStateReply) and found.message.server == after.name
     after.assign(Group(BUCKET, term, after.name, life=term))
     return after
 
@@ -197,7 +199,7 @@ def test_what_was_said_before_a_life_began_is_not_heard_in_it() -> None:
     server.save()
     after = reborn(server)
     said = after.say(COORDINATOR, Order(7, SESSIONS, ((1, 1.0),), 0, 0), term=1)
-    assert said == [Send(COORDINATOR, Elsewhere(BUCKET, 2, "server-0.1"))]
+    assert said == [Send(COORDINATOR, NotPrimary(BUCKET, 2, "server-0.1"))]
 
 
 def test_an_order_is_saved_once_every_member_has_it_on_its_disk_in_this_term() -> None:
@@ -228,12 +230,12 @@ def test_of_a_disk_that_has_nothing_or_another_bucket_nothing_is_found() -> None
     server = OnDisk("server-0")
     server.begin()
     server.save()
-    for has in (None, Saved(**{**vars(server.disk[BUCKET]), "change": _of_shards(server, (7,))})):
+    for has in (None, SavedBucket(**{**vars(server.disk[BUCKET]), "change": _of_shards(server, (7,))})):
         after = OnDisk("server-0.1")
-        after.keeper.receive("controller", FindSaved(1, BUCKET), 0.0)
+        after.keeper.receive("controller", DiskStateRequest(1, BUCKET), 0.0)
         after.keeper.recalled(BUCKET, has)
-        (found,) = after.keeper.receive("controller", FindSaved(1, BUCKET), 0.0)
-        assert isinstance(found.message, FoundSaved) and found.message.index == NOTHING
+        (found,) = after.keeper.receive("controller", DiskStateRequest(1, BUCKET), 0.0)
+        assert isinstance(found.message, DiskStateReply) and found.message.index == NO_INDEX
 
 
 def _of_shards(server: OnDisk, shards: tuple[int, ...]) -> object:
@@ -244,12 +246,12 @@ def _of_shards(server: OnDisk, shards: tuple[int, ...]) -> object:
 # --- controllers ---
 
 
-def found(server: str, life: int = 0, term: int = 3, index: int = 5) -> FoundSaved:
-    return FoundSaved(BUCKET, server, life, term, index)
+def found(server: str, life: int = 0, term: int = 3, index: int = 5) -> DiskStateReply:
+    return DiskStateReply(BUCKET, server, life, term, index)
 
 
-def revival(*members: str) -> Revival:
-    return Revival(Group(BUCKET, 3, members[0], members[1:]), 0.0)
+def revival(*members: str) -> DiskRecovery:
+    return DiskRecovery(Group(BUCKET, 3, members[0], members[1:]), 0.0)
 
 
 PATIENCE = (3.0, 30.0)
@@ -279,12 +281,12 @@ def test_servers_that_acted_in_terms_of_which_a_restored_state_knows_nothing_tak
     assert decided is not None and decided.term > 9, "b may come later"
 
 
-def made_from_disks(*disks: str) -> Revival:
+def made_from_disks(*disks: str) -> DiskRecovery:
     """A bucket of a state of controllers that was made from these disks."""
     return revival(*map(restored_on, disks))
 
 
-def decision(asked: Revival, living: Sequence[str], now: float) -> str:
+def decision(asked: DiskRecovery, living: Sequence[str], now: float) -> str:
     """Who begins; ``known`` are the living and the disks that the state names."""
     ended = asked.group.members
     found = asked.decided(living, ended, now, (60.0, 60.0), (*living, *ended))
@@ -356,7 +358,7 @@ def test_a_disk_that_is_not_there_is_waited_for_and_a_member_that_may_live_for_e
 
 def test_nothing_is_decided_where_no_disk_has_anything() -> None:
     asked = revival("a")
-    asked.heard(found("a.1", index=NOTHING), 0.0)
+    asked.heard(found("a.1", index=NO_INDEX), 0.0)
     assert asked.decided(["a.1"], ("a",), 1000.0, PATIENCE) is None
 
 
@@ -369,7 +371,7 @@ def test_nothing_is_decided_where_no_disk_has_anything() -> None:
     ],
 )
 def test_a_disk_is_named_after_its_first_server(name: str, disk: str, after: str) -> None:
-    assert (disk_of(name), next_of(name)) == (disk, after)
+    assert (disk_of(name), next_server_name(name)) == (disk, after)
 
 
 # --- the ledger ---
@@ -469,24 +471,24 @@ def test_another_life_is_later_and_counts_the_same_updates(now: int, then: int, 
 
 
 def house_that_saves(names: str) -> House:
-    return House(names, Copying(saves=True))
+    return House(names, ReplicationSettings(saves=True))
 
 
-def put_on_disk(house: House, name: str) -> Saved:
+def put_on_disk(house: House, name: str) -> SavedBucket:
     """All that is different of the bucket; what was."""
     number, saved = house.of[name].save(BUCKET)
     house.of[name].saved(number)
     return saved
 
 
-def asked_what_it_has(house: House, name: str, disk: Saved | None = None) -> FoundSaved:
+def asked_what_it_has(house: House, name: str, disk: SavedBucket | None = None) -> DiskStateReply:
     """A controller asks, and the disk has that."""
     keeper = house.of[name]
-    keeper.receive("controller", FindSaved(1, BUCKET), house.now)
+    keeper.receive("controller", DiskStateRequest(1, BUCKET), house.now)
     for bucket in keeper.take_recalls():
         keeper.recalled(bucket, disk)
-    (found,) = keeper.receive("controller", FindSaved(1, BUCKET), house.now)
-    assert isinstance(found.message, FoundSaved)
+    (found,) = keeper.receive("controller", DiskStateRequest(1, BUCKET), house.now)
+    assert isinstance(found.message, DiskStateReply)
     return found.message
 
 
@@ -554,7 +556,7 @@ def test_a_primary_that_has_nothing_says_that_it_cannot_lead() -> None:
     keeper = house.of["x"]
     assert keeper.copies[BUCKET].role is Role.OUTSIDE and keeper.leads == ()
     house.now += 1.0
-    (here,) = [each.message for each in keeper.tick(house.now) if isinstance(each.message, Here)]
+    (here,) = [each.message for each in keeper.tick(house.now) if isinstance(each.message, Heartbeat)]
     assert here.fenced == ((BUCKET, 5),), "so an election is held"
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cotswold.replication.replica.flush_schedule import Spreading
+from cotswold.replication.replica.flush_schedule import FlushSchedule
 
 TICK = 0.02
 
@@ -14,7 +14,7 @@ TICK = 0.02
 @pytest.mark.parametrize("buckets", [1, 3, 64])
 def test_buckets_that_change_all_the_time_are_given_evenly_and_in_time(buckets: int) -> None:
     names = [f"bucket {number}" for number in range(buckets)]
-    spreading, now, given = Spreading(0.6, 0.0), 0.0, list[int]()
+    spreading, now, given = FlushSchedule(0.6, 0.0), 0.0, list[int]()
     while now < 6.0:
         now += TICK
         spreading.note(names, now)
@@ -29,7 +29,7 @@ def test_buckets_that_change_all_the_time_are_given_evenly_and_in_time(buckets: 
 
 def test_where_more_are_given_than_are_due_others_are_so_much_later() -> None:
     names = [f"bucket {number}" for number in range(6)]
-    spreading, now, turns = Spreading(0.6, 0.0), 0.0, 0
+    spreading, now, turns = FlushSchedule(0.6, 0.0), 0.0, 0
     while now < 6.0:
         now += TICK
         spreading.note(names, now)
@@ -42,7 +42,7 @@ def test_where_more_are_given_than_are_due_others_are_so_much_later() -> None:
 
 
 def test_what_was_given_early_is_made_up_for_though_little_is_different_for_long() -> None:
-    spreading, now = Spreading(0.6, 0.0), 0.0
+    spreading, now = FlushSchedule(0.6, 0.0), 0.0
     while now < 60.0:
         now += TICK
         spreading.note(["bucket 0"], now)
@@ -60,7 +60,7 @@ def test_what_was_given_early_is_made_up_for_though_little_is_different_for_long
 
 
 def test_buckets_that_change_now_and_then_are_given_in_time() -> None:
-    chance, spreading, now, changed = random.Random(1), Spreading(1.0, 0.0), 0.0, dict[str, float]()
+    chance, spreading, now, changed = random.Random(1), FlushSchedule(1.0, 0.0), 0.0, dict[str, float]()
     for _ in range(2000):
         now += TICK
         for number in range(40):
@@ -76,7 +76,7 @@ def test_buckets_that_change_now_and_then_are_given_in_time() -> None:
 
 
 def test_what_the_disk_does_not_take_keeps_its_age() -> None:
-    spreading = Spreading(1.0, 0.0)
+    spreading = FlushSchedule(1.0, 0.0)
     spreading.note(["a"], 1.0)
     for now in (2.0, 3.0, 4.0):
         assert spreading.due(now) == ["a"]
@@ -89,7 +89,7 @@ def test_what_the_disk_does_not_take_keeps_its_age() -> None:
 
 
 def test_a_bucket_that_is_different_no_more_is_not_given() -> None:
-    spreading = Spreading(1.0, 0.0)
+    spreading = FlushSchedule(1.0, 0.0)
     spreading.note(["a", "b"], 1.0)
     spreading.note(["b"], 1.1)
     assert spreading.due(5.0) == ["b"]

@@ -36,13 +36,13 @@ from cotswold.bench.server.served import Model, forked
 from cotswold.bench.server.site import DATA, LinkedHosts
 from cotswold.errors import MachineError
 from cotswold.host import Process, Token, keep_freed_bytes, token_of
-from cotswold.replication.replica.settings import Way
+from cotswold.replication.replica.settings import Topology
 from cotswold.testing.hosts import Hosts, why_not
 from cotswold.transport import Endpoint
 from cotswold.wire import Shard
 
 PUSHES, PULLS = "pushes", "pulls"
-BARS: Mapping[Way, float] = {"star": 0.45, "chain": 0.9}
+BARS: Mapping[Topology, float] = {"star": 0.45, "chain": 0.9}
 """Pushes a second with three copies, beside one copy's."""
 CONGESTION = "cubic"
 """What Linux does of itself, whatever this machine's TCP does. BBR takes a link without delay for one that
@@ -81,7 +81,7 @@ class _Group:
     """So many copies, kept by a way; with one there is none."""
 
     copies: int
-    way: Way
+    way: Topology
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from cotswold.replication.controller.cluster_view import Board
+from cotswold.replication.controller.cluster_view import ClusterView
 from cotswold.wire import Assign, Group, Send
 
 _AT_ONCE = 2000
@@ -25,10 +25,10 @@ _AT_ONCE = 2000
 Pair = tuple[str, str]
 
 
-class Telling:
+class AssignmentDelivery:
     """Pending deliveries of a leader."""
 
-    def __init__(self, board: Board, epoch: int) -> None:
+    def __init__(self, board: ClusterView, epoch: int) -> None:
         self._board, self._epoch = board, epoch
         self._due: OrderedDict[Pair, None] = OrderedDict()
         self._told: OrderedDict[Pair, float] = OrderedDict()

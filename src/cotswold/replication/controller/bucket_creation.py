@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from cotswold.replication.controller.cluster_view import Board
-from cotswold.replication.controller.load_index import Loads
-from cotswold.replication.controller.run_deletion import Forgetting
-from cotswold.replication.controller.server_registry import Servers
+from cotswold.replication.controller.cluster_view import ClusterView
+from cotswold.replication.controller.load_index import LoadIndex
+from cotswold.replication.controller.run_deletion import RunDeletion
+from cotswold.replication.controller.server_registry import ServerRegistry
 from cotswold.wire import Create, Group
 
 _AT_ONCE = 2000
@@ -26,10 +26,10 @@ _MANY = 1 << 24
 """More replicas than any server has."""
 
 
-class Creating:
+class BucketCreation:
     """Buckets that a leader has yet to create."""
 
-    def __init__(self, board: Board, forgetting: Forgetting) -> None:
+    def __init__(self, board: ClusterView, forgetting: RunDeletion) -> None:
         self._board, self._forgetting = board, forgetting
         self._wanted: dict[str, Iterator[str]] = {}
         """Buckets to create, by run."""
@@ -54,16 +54,16 @@ class Creating:
             some = [] if self._forgetting.is_removed(run) else list(islice(buckets, _AT_ONCE))
             if some and not self._board.servers.loads.ascending:
                 return  # no server is available
-            for group in dealt(some, self._board.control.copies, self._board.servers):
+            for group in initial_groups(some, self._board.control.copies, self._board.servers):
                 self._board.put(group)
             if len(some) < _AT_ONCE:
                 del self._wanted[run]
 
 
-def dealt(buckets: Iterable[str], copies: int, servers: Servers) -> Iterator[Group]:
+def initial_groups(buckets: Iterable[str], copies: int, servers: ServerRegistry) -> Iterator[Group]:
     """Yield the first group of each bucket. Every server gets as many of these buckets; ties go to the
     server with the fewest replicas in all. The same holds for primaries."""
-    loads, own, leads = Loads(), dict[str, int](), dict[str, int]()
+    loads, own, leads = LoadIndex(), dict[str, int](), dict[str, int]()
     for load, name in servers.loads.ascending:
         own[name], leads[name] = load, len(servers.of[name].leads)
         loads.put(name, servers.of[name].host, load)

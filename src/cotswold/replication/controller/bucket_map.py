@@ -36,20 +36,20 @@ from cotswold.wire.names import run_of
 
 BUCKETS, RUNS, _DRAIN, _SERVER = "bucket/", "run/", "drain/", "server/"
 """Prefixes of keys."""
-DONE = 0.0
+DRAIN_DONE = 0.0
 """Value of a drain (in place of seconds) once the server has no replicas left."""
-_TOGETHER = 60
+_KEYS_PER_TRANSACTION = 60
 """Keys per transaction; etcd allows 128 operations."""
-_PART = 10_000
+_PART_LENGTH = 10_000
 """Characters per value; each may take up to four bytes."""
-DESCRIPTION_LETTERS = _TOGETHER * _PART
+DESCRIPTION_LETTERS = _KEYS_PER_TRANSACTION * _PART_LENGTH
 """Maximum length of a run's description."""
 
 Key = tuple[str, str | None]
 
 
 @dataclass
-class Written:
+class CommittedChanges:
     """Changes that a transaction has committed."""
 
     groups: list[tuple[Group | None, Group]] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Written:
 
 
 @dataclass
-class _Writing:
+class _InFlight:
     """The transaction in flight."""
 
     groups: dict[str, Group] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class _Writing:
     """A run whose description or, if any, ``deleted`` groups are deleted."""
 
 
-class Map:
+class BucketMap:
     """The bucket map of a leader."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Map:
         self.runs: dict[str, str] = {}
         """Committed descriptions that servers need, by run."""
         self.drains: dict[str, float] = {}
-        """Drained servers, each with its time limit in seconds, or `DONE`."""
+        """Drained servers, each with its time limit in seconds, or `DRAIN_DONE`."""
         self.keys: dict[str, str] = {}
         """Digests of the servers' keys, committed or pending."""
         self._bound: dict[str, str | None] = {}
@@ -99,7 +99,7 @@ class Map:
         """Pending drains; None ends one."""
         self._removed: dict[str, None] = {}
         """Runs that are being deleted."""
-        self._writing: _Writing | None = None
+        self._writing: _InFlight | None = None
         self._parts: dict[str, list[tuple[int, str]]] = {}
         """Numbered parts of descriptions while keys are loaded."""
 
@@ -245,51 +245,51 @@ class Map:
         self._writing, compare, put = found
         return Transact((leads, *compare), tuple(put))
 
-    def _binds(self) -> tuple[_Writing, list[Key], list[Key]] | None:
+    def _binds(self) -> tuple[_InFlight, list[Key], list[Key]] | None:
         if not self._bound:
             return None
-        bound = dict(self._bound.popitem() for _ in range(min(len(self._bound), _TOGETHER)))
-        return _Writing(), [], [(_SERVER + name, digest) for name, digest in bound.items()]
+        bound = dict(self._bound.popitem() for _ in range(min(len(self._bound), _KEYS_PER_TRANSACTION)))
+        return _InFlight(), [], [(_SERVER + name, digest) for name, digest in bound.items()]
 
-    def _drains(self) -> tuple[_Writing, list[Key], list[Key]] | None:
+    def _drains(self) -> tuple[_InFlight, list[Key], list[Key]] | None:
         if not self._drained:
             return None
         server, seconds = self._drained.popitem()
         put: Key = _DRAIN + server, None if seconds is None else repr(float(seconds))
-        return _Writing(drain=(server, seconds)), [], [put]
+        return _InFlight(drain=(server, seconds)), [], [put]
 
-    def _groups(self, some: OrderedDict[str, Group]) -> tuple[_Writing, list[Key], list[Key]] | None:
+    def _groups(self, some: OrderedDict[str, Group]) -> tuple[_InFlight, list[Key], list[Key]] | None:
         if not some:
             return None
-        writing = dict(some.popitem(last=False) for _ in range(min(len(some), _TOGETHER)))
+        writing = dict(some.popitem(last=False) for _ in range(min(len(some), _KEYS_PER_TRANSACTION)))
         before = [(name, self.groups.get(name)) for name in writing]
         compare: list[Key] = [(BUCKETS + name, None if old is None else _text(old)) for name, old in before]
         put: list[Key] = [(BUCKETS + name, _text(group)) for name, group in writing.items()]
-        return _Writing(groups=writing), compare, put
+        return _InFlight(groups=writing), compare, put
 
-    def _tells(self) -> tuple[_Writing, list[Key], list[Key]] | None:
+    def _tells(self) -> tuple[_InFlight, list[Key], list[Key]] | None:
         if not self._told:
             return None
         run, text = next(iter(self._told.items()))
         del self._told[run]
         put = _parts(run, text)
-        return _Writing(run=(run, text)), [(key, None) for key, _ in put], put
+        return _InFlight(run=(run, text)), [(key, None) for key, _ in put], put
 
-    def _removal(self) -> tuple[_Writing, list[Key], list[Key]] | None:
+    def _removal(self) -> tuple[_InFlight, list[Key], list[Key]] | None:
         """Delete a run's description first, then its groups."""
         if not self._removed:
             return None
         run = next(iter(self._removed))
         if run in self.runs:
-            return _Writing(removed=run), [], [(key, None) for key, _ in _parts(run, self.runs[run])]
-        names = tuple(islice(self.buckets(run), _TOGETHER))
-        return _Writing(removed=run, deleted=names), [], [(BUCKETS + name, None) for name in names]
+            return _InFlight(removed=run), [], [(key, None) for key, _ in _parts(run, self.runs[run])]
+        names = tuple(islice(self.buckets(run), _KEYS_PER_TRANSACTION))
+        return _InFlight(removed=run, deleted=names), [], [(BUCKETS + name, None) for name in names]
 
-    def done(self) -> Written:
+    def done(self) -> CommittedChanges:
         """Apply the committed transaction and return its changes."""
         writing, self._writing = self._writing, None
         assert writing is not None, "a transaction is in flight"
-        found = Written([(self.groups.get(name), group) for name, group in writing.groups.items()])
+        found = CommittedChanges([(self.groups.get(name), group) for name, group in writing.groups.items()])
         for group in writing.groups.values():
             self._keep(group)
         if writing.run is not None:
@@ -303,7 +303,7 @@ class Map:
             self._deleted(writing, found)
         return found
 
-    def _deleted(self, writing: _Writing, found: Written) -> None:
+    def _deleted(self, writing: _InFlight, found: CommittedChanges) -> None:
         run = writing.removed
         if not writing.deleted:
             del self.runs[run]
@@ -333,14 +333,14 @@ def items_of(runs: Mapping[str, str], groups: Iterable[Group]) -> Iterator[list[
     for run, text in runs.items():
         yield _parts(run, text)
     written = [(BUCKETS + each.bucket, _text(each)) for each in groups]
-    for start in range(0, len(written), _TOGETHER):
-        yield [*written[start : start + _TOGETHER]]
+    for start in range(0, len(written), _KEYS_PER_TRANSACTION):
+        yield [*written[start : start + _KEYS_PER_TRANSACTION]]
 
 
 def _parts(run: str, text: str) -> list[Key]:
     """Return the keys and values of a run's description."""
-    parts = [text[start : start + _PART] for start in range(0, max(1, len(text)), _PART)]
-    assert len(parts) <= _TOGETHER, f"{len(text)} characters describe a run"
+    parts = [text[start : start + _PART_LENGTH] for start in range(0, max(1, len(text)), _PART_LENGTH)]
+    assert len(parts) <= _KEYS_PER_TRANSACTION, f"{len(text)} characters describe a run"
     return [(f"{RUNS}{run}/{number}", part) for number, part in enumerate(parts)]
 
 

@@ -8,26 +8,37 @@ A server has a replica as long as any group names it, be it committed, in flight
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from cotswold.replication.controller.bucket_map import DONE, Map, Written
-from cotswold.replication.controller.server_registry import Servers
-from cotswold.replication.controller.settings import Control
+from cotswold.replication.controller.bucket_map import DRAIN_DONE, BucketMap, CommittedChanges
+from cotswold.replication.controller.server_registry import ServerRegistry
+from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.wire import Group
 
 
-class Board:
+@dataclass(frozen=True)
+class Reason:
+    """Reason for a change of a group, in words."""
+
+    one: str = ""
+    """For a sentence about one bucket."""
+    each: str = ""
+    """For a sentence about many buckets with the same reason."""
+
+
+class ClusterView:
     """A leader's view of the cluster."""
 
-    def __init__(self, control: Control, since: float) -> None:
+    def __init__(self, control: ControllerSettings, since: float) -> None:
         """``since``: time at which it began to lead."""
         self.control, self.since = control, since
-        self.map, self.servers = Map(), Servers()
+        self.map, self.servers = BucketMap(), ServerRegistry()
         self.learning: dict[str, None] = {}
         """Buckets that have, or will have, a learner."""
         self.short: dict[str, None] = {}
         """Under-replicated buckets."""
-        self.reasons: dict[str, str] = {}
-        """Reason for the next group of a bucket, in words."""
+        self.reasons: dict[str, Reason] = {}
+        """Reason for the next group of a bucket."""
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -46,15 +57,15 @@ class Board:
         """Finish loading: all committed keys are loaded."""
         self.map.loaded()
         for server, seconds in self.map.drains.items():
-            if seconds == DONE:
+            if seconds == DRAIN_DONE:
                 self.servers.away(server)
             self.servers.drained(server, True, self._named_until)
 
-    def put(self, group: Group, why: str = "") -> None:
-        """Propose a group for the next transaction."""
+    def put(self, group: Group, why: str = "", *, each: str = "") -> None:
+        """Propose a group for the next transaction; ``why`` and ``each`` [``why``] make its `Reason`."""
         before = self.map.intended(group.bucket)
         self.map.put(group)
-        self.reasons[group.bucket] = why
+        self.reasons[group.bucket] = Reason(why, each or why)
         self._expect(group.bucket, before, group)
 
     def call_back(self, bucket: str) -> None:
@@ -72,7 +83,7 @@ class Board:
             if self.map.is_removed(bucket):
                 self.call_back(bucket)
 
-    def done(self) -> Written:
+    def done(self) -> CommittedChanges:
         """Apply the committed transaction."""
         written = self.map.done()
         for old, group in written.groups:

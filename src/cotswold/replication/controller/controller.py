@@ -26,13 +26,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from cotswold.replication.controller.event_log import Events
-from cotswold.replication.controller.leader import FromClients, FromServers, Reign
-from cotswold.replication.controller.leader_election import Leading, Read, Wish
-from cotswold.replication.controller.server_registry import Servers
-from cotswold.replication.controller.settings import Control
+from cotswold.replication.controller.event_log import EventLog
+from cotswold.replication.controller.leader import FromClients, FromServers, LeaderState
+from cotswold.replication.controller.leader_election import LeaderElection, Read, StateRequest
+from cotswold.replication.controller.server_registry import ServerRegistry
+from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.shards.core.events import Event
-from cotswold.wire import Create, Group, NotLeading, Send
+from cotswold.wire import Create, Group, NotLeader, Send
 
 _EVERYTHING = ""
 """Prefix of all keys."""
@@ -43,20 +43,20 @@ _PAGE = 4000
 class Controller:
     """A controller: follower or leader of the cluster's metadata."""
 
-    def __init__(self, name: str, control: Control, now: float, fresh: str) -> None:
+    def __init__(self, name: str, control: ControllerSettings, now: float, fresh: str) -> None:
         """``fresh``: a word that is unique to this process (`LeaderElection`)."""
         self.name, self.control = name, control
-        self.leading = Leading(
+        self.leading = LeaderElection(
             name,
             now,
             fresh=fresh,
             beat_seconds=control.beat_seconds,
             leader_seconds=control.leader_seconds,
         )
-        self._events = Events()
-        self._reign = Reign(name, control, 0, "", self._events, now)
+        self._events = EventLog()
+        self._reign = LeaderState(name, control, 0, "", self._events, now)
         """The state of the latest leadership; unused while this controller follows."""
-        self._asking: Wish | None = None
+        self._asking: StateRequest | None = None
         """The request to the metadata store that is in flight."""
         self._read_to = ""
         """The greatest key that the initial read has returned."""
@@ -65,7 +65,7 @@ class Controller:
 
     # --- metadata store ---
 
-    def wish(self, now: float) -> Wish | None:
+    def wish(self, now: float) -> StateRequest | None:
         """Return the next request to the metadata store; None while one is in flight or nothing is due."""
         if self._asking is not None:
             return None
@@ -105,7 +105,9 @@ class Controller:
             self.leading.step_down()  # if it leads again, it reads the committed state
         elif self.leading.transacted(is_done, now):
             leading = self.leading
-            self._reign = Reign(self.name, self.control, leading.epoch, leading.cluster, self._events, now)
+            self._reign = LeaderState(
+                self.name, self.control, leading.epoch, leading.cluster, self._events, now
+            )
             self._ticked, self._read_to = None, ""
             self._events.note("leads", self.name, f"{self.name} leads the controllers", now)
         return []
@@ -117,7 +119,7 @@ class Controller:
     # --- its view ---
 
     @property
-    def servers(self) -> Servers:
+    def servers(self) -> ServerRegistry:
         """All known servers."""
         return self._reign.board.servers
 
@@ -178,7 +180,7 @@ class Controller:
         """Process a message and return the messages to send."""
         if self.leads(now):
             return self._reign.receive(sender, message, now)
-        told = NotLeading(self.leading.epoch, self.leading.leader)
+        told = NotLeader(self.leading.epoch, self.leading.leader)
         # servers send to all controllers and need no redirect
         return [Send(sender, told)] if isinstance(message, FromClients) else []
 

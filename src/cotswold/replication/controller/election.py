@@ -27,13 +27,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from cotswold.replication.controller.disk_recovery import Revival
-from cotswold.wire import Fence, Fenced, Group, Send
+from cotswold.replication.controller.disk_recovery import DiskRecovery
+from cotswold.wire import Fence, FenceReply, Group, Send
 
 _SETTLE_SECONDS = 0.05
 
 
-class Cause(Enum):
+class ElectionReason(Enum):
     """Reasons for an election."""
 
     LOST = "lost"
@@ -48,7 +48,7 @@ class Cause(Enum):
     @property
     def is_planned(self) -> bool:
         """True if the group may also stay as it is."""
-        return self in (Cause.DRAINED, Cause.EVEN)
+        return self in (ElectionReason.DRAINED, ElectionReason.EVEN)
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Election:
     group: Group
     """The current group."""
     began: float
-    cause: Cause = Cause.LOST
+    cause: ElectionReason = ElectionReason.LOST
     why: str = ""
     """The reason in words."""
     noticed: float = 0.0
@@ -67,8 +67,8 @@ class Election:
     """Server to elect among those with the same index."""
     lightest: str = ""
     """Server with the fewest primaries; the second choice."""
-    answers: dict[str, Fenced] = field(default_factory=dict)
-    revival: Revival | None = None
+    answers: dict[str, FenceReply] = field(default_factory=dict)
+    revival: DiskRecovery | None = None
     """Recovery from disks, once every member is lost."""
     elected: Group | None = None
     """The proposed group, until it is committed."""
@@ -79,7 +79,7 @@ class Election:
     @property
     def removed(self) -> str:
         """The primary, if it is alive and loses its role."""
-        return "" if self.cause is Cause.LOST else self.group.primary
+        return "" if self.cause is ElectionReason.LOST else self.group.primary
 
     @property
     def term(self) -> int:
@@ -102,7 +102,7 @@ class Election:
         fence = Fence(epoch, self.group.bucket, self.term)
         return [Send(name, fence) for name in wanted]
 
-    def answered(self, fenced: Fenced) -> None:
+    def answered(self, fenced: FenceReply) -> None:
         """Record the reply of a member."""
         if fenced.term == self.term and fenced.server in self.group.members:
             self.answers[fenced.server] = fenced
@@ -133,7 +133,7 @@ class Election:
         ranked = sorted(able, key=lambda name: self._rank(name, able[name]), reverse=True)
         others = tuple(name for name in ranked[1:] if name != primary)
         learners: tuple[str, ...] = ()
-        if self.cause is Cause.EVEN and primary in able:
+        if self.cause is ElectionReason.EVEN and primary in able:
             if able[primary] == able[ranked[0]]:
                 others = (*others, primary)
             elif not others:

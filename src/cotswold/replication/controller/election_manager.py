@@ -17,17 +17,17 @@ Knows: the election of each bucket, the replies of members and disks. Does not k
 
 from __future__ import annotations
 
-from cotswold.replication.controller.cluster_view import Board
-from cotswold.replication.controller.disk_recovery import Revival
-from cotswold.replication.controller.election import Cause, Election
+from cotswold.replication.controller.cluster_view import ClusterView
+from cotswold.replication.controller.disk_recovery import DiskRecovery
+from cotswold.replication.controller.election import Election, ElectionReason
 from cotswold.replication.replica.saved_bucket import is_restored
-from cotswold.wire import Fenced, FoundSaved, Group, Send
+from cotswold.wire import DiskStateReply, FenceReply, Group, Send
 
 
-class Elections:
+class ElectionManager:
     """Elections of a leader."""
 
-    def __init__(self, board: Board, epoch: int) -> None:
+    def __init__(self, board: ClusterView, epoch: int) -> None:
         self._board, self._epoch = board, epoch
         self.of: dict[str, Election] = {}
         """Elections by bucket."""
@@ -47,7 +47,7 @@ class Elections:
     def hold(
         self,
         group: Group,
-        cause: Cause,
+        cause: ElectionReason,
         why: str,
         now: float,
         noticed: float | None = None,
@@ -92,12 +92,12 @@ class Elections:
         found, self._waiting = self._waiting, []
         return found
 
-    def answered(self, answer: Fenced | FoundSaved, now: float) -> None:
+    def answered(self, answer: FenceReply | DiskStateReply, now: float) -> None:
         """Record a reply of a server."""
         election = self.of.get(answer.bucket)
         if election is None:
             return
-        if isinstance(answer, Fenced):
+        if isinstance(answer, FenceReply):
             election.answered(answer)
         elif election.revival is not None:
             election.revival.heard(answer, now)
@@ -125,7 +125,7 @@ class Elections:
             self.forget(group.bucket)
             if servers.lives(newest.primary):
                 return []
-            election = Election(newest, now, Cause.LOST, election.why, election.noticed)
+            election = Election(newest, now, ElectionReason.LOST, election.why, election.noticed)
             self._begin(election)
             group = newest
         living = [each for each in group.members if servers.lives(each)]
@@ -154,7 +154,7 @@ class Elections:
     def _revive(self, election: Election, now: float) -> list[Send]:
         """Query the memory and disks of all servers, as no member has any data, and propose the result."""
         control, servers = self._board.control, self._board.servers
-        revival = election.revival = election.revival or Revival(election.group, now)
+        revival = election.revival = election.revival or DiskRecovery(election.group, now)
         living = {each.name for each in servers.living}
         ended = {each for each in election.group.members if servers.of[each].has_ended}
         patience = control.disk_seconds, control.revive_seconds

@@ -18,15 +18,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from cotswold.replication.controller.cluster_view import Board
-from cotswold.replication.controller.election import Cause
-from cotswold.replication.controller.election_manager import Elections
-from cotswold.replication.controller.replication_repair import Filling
-from cotswold.wire import Group, Silent, TakeOver
+from cotswold.replication.controller.cluster_view import ClusterView
+from cotswold.replication.controller.election import ElectionReason
+from cotswold.replication.controller.election_manager import ElectionManager
+from cotswold.replication.controller.replication_repair import ReplicationRepair
+from cotswold.wire import Group, PeerUnreachable, PrimaryUnreachable
 
 
 @dataclass
-class Complaints:
+class FailureReports:
     """Failure reports about one group."""
 
     term: int
@@ -36,9 +36,9 @@ class Complaints:
     of_secondaries: set[str] = field(default_factory=set)
     """Secondaries that cannot reach the primary."""
 
-    def hear(self, sender: str, message: Silent | TakeOver, group: Group) -> None:
+    def hear(self, sender: str, message: PeerUnreachable | PrimaryUnreachable, group: Group) -> None:
         """Add a report if its sender may make it."""
-        if isinstance(message, Silent):
+        if isinstance(message, PeerUnreachable):
             if sender == group.primary:
                 self.of_primary.add(message.copy)
         elif sender in group.secondaries:
@@ -58,19 +58,21 @@ class Complaints:
 _SOON_SECONDS = 10.0
 
 
-class Judging:
+class FailureArbiter:
     """The failure reports of a leader, and its decisions."""
 
-    def __init__(self, board: Board, elections: Elections, filling: Filling) -> None:
+    def __init__(self, board: ClusterView, elections: ElectionManager, filling: ReplicationRepair) -> None:
         self._board, self._elections, self._filling = board, elections, filling
-        self.of: OrderedDict[str, Complaints] = OrderedDict()
+        self.of: OrderedDict[str, FailureReports] = OrderedDict()
         """Reports by bucket."""
         self._blamed: OrderedDict[str, tuple[str, float, set[str]]] = OrderedDict()
         """Last accepted report by bucket: the primary, the time, and the replicas that it could not reach."""
 
-    def hear(self, sender: str, message: Silent | TakeOver, group: Group, now: float) -> None:
+    def hear(
+        self, sender: str, message: PeerUnreachable | PrimaryUnreachable, group: Group, now: float
+    ) -> None:
         """Record a report."""
-        complaints = self.of.setdefault(group.bucket, Complaints(group.term, now))
+        complaints = self.of.setdefault(group.bucket, FailureReports(group.term, now))
         complaints.hear(sender, message, group)
 
     def noticed(self, bucket: str) -> float | None:
@@ -91,19 +93,19 @@ class Judging:
             if bucket in self._board.groups:
                 self._judge(self._board.groups[bucket], complaints, now)
 
-    def _judge(self, group: Group, complaints: Complaints, now: float) -> None:
+    def _judge(self, group: Group, complaints: FailureReports, now: float) -> None:
         servers, control = self._board.servers, self._board.control
         if complaints.term != group.term or not self._elections.is_settled(group.bucket):
             return
         living = {each for each in group.secondaries if servers.lives(each)}
         if complaints.is_cut_off(group, living):
             why = f"primary {group.primary} and its secondaries could not reach each other"
-            self._elections.hold(group, Cause.CUT_OFF, why, now, complaints.began)
+            self._elections.hold(group, ElectionReason.CUT_OFF, why, now, complaints.began)
             return
         silent, before = complaints.silent(group), self._blamed_before(group, now)
         if before and living and living <= silent - before:
             why = f"primary {group.primary} lost contact with one secondary after the other"
-            self._elections.hold(group, Cause.CUT_OFF, why, now, complaints.began)
+            self._elections.hold(group, ElectionReason.CUT_OFF, why, now, complaints.began)
         elif silent and servers.of[group.primary].held_until - now > control.lease_seconds / 2:
             self._blamed[group.bucket] = group.primary, now, silent | before
             self._blamed.move_to_end(group.bucket)

@@ -35,53 +35,65 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cotswold.replication.controller import event_text as sentences
-from cotswold.replication.controller.assignment_delivery import Telling
-from cotswold.replication.controller.bucket_creation import Creating
-from cotswold.replication.controller.bucket_map import Written
-from cotswold.replication.controller.cluster_view import Board
-from cotswold.replication.controller.drain import Drains
-from cotswold.replication.controller.election import Cause
-from cotswold.replication.controller.election_manager import Elections
-from cotswold.replication.controller.event_log import Events
-from cotswold.replication.controller.failure_detector import Judging
-from cotswold.replication.controller.primary_claims import Claims
-from cotswold.replication.controller.rebalancing import Balancing
-from cotswold.replication.controller.removal_check import Confirming
-from cotswold.replication.controller.replication_repair import Filling
-from cotswold.replication.controller.run_deletion import Forgetting
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.controller.status import looked
+from cotswold.replication.controller.assignment_delivery import AssignmentDelivery
+from cotswold.replication.controller.bucket_creation import BucketCreation
+from cotswold.replication.controller.bucket_map import CommittedChanges
+from cotswold.replication.controller.cluster_view import ClusterView, Reason
+from cotswold.replication.controller.drain import DrainManager
+from cotswold.replication.controller.election import ElectionReason
+from cotswold.replication.controller.election_manager import ElectionManager
+from cotswold.replication.controller.event_log import EventLog
+from cotswold.replication.controller.failure_detector import FailureArbiter
+from cotswold.replication.controller.primary_claims import PrimaryClaims
+from cotswold.replication.controller.rebalancing import Rebalancer
+from cotswold.replication.controller.removal_check import RemovalCheck
+from cotswold.replication.controller.replication_repair import ReplicationRepair
+from cotswold.replication.controller.run_deletion import RunDeletion
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.replication.controller.status import cluster_status
 from cotswold.wire import (
     COORDINATOR,
     Assigned,
-    Caught,
     Create,
-    Describe,
-    Described,
+    DeleteRunRequest,
+    DiskStateReply,
     Drain,
-    Ended,
-    Fenced,
-    Find,
-    Found,
-    FoundSaved,
+    FenceReply,
     Group,
-    Here,
-    Leased,
-    Look,
-    Remove,
+    Heartbeat,
+    LearnerCaughtUp,
+    LeaseGrant,
+    LookupReply,
+    LookupRequest,
+    PeerUnreachable,
+    PrimaryUnreachable,
+    RunDescription,
+    RunDescriptionRequest,
     Send,
-    Silent,
-    TakeOver,
+    ServerExited,
+    StatusRequest,
     Undrain,
     Undrained,
 )
 from cotswold.words import counted
 
-FromClients = Find | Create | Remove | Drain | Undrain | Look | Describe
+FromClients = (
+    LookupRequest | Create | DeleteRunRequest | Drain | Undrain | StatusRequest | RunDescriptionRequest
+)
 """Requests that get a reply. A controller that does not lead redirects the client."""
-STATION = "station-"
+SUPERVISOR_PREFIX = "station-"
 """Prefix of the names of host supervisors."""
-FromServers = Here | Assigned | Fenced | FoundSaved | Caught | Silent | TakeOver | Ended | FromClients
+FromServers = (
+    Heartbeat
+    | Assigned
+    | FenceReply
+    | DiskStateReply
+    | LearnerCaughtUp
+    | PeerUnreachable
+    | PrimaryUnreachable
+    | ServerExited
+    | FromClients
+)
 _REST_SECONDS = 2.0
 """Seconds without a planned election of a bucket after one was abandoned because members were silent."""
 _SWEEP_SECONDS = 10.0
@@ -91,11 +103,11 @@ _STRANGERS = 1000
 """Maximum number of servers of other clusters that are reported."""
 
 
-class Reign:
+class LeaderState:
     """State of a controller from the moment when it begins to lead."""
 
     def __init__(
-        self, name: str, control: Control, epoch: int, cluster: str, events: Events, now: float
+        self, name: str, control: ControllerSettings, epoch: int, cluster: str, events: EventLog, now: float
     ) -> None:
         """``cluster``: name of the cluster."""
         self.name, self.control, self.epoch, self._events = name, control, epoch, events
@@ -104,17 +116,17 @@ class Reign:
         """Servers of other clusters."""
         self.is_loaded = False
         """True once all committed keys are loaded."""
-        self.board = Board(control, now)
-        self.elections = Elections(self.board, epoch)
-        self._claims = Claims(self.board)
-        self._telling = Telling(self.board, epoch)
-        self._confirming = Confirming(epoch)
-        self._filling = Filling(self.board, self.elections, self._confirming)
-        self.judging = Judging(self.board, self.elections, self._filling)
-        self._forgetting = Forgetting(self.board, epoch, cluster)
-        self._creating = Creating(self.board, self._forgetting)
-        self._drains = Drains(self.board, self._filling, now)
-        self._balancing = Balancing(self.board, self.elections, self._filling, now)
+        self.board = ClusterView(control, now)
+        self.elections = ElectionManager(self.board, epoch)
+        self._claims = PrimaryClaims(self.board)
+        self._telling = AssignmentDelivery(self.board, epoch)
+        self._confirming = RemovalCheck(epoch)
+        self._filling = ReplicationRepair(self.board, self.elections, self._confirming)
+        self.judging = FailureArbiter(self.board, self.elections, self._filling)
+        self._forgetting = RunDeletion(self.board, epoch, cluster)
+        self._creating = BucketCreation(self.board, self._forgetting)
+        self._drains = DrainManager(self.board, self._filling, now)
+        self._balancing = Rebalancer(self.board, self.elections, self._filling, now)
         self._since = self._swept = now
 
     def load(self, items: Mapping[str, str]) -> None:
@@ -127,10 +139,10 @@ class Reign:
         """Finish loading: all committed keys are loaded."""
         self.is_loaded = True
         self.board.loaded()
-        self._drains = Drains(self.board, self._filling, now)
+        self._drains = DrainManager(self.board, self._filling, now)
         return self._telling.say(now)
 
-    def written(self, written: Written, now: float) -> list[Send]:
+    def written(self, written: CommittedChanges, now: float) -> list[Send]:
         """Apply a committed transaction."""
         for old, group in written.groups:
             self._changed(old, group, now)
@@ -149,7 +161,7 @@ class Reign:
         return [*sends, *self._telling.say(now)]
 
     def _changed(self, old: Group | None, group: Group, now: float) -> None:
-        bucket, why = group.bucket, self.board.reasons.pop(group.bucket, "")
+        bucket, reason = group.bucket, self.board.reasons.pop(group.bucket, Reason())
         election = self.elections.written(group)
         self.judging.forget(bucket)
         self._confirming.forget(bucket)
@@ -157,13 +169,13 @@ class Reign:
         self._balancing.changed()
         self._claims.changed(bucket, (group.primary, *(() if old is None else (old.primary,))))
         if old is not None and election is not None:
-            if election.cause is not Cause.EVEN:
+            if election.cause is not ElectionReason.EVEN:
                 self._balancing.shaken(now)
-            self._events.changed(sentences.elected(group, election, now), now)
+            self._events.changed(sentences.election_event(group, election, now), now)
             if election.cause.is_planned and group.primary == old.primary:
                 self._filling.rest(bucket, now + _REST_SECONDS)
         elif old is not None:
-            said = sentences.changed(old, group, why)
+            said = sentences.group_event(old, group, reason)
             if said is not None:
                 self._events.changed(said, now)
         self._telling.owe((*group.everybody, *(() if old is None else old.everybody)), bucket)
@@ -181,7 +193,7 @@ class Reign:
         """Process a message and return the messages to send."""
         sends: list[Send] = []
         match message:
-            case Here() if message.server == sender:
+            case Heartbeat() if message.server == sender:
                 sends = self._here(message, now)
             case Assigned() if message.server == sender:
                 group = self.board.groups.get(message.bucket)
@@ -189,13 +201,21 @@ class Reign:
                     self._telling.heard(sender, message.bucket)
                 if self._confirming.heard(message):
                     self._filling.look(message.bucket, now)
-            case Fenced() | FoundSaved() if message.server == sender:
+            case FenceReply() | DiskStateReply() if message.server == sender:
                 self.elections.answered(message, now)
-            case Caught() | Silent() | TakeOver() if message.server == sender:
+            case LearnerCaughtUp() | PeerUnreachable() | PrimaryUnreachable() if message.server == sender:
                 self._proposed(sender, message, now)
-            case Ended():
+            case ServerExited():
                 self._ended(message, now)
-            case Find() | Create() | Remove() | Drain() | Undrain() | Look() | Describe():
+            case (
+                LookupRequest()
+                | Create()
+                | DeleteRunRequest()
+                | Drain()
+                | Undrain()
+                | StatusRequest()
+                | RunDescriptionRequest()
+            ):
                 sends = self._asked(sender, message, now)
             case _:
                 pass
@@ -203,15 +223,15 @@ class Reign:
 
     def _asked(self, sender: str, message: FromClients, now: float) -> list[Send]:
         match message:
-            case Find():
+            case LookupRequest():
                 return [Send(sender, self._found(message))]
-            case Describe(run, number):
+            case RunDescriptionRequest(run, number):
                 drained = () if run or not _is_host(sender) else self._drains.done(_servers_of(sender))
-                return [Send(sender, Described(run, self.board.map.runs.get(run, ""), number, drained))]
+                return [Send(sender, RunDescription(run, self.board.map.runs.get(run, ""), number, drained))]
             case Create():
                 self.create(message, now)
                 return []
-            case Remove(run):
+            case DeleteRunRequest(run):
                 return self._forgetting.remove(sender, run)
             case Drain():
                 return self._drain(sender, message, now)
@@ -222,9 +242,9 @@ class Reign:
                     self._balancing.shaken(now)
                     self._events.note("undrained", server, f"{server} may have copies again", now)
                 return [Send(sender, Undrained(server))]
-            case Look(bucket, number):
+            case StatusRequest(bucket, number):
                 last = self._events.last(now, bucket)
-                found = looked(self.name, self.epoch, self.board, self._filling, last, now)
+                found = cluster_status(self.name, self.epoch, self.board, self._filling, last, now)
                 return [Send(sender, replace(found, number=number))]
 
     def _drain(self, sender: str, wanted: Drain, now: float) -> list[Send]:
@@ -246,24 +266,26 @@ class Reign:
             self._events.note("draining", name, sentence, now)
         return [Send(sender, replace(self._drains.answer(name, now), server=wanted.server))]
 
-    def _found(self, find: Find) -> Found:
+    def _found(self, find: LookupRequest) -> LookupReply:
         groups, of = tuple(self.board.map.newer(dict(find.terms))), self.board.servers.of
         primaries = dict.fromkeys(each.primary for each in groups)
         primaries.update(dict.fromkeys(name for name in find.lost if name in of))
-        return Found(groups, tuple((name, of[name].address) for name in primaries), find.number)
+        return LookupReply(groups, tuple((name, of[name].address) for name in primaries), find.number)
 
     # --- messages of servers ---
 
-    def _here(self, here: Here, now: float) -> list[Send]:
+    def _here(self, here: Heartbeat, now: float) -> list[Send]:
         servers, known = self.board.servers, self.board.servers.of.get(here.server)
         if here.cluster not in ("", self._cluster):
             if here.server not in self._strangers and len(self._strangers) < _STRANGERS:
                 self._strangers[here.server] = None
-                self._events.note("stranger", here.server, sentences.stranger(here, self._cluster), now)
+                self._events.note(
+                    "stranger", here.server, sentences.foreign_server_text(here, self._cluster), now
+                )
             return []
         deaf = 0.0 if known is None else known.hears(here.answered, now)
         is_deaf = deaf >= _DEAF * self.control.lease_seconds
-        none = Leased(self.epoch, here.server, here.number, 0.0, self._cluster)
+        none = LeaseGrant(self.epoch, here.server, here.number, 0.0, self._cluster)
         is_away = known is not None and (known.may_return or not (known.is_living or known.has_ended))
         if is_deaf and is_away:
             return [Send(here.server, none)]
@@ -287,7 +309,7 @@ class Reign:
                 continue
             if group.term < term and self.elections.is_settled(bucket):
                 why = f"{here.server} was fenced by a controller that no longer leads"
-                self.elections.hold(group, Cause.LOST, why, now)
+                self.elections.hold(group, ElectionReason.LOST, why, now)
         sends = self._forgetting.forgets(here.server, here.runs, now)
         stale = self._claims.heard(here)
         if stale is None:
@@ -302,15 +324,17 @@ class Reign:
         else:
             servers.lease(known, now + seconds)
         known.leased_from = now if known.leased_from is None else known.leased_from
-        leased = Leased(self.epoch, here.server, here.number, seconds, self._cluster)
+        leased = LeaseGrant(self.epoch, here.server, here.number, seconds, self._cluster)
         return [*sends, Send(here.server, leased)]
 
-    def _proposed(self, sender: str, message: Caught | Silent | TakeOver, now: float) -> None:
+    def _proposed(
+        self, sender: str, message: LearnerCaughtUp | PeerUnreachable | PrimaryUnreachable, now: float
+    ) -> None:
         group = self.board.groups.get(message.bucket)
         if group is None or message.term != group.term:
             if group is not None:
                 self._telling.remind(sender, message.bucket)
-        elif not isinstance(message, Caught):
+        elif not isinstance(message, LearnerCaughtUp):
             # a primary without a lease sends nothing
             if self.board.servers.of[group.primary].acts_for(now) >= self.control.lease_seconds / 2:
                 self.judging.hear(sender, message, group, now)
@@ -323,7 +347,7 @@ class Reign:
             members = (*group.secondaries, message.learner)
             self.board.put(replace(group, term=group.term + 1, secondaries=members, learners=learners))
 
-    def _ended(self, ended: Ended, now: float) -> None:
+    def _ended(self, ended: ServerExited, now: float) -> None:
         was_drained = self._drains.ended(ended.server)
         if self.board.servers.ended(ended.server):
             drained = "; it was drained and had no copies" if was_drained else ""
@@ -362,7 +386,7 @@ class Reign:
             self._sweep(now)
         sends = self.elections.tick(now)
         for group, silent, is_empty in self.elections.take_waiting():
-            self._events.changed(sentences.waits(group, silent, is_empty=is_empty), now)
+            self._events.changed(sentences.waiting_event(group, silent, is_empty=is_empty), now)
         return [*sends, *self._confirming.take(), *self._telling.say(now)]
 
     def _take_over(self, now: float) -> None:
@@ -380,7 +404,7 @@ class Reign:
             if group is None:
                 continue
             if group.primary == name:
-                self.elections.hold(group, Cause.LOST, why, now, self.judging.noticed(bucket))
+                self.elections.hold(group, ElectionReason.LOST, why, now, self.judging.noticed(bucket))
             elif known.has_ended:  # else the primary knows whether it is reachable
                 self._filling.look(bucket, now)
 
@@ -403,7 +427,7 @@ class Reign:
 
 def _is_host(sender: str) -> bool:
     """True if the sender supervises a host; on the controller's own host the coordinator does."""
-    return sender == COORDINATOR or sender.startswith(STATION)
+    return sender == COORDINATOR or sender.startswith(SUPERVISOR_PREFIX)
 
 
 def _servers_of(host: str) -> str:

@@ -14,7 +14,7 @@ from typing import TypeVar
 _Item = TypeVar("_Item", tuple[int, str], tuple[int, str, str])
 
 
-class Loads:
+class LoadIndex:
     """Servers that may take more load."""
 
     def __init__(self) -> None:

@@ -21,14 +21,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from cotswold.replication.controller.server_registry import Servers
-from cotswold.replication.controller.settings import Control
+from cotswold.replication.controller.server_registry import ServerRegistry
+from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.wire import Group
 from cotswold.wire.names import spoken
 
 
 @dataclass(frozen=True)
-class Add:
+class AddReplica:
     """Add a replica on a server."""
 
     server: str
@@ -37,7 +37,7 @@ class Add:
 
 
 @dataclass(frozen=True)
-class Drop:
+class DropReplicas:
     """Drop the replicas of these servers."""
 
     servers: tuple[str, ...]
@@ -45,7 +45,7 @@ class Drop:
 
 
 @dataclass(frozen=True)
-class HandOver:
+class HandOverPrimary:
     """Elect another primary; this one then loses its replica."""
 
     why: str
@@ -60,13 +60,13 @@ class Wait:
     """``learner``, ``server`` (another one that is free) or ``time``."""
 
 
-Step = Add | Drop | HandOver | Wait
+Step = AddReplica | DropReplicas | HandOverPrimary | Wait
 _NAMED = 3
 """Maximum number of servers that a sentence names."""
 
 
 def next_step(
-    group: Group, servers: Servers, control: Control, avoid: Collection[str], is_late: bool
+    group: Group, servers: ServerRegistry, control: ControllerSettings, avoid: Collection[str], is_late: bool
 ) -> Step | None:
     """Return the next step; None if the group is complete.
 
@@ -76,11 +76,11 @@ def next_step(
     of = servers.of
     ended = tuple(each for each in group.everybody[1:] if of[each].has_ended)
     if ended:
-        return Drop(ended, "its process exited")
+        return DropReplicas(ended, "its process exited")
     leaving = [each for each in group.everybody if of[each].is_drained]
     late = tuple(each for each in leaving if each in group.learners)
     if late:
-        return Drop(late, "it is drained")
+        return DropReplicas(late, "it is drained")
     staying = [each for each in group.members if each not in leaving]
     is_enough = sum(of[each].is_living for each in staying) >= max(1, control.least)
     if group.learners and not (is_late and leaving and is_enough):
@@ -88,7 +88,7 @@ def next_step(
     if len(staying) < control.copies and not group.learners:
         place = servers.place(group.everybody, avoid)
         if place is not None:
-            return Add(place, len(group.members) < control.copies)
+            return AddReplica(place, len(group.members) < control.copies)
         if avoid and servers.place(group.everybody, ()) is not None:
             return Wait(f"{', '.join(sorted(avoid))} is unreachable from the primary and is avoided", "time")
     if leaving:
@@ -98,16 +98,16 @@ def next_step(
         what = f"no other server can take {spoken(group.bucket)} from {names}"
         return Wait(f"{what}: add a server, or end the drain of {names}", "server")
     if len(staying) > control.copies and all(of[each].is_living for each in staying):
-        dropped = surplus(group, servers)
+        dropped = surplus_member(group, servers)
         if dropped == group.primary:
-            return HandOver(f"{dropped} has more copies than others")
-        return Drop((dropped,), "others have fewer copies")
+            return HandOverPrimary(f"{dropped} has more copies than others")
+        return DropReplicas((dropped,), "others have fewer copies")
     if len(staying) < control.copies:
         return Wait(_too_few(servers), "server")
     return None
 
 
-def _too_few(servers: Servers) -> str:
+def _too_few(servers: ServerRegistry) -> str:
     """Return a sentence with the number of available servers and the remedy."""
     drained = sorted(each.name for each in servers.of.values() if each.is_drained)
     count = sum(not each.is_drained for each in servers.living)
@@ -123,11 +123,11 @@ def _too_few(servers: Servers) -> str:
 def _without(group: Group, leaving: list[str]) -> Step:
     secondaries = tuple(each for each in leaving if each != group.primary)
     if secondaries:
-        return Drop(secondaries, "it is drained")
-    return HandOver(f"{group.primary} is drained")
+        return DropReplicas(secondaries, "it is drained")
+    return HandOverPrimary(f"{group.primary} is drained")
 
 
-def surplus(group: Group, servers: Servers) -> str:
+def surplus_member(group: Group, servers: ServerRegistry) -> str:
     """Return the most dispensable member: one that shares a host with another, or else has the most
     replicas; preferably a secondary."""
     hosts = [servers.of[each].host for each in group.members]

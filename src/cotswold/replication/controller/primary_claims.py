@@ -16,30 +16,30 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from cotswold.replication.controller.cluster_view import Board
-from cotswold.wire import Here
+from cotswold.replication.controller.cluster_view import ClusterView
+from cotswold.wire import Heartbeat
 
 
 @dataclass
-class _Claims:
+class _ServerClaims:
     number: int
     terms: dict[str, int]
     stale: dict[str, None] = field(default_factory=dict)
 
 
-class Claims:
+class PrimaryClaims:
     """Claims of primaries that a leader knows."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: ClusterView) -> None:
         self._board = board
-        self._of: dict[str, _Claims] = {}
+        self._of: dict[str, _ServerClaims] = {}
 
-    def heard(self, here: Here) -> Collection[str] | None:
+    def heard(self, here: Heartbeat) -> Collection[str] | None:
         """Return the stale claims of a server; None if it must first send all claims."""
         known = self._of.get(here.server)
         if here.leads is None:
             return None if known is None or known.number != here.claims else known.stale
-        known = self._of[here.server] = _Claims(here.claims, dict(here.leads))
+        known = self._of[here.server] = _ServerClaims(here.claims, dict(here.leads))
         for bucket in known.terms:
             self._look(here.server, known, bucket)
         return known.stale
@@ -55,7 +55,7 @@ class Claims:
         """Forget a server that exited for good or sends all claims again."""
         self._of.pop(server, None)
 
-    def _look(self, server: str, known: _Claims, bucket: str) -> None:
+    def _look(self, server: str, known: _ServerClaims, bucket: str) -> None:
         if self.may_lead(server, bucket, known.terms[bucket]):
             known.stale.pop(bucket, None)
         else:

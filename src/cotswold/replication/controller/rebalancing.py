@@ -22,11 +22,11 @@ from collections import Counter
 from dataclasses import replace
 from itertools import islice
 
-from cotswold.replication.controller.cluster_view import Board
-from cotswold.replication.controller.election import Cause
-from cotswold.replication.controller.election_manager import Elections
-from cotswold.replication.controller.placement import surplus
-from cotswold.replication.controller.replication_repair import Filling
+from cotswold.replication.controller.cluster_view import ClusterView
+from cotswold.replication.controller.election import ElectionReason
+from cotswold.replication.controller.election_manager import ElectionManager
+from cotswold.replication.controller.placement import surplus_member
+from cotswold.replication.controller.replication_repair import ReplicationRepair
 from cotswold.wire import Group
 from cotswold.words import counted
 
@@ -39,10 +39,12 @@ _SWEPT = 200
 """Buckets checked for shared hosts per step."""
 
 
-class Balancing:
+class Rebalancer:
     """Rebalancing by a leader."""
 
-    def __init__(self, board: Board, elections: Elections, filling: Filling, now: float) -> None:
+    def __init__(
+        self, board: ClusterView, elections: ElectionManager, filling: ReplicationRepair, now: float
+    ) -> None:
         self._board, self._elections, self._filling = board, elections, filling
         self._shaken = self._moved = self._looked = self._handed = now
         """Times of the last cluster change, move of a replica, tick, and handover of a primary."""
@@ -96,7 +98,7 @@ class Balancing:
         """Return the number of replicas that each server is about to lose."""
         groups = map(self._board.map.intended, self._board.learning)
         return Counter(
-            surplus(_with(group), self._board.servers)
+            surplus_member(_with(group), self._board.servers)
             for group in groups
             if group is not None and len(group.members) >= self._board.control.copies
         )
@@ -108,7 +110,7 @@ class Balancing:
             if group is None or least in group.everybody or self._filling.is_avoided(bucket, least):
                 continue
             grown = replace(group, secondaries=(*group.secondaries, least))
-            dropped = surplus(grown, self._board.servers)
+            dropped = surplus_member(grown, self._board.servers)
             is_better = dropped in loads and loads[dropped] - loads[least] >= 2
             if is_better and self._hosts(grown, dropped) >= self._hosts(group):
                 self._learn(group, least, f"{dropped} has more copies")
@@ -160,7 +162,7 @@ class Balancing:
                 self._handed = now
                 many = counted(leads[group.primary], "bucket")
                 why = f"{group.primary} leads {many}, and {to} {leads[to]}"
-                self._elections.hold(group, Cause.EVEN, why, now, preferred=to)
+                self._elections.hold(group, ElectionReason.EVEN, why, now, preferred=to)
                 return
         self._is_led_evenly = True
 

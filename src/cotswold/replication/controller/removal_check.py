@@ -27,7 +27,7 @@ class _Question:
     answers: dict[str, None] = field(default_factory=dict)
 
 
-class Confirming:
+class RemovalCheck:
     """Removal checks of a leader."""
 
     def __init__(self, epoch: int) -> None:

@@ -21,11 +21,17 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from cotswold.replication.controller.cluster_view import Board
-from cotswold.replication.controller.election import Cause
-from cotswold.replication.controller.election_manager import Elections
-from cotswold.replication.controller.placement import Add, Drop, HandOver, Wait, next_step
-from cotswold.replication.controller.removal_check import FRESH_SECONDS, Confirming
+from cotswold.replication.controller.cluster_view import ClusterView
+from cotswold.replication.controller.election import ElectionReason
+from cotswold.replication.controller.election_manager import ElectionManager
+from cotswold.replication.controller.placement import (
+    AddReplica,
+    DropReplicas,
+    HandOverPrimary,
+    Wait,
+    next_step,
+)
+from cotswold.replication.controller.removal_check import FRESH_SECONDS, RemovalCheck
 from cotswold.wire import Group
 
 _AT_ONCE = 500
@@ -33,10 +39,10 @@ _AT_ONCE = 500
 _WAIT_SECONDS = 1.0
 
 
-class Filling:
+class ReplicationRepair:
     """The repairs of a leader."""
 
-    def __init__(self, board: Board, elections: Elections, confirming: Confirming) -> None:
+    def __init__(self, board: ClusterView, elections: ElectionManager, confirming: RemovalCheck) -> None:
         self._board, self._elections, self._confirming = board, elections, confirming
         self._due: OrderedDict[str, None] = OrderedDict()
         self.waiting: dict[str, Wait] = {}
@@ -125,22 +131,22 @@ class Filling:
         self.waiting.pop(bucket, None)
         if not servers.lives(group.primary):
             if not servers.may_act(group.primary, now):
-                self._elections.hold(group, Cause.LOST, f"primary {group.primary} is lost", now)
+                self._elections.hold(group, ElectionReason.LOST, f"primary {group.primary} is lost", now)
             return
         if self._leave_out(group, now):
             return
         is_late = bool(self.late) and any(each in self.late for each in group.everybody)
         match next_step(group, servers, board.control, self._avoid(group, now), is_late):
-            case Add(server, is_urgent) if is_urgent or len(board.learning) < 4 * board.control.moves:
+            case AddReplica(server, is_urgent) if is_urgent or len(board.learning) < 4 * board.control.moves:
                 term, count = group.term + 1, len(group.members)
-                has = f"it has {count} {'copy' if count == 1 else 'copies'}"
-                board.put(replace(group, term=term, learners=(server,)), has)
-            case Drop(names, why) if self._may_drop(group, names, now):
+                has = f"has {count} {'copy' if count == 1 else 'copies'}"
+                board.put(replace(group, term=term, learners=(server,)), f"it {has}", each=f"each {has}")
+            case DropReplicas(names, why) if self._may_drop(group, names, now):
                 self.drop(group, names, why)
-            case Drop():
+            case DropReplicas():
                 heapq.heappush(self._later, (now + FRESH_SECONDS, bucket))
-            case HandOver(why) if not self.is_resting(bucket, now):
-                self._elections.hold(group, Cause.DRAINED, why, now)
+            case HandOverPrimary(why) if not self.is_resting(bucket, now):
+                self._elections.hold(group, ElectionReason.DRAINED, why, now)
             case Wait() as wait:
                 if wait.until != "learner":
                     self.waiting[bucket] = wait

@@ -27,13 +27,13 @@ from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from cotswold.replication.controller.load_index import Loads
+from cotswold.replication.controller.load_index import LoadIndex
 from cotswold.replication.replica.saved_bucket import is_restored
-from cotswold.wire import Here
+from cotswold.wire import Heartbeat
 
 
 @dataclass
-class Known:
+class ServerRecord:
     """One server."""
 
     name: str
@@ -85,22 +85,22 @@ class Known:
         return 0 if self.heard is None or not self.pause else max(1, round((now - self.heard) / self.pause))
 
 
-class Servers:
+class ServerRegistry:
     """All servers that were ever named."""
 
     def __init__(self) -> None:
-        self.of: dict[str, Known] = {}
+        self.of: dict[str, ServerRecord] = {}
         self._leased: OrderedDict[str, None] = OrderedDict()
         """Live servers, in the order in which their leases expire."""
-        self._loads = Loads()
+        self._loads = LoadIndex()
         self._stale: dict[str, None] = {}
         """Servers whose place in the load index is outdated."""
 
-    def heard(self, here: Here, now: float) -> Known:
+    def heard(self, here: Heartbeat, now: float) -> ServerRecord:
         """Record a heartbeat; it does not revive a server whose exit was reported."""
         known = self.of.get(here.server)
         if known is None:
-            known = self.of[here.server] = Known(here.server)
+            known = self.of[here.server] = ServerRecord(here.server)
         if known.heard is not None:
             known.pause = 0.9 * known.pause + 0.1 * (now - known.heard) if known.pause else now - known.heard
         if known.heard is None or not known.is_living or known.host != here.host:
@@ -115,7 +115,7 @@ class Servers:
             self._leased[here.server] = None
         return known
 
-    def lease(self, known: Known, until: float) -> None:
+    def lease(self, known: ServerRecord, until: float) -> None:
         """Record a lease that may be valid until ``until``."""
         known.held_until = max(known.held_until, until)
         self._leased[known.name] = None
@@ -128,20 +128,20 @@ class Servers:
             self.of[name].answered_at += seconds
             self.of[name].leased_from = None
 
-    def named(self, name: str, held_until: float) -> Known:
+    def named(self, name: str, held_until: float) -> ServerRecord:
         """Return the record of a server named in a group. It may not have reported yet, or stand for a
         restored disk that no server has had."""
         if name not in self.of and is_restored(name):
-            self.of[name] = Known(name, is_living=False, has_ended=True)
+            self.of[name] = ServerRecord(name, is_living=False, has_ended=True)
         elif name not in self.of:
-            self.of[name] = Known(name, held_until=held_until)
+            self.of[name] = ServerRecord(name, held_until=held_until)
             self._leased[name] = None
         return self.of[name]
 
     def away(self, name: str) -> None:
         """Record a drained server without replicas: it counts as exited until a heartbeat arrives."""
         if name not in self.of:
-            self.of[name] = Known(name, is_living=False, has_ended=True, may_return=True)
+            self.of[name] = ServerRecord(name, is_living=False, has_ended=True, may_return=True)
 
     def ended(self, name: str) -> bool:
         """Record that the process exited; True if that is new. An unknown server without replicas is no
@@ -164,7 +164,7 @@ class Servers:
         self.named(name, held_until).is_drained = is_drained
         self._stale[name] = None
 
-    def gone(self, now: float) -> list[Known]:
+    def gone(self, now: float) -> list[ServerRecord]:
         """Remove and return the servers whose last lease has expired."""
         found = []
         while self._leased:
@@ -194,7 +194,7 @@ class Servers:
         return name in self.of and self.of[name].is_living
 
     @property
-    def living(self) -> list[Known]:
+    def living(self) -> list[ServerRecord]:
         """Live servers."""
         return [each for each in self.of.values() if each.is_living]
 
@@ -211,7 +211,7 @@ class Servers:
             self._stale[name] = None
 
     @property
-    def loads(self) -> Loads:
+    def loads(self) -> LoadIndex:
         """Servers that may receive replicas, ordered by their number of replicas."""
         for name in self._stale:
             known = self.of[name]

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from cotswold.words import counted
 
-MOST_COPIES = 5
+MAX_COPIES = 5
 
 
 @dataclass(frozen=True)
-class Control:
+class ControllerSettings:
     """Settings of a controller."""
 
     copies: int = 3
@@ -59,7 +59,7 @@ class Control:
     """Seconds after which a silent server without replicas is forgotten."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.copies <= MOST_COPIES:
-            raise ValueError(f"copies must be 1 to {MOST_COPIES}, got {self.copies}")
+        if not 1 <= self.copies <= MAX_COPIES:
+            raise ValueError(f"copies must be 1 to {MAX_COPIES}, got {self.copies}")
         if not 1 <= self.least <= self.copies:
             raise ValueError(f"the minimum must be 1 to {counted(self.copies, 'copy')}, got {self.least}")

@@ -29,7 +29,7 @@ from cotswold.errors import DiskFullError, FormatError, MachineError, StoreError
 from cotswold.files.checksum import crc32
 from cotswold.files.durable import create_file, is_full
 from cotswold.files.untrusted import format_error
-from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, Raw, after, checked
+from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, Raw, after, checked_transaction
 
 APPLICATION = 0x43_6F_74_53
 """SQLite's identifier for the kind of file: "CotS"."""
@@ -98,7 +98,7 @@ class SqliteState:
 
     def transact(self, compare: Sequence[Item], put: Sequence[Item]) -> bool:
         """See `State.transact`; raises MachineError also if another process locks the file for too long."""
-        wanted = checked(compare, put)
+        wanted = checked_transaction(compare, put)
         with self._writing():
             holds = all(self._value(key) == value for key, value in wanted.compare)
             if holds:

@@ -61,37 +61,37 @@ from dataclasses import replace
 from enum import Enum
 from typing import Generic
 
-from cotswold.replication.replica.bucket_state import Contents
-from cotswold.replication.replica.durability import OnDisk
+from cotswold.replication.replica.bucket_state import BucketState
+from cotswold.replication.replica.durability import Durability
 from cotswold.replication.replica.follower_progress import (
-    NOTHING,
-    Neighbours,
-    Offer,
-    Peers,
+    NO_INDEX,
+    Followers,
+    PeerActivity,
+    PrimaryState,
     is_index,
     is_silent,
 )
 from cotswold.replication.replica.lease import Lease
-from cotswold.replication.replica.pending_replies import Answers, Held
-from cotswold.replication.replica.saved_bucket import Saved
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.replica.pending_replies import CoordinatorReplies, PendingReplies
+from cotswold.replication.replica.saved_bucket import SavedBucket
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.shards.core.shard_server import Values
 from cotswold.shards.core.versions import LIVES
 from cotswold.wire import (
     CONTROLLERS,
-    Caught,
-    Elsewhere,
     Fence,
-    Fenced,
+    FenceReply,
     Group,
+    LearnerCaughtUp,
+    NotPrimary,
     Ordered,
+    PeerUnreachable,
     Prepare,
     Prepared,
+    PrimaryUnreachable,
     Pull,
     PullNewer,
     Send,
-    Silent,
-    TakeOver,
     ToUpdates,
     Write,
 )
@@ -99,7 +99,7 @@ from cotswold.wire import (
 _SETTLE_SECONDS = 0.5
 """Seconds after which numbers are copied out of the memory of the message that brought them; at most twice
 as long."""
-FIRST = 1
+FIRST_TERM = 1
 """The term in which all replicas are new and therefore equal."""
 
 
@@ -112,17 +112,17 @@ class Role(Enum):
     PRIMARY = "primary"
 
 
-class Copy(Generic[Values]):
+class BucketReplica(Generic[Values]):
     """A bucket's replica on a server."""
 
     def __init__(
         self,
         bucket: str,
         server: str,
-        make: Callable[[], Contents[Values]],
-        copying: Copying,
+        make: Callable[[], BucketState[Values]],
+        copying: ReplicationSettings,
         lease: Lease,
-        neighbours: Neighbours,
+        neighbours: PeerActivity,
     ) -> None:
         """``make`` creates the initial contents of the bucket."""
         self.bucket, self.server, self.copying, self._lease = bucket, server, copying, lease
@@ -130,19 +130,19 @@ class Copy(Generic[Values]):
         self.role = Role.OUTSIDE
         self.fence = 0
         """Term below which it is inactive."""
-        self.committed = NOTHING
+        self.committed = NO_INDEX
         self._make = make
         self.contents = make()
         self._pending: deque[Prepare] = deque()
-        self._prepared = NOTHING
+        self._prepared = NO_INDEX
         self._primary_heard = self._settled = 0.0
         self._proposed = float("-inf")
         self._neighbours = neighbours
-        self._peers = Peers(copying, neighbours)
-        self._held = Held()
+        self._peers = Followers(copying, neighbours)
+        self._held = PendingReplies()
         """Replies that wait for a commit."""
-        self._answers = Answers()
-        self.on_disk = OnDisk()
+        self._answers = CoordinatorReplies()
+        self.on_disk = Durability()
         self.restored: tuple[tuple[int, int], ...] = ()
         """(number, version) of the shards with which its incarnation began, if that was here."""
         self.history = 0
@@ -164,8 +164,8 @@ class Copy(Generic[Values]):
     @property
     def rank(self) -> tuple[int, int, int]:
         """Recency of its memory, like `Saved.recency`; the index is -1 if it has no valid data."""
-        index = NOTHING if self.role is Role.OUTSIDE else self.index
-        return (self.group.life, self._term, index) if index > NOTHING else (0, 0, NOTHING)
+        index = NO_INDEX if self.role is Role.OUTSIDE else self.index
+        return (self.group.life, self._term, index) if index > NO_INDEX else (0, 0, NO_INDEX)
 
     @property
     def best(self) -> tuple[tuple[int, int, int], tuple[str, ...]]:
@@ -173,7 +173,7 @@ class Copy(Generic[Values]):
         found = self.on_disk.found
         if found is not None and found.rank > self.rank:
             return found.rank, found.members
-        return self.rank, self._known if self.rank[2] > NOTHING else ()
+        return self.rank, self._known if self.rank[2] > NO_INDEX else ()
 
     @property
     def _known(self) -> tuple[str, ...]:
@@ -244,7 +244,7 @@ class Copy(Generic[Values]):
     def _is_foreign(self, before: Role, old: Group, follows: Role) -> bool:
         """True if its data may belong to a history that is not the bucket's."""
         if before is Role.OUTSIDE:
-            return self.group.term > FIRST
+            return self.group.term > FIRST_TERM
         if follows is Role.LEARNER:  # it may have been dropped without its knowledge
             is_next = self.group.term == old.term + 1 and self.group.primary == old.primary
             return before is not Role.LEARNER or not is_next
@@ -253,7 +253,7 @@ class Copy(Generic[Values]):
     def _forget(self, role: Role) -> None:
         """Discard its data: no other replica may ever have had them."""
         self.role, self.contents, self.restored = role, self._make(), ()
-        self._prepared = self.committed = NOTHING
+        self._prepared = self.committed = NO_INDEX
         self._pending.clear()
         self._held.clear()
         self._peers.clear()
@@ -264,27 +264,27 @@ class Copy(Generic[Values]):
 
     def _follow(self) -> None:
         """Turn a fenced primary into a secondary: the next primary has the same data."""
-        told, index = self.contents.since(NOTHING), self.contents.index
+        told, index = self.contents.since(NO_INDEX), self.contents.index
         whole = Prepare(
-            *(self.bucket, self.group.term, NOTHING, index, index),
+            *(self.bucket, self.group.term, NO_INDEX, index, index),
             *(told.change, told.names, told.buffers),
         )
         self._forget(Role.SECONDARY)
         self.contents.install(whole)
         self._prepared = index
 
-    def _most(self) -> tuple[Saved | None, bool]:
+    def _most(self) -> tuple[SavedBucket | None, bool]:
         """Return the data with which an incarnation can begin, and True if they are in memory rather than
         on the disk."""
         rank, found = self.rank, self.on_disk.found
-        if rank[2] == NOTHING or (found is not None and found.rank >= rank):
+        if rank[2] == NO_INDEX or (found is not None and found.rank >= rank):
             return found, False
         if self.role is not Role.PRIMARY:
             self._install_to(self._prepared)
-        change, numbers = self.contents.save(NOTHING)
-        return Saved(self.bucket, *rank, change, tuple(self.contents.vectors), numbers), True
+        change, numbers = self.contents.save(NO_INDEX)
+        return SavedBucket(self.bucket, *rank, change, tuple(self.contents.vectors), numbers), True
 
-    def _revive(self, saved: Saved, *, is_memory: bool) -> None:
+    def _revive(self, saved: SavedBucket, *, is_memory: bool) -> None:
         """Begin another incarnation with saved data."""
         self._forget(Role.PRIMARY)
         self.contents.revive(saved, self.group.life)
@@ -295,9 +295,9 @@ class Copy(Generic[Values]):
 
     def _lead(self, before: Role, now: float) -> None:
         if before is not Role.PRIMARY:
-            if before is Role.OUTSIDE and self.group.term == FIRST:
+            if before is Role.OUTSIDE and self.group.term == FIRST_TERM:
                 self._prepared = self.committed = 0
-            if self._prepared == NOTHING:
+            if self._prepared == NO_INDEX:
                 self._forget(Role.OUTSIDE)  # it cannot lead, as it reported when it was fenced
                 self.fence = self.group.term + 1
                 return
@@ -305,16 +305,16 @@ class Copy(Generic[Values]):
                 self.contents.install(each)
             self._pending.clear()
             self.contents.promote()
-            self.role, self._prepared = Role.PRIMARY, NOTHING
+            self.role, self._prepared = Role.PRIMARY, NO_INDEX
             self._peers.clear()
             self._answers.clear()
         self.contents.updates.books.life = self.group.life
         self._peers.regroup(self.group, now)
 
-    def fenced(self, fence: Fence) -> Fenced:
+    def fenced(self, fence: Fence) -> FenceReply:
         """Fence itself below a term, on a controller's request, and report its index."""
         self.fence = max(self.fence, fence.term)
-        return Fenced(self.bucket, fence.term, self.server, self.group.term, self.index)
+        return FenceReply(self.bucket, fence.term, self.server, self.group.term, self.index)
 
     # --- primary ---
 
@@ -327,10 +327,10 @@ class Copy(Generic[Values]):
             return []  # the client asks again
         return self._hold(self.contents.receive(sender, message), now)
 
-    def elsewhere(self) -> Elsewhere:
+    def elsewhere(self) -> NotPrimary:
         """Return a reply for a client that takes this replica for the primary."""
         known = self.group.primary if self.group.primary != self.server else ""
-        return Elsewhere(self.bucket, self.group.term, known)
+        return NotPrimary(self.bucket, self.group.term, known)
 
     def drain(self, now: float) -> list[Send]:
         """Apply the updates that wait, if possible."""
@@ -366,9 +366,9 @@ class Copy(Generic[Values]):
         return self._peers.tell(self._offer, now)
 
     @property
-    def _offer(self) -> Offer:
+    def _offer(self) -> PrimaryState:
         contents = self.contents
-        return Offer(self.bucket, self.group.term, contents.index, self.committed, contents.since)
+        return PrimaryState(self.bucket, self.group.term, contents.index, self.committed, contents.since)
 
     def prepared(self, sender: str, prepared: Prepared, now: float) -> list[Send]:
         """Process a follower's report of its index."""
@@ -381,7 +381,7 @@ class Copy(Generic[Values]):
         if not peer.is_needed and peer.has is not None and peer.has >= self.contents.index:
             peer.is_needed = True  # before it becomes a secondary, so that it lacks nothing then
             self._proposed = now
-            sends += [Send(CONTROLLERS, Caught(self.bucket, self.group.term, self.server, sender))]
+            sends += [Send(CONTROLLERS, LearnerCaughtUp(self.bucket, self.group.term, self.server, sender))]
         return [*sends, *self._commit(now)]
 
     def _commit(self, now: float) -> list[Send]:
@@ -424,10 +424,10 @@ class Copy(Generic[Values]):
     def _proposals(self, now: float) -> list[Send]:
         """Return the changes of the group to propose to the controllers."""
         term, silent = self.group.term, self._peers.silent(now)
-        found = [Send(CONTROLLERS, Silent(self.bucket, term, self.server, name)) for name in silent]
+        found = [Send(CONTROLLERS, PeerUnreachable(self.bucket, term, self.server, name)) for name in silent]
         for name, peer in self._peers.items():
             if peer.is_needed and name in self.group.learners and name not in silent:
-                found.append(Send(CONTROLLERS, Caught(self.bucket, term, self.server, name)))
+                found.append(Send(CONTROLLERS, LearnerCaughtUp(self.bucket, term, self.server, name)))
         return found
 
     # --- disk ---
@@ -442,7 +442,7 @@ class Copy(Generic[Values]):
         """Buffers, in memory, that `save` would return."""
         return self.contents.unsaved(self.on_disk.given) if self.is_unsaved else []
 
-    def save(self) -> Saved | None:
+    def save(self) -> SavedBucket | None:
         """Return the changes since the durable state, unless all of them are being written. The caller writes
         them and then calls `saved` or `unsaved`. Changes that are being written are included: that write may
         fail and this one may not.
@@ -457,7 +457,7 @@ class Copy(Generic[Values]):
         self.on_disk.giving(index)
         vectors = tuple(self.contents.vectors)
         rank = self.group.life, self._term, index
-        return Saved(self.bucket, *rank, change, vectors, numbers, self._known)
+        return SavedBucket(self.bucket, *rank, change, vectors, numbers, self._known)
 
     def saved(self, index: int, term: int) -> None:
         """Record that it is durable up to this index, written in this term."""
@@ -467,7 +467,7 @@ class Copy(Generic[Values]):
         """Record that a write was rejected: everything that is not durable is dirty again."""
         self.on_disk.refused()
 
-    def recalled(self, disk: Saved | None) -> None:
+    def recalled(self, disk: SavedBucket | None) -> None:
         """Record the data read from the disk, and keep them if they are more recent than memory."""
         is_more = disk is not None and disk.rank > self.rank and self.contents.fits(disk)
         self.on_disk.read(disk if is_more else None)
@@ -491,12 +491,12 @@ class Copy(Generic[Values]):
         self._primary_heard = now
         is_lacking = prepare.after > self._prepared
         if prepare.change is not None and not is_lacking and prepare.index > self._prepared:
-            before = self._pending[-1].change if self._pending and prepare.after != NOTHING else None
+            before = self._pending[-1].change if self._pending and prepare.after != NO_INDEX else None
             if not self.contents.takes(prepare, before):
                 refused = self.contents.updates.refused
                 refused["prepare"] = refused.get("prepare", 0) + 1
                 return []
-            if prepare.after == NOTHING:
+            if prepare.after == NO_INDEX:
                 self._pending.clear()
             self._pending.append(prepare)
             self._prepared = prepare.index
@@ -542,5 +542,5 @@ class Copy(Generic[Values]):
         if not is_due or not is_silent(primary, self._primary_heard, self._neighbours, now, self.copying):
             return []
         self._proposed = now
-        proposal = TakeOver(self.bucket, self.group.term, self.server, self.group.primary)
+        proposal = PrimaryUnreachable(self.bucket, self.group.term, self.server, self.group.primary)
         return [Send(CONTROLLERS, proposal)]

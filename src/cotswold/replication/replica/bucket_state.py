@@ -19,7 +19,7 @@ from typing import Generic
 
 from cotswold.paramserver.core.frozen_state import Frozen
 from cotswold.paramserver.core.update_server import Updates
-from cotswold.replication.replica.saved_bucket import Saved
+from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.shards.core.shard_server import Arithmetic, Server, Values
 from cotswold.shards.core.versions import is_version
 from cotswold.wire import (
@@ -42,7 +42,7 @@ message memory is bounded."""
 
 
 @dataclass(frozen=True)
-class Difference:
+class Delta:
     """A change with the numbers of its shards: fields of `Prepare`."""
 
     change: Change
@@ -50,12 +50,12 @@ class Difference:
     buffers: tuple[object, ...]
 
 
-def named(change: Change) -> set[int]:
+def known_sessions(change: Change) -> set[int]:
     """Return the sessions that a replica knows after a change."""
     return {*change.living, *change.ended, *change.gone, *change.past}
 
 
-class Contents(Generic[Values]):
+class BucketState(Generic[Values]):
     """Contents of one replica."""
 
     def __init__(
@@ -164,7 +164,7 @@ class Contents(Generic[Values]):
             self._frozen, self._froze_then = self.index, True
         return True
 
-    def since(self, after: int) -> Difference:
+    def since(self, after: int) -> Delta:
         """Return the changes since an index; everything since -1."""
         books = self._updates.books
         shards = tuple(number for number, index in self._shards.items() if index > after)
@@ -180,7 +180,7 @@ class Contents(Generic[Values]):
             if not is_now:
                 held = books.frozen.vectors
                 buffers += [each for name in names for each in write(held.get(name) or self._zeros)]
-        return Difference(self._change(after, shards, sessions, frozen), names, tuple(buffers))
+        return Delta(self._change(after, shards, sessions, frozen), names, tuple(buffers))
 
     @property
     def _zeros(self) -> list[Values]:
@@ -236,11 +236,11 @@ class Contents(Generic[Values]):
             for number in shards
         }
 
-    def fits(self, saved: Saved) -> bool:
+    def fits(self, saved: SavedBucket) -> bool:
         """True if the saved data have the shards of this bucket."""
         return set(saved.change.shards) == set(self._server.numbers)
 
-    def revive(self, saved: Saved, life: int) -> None:
+    def revive(self, saved: SavedBucket, life: int) -> None:
         """Begin another incarnation with the data of a disk."""
         zeros, numbers = self._arithmetic.zeros, saved.numbers
         places = [(name, number) for name in saved.vectors for number in saved.change.shards]
@@ -278,8 +278,8 @@ class Contents(Generic[Values]):
         are_fit = all(fit_all(buffers, each) for each in expected) and not [*buffers]
         if frozen is not None and len(frozen.versions) != len(sizes):
             return False
-        sessions = self._updates.books.sessions.numbers if before is None else named(before)
-        are_known = named(change) <= sessions | {each.number for each in change.sessions}
+        sessions = self._updates.books.sessions.numbers if before is None else known_sessions(before)
+        are_known = known_sessions(change) <= sessions | {each.number for each in change.sessions}
         are_versions = len(change.versions) == len(shards) and all(map(is_version, change.versions))
         return are_versions and are_fit and are_known
 

@@ -14,23 +14,23 @@ disk. Does not know: the contents of the bucket, when it is written, files.
 
 from __future__ import annotations
 
-from cotswold.replication.replica.follower_progress import NOTHING
-from cotswold.replication.replica.saved_bucket import Saved
+from cotswold.replication.replica.follower_progress import NO_INDEX
+from cotswold.replication.replica.saved_bucket import SavedBucket
 
 
-class OnDisk:
+class Durability:
     """Durability of one replica."""
 
     def __init__(self) -> None:
-        self.index = self.given = NOTHING
+        self.index = self.given = NO_INDEX
         """Indexes up to which everything is durable, and up to which everything is durable or being
         written."""
-        self.this_term = NOTHING
+        self.this_term = NO_INDEX
         """Index up to which everything is durable of what was submitted in this term. Data of an earlier
         term may not be the most recent of all disks."""
         self._is_given_again = True
         """True once anything was submitted in this term."""
-        self.found: Saved | None = None
+        self.found: SavedBucket | None = None
         """Data found on the disk, if more recent than memory, until a group decides about them."""
         self.is_read = False
         """True once the disk was read."""
@@ -59,7 +59,7 @@ class OnDisk:
 
     def another_term(self) -> None:
         """Begin a term."""
-        self.this_term = NOTHING
+        self.this_term = NO_INDEX
         self.again()
 
     def was(self, index: int) -> None:
@@ -68,9 +68,9 @@ class OnDisk:
 
     def nothing(self) -> None:
         """Invalidate the data on the disk."""
-        self.index = self.given = self.this_term = NOTHING
+        self.index = self.given = self.this_term = NO_INDEX
 
-    def read(self, found: Saved | None) -> None:
+    def read(self, found: SavedBucket | None) -> None:
         """Record the data found on the disk."""
         self.found, self.is_read = found, True
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 
-class Spreading:
+class FlushSchedule:
     """Flush schedule of one server."""
 
     def __init__(self, seconds: float, now: float) -> None:

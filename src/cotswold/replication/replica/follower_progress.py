@@ -26,16 +26,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cotswold.replication.replica.bucket_state import Difference
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.replica.bucket_state import Delta
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.wire import Group, Prepare, Prepared, Send
 
-NOTHING = -1
+NO_INDEX = -1
 """Index of a follower without valid data."""
 _INDEXES = 1 << 62
-DEAF = 8
+BUCKET_SILENCE_FACTOR = 8
 """Factor on the silence limit of a bucket while its server sends messages of other buckets."""
-_SELDOM = 5.0
+_IDLE_HEARTBEAT_FACTOR = 5.0
 """Factor on the heartbeat interval of an up-to-date follower whose server receives messages of other
 buckets."""
 _PATIENCE, _FORGETS, _MOST = 2.0, 0.9, 16.0
@@ -45,11 +45,11 @@ maximum relative to the initial timeout."""
 
 def is_index(number: int) -> bool:
     """True if an index is in range, or -1; the limit leaves room to count on."""
-    return NOTHING <= number < _INDEXES
+    return NO_INDEX <= number < _INDEXES
 
 
 @dataclass
-class Neighbours:
+class PeerActivity:
     """Activity of the other servers, over all buckets."""
 
     spoke: dict[str, float] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Neighbours:
 
 
 @dataclass
-class Peer:
+class FollowerProgress:
     """Progress of one follower. `match_index` is the index up to which its state is known to match the
     primary's."""
 
@@ -73,38 +73,38 @@ class Peer:
     """Timeout of a reply, in seconds."""
     has: int | None = None
     """Index up to which the follower has everything; None until it reports in this term."""
-    sent: int = NOTHING
+    sent: int = NO_INDEX
     """Index up to which everything was sent."""
     spoken: float = float("-inf")
     """Time of the last message to it."""
-    knows: int = NOTHING
+    knows: int = NO_INDEX
     """Committed index that it was last sent."""
     asked: float = float("-inf")
     """Time of the oldest message without a reply."""
     is_needed: bool = True
     """True if a commit requires its acknowledgement."""
-    saved: int = NOTHING
+    saved: int = NO_INDEX
     """Index up to which its disk has everything."""
     direct_until: float = float("-inf")
     """Time until which no chain includes it."""
 
 
 @dataclass(frozen=True)
-class Offer:
+class PrimaryState:
     """State of the primary that followers are sent."""
 
     bucket: str
     term: int
     index: int
     committed: int
-    since: Callable[[int], Difference]
+    since: Callable[[int], Delta]
     """Return the changes since an index."""
 
 
-class Peers(dict[str, Peer]):
+class Followers(dict[str, FollowerProgress]):
     """Followers by name, in the order of the group."""
 
-    def __init__(self, copying: Copying, neighbours: Neighbours) -> None:
+    def __init__(self, copying: ReplicationSettings, neighbours: PeerActivity) -> None:
         super().__init__()
         self._copying, self._neighbours = copying, neighbours
         self._secondaries: tuple[str, ...] = ()
@@ -115,23 +115,23 @@ class Peers(dict[str, Peer]):
         self.clear()
         self._secondaries = group.secondaries
         for name in group.everybody[1:]:
-            self[name] = peer = before.get(name) or Peer(now, self._copying.retry_seconds)
-            peer.is_needed, peer.saved = name in group.secondaries, NOTHING
+            self[name] = peer = before.get(name) or FollowerProgress(now, self._copying.retry_seconds)
+            peer.is_needed, peer.saved = name in group.secondaries, NO_INDEX
             # it may have missed messages of this term
-            peer.sent = NOTHING if peer.has is None else peer.has
+            peer.sent = NO_INDEX if peer.has is None else peer.has
 
     def least(self, index: int) -> int:
         """Return the index that all required followers have; ``index`` if none is required."""
         for peer in self.values():
             if peer.is_needed and (peer.has is None or peer.has < index):
-                index = NOTHING if peer.has is None else peer.has
+                index = NO_INDEX if peer.has is None else peer.has
         return index
 
     # --- messages to followers ---
 
-    def tell(self, offer: Offer, now: float) -> list[Send]:
+    def tell(self, offer: PrimaryState, now: float) -> list[Send]:
         """Send every follower the changes since it was last sent something."""
-        told: dict[int, Difference] = {}
+        told: dict[int, Delta] = {}
         chain = self._chain(now) if self._copying.way == "chain" else ()
         sends = self._send(chain, offer, now, told) if chain else []
         for name in self:
@@ -139,7 +139,7 @@ class Peers(dict[str, Peer]):
                 sends += self._send((name,), offer, now, told)
         return sends
 
-    def tell_one(self, name: str, offer: Offer, now: float) -> list[Send]:
+    def tell_one(self, name: str, offer: PrimaryState, now: float) -> list[Send]:
         """Send one follower the changes, from the primary itself."""
         return self._send((name,), offer, now, {})
 
@@ -153,7 +153,7 @@ class Peers(dict[str, Peer]):
         return tuple(name for name in able if self[name].sent == self[able[0]].sent)
 
     def _send(
-        self, way: tuple[str, ...], offer: Offer, now: float, told: dict[int, Difference]
+        self, way: tuple[str, ...], offer: PrimaryState, now: float, told: dict[int, Delta]
     ) -> list[Send]:
         """Send to the first of these, which forwards it to the others. ``told`` caches changes since an
         index, which most followers share."""
@@ -175,7 +175,7 @@ class Peers(dict[str, Peer]):
         words = (offer.bucket, offer.term, after, index, offer.committed)
         return [Send(way[0], Prepare(*words, found.change, found.names, found.buffers, way[1:]))]
 
-    def _beat(self, name: str, offer: Offer) -> Send:
+    def _beat(self, name: str, offer: PrimaryState) -> Send:
         """Return a heartbeat. It names no index that is still on its way along a chain."""
         has, index = self[name].has, offer.index
         if self._copying.way == "chain" and has is not None:
@@ -184,7 +184,7 @@ class Peers(dict[str, Peer]):
 
     # --- messages from followers ---
 
-    def heard(self, sender: str, prepared: Prepared, offer: Offer, now: float) -> list[Send]:
+    def heard(self, sender: str, prepared: Prepared, offer: PrimaryState, now: float) -> list[Send]:
         """Process a follower's report of its index."""
         peer = self[sender]
         peer.heard, peer.saved = now, prepared.saved
@@ -198,12 +198,12 @@ class Peers(dict[str, Peer]):
             peer.has, peer.asked = prepared.index, now
         return []
 
-    def _wait(self, peer: Peer, seconds: float) -> None:
+    def _wait(self, peer: FollowerProgress, seconds: float) -> None:
         """Set the timeout of the next reply, within bounds."""
         usual = self._copying.retry_seconds
         peer.patience = min(max(usual, seconds), _MOST * usual)
 
-    def watch(self, offer: Offer, now: float) -> list[Send]:
+    def watch(self, offer: PrimaryState, now: float) -> list[Send]:
         """Process the passing of time: resend to late followers, and send heartbeats."""
         sends: list[Send] = []
         for name, peer in self.items():
@@ -216,14 +216,14 @@ class Peers(dict[str, Peer]):
                 sends += self.tell_one(name, offer, now)
         return sends
 
-    def _is_due(self, name: str, peer: Peer, offer: Offer, now: float) -> bool:
+    def _is_due(self, name: str, peer: FollowerProgress, offer: PrimaryState, now: float) -> bool:
         """True if a heartbeat is due."""
         quiet, beat = now - peer.spoken, self._copying.beat_seconds
         if quiet < beat:
             return False
         knows_all = peer.has == offer.index and peer.knows >= offer.committed
         hears = now - self._neighbours.told.get(name, float("-inf")) < beat
-        return quiet >= _SELDOM * beat or not (knows_all and hears)
+        return quiet >= _IDLE_HEARTBEAT_FACTOR * beat or not (knows_all and hears)
 
     def silent(self, now: float) -> list[str]:
         """Return the silent followers."""
@@ -234,10 +234,12 @@ class Peers(dict[str, Peer]):
         ]
 
 
-def is_silent(name: str, heard: float, neighbours: Neighbours, now: float, copying: Copying) -> bool:
+def is_silent(
+    name: str, heard: float, neighbours: PeerActivity, now: float, copying: ReplicationSettings
+) -> bool:
     """True if a server is silent whose last message about a bucket came at ``heard``."""
     quiet = now - heard
     return quiet > copying.silent_seconds and (
         now - neighbours.spoke.get(name, heard) > copying.silent_seconds
-        or quiet > DEAF * copying.silent_seconds
+        or quiet > BUCKET_SILENCE_FACTOR * copying.silent_seconds
     )

@@ -21,7 +21,7 @@ ASIDE = "-damaged-"
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedBucket:
     """A bucket as of ``index``; it has the numbers of the shards that changed since the last save."""
 
     bucket: str
@@ -64,7 +64,7 @@ def is_restored(server: str) -> bool:
     return server.endswith(_RESTORED)
 
 
-def next_of(server: str) -> str:
+def next_server_name(server: str) -> str:
     """Return the name of the next server with the same disk."""
     disk = disk_of(server)
     number = server.removeprefix(disk).removeprefix(".")

@@ -26,27 +26,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, cast
 
-from cotswold.replication.replica.bucket_replica import Copy, Role
-from cotswold.replication.replica.bucket_state import Contents
-from cotswold.replication.replica.claims import Claims
-from cotswold.replication.replica.follower_progress import Neighbours
+from cotswold.replication.replica.bucket_replica import BucketReplica, Role
+from cotswold.replication.replica.bucket_state import BucketState
+from cotswold.replication.replica.claims import SentClaims
+from cotswold.replication.replica.follower_progress import PeerActivity
 from cotswold.replication.replica.lease import Lease
-from cotswold.replication.replica.saved_bucket import Saved
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.replica.saved_bucket import SavedBucket
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.shards.core.shard_server import Values
 from cotswold.wire import (
     CONTROLLERS,
     Assign,
     Assigned,
-    Elsewhere,
-    Enclosed,
+    BucketEnvelope,
+    BucketMessage,
+    DeleteRun,
+    DiskStateReply,
+    DiskStateRequest,
     Fence,
-    FindSaved,
-    Forget,
-    FoundSaved,
-    Here,
-    Leased,
-    OfBucket,
+    Heartbeat,
+    LeaseGrant,
+    NotPrimary,
     Prepare,
     Prepared,
     Pull,
@@ -56,10 +56,12 @@ from cotswold.wire import (
 )
 from cotswold.wire.names import run_of
 
-ToKeeper = Assign | Fence | FindSaved | Forget | Leased | Prepare | Prepared | OfBucket
+ToReplicaServer = (
+    Assign | Fence | DiskStateRequest | DeleteRun | LeaseGrant | Prepare | Prepared | BucketEnvelope
+)
 
 
-class Keeper(Generic[Values]):
+class ReplicaServer(Generic[Values]):
     """A replica server for the lifetime of its process: a restarted process has another name."""
 
     def __init__(
@@ -67,8 +69,8 @@ class Keeper(Generic[Values]):
         name: str,
         host: str,
         address: str,
-        make: Callable[[str], Contents[Values]],
-        copying: Copying,
+        make: Callable[[str], BucketState[Values]],
+        copying: ReplicationSettings,
         now: float,
         peer_address: str = "",
     ) -> None:
@@ -77,10 +79,10 @@ class Keeper(Generic[Values]):
         self.name, self.host, self.address, self.copying = name, host, address, copying
         self.peer_address = peer_address
         self.lease = Lease()
-        self._claims = Claims()
-        self.copies: dict[str, Copy[Values]] = {}
+        self._claims = SentClaims()
+        self.copies: dict[str, BucketReplica[Values]] = {}
         self._make = make
-        self._neighbours = Neighbours()
+        self._neighbours = PeerActivity()
         self._epoch = 0
         self._busy: dict[str, None] = {}
         """Buckets that may have updates that wait."""
@@ -89,7 +91,7 @@ class Keeper(Generic[Values]):
         """The newest heartbeat with a reply."""
         self._recalls: dict[str, None] = {}
         """Buckets to be read from the disk."""
-        self._saves: dict[int, tuple[Copy[Values], int, int, int]] = {}
+        self._saves: dict[int, tuple[BucketReplica[Values], int, int, int]] = {}
         """Writes in flight, by number: the replica, its history, the index and the term."""
         self._save, self._first = 0, ""
         """Number of the newest write, and the bucket to begin with next time."""
@@ -140,10 +142,10 @@ class Keeper(Generic[Values]):
         """Cluster that owns its data; empty if it has none and may join any."""
         return self.cluster if self.copies or self._on_disk else ""
 
-    def receive(self, sender: str, message: ToKeeper, now: float) -> list[Send]:
+    def receive(self, sender: str, message: ToReplicaServer, now: float) -> list[Send]:
         """Process a message; the caller passes controllers' messages only if one of them sent it."""
         match message:
-            case OfBucket():
+            case BucketEnvelope():
                 return self._client(sender, message, now)
             case Prepare():
                 copy = self._copy_with(sender, message.bucket, now)
@@ -151,7 +153,7 @@ class Keeper(Generic[Values]):
             case Prepared():
                 copy = self._copy_with(sender, message.bucket, now)
                 return [] if copy is None else self._said_by(copy, copy.prepared(sender, message, now))
-            case Leased():
+            case LeaseGrant():
                 is_for_this = message.server == self.name and self._is_current(message.epoch)
                 if is_for_this and message.cluster == (self.belongs_to or message.cluster):
                     self._answered = max(self._answered, message.number)
@@ -163,11 +165,11 @@ class Keeper(Generic[Values]):
                 if not self._is_current(message.epoch):
                     return []
                 return [Send(sender, self._copy(message.bucket).fenced(message))]
-            case Forget():
+            case DeleteRun():
                 if self._is_current(message.epoch) and message.cluster == self.belongs_to:
                     self._forget(message.run)
                 return []
-            case FindSaved():
+            case DiskStateRequest():
                 return self._find_saved(sender, message) if self._is_current(message.epoch) else []
             case Assign():
                 if not self._is_current(message.epoch):
@@ -191,7 +193,7 @@ class Keeper(Generic[Values]):
             leads = self._claims.say(self.leads, number)
             own = self.name, self.host, self.address, number, leads, self.fenced, self.peer_address
             more = self.runs, self._claims.number, self.belongs_to, self._answered
-            sends.append(Send(CONTROLLERS, Here(*own, *more)))
+            sends.append(Send(CONTROLLERS, Heartbeat(*own, *more)))
             self._neighbours.forget(now - max(self.copying.silent_seconds, self.copying.beat_seconds))
         for copy in self.copies.values():
             sends += self._said_by(copy, copy.tick(now))
@@ -214,7 +216,7 @@ class Keeper(Generic[Values]):
         """Dirty buckets."""
         return [name for name, copy in self.copies.items() if self.copying.saves and copy.is_unsaved]
 
-    def save(self, bucket: str) -> tuple[int, Saved]:
+    def save(self, bucket: str) -> tuple[int, SavedBucket]:
         """Return the data of a dirty bucket to write, with a number for `saved` and `unsaved`."""
         copy = self.copies[bucket]
         each = copy.save()
@@ -224,7 +226,7 @@ class Keeper(Generic[Values]):
         self._on_disk[bucket] = None
         return self._save, each
 
-    def saves(self) -> Iterator[tuple[int, Saved]]:
+    def saves(self) -> Iterator[tuple[int, SavedBucket]]:
         """Yield all data to write now, one bucket after the other. A caller that takes only some gets the
         others first next time."""
         names = list(self.copies)
@@ -284,25 +286,25 @@ class Keeper(Generic[Values]):
         found, self._recalls = list(self._recalls), {}
         return found
 
-    def recalled(self, bucket: str, saved: Saved | None) -> None:
+    def recalled(self, bucket: str, saved: SavedBucket | None) -> None:
         """Record the sound data that the disk has of a bucket; None if it has none."""
         copy = self.copies.get(bucket)
         if copy is not None:
             copy.recalled(saved)
 
-    def _find_saved(self, sender: str, message: FindSaved) -> list[Send]:
+    def _find_saved(self, sender: str, message: DiskStateRequest) -> list[Send]:
         copy = self._copy(message.bucket)
         if self.copying.saves and not copy.on_disk.is_read:
             self._recalls[message.bucket] = None  # the controller asks again
             return []
         rank, members = copy.best
-        return [Send(sender, FoundSaved(message.bucket, self.name, *rank, members))]
+        return [Send(sender, DiskStateReply(message.bucket, self.name, *rank, members))]
 
     def _is_current(self, epoch: int) -> bool:
         self._epoch = max(self._epoch, epoch)
         return epoch == self._epoch
 
-    def _copy_with(self, sender: str, bucket: str, now: float) -> Copy[Values] | None:
+    def _copy_with(self, sender: str, bucket: str, now: float) -> BucketReplica[Values] | None:
         """Return the replica of a bucket that the sender also has, and record that the sender is active."""
         copy = self.copies.get(bucket)
         if copy is None or sender not in copy.group.everybody:
@@ -310,31 +312,33 @@ class Keeper(Generic[Values]):
         self._neighbours.spoke[sender] = now
         return copy
 
-    def _copy(self, bucket: str) -> Copy[Values]:
+    def _copy(self, bucket: str) -> BucketReplica[Values]:
         if bucket not in self.copies:
-            self.copies[bucket] = Copy(
+            self.copies[bucket] = BucketReplica(
                 bucket, self.name, lambda: self._make(bucket), self.copying, self.lease, self._neighbours
             )
         return self.copies[bucket]
 
-    def _client(self, sender: str, message: OfBucket, now: float) -> list[Send]:
+    def _client(self, sender: str, message: BucketEnvelope, now: float) -> list[Send]:
         copy = self.copies.get(message.bucket)
         if copy is None:
-            return [Send(sender, Elsewhere(message.bucket, 0, ""))]
+            return [Send(sender, NotPrimary(message.bucket, 0, ""))]
         if copy.role is not Role.PRIMARY:
             return [Send(sender, copy.elsewhere())]
         if message.term < copy.group.life:
-            return [Send(sender, Elsewhere(message.bucket, copy.group.term, self.name))]
+            return [Send(sender, NotPrimary(message.bucket, copy.group.term, self.name))]
         sends = copy.hear(sender, cast(ToUpdates | Pull | Write, message.message), now)
         if copy.contents.updates.queued:
             self._busy[message.bucket] = None
         return self._said_by(copy, sends)
 
-    def _said_by(self, copy: Copy[Values], sends: list[Send]) -> list[Send]:
+    def _said_by(self, copy: BucketReplica[Values], sends: list[Send]) -> list[Send]:
         """Wrap messages to clients in an envelope with the bucket's name."""
         return [
             each
             if each.to == CONTROLLERS or isinstance(each.message, Prepare)
-            else Send(each.to, OfBucket(copy.bucket, copy.group.term, cast(Enclosed, each.message)))
+            else Send(
+                each.to, BucketEnvelope(copy.bucket, copy.group.term, cast(BucketMessage, each.message))
+            )
             for each in sends
         ]

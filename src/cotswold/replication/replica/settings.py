@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Way = Literal["star", "chain"]
+Topology = Literal["star", "chain"]
 
 
 @dataclass(frozen=True)
-class Copying:
+class ReplicationSettings:
     """Settings of replication."""
 
     least: int = 1
     """With fewer members, the primary included, updates wait."""
-    way: Way = "star"
+    way: Topology = "star"
     """`star`: the primary sends changes to each follower. `chain`: it sends them to the first secondary,
     which forwards them to the next, and so on; each follower reports its index to the primary."""
     window: int = 4

@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from cotswold.replication.replica.flush_schedule import Spreading
-from cotswold.replication.replica.server import Keeper
+from cotswold.replication.replica.flush_schedule import FlushSchedule
+from cotswold.replication.replica.server import ReplicaServer
 from cotswold.replication.runtime.disk import Disk
 from cotswold.shards.runtime.arithmetic import Array, bytes_of
 from cotswold.wire.lifecycle import Unsaved
@@ -44,12 +44,12 @@ _SAY_SECONDS = 10.0
 """Minimum interval between two events about a long window, and between two about a stall."""
 
 
-class Saving:
+class Persistence:
     """Persistence of one server process."""
 
-    def __init__(self, machine: Keeper[Array], disk: Disk, flush_seconds: float, now: float) -> None:
+    def __init__(self, machine: ReplicaServer[Array], disk: Disk, flush_seconds: float, now: float) -> None:
         self._machine, self._disk, self._flush_seconds = machine, disk, flush_seconds
-        self._spreading = Spreading(GIVEN_AFTER * flush_seconds, now)
+        self._spreading = FlushSchedule(GIVEN_AFTER * flush_seconds, now)
         self._offer_at = now
         self._longest = 0.0
         """The longest window so far."""

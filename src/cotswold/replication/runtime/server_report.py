@@ -9,24 +9,26 @@ from __future__ import annotations
 import os
 import time
 
-from cotswold.replication.replica.bucket_replica import Copy, Role
-from cotswold.replication.replica.server import Keeper
-from cotswold.replication.runtime.networks import Ways
+from cotswold.replication.replica.bucket_replica import BucketReplica, Role
+from cotswold.replication.replica.server import ReplicaServer
+from cotswold.replication.runtime.networks import NetworkEndpoints
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Endpoint
-from cotswold.wire import FoundSaved, Prepare
-from cotswold.wire.lifecycle import CopySeen, Reported, RoadSeen, Unsaved
+from cotswold.wire import DiskStateReply, Prepare
+from cotswold.wire.lifecycle import NetworkTraffic, ReplicaStatus, ServerReport, Unsaved
 from cotswold.wire.messenger import AnyMessage
 
 
-def reported(machine: Keeper[Array], ways: Ways, unsaved: Unsaved | None, bucket: str = "") -> Reported:
+def server_report(
+    machine: ReplicaServer[Array], ways: NetworkEndpoints, unsaved: Unsaved | None, bucket: str = ""
+) -> ServerReport:
     """Return the status of all buckets, or of one; ``unsaved`` is None if there is no disk."""
     named = {"administration": ways.administration, "replication": ways.replication, "updates": ways.updates}
     roads: dict[Endpoint, list[str]] = {}  # one entry per distinct network
     for name, endpoint in named.items():
         roads.setdefault(endpoint, []).append(name)
     refused = ways.all.refused
-    return Reported(
+    return ServerReport(
         machine.name,
         tuple(_seen(each) for name, each in sorted(machine.copies.items()) if bucket in ("", name)),
         0 if unsaved is None else unsaved.dirty_bytes,
@@ -38,7 +40,7 @@ def reported(machine: Keeper[Array], ways: Ways, unsaved: Unsaved | None, bucket
     )
 
 
-def exported(machine: Keeper[Array], bucket: str) -> tuple[AnyMessage, ...]:
+def bucket_export(machine: ReplicaServer[Array], bucket: str) -> tuple[AnyMessage, ...]:
     """Return the whole of a bucket that this server leads, in the form of a save; empty if it does not
     lead it."""
     copy = machine.copies.get(bucket)
@@ -48,14 +50,14 @@ def exported(machine: Keeper[Array], bucket: str) -> tuple[AnyMessage, ...]:
     group, index, vectors = copy.group, copy.contents.index, tuple(copy.contents.vectors)
     buffers = tuple(numbers[name, shard] for name in vectors for shard in change.shards)
     return (
-        FoundSaved(bucket, machine.name, group.life, group.term, index),
+        DiskStateReply(bucket, machine.name, group.life, group.term, index),
         Prepare(bucket, group.term, -1, index, index, change, vectors, buffers),
     )
 
 
-def _seen(copy: Copy[Array]) -> CopySeen:
+def _seen(copy: BucketReplica[Array]) -> ReplicaStatus:
     is_primary = copy.role is Role.PRIMARY
-    return CopySeen(
+    return ReplicaStatus(
         copy.bucket,
         copy.role.value,
         copy.group.term,
@@ -70,9 +72,9 @@ def _seen(copy: Copy[Array]) -> CopySeen:
     )
 
 
-def _road(name: str, endpoint: Endpoint) -> RoadSeen:
+def _road(name: str, endpoint: Endpoint) -> NetworkTraffic:
     traffic = endpoint.traffic
-    return RoadSeen(
+    return NetworkTraffic(
         name,
         endpoint.address,
         traffic.sent_bytes + traffic.sent_shared_bytes,
