@@ -19,8 +19,8 @@ import msgpack
 
 from cotswold.bench.measure import Document, rounded
 from cotswold.replication.controller.controller import Controller
-from cotswold.replication.controller.leader import FromServers
 from cotswold.replication.controller.leader_election import Read, StateRequest, Transact
+from cotswold.replication.controller.messages import FromServers
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.replica.claims import SentClaims as KeeperClaims
 from cotswold.wire import (
@@ -134,7 +134,7 @@ class Rig:
 
     def _wish(self) -> StateRequest | None:
         began = self._clock()
-        wish = self.controller.wish(self.now)
+        wish = self.controller.next_request(self.now)
         self.spent.cpu_seconds += self._clock() - began
         return wish
 
@@ -158,9 +158,9 @@ class Rig:
         if isinstance(wish, Read):
             self.spent.transactions += 1
             found = wish.of(self.items)
-            return self._timed(lambda: self.controller.read(found, self.now))
+            return self._timed(lambda: self.controller.on_read(found, self.now))
         is_done = self._done(wish)
-        return self._timed(lambda: self.controller.transacted(is_done, self.now))
+        return self._timed(lambda: self.controller.on_transaction(is_done, self.now))
 
     def _done(self, wish: Transact) -> bool:
         if any(self.items.get(key) != value for key, value in wish.compare):

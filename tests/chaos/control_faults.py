@@ -11,14 +11,13 @@ from typing import Any
 
 from tests.chaos.planting import Fault, always, never
 
+from cotswold.replication.controller.assignment_delivery import PrimaryClaims
 from cotswold.replication.controller.bucket_map import BucketMap
 from cotswold.replication.controller.controller import Controller
 from cotswold.replication.controller.election import Election
 from cotswold.replication.controller.failure_detector import FailureReports
 from cotswold.replication.controller.leader_election import Transact
-from cotswold.replication.controller.primary_claims import PrimaryClaims
-from cotswold.replication.controller.removal_check import RemovalCheck
-from cotswold.replication.controller.replication_repair import ReplicationRepair
+from cotswold.replication.controller.replication_repair import RemovalCheck, ReplicationRepair
 from cotswold.replication.controller.run_deletion import RunDeletion
 from cotswold.replication.controller.server_registry import ServerRecord, ServerRegistry
 from cotswold.replication.replica.bucket_replica import BucketReplica
@@ -123,23 +122,25 @@ CONTROL_FAULTS: Mapping[str, Fault] = {
     "no-lease": Fault("a primary acts without a lease", Lease, "holds", _no_lease),
     "claims-unchecked": Fault("a lease is given to whoever was primary", PrimaryClaims, "may_lead", always),
     "hasty": Fault("a primary is elected while the one before may act", ServerRegistry, "may_act", never),
-    "shortest": Fault("the shortest is elected", Election, "decided", _shortest),
+    "shortest": Fault("the shortest is elected", Election, "result", _shortest),
     "uncompared": Fault("controllers write without comparing", BucketMap, "transaction", _uncompared),
     "drained-first": Fault(
-        "who is drained waits for no copy elsewhere", ReplicationRepair, "look", _without_members
+        "who is drained waits for no copy elsewhere", ReplicationRepair, "reconcile", _without_members
     ),
     "unconfirmed": Fault(
-        "who is to stay is not asked whether it is there", RemovalCheck, "are_there", always
+        "who is to stay is not asked whether it is there", RemovalCheck, "have_confirmed", always
     ),
-    "assumed": Fault("what may be written down is taken for written", Controller, "transacted", _assumed),
+    "assumed": Fault("what may be written down is taken for written", Controller, "on_transaction", _assumed),
     "no-complaints": Fault(  # either alone does no harm: whoever is not heard does not hear, mostly
         "a secondary tells nobody that its primary is silent, nor it that they are",
         *(BucketReplica, "_watch_primary", _nobody_complains),
         also=Fault("a primary complains of nobody", Followers, "silent", _nobody_complains),
     ),
-    "never-cut-off": Fault("a primary that hears nobody stays so", FailureReports, "is_cut_off", never),
-    "deaf-leads": Fault("who hears no controller has a lease for ever", ServerRecord, "hears", _always_hears),
-    "held-back": Fault("an election takes ten seconds", Election, "decided", _held_back),
-    "remembers": Fault("servers are not told to forget a run", RunDeletion, "forgets", _tells_nobody),
+    "never-cut-off": Fault("a primary that hears nobody stays so", FailureReports, "is_partitioned", never),
+    "deaf-leads": Fault(
+        "who hears no controller has a lease for ever", ServerRecord, "record_acknowledged", _always_hears
+    ),
+    "held-back": Fault("an election takes ten seconds", Election, "result", _held_back),
+    "remembers": Fault("servers are not told to forget a run", RunDeletion, "due_deletions", _tells_nobody),
 }
 """By name."""

@@ -34,7 +34,7 @@ def _any_term(right: Callable[..., _Any]) -> Callable[..., _Any]:
 def _at_once(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def commit(self: BucketReplica[_Any], now: float) -> list[Send]:
         if self.is_acting(now):
-            self.committed = self.contents.index
+            self.committed = self.state.index
         return list(right(self, now))
 
     return commit
@@ -59,8 +59,8 @@ def _unfenced(_: Callable[..., _Any]) -> Callable[..., _Any]:
 def _caught_early(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def prepared(self: BucketReplica[_Any], sender: str, message: _Any, now: float) -> list[Send]:
         sends: list[Send] = right(self, sender, message, now)
-        if sender in self.group.learners and sender in self._peers:
-            self._peers[sender].is_needed = False
+        if sender in self.group.learners and sender in self._followers:
+            self._followers[sender].is_voter = False
             if not any(isinstance(each.message, LearnerCaughtUp) for each in sends):
                 sends.append(
                     Send("controllers", LearnerCaughtUp(self.bucket, self.group.term, self.server, sender))
@@ -88,9 +88,9 @@ def _unheld(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _one_is_enough(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def commit(self: BucketReplica[_Any], now: float) -> list[Send]:
-        if self.is_acting(now) and self._peers:
-            has = [each.has or 0 for each in self._peers.values()]
-            self.committed = max(self.committed, min(max(has), self.contents.index))
+        if self.is_acting(now) and self._followers:
+            has = [each.match_index or 0 for each in self._followers.values()]
+            self.committed = max(self.committed, min(max(has), self.state.index))
         return list(right(self, now))
 
     return commit
@@ -107,20 +107,20 @@ def _what_waits_too(right: Callable[..., _Any]) -> Callable[..., _Any]:
 def _first_alone(_: Callable[..., _Any]) -> Callable[..., _Any]:
     def least(self: Followers, index: int) -> int:
         """The head of a chain has it: so will the others."""
-        needed = [each for each in self.values() if each.is_needed][:1]
-        return min([index, *(-1 if each.has is None else each.has for each in needed)])
+        needed = [each for each in self.values() if each.is_voter][:1]
+        return min([index, *(-1 if each.match_index is None else each.match_index for each in needed)])
 
     return least
 
 
 def _however_few(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def commit(self: BucketReplica[_Any], now: float) -> list[Send]:
-        own = self.copying
-        self.copying = replace(own, least=1)
+        own = self.settings
+        self.settings = replace(own, min_members=1)
         try:
             return list(right(self, now))
         finally:
-            self.copying = own
+            self.settings = own
 
     return commit
 
@@ -228,14 +228,18 @@ COPY_FAULTS: Mapping[str, Fault] = {
     ),
     "counts-removed": Fault("a primary waits for whoever was left out", Followers, "regroup", _with_removed),
     "old-groups": Fault("a copy acts by a group that is over", BucketReplica, "assign", _old_groups),
-    "no-numbers": Fault("senders' numbers are not replicated", BucketState, "since", _without_sessions),
+    "no-numbers": Fault(
+        "senders' numbers are not replicated", BucketState, "changes_since", _without_sessions
+    ),
     "waiting-numbers": Fault("the number of an update that waits counts", Session, "state", _what_waits_too),
-    "weights-alone": Fault("what rules keep is not replicated", BucketState, "since", _weights_alone),
-    "no-orders": Fault("orders are not replicated", BucketState, "since", _without_orders),
-    "no-frozen": Fault("what was frozen is not replicated", BucketState, "since", _without_frozen),
-    "frozen-is-now": Fault("what is now is taken for what was frozen", BucketState, "since", _frozen_is_now),
+    "weights-alone": Fault("what rules keep is not replicated", BucketState, "changes_since", _weights_alone),
+    "no-orders": Fault("orders are not replicated", BucketState, "changes_since", _without_orders),
+    "no-frozen": Fault("what was frozen is not replicated", BucketState, "changes_since", _without_frozen),
+    "frozen-is-now": Fault(
+        "what is now is taken for what was frozen", BucketState, "changes_since", _frozen_is_now
+    ),
     "torn": Fault("shards freeze before all markers are in", Sessions, "owing", _nobody_owes),
-    "unpromoted": Fault("the elected changes numbers of messages", BucketState, "promote", _nothing),
+    "unpromoted": Fault("the elected changes numbers of messages", BucketState, "make_writable", _nothing),
     "unstamped": Fault("the elected knows not what is different", BucketState, "_stamp_all", _nothing),
     "says-all": Fault("what was held is said after the lease", BucketReplica, "_commit", _says_all),
     "unfenced": Fault("who was fenced goes on", BucketReplica, "fenced", _unfenced),

@@ -93,7 +93,9 @@ def _unverified(_: Callable[..., _Any]) -> Callable[..., _Any]:
 def _oldest(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def heard(self: DiskRecovery, found: DiskStateReply, now: float) -> None:
         if found.index >= 0:
-            found = replace(found, life=-found.life, term=-found.term, index=10**9 - found.index)
+            found = replace(
+                found, incarnation=-found.incarnation, term=-found.term, index=10**9 - found.index
+            )
         right(self, found, now)
 
     return heard
@@ -101,11 +103,11 @@ def _oldest(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _own_disk(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def answering(self: BucketReplica[_Any], send: Send) -> Send:
-        own, self._peers = self._peers, Followers(self.copying, PeerActivity())
+        own, self._followers = self._followers, Followers(self.settings, PeerActivity())
         try:
             found: Send = right(self, send)
         finally:
-            self._peers = own
+            self._followers = own
         return found
 
     return answering
@@ -156,7 +158,7 @@ DISK_FAULTS: Mapping[str, Fault] = {
     "pushed-together": Fault(
         "samples that a bucket has are pushed with others", Samples, "is_divided", never
     ),
-    "impatient": Fault("a bucket is revived while a member lives", DiskRecovery, "decided", _impatient),
+    "impatient": Fault("a bucket is revived while a member lives", DiskRecovery, "result", _impatient),
     "taken-for-saved": Fault(
         "what a full disk did not take counts as saved", ReplicaServer, "unsaved", _unnoticed
     ),
@@ -166,6 +168,8 @@ DISK_FAULTS: Mapping[str, Fault] = {
     "unnamed": Fault("nobody is told which samples are lost", Dispatcher, "_tell_lost", _tells_nobody),
     "own-disk": Fault("saved is what the disk of the primary has", BucketReplica, "_answering", _own_disk),
     "weights-on-disk": Fault("what rules keep is not put on the disk", BucketState, "save", _weights_alone),
-    "oldest-disk": Fault("a bucket goes on from whoever has lost the most", DiskRecovery, "heard", _oldest),
+    "oldest-disk": Fault(
+        "a bucket goes on from whoever has lost the most", DiskRecovery, "record_reply", _oldest
+    ),
 }
 """By name."""

@@ -180,7 +180,7 @@ class Judge:
             were = () if before is None else before.members
             if self._is_calm and len(were) >= self._least and set(were) <= set(living):
                 raise BrokenError(f"{after.bucket} is left with {after.members} of {were}, who live")
-        if before is None or after.life == before.life:
+        if before is None or after.incarnation == before.incarnation:
             return
         self.revivals += 1
         self.acknowledged.pop(after.bucket, None)

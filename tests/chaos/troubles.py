@@ -182,7 +182,7 @@ class Troubles:
         busy = {name for each in self.cast.controllers for name in each.controller.unsettled}
         late = self.cast.loop.now - self.world.faults.late_seconds - 1
         for bucket, group in self.cast.groups.items():
-            if not set(names).intersection(group.everybody):
+            if not set(names).intersection(group.all_servers):
                 continue
             others = [name for name in group.members if name not in names]
             if bucket in busy or self.complained.get(bucket, 0.0) > late:
@@ -196,7 +196,7 @@ class Troubles:
         if leader is None:
             return True
         known = leader.controller.servers.of.get(name)
-        return known is not None and known.is_living and known.held_until > leader.clock.now + 0.5
+        return known is not None and known.is_alive and known.lease_until > leader.clock.now + 0.5
 
     def _has_all(self, group: Group, name: str) -> bool:
         """Whether it is there, and has all that its primary has."""
@@ -204,7 +204,7 @@ class Troubles:
         copy, primary = cast.copy_of(group.bucket, name), cast.copy_of(group.bucket, group.primary)
         server = cast.server(name)
         is_there = copy is not None and copy.group == group and copy.index >= 0
-        is_heard = name == group.primary or (primary is not None and name in primary.hears)
+        is_heard = name == group.primary or (primary is not None and name in primary.complete_followers)
         is_cut = any(name in each for each in cast.network.cut)
         return is_there and is_heard and not is_cut and not (server and server.is_paused)
 

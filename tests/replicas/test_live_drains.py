@@ -48,7 +48,7 @@ def hosts(folder: Path, token: Token, *servers: int) -> Iterator[tuple[list[Supe
 
 
 def seen(operator: AdminClient) -> tuple[ReplicaServerStatus, ...]:
-    return operator.look().servers
+    return operator.status().servers
 
 
 def server_on(operator: AdminClient, name: str) -> ReplicaServerStatus:

@@ -204,7 +204,7 @@ def test_a_host_whose_controller_does_not_reach_its_state_says_so_and_begins_ser
                 AdminClient([f"127.0.0.1:{port}"], token, wait_seconds=1.5) as operator,
                 pytest.raises(MachineError, match=r"that leads has answered for 1.5 s: .* its host says why"),
             ):
-                operator.look()
+                operator.status()
         finally:
             host.close()
 

@@ -119,7 +119,9 @@ def test_a_later_life_or_term_is_more_than_a_greater_index(tmp_path: Path) -> No
     disk(tmp_path, "server-a-1", rank=(0, 3, 900))
     recover_alone(tmp_path / "state.sqlite", tmp_path / "servers")
     found, _ = written(tmp_path / "state.sqlite")
-    assert set(found.groups.values()) == {Group(each, 5, "server-a-0.restored", life=4) for each in BUCKETS}
+    assert set(found.groups.values()) == {
+        Group(each, 5, "server-a-0.restored", incarnation=4) for each in BUCKETS
+    }
 
 
 def test_a_state_names_the_disks_of_other_hosts_that_may_have_more(tmp_path: Path) -> None:

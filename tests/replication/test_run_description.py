@@ -73,14 +73,14 @@ def test_a_secondary_takes_what_its_primary_sends_whatever_shards_the_bucket_has
     rows = [np.arange(each.start, each.stop, dtype=np.float32) for each in run.shards]
     numbers = tuple(each.number for each in run.shards)
     primary.receive(COORDINATOR, Write(1, "x", numbers, tuple(map(raw, rows))))
-    assert primary.stamp()
-    told = primary.since(-1)
+    assert primary.bump_index()
+    told = primary.changes_since(-1)
     prepare = Prepare(bucket, 1, -1, 1, 0, told.change, told.names, told.buffers)
-    assert len(told.buffers) == buffers and secondary.takes(prepare, None)
+    assert len(told.buffers) == buffers and secondary.can_apply(prepare, None)
     secondary.install(prepare)
     assert all(map(np.array_equal, secondary.vectors["x"], rows))
     for other in (told.buffers[1:], (*told.buffers, bytes(4)), (bytes(8), *told.buffers[1:])):
-        assert not secondary.takes(replace(prepare, buffers=other), None)
+        assert not secondary.can_apply(replace(prepare, buffers=other), None)
 
 
 def test_a_vector_that_is_written_after_a_state_was_frozen_was_zeros_then() -> None:
@@ -91,12 +91,12 @@ def test_a_vector_that_is_written_after_a_state_was_frozen_was_zeros_then() -> N
     ones = tuple(np.ones(each.stop - each.start, np.float32).tobytes() for each in run.shards)
     primary.receive(COORDINATOR, Write(1, "x", numbers, ones))
     primary.receive(COORDINATOR, Order(1, ((1, "replica"),), ((1, 0.1),), 1, 0))
-    assert primary.stamp() and primary.updates.frozen is not None, "nobody owes a marker"
+    assert primary.bump_index() and primary.updates.frozen is not None, "nobody owes a marker"
     primary.receive(COORDINATOR, Write(2, "late", numbers, ones))
-    assert primary.stamp()
-    told = primary.since(-1)
+    assert primary.bump_index()
+    told = primary.changes_since(-1)
     prepare = Prepare(bucket, 1, -1, primary.index, 0, told.change, told.names, told.buffers)
-    assert secondary.takes(prepare, None)
+    assert secondary.can_apply(prepare, None)
     secondary.install(prepare)
     frozen = secondary.updates.frozen
     assert frozen is not None and not np.any(np.concatenate(frozen.vectors["late"]))
@@ -253,5 +253,5 @@ def test_a_controller_hears_of_no_run_that_the_state_would_not_take(kind: str, w
     for _ in range(6):
         victim.turn()
     assert victim.counts()[kind] == (1 if kind else 0)
-    assert (wanted.run in victim._machine._reign.board.map.runs) == (not kind or wanted.run == "run")
+    assert (wanted.run in victim._machine._state.board.map.runs) == (not kind or wanted.run == "run")
     victim.check()

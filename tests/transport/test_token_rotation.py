@@ -53,9 +53,9 @@ def test_a_token_is_followed_by_another_while_a_run_learns(
                 learn(replicas, 3.0)
             assert host.processes == processes, "nobody was started again"
             with AdminClient([place], new) as operator:
-                assert len(operator.look().servers) == 3
+                assert len(operator.status().servers) == 3
             with AdminClient([place], old, wait_seconds=2.0) as operator, pytest.raises(MachineError):
-                operator.look()
+                operator.status()
             assert not host.told("revived"), "no bucket was lost by it"
             replicas.pause()
             assert replicas.ledger.total.torn == 0

@@ -71,7 +71,9 @@ class Acting:
             while not self._is_over.is_set():
                 began = time.monotonic()
                 with suppress(CotswoldError):  # nobody leads, or none is reached from here, now
-                    addresses = {each.name: each.address for each in operator.look().servers if each.address}
+                    addresses = {
+                        each.name: each.address for each in operator.status().servers if each.address
+                    }
                 with suppress(CotswoldError):
                     self._hear(operator.reports(addresses).values())
                 self._is_over.wait(max(0.0, began + _LOOK_SECONDS - time.monotonic()))

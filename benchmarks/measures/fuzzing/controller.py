@@ -79,7 +79,7 @@ class ControllerVictim(Victim):
         self._post = StillPost(self._endpoint)
         self._state = StillState()
         control = ControllerSettings(
-            lease_seconds=_FAR_SECONDS, leader_seconds=_FAR_SECONDS, judging_seconds=0.0
+            lease_seconds=_FAR_SECONDS, leader_seconds=_FAR_SECONDS, failure_report_seconds=0.0
         )
         self._role = ControllerProcess(
             *(NAME, cast(Post, self._post), cast(MetadataThread, self._state), control),
@@ -110,15 +110,15 @@ class ControllerVictim(Victim):
         role, now = self._role, time.monotonic()
         role._deliver(role._machine.tick(now))
         role._machine.take_events()
-        wish = role._machine.wish(now)
+        wish = role._machine.next_request(now)
         if wish is not None:
-            self._state.ask(wish, role._answered)
+            self._state.submit(wish, role._answered)
         self._state.take()
 
     def _begin(self) -> None:
         deadline = time.monotonic() + 60
         self.turn()
-        self._machine.leading._since = float("-inf")  # nobody has led for long
+        self._machine.election._since = float("-inf")  # nobody has led for long
         while not self._machine.leads(time.monotonic()):
             if time.monotonic() > deadline:
                 raise BrokenError("it does not lead")
@@ -180,8 +180,8 @@ class ControllerVictim(Victim):
     def guarded(self) -> object:
         """What only servers, supervisors and whoever operates them may change."""
         machine = self._machine
-        servers = {name: (each.has_ended, each.is_living) for name, each in machine.servers.of.items()}
-        return machine.leading.epoch, dict(machine.groups), machine.unsettled, servers
+        servers = {name: (each.has_exited, each.is_alive) for name, each in machine.servers.of.items()}
+        return machine.election.epoch, dict(machine.groups), machine.unsettled, servers
 
     def check(self) -> None:
         """It leads, gives leases, and knows no more servers than there may be."""
@@ -190,11 +190,11 @@ class ControllerVictim(Victim):
             raise BrokenError("it leads no more")
         if len(machine.servers.of) > _MOST_SERVERS:
             raise BrokenError(f"it knows {len(machine.servers.of)} servers")
-        leases, known = self._post.sent["Leased"], machine.servers.of.get(SERVERS[0])
-        if known is None or known.has_ended or machine._reign.elections.holds_up(SERVERS[0]):
+        leases, known = self._post.sent["LeaseGrant"], machine.servers.of.get(SERVERS[0])
+        if known is None or known.has_exited or machine._state.elections.blocks_lease(SERVERS[0]):
             return  # it is waited for: it says first what it has
         self._beat(SERVERS[0])
-        if self._post.sent["Leased"] == leases:
+        if self._post.sent["LeaseGrant"] == leases:
             raise BrokenError("a server gets no lease")
 
     def counts(self) -> Counter[str]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from cotswold import wire as m
 from cotswold.processes.supervisor_link import Bond
-from cotswold.replication.replica.bucket_replica import Role
+from cotswold.replication.replica.group_member import Role
 from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.replication.run_description import Description
 from cotswold.replication.runtime.networks import NetworkEndpoints
@@ -183,16 +183,22 @@ class KeeperVictim(Victim):
         """What only controllers may change."""
         machine = self._machine
         copies = {name: (each.role, each.group, each.fence) for name, each in machine.copies.items()}
-        return machine._epoch, machine.lease.until, copies, tuple(self._role._runs), self._role._controllers
+        return (
+            machine._epoch,
+            machine.lease.until,
+            copies,
+            tuple(self._role._runs._of),
+            self._role._controllers,
+        )
 
     def check(self) -> None:
         """It has no copies but of buckets that are described; whoever may asks is answered."""
         machine, role = self._machine, self._role
-        runs: Mapping[str, Description] = role._runs
+        runs: Mapping[str, Description] = role._runs._of
         known = {bucket for each in runs.values() for bucket in each.buckets}
         if not machine.copies.keys() <= known:
             raise BrokenError(f"it has copies of {sorted(machine.copies.keys() - known)[:3]}")
-        if len(machine._neighbours.spoke) > _SPOKE or len(role._clients._names) > 64 * _SPOKE:
+        if len(machine._neighbours.last_received) > _SPOKE or len(role._clients._names) > 64 * _SPOKE:
             raise BrokenError("it remembers everybody who ever spoke")
         self._check_pull()
 
@@ -203,13 +209,13 @@ class KeeperVictim(Victim):
             return
         self._lease()
         self._role._go_on()
-        answers = self._post.sent["OfBucket"] + self._post.sent["Elsewhere"]
+        answers = self._post.sent["BucketEnvelope"] + self._post.sent["NotPrimary"]
         self._pulls -= 1
-        copy.committed = copy.contents.index  # as if others had all
+        copy.committed = copy.state.index  # as if others had all
         pull = m.PullNewer(RUN, 0, self._pulls, self._shards[LED], (-1,) * len(self._shards[LED]))
         self._tell(CLIENT, m.BucketEnvelope(LED, copy.group.term, pull))
         self._role._go_on()
-        after = self._post.sent["OfBucket"] + self._post.sent["Elsewhere"]
+        after = self._post.sent["BucketEnvelope"] + self._post.sent["NotPrimary"]
         if copy.is_acting(time.monotonic()) and after == answers:
             raise BrokenError("a pull is not answered")
 
@@ -217,7 +223,7 @@ class KeeperVictim(Victim):
         """By kind."""
         found = self.refused + self._endpoint.refused
         for copy in self._machine.copies.values():
-            found.update({f"update: {kind}": count for kind, count in copy.contents.updates.refused.items()})
+            found.update({f"update: {kind}": count for kind, count in copy.state.updates.refused.items()})
         return found
 
     def close(self) -> None:

@@ -118,7 +118,7 @@ class DiskContents:
     def groups(self) -> list[Group]:
         """One group per bucket, whose primary stands for the most recent disk."""
         return [
-            Group(bucket, term, restored_on(disk), self._others(bucket, disk), life=life)
+            Group(bucket, term, restored_on(disk), self._others(bucket, disk), incarnation=life)
             for bucket, ((life, term, _), disk) in sorted(self.ranks.items())
         ]
 
@@ -200,7 +200,7 @@ def _heads(disk: Path) -> dict[str, tuple[_Recency, tuple[str, ...]]]:
 def _read(name: str, head: Head) -> tuple[_Recency, tuple[str, ...]]:
     try:
         saved = saved_of(name, Bucket(head.index, head.head, {}))
-        return saved.rank, saved.members
+        return saved.recency, saved.members
     except ValueError as error:
         raise ContradictionError(
             f"{name} cannot be read ({error}); name the disks without this one"
@@ -219,7 +219,7 @@ def _text(path: Path, most: int) -> str:
 
 
 def is_sound(state: Path) -> bool:
-    """True if the file has readable metadata. Raises the errors of `Place.opened` other than damage."""
+    """True if the file has readable metadata. Raises errors of `MetadataLocation.opened` except damage."""
     if not state.exists():
         return False
     try:

@@ -46,7 +46,7 @@ class ReplicatedClusterSettings(ClusterSettings):
     @property
     def copying(self) -> ReplicationSettings:
         """Settings of the replication between servers."""
-        return ReplicationSettings(least=self.server_copies_min, way=self.replication)
+        return ReplicationSettings(min_members=self.server_copies_min, topology=self.replication)
 
     @property
     def members(self) -> int:

@@ -14,8 +14,8 @@ from typing import cast
 
 from cotswold.replication.client.router import Router, ToRouter
 from cotswold.replication.controller.controller import Controller
-from cotswold.replication.controller.leader import FromServers
 from cotswold.replication.controller.leader_election import Read, StateRequest
+from cotswold.replication.controller.messages import FromServers
 from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.replica.server import ReplicaServer, ToReplicaServer
 from cotswold.simulate.disks import SimulatedDisk
@@ -127,7 +127,7 @@ class ControllerPlayer(PlayedProcess):
         self._do(lambda: self._send(self.controller.receive(sender, heard, self.clock.now)))
 
     def _look(self) -> None:
-        wish = self.controller.wish(self.clock.now)
+        wish = self.controller.next_request(self.clock.now)
         if wish is not None:
             self._state.ask(
                 self.name, wish, lambda asked, found: self._do(lambda: self._answered(asked, found))
@@ -137,11 +137,13 @@ class ControllerPlayer(PlayedProcess):
         now = self.clock.now
         if isinstance(wish, Read):
             self._send(
-                self.controller.read(found, now) if isinstance(found, dict) else self.controller.unread()
+                self.controller.on_read(found, now)
+                if isinstance(found, dict)
+                else self.controller.on_read_failed()
             )
         else:
             assert not isinstance(found, dict), "a transaction is done or not"
-            self._send(self.controller.transacted(found, now))
+            self._send(self.controller.on_transaction(found, now))
 
     def _tick(self) -> None:
         if not self.is_alive:

@@ -245,7 +245,7 @@ class ReplicaStatus:
     bucket: str
     role: str
     term: int
-    life: int
+    incarnation: int
     index: int
     """Index up to which it has at least prepared everything; -1 if it has no valid state."""
     committed: int

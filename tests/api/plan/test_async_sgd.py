@@ -52,7 +52,7 @@ def test_of_a_cluster_that_stands_it_is_said_what_is_there_and_what_is_needed(
         def __init__(self, *looked: ReplicaServerStatus) -> None:
             self._looked = StatusReply("controller-a", 1, 3, 1, looked, (), (), 0, ())
 
-        def look(self, bucket: str = "") -> StatusReply:
+        def status(self, bucket: str = "") -> StatusReply:
             return self._looked
 
         def close(self) -> None:

@@ -24,7 +24,7 @@ from cotswold.api.servers.cluster_host import (
 from cotswold.errors import UserError
 from cotswold.host import Token
 from cotswold.replication.client.standalone_cluster import controller_name
-from cotswold.replication.runtime.host_supervisor import DrainProgress
+from cotswold.replication.runtime.drain_progress import DrainProgress
 from cotswold.transport import Endpoint, Message
 from cotswold.transport.token_rotation import FILE_VARIABLE, Rotating, tokens_of_cluster
 from cotswold.wire import CONTROLLERS, StatusRequest

@@ -26,7 +26,8 @@ from cotswold.checkpoint import Checkpoints
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
 from cotswold.replication.client.admin import AdminClient
-from cotswold.replication.runtime.host_supervisor import DISKS_FOLDER, METADATA_FILE, DrainProgress
+from cotswold.replication.runtime.drain_progress import DrainProgress
+from cotswold.replication.runtime.host_settings import DISKS_FOLDER, METADATA_FILE
 
 pytestmark = pytest.mark.slow
 Cluster = tuple[Host, str, AdminClient]
@@ -216,13 +217,13 @@ def test_a_cluster_that_is_not_there_is_told(token: Token) -> None:
         AdminClient([f"127.0.0.1:{port}"], token, wait_seconds=1.0) as operator,
         pytest.raises(MachineError, match=r"answered for 1 s: at 127\.0\.0\.1:.* no process listens"),
     ):
-        operator.look()
+        operator.status()
 
 
 def test_what_was_restored_is_given_up_by_removing_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = [("r-0.restored", "ended"), ("q-0.restored", "ended"), ("q-0.1", "living"), ("p-0", "gone")]
     servers = tuple(SimpleNamespace(name=name, state=state) for name, state in seen)
-    monkeypatch.setattr(AdminClient, "look", lambda self: SimpleNamespace(servers=servers))
+    monkeypatch.setattr(AdminClient, "status", lambda self: SimpleNamespace(servers=servers))
     operator = AdminClient.__new__(AdminClient)
     for name in ("r-0", "r-0.restored", "q-0.restored"):
         with pytest.raises(

@@ -60,7 +60,7 @@ def test_what_is_seen_of_one_bucket_is_not_taken_for_that_of_another() -> None:
         AdminClient([f"127.0.0.1:{port}"], token) as operator,
     ):
         for bucket in ("", "r/0001", "r/0000", "r/0000"):
-            assert [each.name for each in operator.look(bucket).events] == [bucket]
+            assert [each.name for each in operator.status(bucket).events] == [bucket]
 
 
 def test_buckets_are_those_that_were_found_however_often_it_was_looked_before() -> None:
@@ -72,7 +72,7 @@ def test_buckets_are_those_that_were_found_however_often_it_was_looked_before() 
     ):
         terms = [0]
         for _ in range(3):
-            operator.look()
+            operator.status()
             groups = operator.groups()
             assert tuple(groups) == BUCKETS and groups["r/0000"].term > terms[-1], "not those of before"
             terms.append(groups["r/0000"].term)

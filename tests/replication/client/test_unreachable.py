@@ -26,7 +26,7 @@ SECONDS = 1.5
 def complaint(port: int, token: Token, host: str = "127.0.0.1") -> str:
     operator = AdminClient([f"{host}:{port}"], token, wait_seconds=SECONDS)
     with operator, pytest.raises(MachineError) as raised:
-        operator.look()
+        operator.status()
     return str(raised.value)
 
 
@@ -103,7 +103,7 @@ def test_where_one_controller_follows_it_is_said_what_is_known_of_the_others() -
         ) as operator,
         pytest.raises(MachineError) as raised,
     ):
-        operator.look()
+        operator.status()
     said = str(raised.value)
     assert f": {controller_name('127.0.0.1', follows)} answered, and none leads: name all controllers" in said
     assert f"at 127.0.0.1:{refuses} a process refuses this token" in said
@@ -122,7 +122,7 @@ def test_that_a_controller_followed_long_ago_is_not_said_of_a_cluster_that_is_go
         AdminClient([f"127.0.0.1:{port}"], token, wait_seconds=SECONDS) as operator,
     ):
         with controllers(token, [port], answers):
-            operator.look()
+            operator.status()
         assert len(asked) > 1
         with pytest.raises(MachineError, match=f"at 127.0.0.1:{port} no process listens"):
-            operator.look()
+            operator.status()

@@ -89,13 +89,15 @@ def test_a_bucket_waits_for_silent_members_until_an_operator_gives_them_up() -> 
     (told,) = [each for each in cluster.controller.take_events() if each.kind == "waits"]
     assert all(each in told.sentence for each in group.members) and "--lost" in told.sentence
     (answer,) = cluster.asked(Drain(left, 1.0, is_lost=True))
-    assert isinstance(answer, Draining) and cluster.controller.servers.lives(left), "who is heard is not lost"
+    assert isinstance(answer, Draining) and cluster.controller.servers.is_alive(left), (
+        "who is heard is not lost"
+    )
     for each in group.members:
         cluster.tell("client", Drain(each, 0.0, is_lost=True))
     cluster.pass_time(0.2, left)
     assert cluster.take(DiskStateRequest) == [], "it has answered"
     cluster.pass_time(4.0, left)
-    assert cluster.group_of("run/0000").primary == left and cluster.group_of("run/0000").life > 0
+    assert cluster.group_of("run/0000").primary == left and cluster.group_of("run/0000").incarnation > 0
 
 
 def test_who_was_given_up_and_is_heard_again_is_there_again_with_what_it_has() -> None:
@@ -117,14 +119,14 @@ def test_who_was_given_up_and_is_heard_again_is_there_again_with_what_it_has() -
     cluster.there.update(dict.fromkeys(group.members))
     cluster.live(2.0)
     assert cluster.group_of("run/0000").primary in group.members
-    assert all(cluster.controller.servers.lives(each) for each in group.members)
+    assert all(cluster.controller.servers.is_alive(each) for each in group.members)
     gone = group.members[0]
     cluster.there.pop(gone)
     cluster.pass_time(2.0, left)
     cluster.tell("client", Drain(gone, 0.0, is_lost=True))
     cluster.end(gone)  # its supervisor has seen that
     cluster.beat(gone)  # which was on its way
-    assert not cluster.controller.servers.lives(gone)
+    assert not cluster.controller.servers.is_alive(gone)
 
 
 # --- runs ---
@@ -136,11 +138,11 @@ def test_a_run_that_is_removed_while_a_primary_is_elected_does_not_come_back() -
     cluster.answers = False
     cluster.end(group.primary)
     cluster.tell("client", DeleteRunRequest("run"))
-    wish = cluster.controller.wish(cluster.now)
+    wish = cluster.controller.next_request(cluster.now)
     while not (isinstance(wish, Transact) and ("bucket/run/0000", None) in wish.put):
         assert wish is not None
         cluster.answered(wish)
-        wish = cluster.controller.wish(cluster.now)
+        wish = cluster.controller.next_request(cluster.now)
     for name in group.secondaries:  # while the group is being deleted
         cluster.tell(name, FenceReply("run/0000", 2, name, 1, 7))
     cluster.sent += cluster.answered(wish)
@@ -163,7 +165,7 @@ def test_of_a_run_that_is_removed_nothing_is_left_and_of_others_everything() -> 
     assert told == [RunDeleted("run")]
     removal = [each for each in puts if any(value is None for _, value in each.put)]
     assert len(removal) == 4 and max(len(each.put) for each in removal) <= 60, "description, then 60 each"
-    assert {each.compare for each in removal} == {(cluster.controller.leading.key,)}
+    assert {each.compare for each in removal} == {(cluster.controller.election.key,)}
     assert {key.partition("/")[0] for key in cluster.state.items if "run/0" in key} <= {"run"}
     assert not any(key.startswith(("bucket/run/", "run/run/")) for key in cluster.state.items)
     assert len(cluster.controller.groups) == 5 and cluster.copies() == dict.fromkeys("abcd", 0)
@@ -188,11 +190,11 @@ def test_whoever_leads_next_goes_on_with_a_removal() -> None:
     cluster = Cluster("ab", TWO, buckets=150)
     cluster.tell("client", DeleteRunRequest("run"))
     for _ in range(2):  # the description, and sixty groups
-        wish = cluster.controller.wish(cluster.now)
+        wish = cluster.controller.next_request(cluster.now)
         while not isinstance(wish, Transact) or all(value is not None for _, value in wish.put):
             assert wish is not None
             cluster.answered(wish)
-            wish = cluster.controller.wish(cluster.now)
+            wish = cluster.controller.next_request(cluster.now)
         cluster.answered(wish)
     assert sum(key.startswith("bucket/") for key in cluster.state.items) == 90
     other = another(cluster)
@@ -202,7 +204,7 @@ def test_whoever_leads_next_goes_on_with_a_removal() -> None:
 def test_what_was_on_its_way_when_a_run_is_removed_does_not_stay() -> None:
     cluster = Cluster("abc", TWO, buckets=3)
     cluster.end(cluster.controller.groups["run/0000"].secondaries[0])
-    wish = cluster.controller.wish(cluster.now)
+    wish = cluster.controller.next_request(cluster.now)
     assert isinstance(wish, Transact) and wish.put[0][0].startswith("bucket/"), "a group without it"
     cluster.tell("client", DeleteRunRequest("run"))
     cluster.answered(wish)
@@ -226,7 +228,7 @@ def test_what_a_leader_that_was_wants_to_put_does_not_bring_a_removed_run_back()
     one = Cluster("abc", TWO, buckets=2)
     late = one.controller.groups["run/0000"]
     one.end(late.secondaries[0])
-    wish = one.controller.wish(one.now)
+    wish = one.controller.next_request(one.now)
     assert isinstance(wish, Transact) and wish.put[0][0].startswith("bucket/")
     two = another(one)
     two.tell("client", DeleteRunRequest("run"))
@@ -242,7 +244,7 @@ def test_a_server_that_has_something_of_no_run_that_is_there_forgets_it_and_has_
         return [each.message for each in cluster.tell("a", here)]
 
     def forget(run: str) -> DeleteRun:
-        leading = cluster.controller.leading
+        leading = cluster.controller.election
         return DeleteRun(leading.epoch, run, leading.cluster)
 
     answers = said("run", "was", claims=(("was/0000", 3),))
@@ -255,17 +257,17 @@ def test_a_server_that_has_something_of_no_run_that_is_there_forgets_it_and_has_
 
 def test_a_state_that_was_lost_takes_nothing_from_servers_of_the_one_that_was() -> None:
     cluster = Cluster("ab", TWO)
-    was = cluster.controller.leading.cluster
+    was = cluster.controller.election.cluster
     cluster.state.items.clear()
     after = Cluster("", TWO, cluster.state, "two", 0)
     after.live(2.5)
     here = Heartbeat("a", "host a", "at a", 1, (("run/0000", 3),), runs=("run",), cluster=was)
-    assert after.controller.leads(after.now) and after.controller.leading.cluster != was
+    assert after.controller.leads(after.now) and after.controller.election.cluster != was
     for _ in range(3):
         assert after.tell("a", here) == [], "neither a lease nor that it is to forget anything"
     told = [each for each in after.controller.take_events() if each.kind == "stranger"]
     assert len(told) == 1 and was in told[0].sentence and "run" in told[0].sentence
-    assert after.controller.servers.lives("a") is False, "nor is it given copies"
+    assert after.controller.servers.is_alive("a") is False, "nor is it given copies"
     assert any(
         isinstance(each.message, LeaseGrant) for each in after.tell("a", replace(here, cluster="", runs=()))
     )
@@ -273,17 +275,17 @@ def test_a_state_that_was_lost_takes_nothing_from_servers_of_the_one_that_was() 
 
 def test_the_one_controller_of_a_state_that_is_lost_under_it_leads_another_cluster() -> None:
     cluster = Cluster("ab", TWO)
-    was = cluster.controller.leading.cluster
+    was = cluster.controller.election.cluster
     cluster.state.items.clear()
     cluster.live(3.0)
-    assert cluster.controller.leads(cluster.now) and cluster.controller.leading.cluster not in ("", was)
+    assert cluster.controller.leads(cluster.now) and cluster.controller.election.cluster not in ("", was)
 
 
 def test_whoever_leads_next_leads_the_same_cluster() -> None:
     cluster = Cluster("ab", TWO)
-    was = cluster.controller.leading.cluster
+    was = cluster.controller.election.cluster
     two = another(cluster)
-    assert two.controller.leads(two.now) and two.controller.leading.cluster == was
+    assert two.controller.leads(two.now) and two.controller.election.cluster == was
 
 
 def test_a_server_that_has_anything_hears_no_lease_and_forgets_nothing_of_another_cluster() -> None:
@@ -317,7 +319,7 @@ def test_a_run_whose_groups_are_not_written_yet_is_not_forgotten() -> None:
     here = Heartbeat("a", "host a", "at a", 1, (), runs=("new",))
     for _ in range(4):  # the description is to be put, is on its way, and the groups likewise
         assert not any(isinstance(each.message, DeleteRun) for each in cluster.tell("a", here))
-        wish = cluster.controller.wish(cluster.now)
+        wish = cluster.controller.next_request(cluster.now)
         assert not any(isinstance(each.message, DeleteRun) for each in cluster.tell("a", here))
         if wish is not None:
             cluster.answered(wish)
@@ -386,7 +388,7 @@ def test_a_primary_hands_over_to_a_member_after_a_learner_has_caught_up() -> Non
     cluster.learns = True
     cluster.live(1.0)
     after = cluster.group_of("run/0000")
-    assert before.primary not in after.everybody and len(after.members) == 2 and not after.learners
+    assert before.primary not in after.all_servers and len(after.members) == 2 and not after.learners
 
 
 def test_an_only_copy_is_nowhere_dropped_before_another_has_it() -> None:
@@ -405,7 +407,7 @@ def test_an_only_copy_is_nowhere_dropped_before_another_has_it() -> None:
 
 @pytest.mark.parametrize(("least", "left"), [(1, 0), (2, 1)])
 def test_where_no_server_is_free_as_many_members_stay_as_there_must_be(least: int, left: int) -> None:
-    cluster = Cluster("ab", ControllerSettings(copies=2, least=least), buckets=1)
+    cluster = Cluster("ab", ControllerSettings(copies=2, min_copies=least), buckets=1)
     drained(cluster, "a")
     cluster.live(1.0)
     answer = drained(cluster, "a")
@@ -623,7 +625,7 @@ def test_who_looks_sees_servers_runs_what_is_short_and_what_happened() -> None:
 
 
 def test_buckets_with_fewer_members_than_there_must_be_are_counted() -> None:
-    cluster = Cluster("ab", ControllerSettings(copies=2, least=2), buckets=2)
+    cluster = Cluster("ab", ControllerSettings(copies=2, min_copies=2), buckets=2)
     cluster.end("a")
     cluster.live(0.5)
     (seen,) = cluster.asked(StatusRequest())
@@ -670,9 +672,11 @@ def test_what_befalls_many_buckets_by_one_cause_is_one_sentence_and_each_is_to_b
     cluster.live(0.5)
     singles = [each for each in cluster.controller.take_events() if each.kind == "elected"]
     assert len(singles) == len(led) == 10
-    assert not cluster.controller.take_gathered(cluster.now), "there may be more"
+    assert not cluster.controller.take_summaries(cluster.now), "there may be more"
     cluster.live(1.5)
-    told = [each.sentence for each in cluster.controller.take_gathered(cluster.now) if each.kind == "elected"]
+    told = [
+        each.sentence for each in cluster.controller.take_summaries(cluster.now) if each.kind == "elected"
+    ]
     (sentence,) = told
     assert sentence.startswith("10 buckets of run: primary a was killed by SIGKILL; secondaries ")
     assert "b (5)" in sentence and "c (5)" in sentence and " took over, term 2, in " in sentence
@@ -689,7 +693,7 @@ def test_what_befalls_many_buckets_by_one_cause_is_one_sentence_and_each_is_to_b
 
 def test_there_are_no_more_members_that_there_must_be_than_copies() -> None:
     with pytest.raises(ValueError, match="1 to 2"):
-        ControllerSettings(copies=2, least=3)
+        ControllerSettings(copies=2, min_copies=3)
 
 
 def test_servers_that_are_long_gone_and_have_nothing_are_shown_no_more() -> None:

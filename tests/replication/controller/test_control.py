@@ -12,12 +12,10 @@ from cotswold.replication.controller.bucket_map import items_of
 from cotswold.replication.controller.cluster_view import ClusterView
 from cotswold.replication.controller.controller import Controller
 from cotswold.replication.controller.drain import DrainManager
-from cotswold.replication.controller.election import Election
-from cotswold.replication.controller.election_manager import ElectionManager
+from cotswold.replication.controller.election import Election, ElectionManager
 from cotswold.replication.controller.event_text import waiting_event
 from cotswold.replication.controller.leader_election import LeaderElection, LeadershipState, Read, Transact
-from cotswold.replication.controller.removal_check import RemovalCheck
-from cotswold.replication.controller.replication_repair import ReplicationRepair
+from cotswold.replication.controller.replication_repair import RemovalCheck, ReplicationRepair
 from cotswold.replication.controller.server_registry import ServerRegistry
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.replica.saved_bucket import disk_of, restored_on
@@ -169,8 +167,8 @@ def test_a_primary_that_hears_no_controller_is_followed_though_it_is_heard() -> 
     assert desk.group.primary == other and desk.now - began < 1.8
     assert any("but sends heartbeats" in each.sentence for each in desk.controller.take_events())
     desk.pass_time(0.5, other)
-    assert not desk.controller.servers.lives(primary) and beat(10_000) == 0.0
-    assert beat(10_001) == 1.0 and desk.controller.servers.lives(primary), "it hears controllers again"
+    assert not desk.controller.servers.is_alive(primary) and beat(10_000) == 0.0
+    assert beat(10_001) == 1.0 and desk.controller.servers.is_alive(primary), "it hears controllers again"
 
 
 def test_a_lost_answer_or_two_cost_no_lease() -> None:
@@ -187,14 +185,14 @@ def test_a_lost_answer_or_two_cost_no_lease() -> None:
 def test_an_election_does_without_whoever_says_nothing_and_never_with_nothing() -> None:
     group = Group(BUCKET, 1, "a", ("b", "c"))
     election = Election(group, 10.0)
-    assert election.decided(["b", "c"], False, 20.0, PATIENCE) is None, "nobody has answered"
-    election.answered(FenceReply(BUCKET, 2, "b", 1, -1))
-    assert election.decided(["b", "c"], False, 20.0, PATIENCE) is None, "b has nothing"
-    election.answered(FenceReply(BUCKET, 3, "c", 1, 9))
+    assert election.result(["b", "c"], False, 20.0, PATIENCE) is None, "nobody has answered"
+    election.record_reply(FenceReply(BUCKET, 2, "b", 1, -1))
+    assert election.result(["b", "c"], False, 20.0, PATIENCE) is None, "b has nothing"
+    election.record_reply(FenceReply(BUCKET, 3, "c", 1, 9))
     assert "c" not in election.answers, "of another term"
-    election.answered(FenceReply(BUCKET, 2, "c", 1, 4))
-    assert election.decided(["b", "c"], True, 20.0, PATIENCE) is None, "the primary may act"
-    assert election.decided(["b", "c"], False, 20.0, PATIENCE) == Group(BUCKET, 2, "c", ())
+    election.record_reply(FenceReply(BUCKET, 2, "c", 1, 4))
+    assert election.result(["b", "c"], True, 20.0, PATIENCE) is None, "the primary may act"
+    assert election.result(["b", "c"], False, 20.0, PATIENCE) == Group(BUCKET, 2, "c", ())
 
 
 def test_a_learner_that_has_caught_up_is_a_secondary_in_the_next_term() -> None:
@@ -218,10 +216,10 @@ def test_a_copy_that_its_primary_does_not_hear_is_taken_out_and_replaced_by_anot
     primary, (silent, _) = desk.group.primary, desk.group.secondaries
     desk.tell(primary, PeerUnreachable(BUCKET, 1, primary, silent))
     desk.pass_time(0.3, "abcd")
-    assert silent in desk.group.everybody, "nobody else has said that it is there"
+    assert silent in desk.group.all_servers, "nobody else has said that it is there"
     desk.assure()
     desk.pass_time(0.2, "abcd")
-    assert silent not in desk.group.everybody and len(desk.group.everybody) == 3
+    assert silent not in desk.group.all_servers and len(desk.group.all_servers) == 3
 
 
 def test_a_primary_that_hears_one_secondary_after_the_other_no_more_is_to_blame() -> None:
@@ -256,14 +254,14 @@ def test_nobody_is_left_out_on_the_word_of_a_primary_that_has_died_since() -> No
 def test_a_moment_of_silence_stops_no_bucket_that_can_have_no_other_server(
     names: str, copies: int, least: int
 ) -> None:
-    desk = Desk(control=ControllerSettings(copies=copies, least=least))
+    desk = Desk(control=ControllerSettings(copies=copies, min_copies=least))
     desk.create(names)
     primary, silent = desk.group.primary, desk.group.secondaries[0]
     desk.tell(primary, PeerUnreachable(BUCKET, 1, primary, silent))
     for _ in range(8):
         desk.pass_time(0.05, names)
         desk.assure()
-    assert silent not in desk.group.everybody
+    assert silent not in desk.group.all_servers
     desk.pass_time(2.5, names)
     assert silent in desk.group.learners
 
@@ -299,7 +297,7 @@ def test_disks_are_asked_where_a_member_lives_and_has_nothing() -> None:
     assert desk.take(DiskStateRequest), "what it has may come yet"
     desk.tell(other, DiskStateReply(BUCKET, other, 0, 1, 5))
     desk.pass_time(31.0, other)
-    assert desk.group == Group(BUCKET, 2, other, life=2)
+    assert desk.group == Group(BUCKET, 2, other, incarnation=2)
 
 
 def test_a_fence_that_is_lost_costs_no_copy() -> None:
@@ -326,7 +324,7 @@ def test_a_primary_that_wakes_up_gets_no_lease_while_the_next_is_written_down() 
     desk.take(Fence)
     for name in others:
         desk.tell(name, FenceReply(BUCKET, 2, name, 1, 9))
-    while (wish := desk.controller.wish(desk.now)) is not None:
+    while (wish := desk.controller.next_request(desk.now)) is not None:
         if isinstance(wish, Transact) and any(key.startswith("bucket/") for key, _ in wish.put):
             break
         desk.answered(wish)
@@ -347,7 +345,7 @@ def test_an_election_is_not_over_with_another_group_of_its_term() -> None:
     desk.tell("supervisor", ServerExited(ended, "killed"))
     desk.now += 0.05
     desk.sent += desk.controller.tick(desk.now)
-    while (wish := desk.controller.wish(desk.now)) is not None:
+    while (wish := desk.controller.next_request(desk.now)) is not None:
         if isinstance(wish, Transact) and any(key.startswith("bucket/") for key, _ in wish.put):
             break
         desk.answered(wish)
@@ -357,7 +355,7 @@ def test_an_election_is_not_over_with_another_group_of_its_term() -> None:
     sentences = [each.sentence for each in desk.controller.take_events()]
     assert not any("remains its primary" in each for each in sentences), sentences
     desk.pass_time(0.1, "abc")
-    assert BUCKET in desk.controller._reign.elections.of, "nobody is there who has anything"
+    assert BUCKET in desk.controller._state.elections.of, "nobody is there who has anything"
 
 
 def test_a_primary_that_all_its_secondaries_do_not_hear_is_fenced_though_it_lives() -> None:
@@ -385,13 +383,13 @@ def test_only_one_of_two_controllers_leads_and_a_standby_reads_what_was_written(
     assert one.controller.leads(one.now) and not other.controller.leads(other.now)
     other.pass_time(2.0)  # the first says nothing meanwhile
     assert other.controller.leads(other.now) and other.controller.groups == one.controller.groups
-    assert other.controller.leading.epoch == one.controller.leading.epoch + 1
+    assert other.controller.election.epoch == one.controller.election.epoch + 1
     one.now += 2.0
     assert not one.controller.leads(one.now), "before it has heard of the other"
     (told,) = one.tell("client", LookupRequest(()))
     assert isinstance(told.message, NotLeader)
     one.pass_time(0.6)
-    assert one.controller.leading.standing is LeadershipState.FOLLOWING
+    assert one.controller.election.state is LeadershipState.FOLLOWING
     found = [each.message for each in other.tell("client", LookupRequest(()))]
     assert isinstance(found[0], LookupReply) and found[0].groups == (other.group,)
 
@@ -402,8 +400,8 @@ def test_what_a_leader_that_was_wants_written_is_not() -> None:
     one.create("abc")
     before = dict(state.items)
     other.pass_time(3.0)
-    one.controller._reign.board.put(Group(BUCKET, 2, "b"))
-    wanted = one.controller._reign.board.map.transaction(one.controller.leading.key)
+    one.controller._state.board.propose(Group(BUCKET, 2, "b"))
+    wanted = one.controller._state.board.map.transaction(one.controller.election.key)
     assert wanted is not None and not state.do(wanted)
     assert state.items["bucket/" + BUCKET] == before["bucket/" + BUCKET]
 
@@ -420,19 +418,19 @@ def test_a_new_leader_gives_servers_that_it_has_not_heard_as_long_as_a_lease() -
 
 def test_a_beat_of_which_nobody_knows_the_outcome_does_not_prolong_a_leadership() -> None:
     leading = LeaderElection("one", 0.0, fresh="word", beat_seconds=0.25, leader_seconds=1.0)
-    assert leading.wish(0.25) == Read("leader")
+    assert leading.next_request(0.25) == Read("leader")
     leading.read({}, 0.25)
-    claim = leading.wish(0.5)
+    claim = leading.next_request(0.5)
     assert isinstance(claim, Transact) and leading.transacted(True, 0.5)
-    assert isinstance(leading.wish(1.0), Transact)
+    assert isinstance(leading.next_request(1.0), Transact)
     leading.transacted(None, 1.1)
     assert leading.leads(1.4) and not leading.leads(1.5)
-    leading.wish(1.3)
+    leading.next_request(1.3)
     leading.transacted(True, 1.35)
     assert leading.leads(2.2)
-    leading.wish(1.6)
+    leading.next_request(1.6)
     leading.transacted(False, 1.7)
-    assert not leading.leads(1.7) and leading.standing is LeadershipState.FOLLOWING
+    assert not leading.leads(1.7) and leading.state is LeadershipState.FOLLOWING
 
 
 def stand_still(desk: Desk, seconds: float) -> None:
@@ -448,7 +446,7 @@ def test_silence_while_the_leader_stood_still_is_nobodys() -> None:
     desk.pass_time(0.5)  # it leads again when its beat is in, and hears them afterwards
     assert not [each for each in desk.controller.take_events() if each.kind == "lost"]
     desk.pass_time(1.0, "abc")
-    assert desk.group == before and desk.controller.servers.lives(primary)
+    assert desk.group == before and desk.controller.servers.is_alive(primary)
 
 
 def test_whoever_is_silent_after_the_leader_stood_still_is_gone_a_lease_later() -> None:
@@ -457,7 +455,7 @@ def test_whoever_is_silent_after_the_leader_stood_still_is_gone_a_lease_later() 
     primary = desk.group.primary
     stand_still(desk, 2.5)
     desk.pass_time(1.5, "abc".replace(primary, ""))
-    assert not desk.controller.servers.lives(primary)
+    assert not desk.controller.servers.is_alive(primary)
 
 
 def test_a_primary_that_another_leader_gives_its_first_lease_late_keeps_its_place() -> None:
@@ -496,13 +494,13 @@ def test_complaints_about_a_time_without_leases_are_not_heard() -> None:
 
 def test_servers_are_gone_when_no_lease_can_hold_and_whoever_ended_stays_so() -> None:
     servers = ServerRegistry()
-    servers.heard(Heartbeat("a", "host a", "at a", 1, ()), 4.0).held_until = 5.0
-    assert servers.gone(5.0) == [] and servers.may_act("a", 5.0)
-    assert [each.name for each in servers.gone(5.1)] == ["a"] and servers.gone(5.2) == []
-    servers.heard(Heartbeat("a", "host a", "at a", 1, ()), 4.0)
-    assert servers.lives("a") and servers.ended("a") and not servers.ended("a")
-    servers.heard(Heartbeat("a", "host a", "at a", 1, ()), 4.0)
-    assert not servers.lives("a") and not servers.may_act("a", 0.0)
+    servers.record_heartbeat(Heartbeat("a", "host a", "at a", 1, ()), 4.0).lease_until = 5.0
+    assert servers.take_expired(5.0) == [] and servers.may_act("a", 5.0)
+    assert [each.name for each in servers.take_expired(5.1)] == ["a"] and servers.take_expired(5.2) == []
+    servers.record_heartbeat(Heartbeat("a", "host a", "at a", 1, ()), 4.0)
+    assert servers.is_alive("a") and servers.record_exit("a") and not servers.record_exit("a")
+    servers.record_heartbeat(Heartbeat("a", "host a", "at a", 1, ()), 4.0)
+    assert not servers.is_alive("a") and not servers.may_act("a", 0.0)
 
 
 def test_a_bucket_has_one_to_five_copies() -> None:
@@ -538,7 +536,7 @@ def test_what_was_restored_is_begun_with_and_nothing_is_called_lost_or_silent() 
         f"{BUCKET}: it was restored, and a is not available yet: start the host with that folder"
     ]
     said += restored(desk, 4.0, ["a.1", "b"])
-    assert desk.group.primary == "a.1" and desk.group.life
+    assert desk.group.primary == "a.1" and desk.group.incarnation
     assert f"{BUCKET}: restored; a.1 starts from its disk, term 1005" in " ".join(said)
     assert not any(each in " ".join(said) for each in ("lost", "sent no heartbeat", "copies were", "ended"))
     desk.tell("operator", StatusRequest())
@@ -580,7 +578,7 @@ def test_one_copy_that_is_left_and_one_bucket_more_are_one() -> None:
     board.load(
         {key: value for items in items_of({}, [Group("run/0000", 1, "a")]) for key, value in items if value}
     )
-    assert drains.answer("a", 1.0).why == "a has 1 copy"
+    assert drains.progress("a", 1.0).why == "a has 1 copy"
 
 
 def test_keys_of_servers_are_written_down_before_groups_and_deleted_with_what_is_known_of_them() -> None:
@@ -589,7 +587,7 @@ def test_keys_of_servers_are_written_down_before_groups_and_deleted_with_what_is
     for name in "ab":
         desk.tell(name, Heartbeat(name, f"host {name}", f"at {name}", 1, (), key=f"digest of {name}"))
     assert desk.controller.create(Create("run", "what it is", (BUCKET,), 2), desk.now)
-    first = desk.controller.wish(desk.now)
+    first = desk.controller.next_request(desk.now)
     assert isinstance(first, Transact)
     assert dict(first.put) == {"server/a": "digest of a", "server/b": "digest of b"}
     desk.sent += desk.answered(first)
@@ -610,11 +608,11 @@ def test_nothing_is_kept_of_a_server_that_is_forgotten() -> None:
     cluster.live(3.0)
     for _ in range(3):
         for group in list(cluster.controller.groups.values()):
-            if "c" in group.everybody:
+            if "c" in group.all_servers:
                 cluster.tell(group.primary, PeerUnreachable(group.bucket, group.term, group.primary, "c"))
         cluster.live(1.0)
-    reign = cluster.controller._reign
-    assert reign._telling._absent["c"], "it would be told of them if it came back"
+    reign = cluster.controller._state
+    assert reign._delivery._absent["c"], "it would be told of them if it came back"
     cluster.live(40.0)
     assert "c" not in cluster.controller.servers.of
-    assert not reign._telling._absent and not reign._forgetting._said
+    assert not reign._delivery._absent and not reign._deletions._said

@@ -53,7 +53,7 @@ def said(cluster: Cluster, name: str, leads: tuple[tuple[str, int], ...] | None,
 def test_a_lease_is_given_for_what_was_said_before_only_while_it_is_true() -> None:
     cluster = Cluster("abc", TWO, buckets=3)
     group = cluster.group_of("run/0000")
-    name, leading = group.primary, cluster.controller.leading
+    name, leading = group.primary, cluster.controller.election
     lease, none = (LeaseGrant(leading.epoch, name, 7, each, leading.cluster) for each in (1.0, 0.0))
     assert said(cluster, name, None, 5) == [none], "it has not said that"
     assert lease in said(cluster, name, (("run/0000", 1),), 5)
@@ -95,7 +95,7 @@ def test_a_leader_reads_in_pages_and_says_in_between_that_it_leads(monkeypatch: 
     while not two.controller.leads(two.now):
         two.now += 0.1
         assert two.now < one.now + 30, "it never knows all"
-        wish = two.controller.wish(two.now)
+        wish = two.controller.next_request(two.now)
         if isinstance(wish, Transact):
             beats += str(dict(wish.put).get(BEAT)).startswith("2 ")
         elif isinstance(wish, Read):
@@ -119,4 +119,4 @@ def test_what_is_read_in_pages_is_whole_whatever_their_size(monkeypatch: pytest.
         found.now = one.now
         found.pass_time(3.0)
         assert found.controller.groups == one.controller.groups, size
-        assert found.controller._reign.board.map.runs == one.controller._reign.board.map.runs
+        assert found.controller._state.board.map.runs == one.controller._state.board.map.runs

@@ -44,7 +44,7 @@ def test_buckets_that_were_written_are_read_with_their_ranks_and_versions(tmp_pa
     write_saved(folder, reversed(wanted))
     assert list(read_saved(folder)) == wanted
     first = next(read_saved(folder))
-    assert (first.bucket, first.rank, first.change.versions) == ("run/1", (0, 2, 10), (1, 7))
+    assert (first.bucket, first.recency, first.change.versions) == ("run/1", (0, 2, 10), (1, 7))
     assert [each.name for each in tmp_path.iterdir()] == ["saved"]
 
 

@@ -10,8 +10,8 @@ from tests.support.replication.replica_group import BUCKET, GROUP, SHARDS, House
 from cotswold.optim.server_rules import Adagrad
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.update_server import Updates
-from cotswold.replication.replica.bucket_replica import Role
 from cotswold.replication.replica.bucket_state import BucketState
+from cotswold.replication.replica.group_member import Role
 from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lent, Lists, ListUpdates
@@ -51,15 +51,15 @@ def test_a_state_that_was_frozen_is_told_vector_by_vector_whatever_was_written_f
     primary, secondary = kept(), kept()
     for number, (name, value) in enumerate({squares: 7.0, "weights": 1.0}.items(), 1):
         primary.receive(COORDINATOR, Write(number, name, (0, 1), ((value,) * 2,) * 2))
-        primary.stamp()
+        primary.bump_index()
     primary.receive(COORDINATOR, Order(1, ((1, "r"),), ((1, 1.0),), 1, 0))
-    primary.stamp()
+    primary.bump_index()
     assert primary.updates.frozen is not None, "nobody owes a marker"
     push = Update("run", 1, 1, "gradient", (0,), (0,), 1, 1.0, ((0, 2),), 1, (), ((1.0, 1.0),))
     primary.receive("r", push)
     primary.updates.drain()
-    primary.stamp()
-    told = primary.since(-1)
+    primary.bump_index()
+    told = primary.changes_since(-1)
     secondary.install(
         Prepare(BUCKET, 1, -1, primary.index, primary.index, told.change, told.names, told.buffers)
     )
@@ -128,9 +128,7 @@ def test_a_primary_changes_no_number_in_the_memory_of_a_message() -> None:
     house.ask("b", "client", push(2, 1.0, 0.0, 0.0, 0.0))
     house.drain("b")
     assert house.weights("b") == [[2.0, 2.0], [3.0, 4.0]]
-    assert not any(
-        isinstance(each, Lent) for each in house.of["b"].copies[BUCKET].contents.vectors["weights"]
-    )
+    assert not any(isinstance(each, Lent) for each in house.of["b"].copies[BUCKET].state.vectors["weights"])
 
 
 def test_what_stays_in_the_memory_of_a_message_for_long_is_copied() -> None:
@@ -140,7 +138,7 @@ def test_what_stays_in_the_memory_of_a_message_for_long_is_copied() -> None:
     house.drain("a")
     house.carry()
     house.settle()
-    rows = house.of["b"].copies[BUCKET].contents.vectors["weights"]
+    rows = house.of["b"].copies[BUCKET].state.vectors["weights"]
     assert rows == [[1.0, 2.0], [3.0, 4.0]] and all(isinstance(each, Lent) for each in rows)
     for _ in range(4):
         house.settle()
@@ -166,7 +164,7 @@ def test_a_secondary_prepares_nothing_of_a_term_that_is_over_nor_of_a_stranger()
     house = House("abc")
     house.begin(GROUP)
     copy = house.of["b"].copies[BUCKET]
-    index, change = copy.index, house.of["a"].copies[BUCKET].contents.since(-1)
+    index, change = copy.index, house.of["a"].copies[BUCKET].state.changes_since(-1)
     words = (index + 5, index, change.change, change.names, change.buffers)
     house.assign(Group(BUCKET, 2, "a", ("b", "c")), "b")
     house.carry(lost="a")
@@ -216,7 +214,7 @@ def test_a_primary_that_was_and_a_copy_that_was_left_out_forget_what_they_have()
 
 
 def test_with_fewer_members_than_wanted_updates_wait_and_pulls_do_not() -> None:
-    house = House("abc", ReplicationSettings(least=2))
+    house = House("abc", ReplicationSettings(min_members=2))
     house.begin(GROUP)
     house.assign(Group(BUCKET, 2, "a"))
     house.carry()
@@ -236,7 +234,7 @@ def test_with_fewer_members_than_wanted_updates_wait_and_pulls_do_not() -> None:
 
 
 def test_an_answer_that_is_asked_for_again_and_again_is_held_once() -> None:
-    house = House("ac", ReplicationSettings(least=2))
+    house = House("ac", ReplicationSettings(min_members=2))
     house.begin(Group(BUCKET, 1, "a", ("c",)))
     house.assign(Group(BUCKET, 2, "a"), "a")  # fewer than there must be
     house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
@@ -316,18 +314,18 @@ def test_a_primary_knows_in_which_term_and_from_when_until_when_it_spoke() -> No
     house.begin(Group(BUCKET, 1, "a", ("c",)))
     house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
     copy = house.of["a"].copies[BUCKET]
-    before = copy.spoke
+    before = copy.last_replies
     house.now += 0.1
     house.ask("a", COORDINATOR, Order(3, ((1, "client"),), ((1, 1.0),), 0, 0))
-    assert copy.spoke == before, "nothing more is committed"
+    assert copy.last_replies == before, "nothing more is committed"
     house.carry()
-    term, since, until = copy.spoke
+    term, since, until = copy.last_replies
     assert term == 1 and since <= before[2] < until == house.now
     house.now += 0.1
     house.ask("a", COORDINATOR, Order(4, ((1, "client"),), ((1, 1.0),), 0, 0))
     house.carry()
-    assert copy.spoke == (1, since, house.now)
-    assert house.of["c"].copies[BUCKET].spoke[0] == 0
+    assert copy.last_replies == (1, since, house.now)
+    assert house.of["c"].copies[BUCKET].last_replies[0] == 0
 
 
 @pytest.mark.parametrize(("term", "life"), [(1 << 63, 0), (2, 1 << 23), (2, 1 << 64), (2, -1)])
@@ -342,8 +340,8 @@ def test_a_group_of_which_the_versions_could_not_be_said_counts_for_nothing(term
 def test_versions_to_which_none_can_be_added_are_not_prepared() -> None:
     house = House("ac")
     house.begin(Group(BUCKET, 1, "a", ("c",)))
-    told = house.of["a"].copies[BUCKET].contents.since(-1)
-    takes = house.of["c"].copies[BUCKET].contents.takes
+    told = house.of["a"].copies[BUCKET].state.changes_since(-1)
+    takes = house.of["c"].copies[BUCKET].state.can_apply
     index = house.of["c"].copies[BUCKET].index + 1
 
     def prepare(version: int) -> Prepare:

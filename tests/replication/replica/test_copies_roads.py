@@ -36,7 +36,7 @@ from cotswold.wire import (
 
 # --- chains ---
 
-CHAIN = ReplicationSettings(way="chain")
+CHAIN = ReplicationSettings(topology="chain")
 
 
 def test_a_chain_hands_on_what_is_different_and_each_tells_the_primary() -> None:
@@ -67,7 +67,7 @@ def test_nothing_is_acknowledged_that_the_end_of_a_chain_lacks_and_a_broken_one_
     house.drain("a")
     assert len(said(house.carry(cut="bc"), Applied)) == 1
     assert house.prepares == [("a", "b"), ("a", "c")], "who was late is told directly for a while"
-    house.now += CHAIN.direct_seconds
+    house.now += CHAIN.chain_bypass_seconds
     house.lease("a")
     house.settle()
     house.prepares.clear()
@@ -81,7 +81,7 @@ def test_a_secondary_takes_nothing_from_whoever_does_not_come_before_it() -> Non
     house = House("abcd", CHAIN)
     house.begin(Group(BUCKET, 1, "a", ("b", "c"), ("d",)))
     primary, copy = house.of["a"].copies[BUCKET], house.of["b"].copies[BUCKET]
-    told = primary.contents.since(-1)
+    told = primary.state.changes_since(-1)
     index = copy.index
     words = (BUCKET, 1, -1, index + 1, index, told.change, told.names, told.buffers)
     for name, sender in (("b", "c"), ("b", "d"), ("b", "x"), ("d", "b"), ("d", "c")):
@@ -126,7 +126,7 @@ def test_who_answers_late_is_waited_for_longer_before_it_is_sent_all_again() -> 
             peers.heard(name, Prepared(BUCKET, 1, name, index, False), offer(index), now)
 
     def offer(index: int) -> PrimaryState:
-        return PrimaryState(BUCKET, 1, index, 0, lambda _: contents(BUCKET).since(-1))
+        return PrimaryState(BUCKET, 1, index, 0, lambda _: contents(BUCKET).changes_since(-1))
 
     def sent(index: int, now: float) -> int:
         sends = peers.watch(offer(index), now)
@@ -146,7 +146,7 @@ def test_beats_to_whoever_has_all_are_few_while_its_server_hears_of_other_bucket
     neighbours = PeerActivity()
     many = [Followers(ReplicationSettings(), neighbours) for _ in range(10)]
     beats = [0] * len(many)
-    offer = PrimaryState(BUCKET, 1, 0, 0, lambda _: contents(BUCKET).since(-1))
+    offer = PrimaryState(BUCKET, 1, 0, 0, lambda _: contents(BUCKET).changes_since(-1))
     for each in many:
         each.regroup(Group(BUCKET, 1, "a", ("b",)), 0.0)
         each.heard("b", Prepared(BUCKET, 1, "b", 0, False), offer, 0.0)
@@ -155,9 +155,9 @@ def test_beats_to_whoever_has_all_are_few_while_its_server_hears_of_other_bucket
             beats[place] += len(each.watch(offer, tick / 20))
     assert sum(beats) < 300, "10 s of a beat each 0.1 s, and of each bucket one each 0.5 s"
     assert min(beats) >= 10, "each is heard of"
-    newer = PrimaryState(BUCKET, 1, 1, 1, lambda _: contents(BUCKET).since(-1))
+    newer = PrimaryState(BUCKET, 1, 1, 1, lambda _: contents(BUCKET).changes_since(-1))
     for each in many:
-        each["b"].sent = each["b"].has = 1
+        each["b"].next_index = each["b"].match_index = 1
     assert all(each.watch(newer, 10.2) for each in many), "that it is committed it hears at once"
 
 
@@ -264,4 +264,4 @@ def test_a_server_keeps_nothing_of_others_that_have_long_said_nothing() -> None:
     keeper = ReplicaServer("a", "host", "at a", contents, copying, 0.0)
     keeper._neighbours = neighbours
     keeper.tick(10.0)
-    assert neighbours.spoke.keys() == neighbours.told.keys() == {"new"}
+    assert neighbours.last_received.keys() == neighbours.last_sent.keys() == {"new"}

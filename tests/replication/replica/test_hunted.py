@@ -52,7 +52,7 @@ def _leased_by_anybody(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_prepare(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BucketState, "takes", lambda *_: True)
+    patch.setattr(BucketState, "can_apply", lambda *_: True)
 
 
 def _any_description(patch: pytest.MonkeyPatch) -> None:
@@ -82,14 +82,14 @@ def _everybody_spoke(patch: pytest.MonkeyPatch) -> None:
     right = ReplicaServer._copy_with
 
     def copy_with(self: Any, sender: str, bucket: str, now: float) -> Any:
-        self._neighbours.spoke[sender] = now
+        self._neighbours.last_received[sender] = now
         return right(self, sender, bucket, now)
 
     patch.setattr(ReplicaServer, "_copy_with", copy_with)
 
 
 def _anybody_is_heard(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(entitled.Authorization, "wrong", lambda *_: "")
+    patch.setattr(entitled.Authorization, "rejection_reason", lambda *_: "")
 
 
 def _only_values(patch: pytest.MonkeyPatch) -> None:

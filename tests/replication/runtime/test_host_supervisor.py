@@ -19,9 +19,11 @@ from cotswold.errors import MachineError, UserError
 from cotswold.files import replace_file
 from cotswold.host import Token
 from cotswold.replication.client.standalone_cluster import controllers_at
-from cotswold.replication.metadata import SqliteState
+from cotswold.replication.metadata import SqliteStore
 from cotswold.replication.runtime import host_supervisor as module
-from cotswold.replication.runtime.host_supervisor import DrainProgress, HostSettings, HostSupervisor
+from cotswold.replication.runtime.drain_progress import DrainProgress
+from cotswold.replication.runtime.host_settings import HostSettings
+from cotswold.replication.runtime.host_supervisor import HostSupervisor
 from cotswold.transport.address import Address
 from cotswold.wire import Draining, RunDescription
 
@@ -244,7 +246,7 @@ def test_a_controller_that_ends_with_its_state_whole_is_started_again(tmp_path: 
         with HostSupervisor(settings, Token.new(), lambda *event: events.append(event), machines) as station:
             (controller,) = (each for each in machines.started if "controller" in each.name)
             station._served.add(controller.name)
-            SqliteState(tmp_path / "a" / "state.sqlite").close()
+            SqliteStore(tmp_path / "a" / "state.sqlite").close()
             controller.exit = 1
             station._ended(controller.fileno())
             assert len(told(events, "ended")) == 1

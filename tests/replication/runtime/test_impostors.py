@@ -21,7 +21,7 @@ from cotswold.replication.client.endpoints import ClusterEndpoints
 from cotswold.replication.client.routed_messenger import RoutedMessenger
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.metadata import MetadataLocation
-from cotswold.replication.replica.bucket_replica import Role
+from cotswold.replication.replica.group_member import Role
 from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.replication.runtime.controller_process import ControllerProcess, MetadataThread
 from cotswold.replication.runtime.networks import NetworkEndpoints
@@ -82,7 +82,7 @@ class Scene:
         self.roles[CONTROLLER] = self.leader = role
 
         def leads() -> bool:
-            role._machine.leading._since = float("-inf")  # nobody has led for long
+            role._machine.election._since = float("-inf")  # nobody has led for long
             return role._machine.leads(time.monotonic())
 
         self.until(leads)
@@ -139,9 +139,9 @@ class Scene:
                     break
             role._tick(time.monotonic())
             if isinstance(role, ControllerProcess):
-                wish = role._machine.wish(time.monotonic())
+                wish = role._machine.next_request(time.monotonic())
                 if wish is not None:
-                    role._state.ask(wish, role._answered)
+                    role._state.submit(wish, role._answered)
         for endpoint, post in self._posts.items():
             while (event := post.receive(0.0)) is not None:
                 if isinstance(event, Letter):
@@ -202,7 +202,7 @@ def trained(scene: Scene) -> tuple[str, ReplicaServerProcess, ReplicaServerProce
             if bucket in server._machine.copies and server._machine.copies[bucket].role is role
         ]
 
-    scene.until(lambda: len(roles()) == 2 and roles()[0]._machine.copies[bucket].hears)
+    scene.until(lambda: len(roles()) == 2 and roles()[0]._machine.copies[bucket].complete_followers)
     primary, secondary = roles()
     return bucket, primary, secondary
 
@@ -214,7 +214,7 @@ def test_nobody_is_refused_who_has_its_key(led: Scene) -> None:
         led.until(lambda: led.leader._endpoint.has(primary._name))
         primary._machine._said = float("-inf")  # its next beat is due
         led.until(lambda: primary._name in led.leader._entitled._speaking)
-        led.until(lambda: primary._machine.copies[bucket].hears)
+        led.until(lambda: primary._machine.copies[bucket].complete_followers)
     assert not any(role._post.endpoint.refused["strangers"] for role in led.roles.values())
 
 
@@ -271,9 +271,9 @@ def test_a_controller_that_was_started_again_does_not_believe_the_first_key(led:
         each.sentence for each in led.heard_by(impostor, StatusReply)[0].events if each.kind == "stranger"
     ]
     assert len(events) == 1 and events[0].startswith(f"a process uses the name {FIRST} without")
-    assert again._machine.servers.of[FIRST].heard is None
+    assert again._machine.servers.of[FIRST].last_heartbeat is None
     led.server(FIRST, "key of a")
-    led.until(lambda: again._machine.servers.of[FIRST].heard is not None)
+    led.until(lambda: again._machine.servers.of[FIRST].last_heartbeat is not None)
 
 
 def test_a_controller_that_was_started_again_believes_no_end_without_the_key(led: Scene) -> None:
@@ -285,9 +285,9 @@ def test_a_controller_that_was_started_again_believes_no_end_without_the_key(led
     led.say(impostor, CONTROLLER, ServerExited(FIRST, "because I say so", "a guess"))
     led.say(impostor, CONTROLLER, StatusRequest(number=7))
     led.until(lambda: led.heard_by(impostor, StatusReply))
-    assert not again._machine.servers.of[FIRST].has_ended
+    assert not again._machine.servers.of[FIRST].has_exited
     led.say(impostor, CONTROLLER, ServerExited(FIRST, "was killed by SIGKILL", "key of a"))
-    led.until(lambda: again._machine.servers.of[FIRST].has_ended)
+    led.until(lambda: again._machine.servers.of[FIRST].has_exited)
 
 
 def test_nothing_is_heard_of_a_server_that_has_not_said_its_key_on_this_connection(led: Scene) -> None:
@@ -331,7 +331,7 @@ def test_an_impostor_is_no_member_of_a_group(led: Scene, *, is_primary: bool) ->
     led.settled(impostor, victim._name)
     assert (other._name, lie) not in heard
     assert victim._post.endpoint.refused["strangers"]
-    led.until(lambda: primary._machine.copies[bucket].hears)
+    led.until(lambda: primary._machine.copies[bucket].complete_followers)
 
 
 def test_an_impostor_with_the_address_of_a_controller_is_no_controller(led: Scene) -> None:

@@ -69,13 +69,13 @@ class Desk:
             self.answer()
 
     def answer(self) -> None:
-        while (wish := self.controller.wish(self.now)) is not None:
+        while (wish := self.controller.next_request(self.now)) is not None:
             self.sent += self.answered(wish)
 
     def answered(self, wish: StateRequest) -> list[Send]:
         if isinstance(wish, Read):
-            return self.controller.read(wish.of(self.state.items), self.now)
-        return self.controller.transacted(self.state.do(wish), self.now)
+            return self.controller.on_read(wish.of(self.state.items), self.now)
+        return self.controller.on_transaction(self.state.do(wish), self.now)
 
     def beat(self, name: str, *, leads: tuple[tuple[str, int], ...] | None = None) -> list[Send]:
         claims = tuple(
@@ -111,7 +111,7 @@ class Desk:
         self.pass_time(1.0, names)
         assert self.controller.create(Create("run", WHAT, (BUCKET,), len(names)), self.now)
         self.pass_time(0.1, names)
-        for name in self.group.everybody:
+        for name in self.group.all_servers:
             self.tell(name, Assigned(BUCKET, self.group.term, name))
         self.sent.clear()
 
@@ -191,7 +191,7 @@ class Cluster(Desk):
     def copies(self, run: str = "run") -> dict[str, int]:
         """Of each server, by what is written down."""
         groups = [each for each in self.controller.groups.values() if run_of(each.bucket) == run]
-        return {name: sum(name in each.everybody for each in groups) for name in self.there}
+        return {name: sum(name in each.all_servers for each in groups) for name in self.there}
 
     def leads(self) -> dict[str, int]:
         """Likewise."""

@@ -108,7 +108,7 @@ class House:
             self.kept = self.carry()
 
     def weights(self, name: str) -> list[list[float]]:
-        return self.of[name].copies[BUCKET].contents.vectors["weights"]
+        return self.of[name].copies[BUCKET].state.vectors["weights"]
 
 
 def push(number: int, *values: float) -> Update:

@@ -46,7 +46,7 @@ def _play(name: str, post: Post, answers: Answers, over: threading.Event) -> Non
 
 
 def seen(asked: AnyMessage, *runs: RunStatus) -> StatusReply:
-    """The answer to a `Look`, with one event, which is about the bucket that was asked for."""
+    """The answer to a `StatusRequest`, with one event, which is about the bucket that was asked for."""
     assert isinstance(asked, StatusRequest)
     events = (ClusterEvent(1.0, "joined", asked.bucket, "it is there", "", ()),)
     return StatusReply("controller", 1, 3, 1, (), runs, (), 0, events, number=asked.number)

@@ -18,7 +18,9 @@ from cotswold.host import ForkServer, Token
 from cotswold.host.keyring import KeyringFile
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.replica.settings import ReplicationSettings
-from cotswold.replication.runtime.host_supervisor import DrainProgress, HostSettings, HostSupervisor
+from cotswold.replication.runtime.drain_progress import DrainProgress
+from cotswold.replication.runtime.host_settings import HostSettings
+from cotswold.replication.runtime.host_supervisor import HostSupervisor
 
 
 class Host:

@@ -73,7 +73,7 @@ def write_backup(of: AdminClient, folder: Path, run: str | None, progress: Progr
     def kept() -> Iterator[SavedBucket]:
         for done, saved in enumerate(of.saved(names), 1):
             vectors[run_of(saved.bucket)].add(saved)
-            terms[saved.bucket] = saved.term, saved.life
+            terms[saved.bucket] = saved.term, saved.incarnation
             progress("buckets written", done)
             yield saved
 
@@ -164,7 +164,7 @@ def restore_backup(
     from cotswold.replication.disk.bucket_format import write_saved
     from cotswold.replication.metadata import MetadataLocation
     from cotswold.replication.replica.saved_bucket import restored_on
-    from cotswold.replication.runtime.host_supervisor import DISKS_FOLDER, METADATA_FILE, HostSettings
+    from cotswold.replication.runtime.host_settings import DISKS_FOLDER, METADATA_FILE, HostSettings
     from cotswold.replication.runtime.server_names import FILE as NAMES
     from cotswold.wire import Group
     from cotswold.words import counted
@@ -176,7 +176,7 @@ def restore_backup(
     if own.exists() or disks.exists():
         raise UserError(f"{folder} contains a cluster; restore into a new folder")
     owner = restored_on(disk)
-    groups = [Group(each, term, owner, life=life) for each, (term, life) in told["buckets"].items()]
+    groups = [Group(each, term, owner, incarnation=life) for each, (term, life) in told["buckets"].items()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with closing((place or MetadataLocation(sqlite=str(own.absolute()))).opened()) as state:
@@ -252,7 +252,7 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
     try:
         with apart(backup / _BUCKETS) as buckets:
             for saved in _saved_in(buckets, backup):
-                seen[saved.bucket] = [saved.term, saved.life]
+                seen[saved.bucket] = [saved.term, saved.incarnation]
                 tell(len(seen), len(wanted))
     except DiskFullError:  # unrelated to the backup
         raise

@@ -71,7 +71,7 @@ def operator(controllers: str | Sequence[str], token: Path | None = None) -> Adm
 
 def overview(of: AdminClient) -> Overview:
     """Return the current state of the cluster. Raises MachineError if no controller answers."""
-    looked = of.look()
+    looked = of.status()
     living = {each.name: each.address for each in looked.servers if each.state in ("living", "draining")}
     return Overview(looked, of.reports(living))
 
@@ -83,11 +83,11 @@ def explained(of: AdminClient, bucket: str) -> Explained:
     """
     found = of.bucket(bucket)
     group = found.group
-    looked = of.look(group.bucket)
+    looked = of.status(group.bucket)
     return Explained(
-        *(group.bucket, group.term, group.life, group.primary, group.secondaries, group.learners),
+        *(group.bucket, group.term, group.incarnation, group.primary, group.secondaries, group.learners),
         copies=dict(found.copies),
-        servers={each.name: each for each in looked.servers if each.name in group.everybody},
+        servers={each.name: each for each in looked.servers if each.name in group.all_servers},
         wanted=looked.copies,
         least=looked.least,
         why=next((each.why for each in looked.short if each.bucket == group.bucket), ""),
@@ -117,7 +117,7 @@ def _place(address: str) -> str:
 
 def run_meant(of: AdminClient, run: str) -> str:
     """Return the run whose name begins with ``run``. Raises UserError unless exactly one does."""
-    names = [each.run for each in of.look().runs]
+    names = [each.run for each in of.status().runs]
     fitting = [each for each in names if each.startswith(run)]
     if len(fitting) != 1 or not run:
         raise UserError(

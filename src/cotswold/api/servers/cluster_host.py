@@ -23,7 +23,8 @@ from cotswold.words import counted
 if TYPE_CHECKING:
     from cotswold.host import Token
     from cotswold.host.keyring import KeyringFile
-    from cotswold.replication.runtime.host_supervisor import DrainProgress, HostSettings
+    from cotswold.replication.runtime.drain_progress import DrainProgress
+    from cotswold.replication.runtime.host_settings import HostSettings
     from cotswold.run import Stop
 
 EVENTS = "events.jsonl"

@@ -121,7 +121,7 @@ class Kept:
         told = {
             "host": name,
             "controllers": self.controllers,
-            "copying": asdict(ReplicationSettings(way=self._way)),
+            "copying": asdict(ReplicationSettings(topology=self._way)),
         }
         self._servers[name] = self._forked.start(self._call(name, "keeper", told))
         heard(self._post, self._serving, lambda: name in self._addresses)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cotswold.host import Token
     from cotswold.host.keyring import KeyringFile
     from cotswold.replication.metadata import MetadataLocation
-    from cotswold.replication.runtime.host_supervisor import HostSettings
+    from cotswold.replication.runtime.host_settings import HostSettings
 
 _STOPPING = (
     "stopping the processes of this host; on SIGTERM other servers take over first, for at most 25 s; "
@@ -113,10 +113,10 @@ def start(
     from cotswold.errors import UserError
     from cotswold.replication.controller.settings import ControllerSettings
     from cotswold.replication.replica.settings import ReplicationSettings
-    from cotswold.replication.runtime.host_supervisor import HostSettings
+    from cotswold.replication.runtime.host_settings import HostSettings
 
     try:
-        control = ControllerSettings(copies=copies, least=copies_min)
+        control = ControllerSettings(copies=copies, min_copies=copies_min)
     except ValueError as error:
         raise UserError(f"--copies {copies}, --copies-min {copies_min}: {error}") from error
     place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)
@@ -129,7 +129,7 @@ def start(
         name,
         _roads(updates, replication),
         control,
-        ReplicationSettings(least=copies_min, way=way),
+        ReplicationSettings(min_members=copies_min, topology=way),
         flush_seconds if disks else None,
         encrypt,
         _ports(ports),
@@ -198,7 +198,7 @@ def add(
     """
     from cotswold.api.servers.cluster_host import cluster_tokens
     from cotswold.replication.replica.settings import ReplicationSettings
-    from cotswold.replication.runtime.host_supervisor import HostSettings
+    from cotswold.replication.runtime.host_settings import HostSettings
 
     settings = HostSettings(
         at=listen,
@@ -207,7 +207,7 @@ def add(
         folder=folder,
         name=name,
         roads=_roads(updates, replication),
-        copying=ReplicationSettings(least=copies_min, way=way),
+        copying=ReplicationSettings(min_members=copies_min, topology=way),
         flush_seconds=flush_seconds if disks else None,
         encrypt=encrypt,
         ports=_ports(ports),

@@ -57,7 +57,7 @@ def recover(
     from cotswold.errors import UserError
     from cotswold.files import DirectoryLock
     from cotswold.replication.disk_recovery import read_disks, recover
-    from cotswold.replication.runtime.host_supervisor import DISKS_FOLDER, METADATA_FILE
+    from cotswold.replication.runtime.host_settings import DISKS_FOLDER, METADATA_FILE
     from cotswold.ui.progress import say
 
     place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)

@@ -93,7 +93,7 @@ class AdminClient:
         self._numbers = count(1)
         """Numbers of requests."""
 
-    def look(self, bucket: str = "") -> StatusReply:
+    def status(self, bucket: str = "") -> StatusReply:
         """Return the leader's status, with the events of one bucket if one is named; raises MachineError
         if no leader replies."""
         number = next(self._numbers)
@@ -105,7 +105,7 @@ class AdminClient:
         found = self._asked(
             LookupRequest((), number=number), LookupReply, lambda found: found.number == number
         )
-        self._addresses = {each.name: each.address for each in self.look().servers}
+        self._addresses = {each.name: each.address for each in self.status().servers}
         self._groups = {each.bucket: each for each in found.groups}
         return dict(self._groups)
 
@@ -152,7 +152,7 @@ class AdminClient:
                 f"letters of RUN suffice: {some}"
             )
         group = groups[fitting[0]]
-        servers = {each: self._addresses.get(each, "") for each in group.everybody}
+        servers = {each: self._addresses.get(each, "") for each in group.all_servers}
         reports = self.reports(servers, group.bucket)
         copies = {name: copy for name, each in reports.items() for copy in each.copies}
         return BucketOverview(group, copies)
@@ -179,7 +179,7 @@ class AdminClient:
     def give_up(self, server: str) -> str:
         """Declare a silent server lost for good and return its full name. Raises UserError for an
         available server, a restored disk, or if no silent server has the name."""
-        states = {each.name: each.state for each in self.look().servers}
+        states = {each.name: each.state for each in self.status().servers}
         disk, others = disk_of(server), {disk_of(each) for each in states if not is_restored(each)}
         if restored_on(disk) in states and (is_restored(server) or disk not in others):
             raise UserError(
@@ -200,7 +200,7 @@ class AdminClient:
     def _meant(self, server: str, states: Collection[str] = _THERE) -> str:
         """Return the server in one of these states with this name; the number after the point may be
         omitted."""
-        seen = {each.name: each.state for each in self.look().servers}
+        seen = {each.name: each.state for each in self.status().servers}
         names = [name for name, state in seen.items() if state in states]
         fitting = _called(server, names)
         if len(fitting) > 1:
@@ -339,7 +339,7 @@ class BucketExport:
         keys = [(name, shard) for name in prepare.names for shard in prepare.change.shards]
         numbers = dict(zip(keys, prepare.buffers, strict=True))
         kept = prepare.change, prepare.names, numbers
-        return SavedBucket(found.bucket, found.life, found.term, found.index, *kept)
+        return SavedBucket(found.bucket, found.incarnation, found.term, found.index, *kept)
 
 
 def _is_meant(text: str, bucket: str) -> bool:

@@ -58,19 +58,19 @@ class ClusterView:
         self.map.loaded()
         for server, seconds in self.map.drains.items():
             if seconds == DRAIN_DONE:
-                self.servers.away(server)
-            self.servers.drained(server, True, self._named_until)
+                self.servers.add_absent(server)
+            self.servers.set_drained(server, True, self._named_until)
 
-    def put(self, group: Group, why: str = "", *, each: str = "") -> None:
+    def propose(self, group: Group, why: str = "", *, each: str = "") -> None:
         """Propose a group for the next transaction; ``why`` and ``each`` [``why``] make its `Reason`."""
         before = self.map.intended(group.bucket)
-        self.map.put(group)
+        self.map.propose(group)
         self.reasons[group.bucket] = Reason(why, each or why)
         self._expect(group.bucket, before, group)
 
-    def call_back(self, bucket: str) -> None:
+    def cancel_pending(self, bucket: str) -> None:
         """Cancel a pending group that is not in flight."""
-        group = self.map.call_back(bucket)
+        group = self.map.cancel_pending(bucket)
         if group is not None:
             self.reasons.pop(bucket, None)
             self._expect(bucket, group, self.map.intended(bucket))
@@ -81,17 +81,17 @@ class ClusterView:
         self.map.remove(run)
         for bucket in sorted(self.map.moving):
             if self.map.is_removed(bucket):
-                self.call_back(bucket)
+                self.cancel_pending(bucket)
 
-    def done(self) -> CommittedChanges:
+    def commit(self) -> CommittedChanges:
         """Apply the committed transaction."""
-        written = self.map.done()
+        written = self.map.commit()
         for old, group in written.groups:
             if old is not None:
                 self._release(old)
             self._measure(group)
         for group in written.deleted:
-            self.call_back(group.bucket)
+            self.cancel_pending(group.bucket)
             self._expect(group.bucket, group, None)
             self._release(group)
             self.short.pop(group.bucket, None)
@@ -103,9 +103,9 @@ class ClusterView:
 
     def _expect(self, bucket: str, before: Group | None, group: Group | None) -> None:
         """Replace the intended group of a bucket in the records of its servers."""
-        for name in () if group is None else group.everybody:
+        for name in () if group is None else group.all_servers:
             self.servers.named(name, self._named_until)
-            self.servers.has(name, bucket)
+            self.servers.add_copy(name, bucket)
         if before is not None:
             self.servers.of[before.primary].leads.pop(bucket, None)
         self.learning.pop(bucket, None)
@@ -116,10 +116,10 @@ class ClusterView:
 
     def _release(self, old: Group) -> None:
         """Remove the replica from servers that no group names any more."""
-        named = {name for each in self.map.all_of(old.bucket) for name in each.everybody}
-        for name in old.everybody:
+        named = {name for each in self.map.all_of(old.bucket) for name in each.all_servers}
+        for name in old.all_servers:
             if name not in named:
-                self.servers.has_not(name, old.bucket)
+                self.servers.remove_copy(name, old.bucket)
 
     def _measure(self, group: Group) -> None:
         if len(group.members) < self.control.copies:

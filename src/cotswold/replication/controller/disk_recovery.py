@@ -81,7 +81,9 @@ class DiskRecovery:
         found = self._disks.get(disk_of(self.group.primary))
         return is_restored(self.group.primary) and found is not None and found[1].index < 0
 
-    def ask(self, living: Collection[str], epoch: int, now: float, retry_seconds: float) -> list[Send]:
+    def disk_requests(
+        self, living: Collection[str], epoch: int, now: float, retry_seconds: float
+    ) -> list[Send]:
         """Return requests for the servers that have not replied."""
         if now - self._asked < retry_seconds:
             return []
@@ -93,7 +95,7 @@ class DiskRecovery:
         question = DiskStateRequest(epoch, self.group.bucket)
         return [Send(name, question) for name in sorted(wanted)]
 
-    def heard(self, found: DiskStateReply, now: float) -> None:
+    def record_reply(self, found: DiskStateReply, now: float) -> None:
         """Record the reply of a server."""
         self.answers[found.server] = found
         self._disks[disk_of(found.server)] = now, found
@@ -113,7 +115,7 @@ class DiskRecovery:
             for when, each in self._disks.values()
         )
 
-    def decided(
+    def result(
         self,
         living: Collection[str],
         ended: Collection[str],
@@ -144,8 +146,8 @@ class DiskRecovery:
             return None
         more = RESTORED_TERMS if is_restored(self.group.primary) else 1
         term = max(self.group.term, most.term) + more
-        return Group(self.group.bucket, term, most.server, life=term)
+        return Group(self.group.bucket, term, most.server, incarnation=term)
 
 
 def _rank(found: DiskStateReply) -> tuple[int, int, int]:
-    return found.life, found.term, found.index
+    return found.incarnation, found.term, found.index

@@ -68,7 +68,7 @@ class DrainManager:
         self._of[server] = _DrainState(now, seconds, is_written=not by_host)
         if not by_host:
             self._board.map.drain(server, seconds)
-        self._board.servers.drained(server, True, now)
+        self._board.servers.set_drained(server, True, now)
         return True
 
     def ended(self, server: str) -> bool:
@@ -94,7 +94,7 @@ class DrainManager:
     def _left(self, server: str) -> list[str]:
         """Return the buckets of which the server has a replica, or which may be recovered from its disk."""
         servers, disk = self._board.servers, disk_of(server)
-        known = [each for each in servers.of.values() if not each.is_living and disk_of(each.name) == disk]
+        known = [each for each in servers.of.values() if not each.is_alive and disk_of(each.name) == disk]
         return list(dict.fromkeys(bucket for each in (servers.of[server], *known) for bucket in each.copies))
 
     def keeps(self, server: str) -> bool:
@@ -105,7 +105,7 @@ class DrainManager:
     def heir(self, server: str) -> str:
         """Return the live server that has the disk of a lost one; the same server if there is none."""
         servers = self._board.servers
-        if servers.lives(server):
+        if servers.is_alive(server):
             return server
         return next((each.name for each in servers.living if disk_of(each.name) == disk_of(server)), server)
 
@@ -126,8 +126,8 @@ class DrainManager:
         self._board.map.drain(server, None)
         self._filling.late.pop(server, None)
         if is_news:
-            self._board.servers.drained(server, False, float("-inf"))
-            self._filling.came()
+            self._board.servers.set_drained(server, False, float("-inf"))
+            self._filling.server_available()
         return is_news
 
     def tick(self, now: float) -> list[str]:
@@ -136,7 +136,7 @@ class DrainManager:
             return []
         self._looked, done = now, []
         for server, drain in self._of.items():
-            is_empty = self._board.servers.lives(server) and not self._left(server)
+            is_empty = self._board.servers.is_alive(server) and not self._left(server)
             if drain.is_done and not is_empty and self._board.servers.of[server].copies:
                 drain.is_done = False  # a lost bucket was recovered from its disk
                 if drain.is_written:
@@ -151,10 +151,10 @@ class DrainManager:
                 self._filling.late[server] = None
             for bucket in list(self._board.servers.of[server].copies):
                 if is_late or bucket not in self._board.learning:
-                    self._filling.look(bucket, now)
+                    self._filling.reconcile(bucket, now)
         return done
 
-    def answer(self, server: str, now: float) -> Draining:
+    def progress(self, server: str, now: float) -> Draining:
         """Return the progress of a drain."""
         if server not in self._board.servers.of:
             return Draining(server, 0, f"unknown server {server}; the cluster's status lists all servers")

@@ -125,8 +125,8 @@ def group_event(old: Group, new: Group, reason: Reason) -> BucketEvent | None:
     """Return a change made without an election; None if nothing changed."""
     bucket = spoken(new.bucket)
     caught = tuple(each for each in new.secondaries if each not in old.secondaries)
-    came = tuple(each for each in new.learners if each not in old.everybody)
-    left = tuple(each for each in old.everybody if each not in new.everybody)
+    came = tuple(each for each in new.learners if each not in old.all_servers)
+    left = tuple(each for each in old.all_servers if each not in new.all_servers)
     if caught:
         sentence = f"{bucket}: {caught[0]} has caught up, and is a secondary, term {new.term}"
         shape = "{who} {has|have} caught up, and {is a secondary|are secondaries}, {terms}"
@@ -161,7 +161,7 @@ def election_event(new: Group, election: Election, now: float) -> BucketEvent:
             f"restored; {new.primary} starts from its disk",
             "restored; {who} {starts from its disk|start from their disks}",
         )
-    if new.life != old.life:
+    if new.incarnation != old.incarnation:
         lost = "every copy was lost"
         return told(
             "revived",
@@ -169,7 +169,7 @@ def election_event(new: Group, election: Election, now: float) -> BucketEvent:
             f"{lost}; {{who}} {{resumes from its disk|resume from their disks}}",
         )
     why = _plain(election.why)
-    if election.cause is ElectionReason.EVEN:
+    if election.cause is ElectionReason.REBALANCE:
         why = "primaries are balanced"
     if new.primary == old.primary:
         return told(
@@ -177,7 +177,7 @@ def election_event(new: Group, election: Election, now: float) -> BucketEvent:
             f"{election.why}; {new.primary} remains its primary",
             f"{why}; {{who}} {{remains the primary|remain primaries}}",
         )
-    if election.cause is ElectionReason.EVEN:
+    if election.cause is ElectionReason.REBALANCE:
         kind, verb, verbs = "balanced", "leads now", "{leads now|lead now}"
     elif election.cause is ElectionReason.DRAINED:
         kind, verb, verbs = "handed-over", "took over", "took over"

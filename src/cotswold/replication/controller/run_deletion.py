@@ -65,7 +65,7 @@ class RunDeletion:
         """Forget a server that does not come back."""
         self._said.pop(server, None)
 
-    def forgets(self, server: str, runs: Iterable[str], now: float) -> list[Send]:
+    def due_deletions(self, server: str, runs: Iterable[str], now: float) -> list[Send]:
         """Return the deletions to send to a server that listed these runs."""
         unknown = [run for run in runs if run and not self._board.map.has_run(run)]
         if not unknown:

@@ -9,7 +9,15 @@ from cotswold.replication.controller.cluster_view import ClusterView
 from cotswold.replication.controller.replication_repair import ReplicationRepair
 from cotswold.replication.controller.server_registry import ServerRecord
 from cotswold.replication.replica.saved_bucket import disk_of, is_restored
-from cotswold.wire import BucketStatus, ClusterEvent, ReplicaServerStatus, RunStatus, StatusReply
+from cotswold.wire import (
+    BucketStatus,
+    ClusterEvent,
+    LookupReply,
+    LookupRequest,
+    ReplicaServerStatus,
+    RunStatus,
+    StatusReply,
+)
 from cotswold.wire.names import run_of
 
 _SHOWN = 100
@@ -31,12 +39,12 @@ def cluster_status(
     for group in short:
         counted = runs.setdefault(run_of(group.bucket), [0, 0])
         counted[0] += 1
-        counted[1] += len(group.members) < control.least
+        counted[1] += len(group.members) < control.min_copies
     return StatusReply(
         controller,
         epoch,
         control.copies,
-        control.least,
+        control.min_copies,
         tuple(_server(known, now) for known in _shown(board)),
         tuple(RunStatus(run, found.count(run), few, waiting) for run, (few, waiting) in runs.items()),
         tuple(
@@ -50,31 +58,39 @@ def cluster_status(
     )
 
 
+def lookup_reply(find: LookupRequest, board: ClusterView) -> LookupReply:
+    """Return the newer groups, with the addresses of their primaries."""
+    groups, of = tuple(board.map.newer(dict(find.terms))), board.servers.of
+    primaries = dict.fromkeys(each.primary for each in groups)
+    primaries.update(dict.fromkeys(name for name in find.lost if name in of))
+    return LookupReply(groups, tuple((name, of[name].address) for name in primaries), find.number)
+
+
 def _shown(board: ClusterView) -> list[ServerRecord]:
     """Return the servers to show: without silent ones that have no replicas and whose disk another server
     has taken over."""
     known = [each for _, each in sorted(board.servers.of.items())]
-    disks = {disk_of(each.name) for each in known if each.is_living}
+    disks = {disk_of(each.name) for each in known if each.is_alive}
     return [
         each
         for each in known
         if each.copies
-        or each.is_living
-        or not (is_restored(each.name) or (disk_of(each.name) in disks and not each.has_ended))
+        or each.is_alive
+        or not (is_restored(each.name) or (disk_of(each.name) in disks and not each.has_exited))
     ]
 
 
 def _server(known: ServerRecord, now: float) -> ReplicaServerStatus:
     state = "living"
-    if known.is_drained and not (known.is_living or known.copies):
+    if known.is_drained and not (known.is_alive or known.copies):
         state = "drained"
-    elif known.has_ended:
+    elif known.has_exited:
         state = "ended"
-    elif not known.is_living:
+    elif not known.is_alive:
         state = "gone"
     elif known.is_drained:
         state = "draining"
-    seconds = -1.0 if known.heard is None else now - known.heard
+    seconds = -1.0 if known.last_heartbeat is None else now - known.last_heartbeat
     return ReplicaServerStatus(
         known.name, known.host, known.address, state, seconds, len(known.copies), len(known.leads)
     )

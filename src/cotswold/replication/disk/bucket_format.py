@@ -1,6 +1,6 @@
 """Stored form of a saved bucket in a block store; folders of saved buckets, independent of a server.
 
-Knows: the encoding of head and numbers of a `Saved`, block stores. Does not know: when anything is
+Knows: the encoding of head and numbers of a `SavedBucket`, block stores. Does not know: when anything is
 saved, the owner of a folder.
 """
 
@@ -44,7 +44,7 @@ def saved_of(name: str, read: Bucket) -> SavedBucket:
     if found.bucket != name:
         raise ValueError(f"its head is that of bucket {found.bucket}")
     numbers = {(key.vector, key.shard): contents for key, contents in read.blocks.items()}
-    rank = found.life, found.term, found.index
+    rank = found.incarnation, found.term, found.index
     return SavedBucket(name, *rank, prepare.change, prepare.names, numbers, found.members)
 
 
@@ -139,7 +139,7 @@ def _groups(saved: Iterable[SavedBucket]) -> Iterator[list[Snapshot]]:
 
 def _written_head(saved: SavedBucket) -> bytes:
     """Encode everything except numbers: two messages, in their wire form."""
-    found = DiskStateReply(saved.bucket, "", *saved.rank, saved.members)
+    found = DiskStateReply(saved.bucket, "", *saved.recency, saved.members)
     prepare = Prepare(
         *(saved.bucket, saved.term, -1, saved.index, saved.index, saved.change, saved.vectors),
     )

@@ -4,7 +4,7 @@ from .etcd_http import Tls as Tls
 from .interface import MetadataStore as MetadataStore
 from .interface import OutcomeUnknownError as OutcomeUnknownError
 from .location import MetadataLocation as MetadataLocation
-from .sqlite import SqliteState as SqliteState
+from .sqlite import SqliteStore as SqliteStore
 
 __all__ = [
     "Etcd",
@@ -12,6 +12,6 @@ __all__ = [
     "MetadataLocation",
     "MetadataStore",
     "OutcomeUnknownError",
-    "SqliteState",
+    "SqliteStore",
     "Tls",
 ]

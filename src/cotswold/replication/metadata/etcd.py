@@ -47,7 +47,7 @@ class EtcdStore:
         self.close()
 
     def read(self, prefix: str, after: str = "", most: int | None = None) -> dict[str, str]:
-        """See `State.read`."""
+        """See `MetadataStore.read`."""
         for _ in range(_READS_MAX - 1):
             try:
                 return dict(islice(self._pages(prefix, after), most))
@@ -57,7 +57,7 @@ class EtcdStore:
         return dict(islice(self._pages(prefix, after), most))
 
     def transact(self, compare: Sequence[Item], put: Sequence[Item]) -> bool:
-        """See `State.transact`."""
+        """See `MetadataStore.transact`."""
         wanted = checked_transaction(compare, put, self._prefix)
         question = {
             "compare": [_comparison(*each) for each in wanted.compare],

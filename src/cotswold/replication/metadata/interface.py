@@ -67,7 +67,7 @@ class Transaction:
 
 
 def checked_transaction(compare: Sequence[Item], put: Sequence[Item], prefix: str = "") -> Transaction:
-    """Return the transaction with ``prefix`` added to its keys; raises ValueError as `State.transact`."""
+    """Return the transaction with ``prefix`` added to its keys; raises as `MetadataStore.transact`."""
     for kind, items in (("comparisons", compare), ("puts", put)):
         if len(items) > OPERATIONS_MAX:
             raise ValueError(f"a transaction has at most {OPERATIONS_MAX} {kind}, got {len(items)}")

@@ -13,7 +13,7 @@ from cotswold.errors import UserError
 from cotswold.replication.metadata.etcd import EtcdStore
 from cotswold.replication.metadata.etcd_http import Etcd, Tls
 from cotswold.replication.metadata.interface import PREFIX_BYTES_MAX, MetadataStore
-from cotswold.replication.metadata.sqlite import SqliteState
+from cotswold.replication.metadata.sqlite import SqliteStore
 
 TIMEOUT_SECONDS = 0.5
 """Timeout of a member of etcd: when one member leaves a leader's heartbeat unanswered, the leader must
@@ -51,7 +51,7 @@ class MetadataLocation:
 
     def opened(self) -> MetadataStore:
         """Open the store; raises its errors."""
-        return SqliteState(Path(self.sqlite)) if self.sqlite is not None else EtcdStore(self._etcd)
+        return SqliteStore(Path(self.sqlite)) if self.sqlite is not None else EtcdStore(self._etcd)
 
     @property
     def _etcd(self) -> Etcd:

@@ -116,7 +116,7 @@ class BucketState(Generic[Values]):
         self._updates.books.wrote(self._server.numbers)
         return sends
 
-    def kept(self, send: Send) -> Send:
+    def snapshot_reply(self, send: Send) -> Send:
         """Return the reply with a copy of the shards' current numbers; replies at one index share it."""
         message = send.message
         if not isinstance(message, PulledNewer | Pulled):
@@ -149,7 +149,7 @@ class BucketState(Generic[Values]):
         }
         return sum(sizes.values()) < copies * self._size
 
-    def stamp(self) -> bool:
+    def bump_index(self) -> bool:
         """Start a new index if anything changed; False otherwise."""
         books = self._updates.books
         if not books.changed:
@@ -164,7 +164,7 @@ class BucketState(Generic[Values]):
             self._frozen, self._froze_then = self.index, True
         return True
 
-    def since(self, after: int) -> Delta:
+    def changes_since(self, after: int) -> Delta:
         """Return the changes since an index; everything since -1."""
         books = self._updates.books
         shards = tuple(number for number, index in self._shards.items() if index > after)
@@ -257,11 +257,11 @@ class BucketState(Generic[Values]):
             )
         )
         self._own()
-        self._updates.books.revived(life - saved.life)
+        self._updates.books.revived(life - saved.incarnation)
 
     # --- secondary ---
 
-    def takes(self, prepare: Prepare, before: Change | None) -> bool:
+    def can_apply(self, prepare: Prepare, before: Change | None) -> bool:
         """True if a change can be applied after ``before``: its shards and sessions are known and its
         numbers have their lengths. A correct primary sends no other."""
         change = prepare.change
@@ -329,7 +329,7 @@ class BucketState(Generic[Values]):
         if change.frozen is not None:
             self._frozen, self._froze_then = self.index, change.frozen.is_now
 
-    def settle(self) -> None:
+    def release_borrowed(self) -> None:
         """Copy the numbers in message memory that nothing has replaced since the last call, and release
         that memory."""
         lent, self._lent_long, self._lent = self._lent_long, self._lent, set()
@@ -337,8 +337,8 @@ class BucketState(Generic[Values]):
 
     def _own(self) -> None:
         """Copy all numbers out of message memory."""
-        self.settle()
-        self.settle()
+        self.release_borrowed()
+        self.release_borrowed()
 
     def _copy(self, lent: Iterable[int]) -> None:
         places, arithmetic = sorted(lent), self._arithmetic
@@ -348,7 +348,7 @@ class BucketState(Generic[Values]):
             for place, values in zip(places, arithmetic.read_all(written, sizes), strict=True):
                 rows[place] = values
 
-    def promote(self) -> None:
+    def make_writable(self) -> None:
         """Prepare for the role of the primary: updates change numbers in place."""
         self._own()
         vectors = self._server.vectors

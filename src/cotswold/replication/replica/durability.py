@@ -39,41 +39,41 @@ class Durability:
         """True if a replica that is complete up to ``index`` has something to submit."""
         return index > (max(self.given, 0) if self._is_given_again else 0)
 
-    def giving(self, index: int) -> None:
+    def submitted(self, index: int) -> None:
         """Record that everything up to an index is being written."""
         self.given, self._is_given_again = index, True
 
-    def refused(self) -> None:
+    def rejected(self) -> None:
         """Record that the disk rejected what was submitted."""
         self.given, self._is_given_again = self.index, False
 
-    def taken(self, index: int, *, is_of_this_term: bool) -> None:
+    def persisted(self, index: int, *, is_of_this_term: bool) -> None:
         """Record that everything up to an index is durable."""
         self.index = max(self.index, index)
         if is_of_this_term:
             self.this_term = max(self.this_term, index)
 
-    def again(self) -> None:
+    def mark_dirty(self) -> None:
         """Mark the replica as not submitted in this term, so that its term reaches the disk."""
         self._is_given_again = False
 
-    def another_term(self) -> None:
+    def begin_term(self) -> None:
         """Begin a term."""
         self.this_term = NO_INDEX
-        self.again()
+        self.mark_dirty()
 
-    def was(self, index: int) -> None:
+    def restore(self, index: int) -> None:
         """Begin with the data on the disk, of another term."""
         self.index = self.given = index
 
-    def nothing(self) -> None:
+    def clear(self) -> None:
         """Invalidate the data on the disk."""
         self.index = self.given = self.this_term = NO_INDEX
 
-    def read(self, found: SavedBucket | None) -> None:
+    def set_found(self, found: SavedBucket | None) -> None:
         """Record the data found on the disk."""
         self.found, self.is_read = found, True
 
-    def unread(self) -> None:
+    def clear_found(self) -> None:
         """Forget the data found on the disk."""
         self.found, self.is_read = None, False

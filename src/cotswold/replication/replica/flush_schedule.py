@@ -64,7 +64,7 @@ class FlushSchedule:
         """Return a time at or before the bucket's oldest unflushed change."""
         return self._since[bucket]
 
-    def given(self, bucket: str) -> None:
+    def flushed(self, bucket: str) -> None:
         """Record that a bucket was flushed, whether it was due or not."""
         del self._since[bucket]
         self._share -= 1

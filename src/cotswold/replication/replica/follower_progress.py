@@ -1,7 +1,7 @@
 """Progress of the followers, as tracked by the primary: what each has, and what to send next.
 
 Knows: the group, the topology, when each follower replied. Does not know: the contents of the bucket
-(`Offer.since`), clients, leases, disks.
+(`PrimaryState.since`), clients, leases, disks.
 
     follower                                           message
     has not reported its index in this term            a heartbeat, which it answers
@@ -52,15 +52,15 @@ def is_index(number: int) -> bool:
 class PeerActivity:
     """Activity of the other servers, over all buckets."""
 
-    spoke: dict[str, float] = field(default_factory=dict)
+    last_received: dict[str, float] = field(default_factory=dict)
     """Time of the last message from each server."""
-    told: dict[str, float] = field(default_factory=dict)
+    last_sent: dict[str, float] = field(default_factory=dict)
     """Time of the last message to each server."""
 
     def forget(self, before: float) -> None:
         """Forget activity before this time: nothing depends on it any more."""
-        self.spoke = {name: at for name, at in self.spoke.items() if at >= before}
-        self.told = {name: at for name, at in self.told.items() if at >= before}
+        self.last_received = {name: at for name, at in self.last_received.items() if at >= before}
+        self.last_sent = {name: at for name, at in self.last_sent.items() if at >= before}
 
 
 @dataclass
@@ -68,22 +68,22 @@ class FollowerProgress:
     """Progress of one follower. `match_index` is the index up to which its state is known to match the
     primary's."""
 
-    heard: float
+    last_reply: float
     patience: float
     """Timeout of a reply, in seconds."""
-    has: int | None = None
+    match_index: int | None = None
     """Index up to which the follower has everything; None until it reports in this term."""
-    sent: int = NO_INDEX
+    next_index: int = NO_INDEX
     """Index up to which everything was sent."""
-    spoken: float = float("-inf")
+    last_sent: float = float("-inf")
     """Time of the last message to it."""
-    knows: int = NO_INDEX
+    known_commit: int = NO_INDEX
     """Committed index that it was last sent."""
-    asked: float = float("-inf")
+    last_request: float = float("-inf")
     """Time of the oldest message without a reply."""
-    is_needed: bool = True
+    is_voter: bool = True
     """True if a commit requires its acknowledgement."""
-    saved: int = NO_INDEX
+    durable_index: int = NO_INDEX
     """Index up to which its disk has everything."""
     direct_until: float = float("-inf")
     """Time until which no chain includes it."""
@@ -114,17 +114,17 @@ class Followers(dict[str, FollowerProgress]):
         before = dict(self)
         self.clear()
         self._secondaries = group.secondaries
-        for name in group.everybody[1:]:
+        for name in group.all_servers[1:]:
             self[name] = peer = before.get(name) or FollowerProgress(now, self._copying.retry_seconds)
-            peer.is_needed, peer.saved = name in group.secondaries, NO_INDEX
+            peer.is_voter, peer.durable_index = name in group.secondaries, NO_INDEX
             # it may have missed messages of this term
-            peer.sent = NO_INDEX if peer.has is None else peer.has
+            peer.next_index = NO_INDEX if peer.match_index is None else peer.match_index
 
     def least(self, index: int) -> int:
         """Return the index that all required followers have; ``index`` if none is required."""
         for peer in self.values():
-            if peer.is_needed and (peer.has is None or peer.has < index):
-                index = NO_INDEX if peer.has is None else peer.has
+            if peer.is_voter and (peer.match_index is None or peer.match_index < index):
+                index = NO_INDEX if peer.match_index is None else peer.match_index
         return index
 
     # --- messages to followers ---
@@ -132,7 +132,7 @@ class Followers(dict[str, FollowerProgress]):
     def tell(self, offer: PrimaryState, now: float) -> list[Send]:
         """Send every follower the changes since it was last sent something."""
         told: dict[int, Delta] = {}
-        chain = self._chain(now) if self._copying.way == "chain" else ()
+        chain = self._chain(now) if self._copying.topology == "chain" else ()
         sends = self._send(chain, offer, now, told) if chain else []
         for name in self:
             if name not in chain:
@@ -148,9 +148,9 @@ class Followers(dict[str, FollowerProgress]):
         able = [
             name
             for name in self._secondaries
-            if self[name].has is not None and self[name].direct_until <= now
+            if self[name].match_index is not None and self[name].direct_until <= now
         ]
-        return tuple(name for name in able if self[name].sent == self[able[0]].sent)
+        return tuple(name for name in able if self[name].next_index == self[able[0]].next_index)
 
     def _send(
         self, way: tuple[str, ...], offer: PrimaryState, now: float, told: dict[int, Delta]
@@ -158,17 +158,17 @@ class Followers(dict[str, FollowerProgress]):
         """Send to the first of these, which forwards it to the others. ``told`` caches changes since an
         index, which most followers share."""
         first, index = self[way[0]], offer.index
-        first.spoken = self._neighbours.told[way[0]] = now
+        first.last_sent = self._neighbours.last_sent[way[0]] = now
         for name in way:
-            self[name].knows = offer.committed
-        after = index if first.has is None else first.sent  # it reports its index first
+            self[name].known_commit = offer.committed
+        after = index if first.match_index is None else first.next_index  # it reports its index first
         if after >= index:
             return [self._beat(way[0], offer)]
         for name in way:
             peer = self[name]
-            if peer.has is not None and peer.sent <= peer.has:
-                peer.asked = now
-            peer.sent = index
+            if peer.match_index is not None and peer.next_index <= peer.match_index:
+                peer.last_request = now
+            peer.next_index = index
         found = told.get(after)
         if found is None:
             found = told[after] = offer.since(after)
@@ -177,8 +177,8 @@ class Followers(dict[str, FollowerProgress]):
 
     def _beat(self, name: str, offer: PrimaryState) -> Send:
         """Return a heartbeat. It names no index that is still on its way along a chain."""
-        has, index = self[name].has, offer.index
-        if self._copying.way == "chain" and has is not None:
+        has, index = self[name].match_index, offer.index
+        if self._copying.topology == "chain" and has is not None:
             index = min(has, index)
         return Send(name, Prepare(offer.bucket, offer.term, index, index, offer.committed, None))
 
@@ -187,15 +187,15 @@ class Followers(dict[str, FollowerProgress]):
     def heard(self, sender: str, prepared: Prepared, offer: PrimaryState, now: float) -> list[Send]:
         """Process a follower's report of its index."""
         peer = self[sender]
-        peer.heard, peer.saved = now, prepared.saved
-        if peer.has is None or prepared.is_lacking:
+        peer.last_reply, peer.durable_index = now, prepared.saved
+        if peer.match_index is None or prepared.is_lacking:
             # its higher indexes are of an earlier primary; it is sent all changes since the index that all
             # have
-            peer.has = peer.sent = prepared.index
-            return self.tell_one(sender, offer, now) if peer.sent < offer.index else []
-        if prepared.index > peer.has:
-            self._wait(peer, max(_PATIENCE * (now - peer.asked), _FORGETS * peer.patience))
-            peer.has, peer.asked = prepared.index, now
+            peer.match_index = peer.next_index = prepared.index
+            return self.tell_one(sender, offer, now) if peer.next_index < offer.index else []
+        if prepared.index > peer.match_index:
+            self._wait(peer, max(_PATIENCE * (now - peer.last_request), _FORGETS * peer.patience))
+            peer.match_index, peer.last_request = prepared.index, now
         return []
 
     def _wait(self, peer: FollowerProgress, seconds: float) -> None:
@@ -207,22 +207,26 @@ class Followers(dict[str, FollowerProgress]):
         """Process the passing of time: resend to late followers, and send heartbeats."""
         sends: list[Send] = []
         for name, peer in self.items():
-            is_late = peer.has is not None and peer.sent > peer.has and now - peer.asked > peer.patience
+            is_late = (
+                peer.match_index is not None
+                and peer.next_index > peer.match_index
+                and now - peer.last_request > peer.patience
+            )
             if is_late:
                 self._wait(peer, _PATIENCE * peer.patience)
-                peer.sent, peer.asked = peer.has or 0, now
-                peer.direct_until = now + self._copying.direct_seconds
+                peer.next_index, peer.last_request = peer.match_index or 0, now
+                peer.direct_until = now + self._copying.chain_bypass_seconds
             if is_late or self._is_due(name, peer, offer, now):
                 sends += self.tell_one(name, offer, now)
         return sends
 
     def _is_due(self, name: str, peer: FollowerProgress, offer: PrimaryState, now: float) -> bool:
         """True if a heartbeat is due."""
-        quiet, beat = now - peer.spoken, self._copying.beat_seconds
+        quiet, beat = now - peer.last_sent, self._copying.beat_seconds
         if quiet < beat:
             return False
-        knows_all = peer.has == offer.index and peer.knows >= offer.committed
-        hears = now - self._neighbours.told.get(name, float("-inf")) < beat
+        knows_all = peer.match_index == offer.index and peer.known_commit >= offer.committed
+        hears = now - self._neighbours.last_sent.get(name, float("-inf")) < beat
         return quiet >= _IDLE_HEARTBEAT_FACTOR * beat or not (knows_all and hears)
 
     def silent(self, now: float) -> list[str]:
@@ -230,7 +234,7 @@ class Followers(dict[str, FollowerProgress]):
         return [
             name
             for name, peer in self.items()
-            if is_silent(name, peer.heard, self._neighbours, now, self._copying)
+            if is_silent(name, peer.last_reply, self._neighbours, now, self._copying)
         ]
 
 
@@ -240,6 +244,6 @@ def is_silent(
     """True if a server is silent whose last message about a bucket came at ``heard``."""
     quiet = now - heard
     return quiet > copying.silent_seconds and (
-        now - neighbours.spoke.get(name, heard) > copying.silent_seconds
+        now - neighbours.last_received.get(name, heard) > copying.silent_seconds
         or quiet > BUCKET_SILENCE_FACTOR * copying.silent_seconds
     )

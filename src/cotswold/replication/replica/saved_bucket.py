@@ -25,7 +25,7 @@ class SavedBucket:
     """A bucket as of ``index``; it has the numbers of the shards that changed since the last save."""
 
     bucket: str
-    life: int
+    incarnation: int
     term: int
     """Term in which it was saved."""
     index: int
@@ -38,9 +38,9 @@ class SavedBucket:
     """Servers of the newest group that the replica knew when it was saved; empty if unknown."""
 
     @property
-    def rank(self) -> tuple[int, int, int]:
+    def recency(self) -> tuple[int, int, int]:
         """Recency: the greatest value has lost the least."""
-        return self.life, self.term, self.index
+        return self.incarnation, self.term, self.index
 
 
 def disk_of(server: str) -> str:

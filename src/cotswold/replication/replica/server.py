@@ -26,10 +26,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, cast
 
-from cotswold.replication.replica.bucket_replica import BucketReplica, Role
+from cotswold.replication.replica.bucket_replica import BucketReplica
 from cotswold.replication.replica.bucket_state import BucketState
 from cotswold.replication.replica.claims import SentClaims
 from cotswold.replication.replica.follower_progress import PeerActivity
+from cotswold.replication.replica.group_member import Role
 from cotswold.replication.replica.lease import Lease
 from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.replica.settings import ReplicationSettings
@@ -76,7 +77,7 @@ class ReplicaServer(Generic[Values]):
     ) -> None:
         """``make`` creates the initial contents of a bucket; ``peer_address``: address for other servers,
         if different from ``address``."""
-        self.name, self.host, self.address, self.copying = name, host, address, copying
+        self.name, self.host, self.address, self.settings = name, host, address, copying
         self.peer_address = peer_address
         self.lease = Lease()
         self._claims = SentClaims()
@@ -125,7 +126,7 @@ class ReplicaServer(Generic[Values]):
     def short(self, belongs: Callable[[str], bool] = lambda bucket: True) -> tuple[int, int]:
         """Return the number of buckets led here (and selected by ``belongs``) that wait for members, and
         the smallest number of members among them."""
-        if self.copying.least == 1:
+        if self.settings.min_members == 1:
             return 0, 0
         found = [
             len(copy.group.members) for name, copy in self.copies.items() if copy.is_short and belongs(name)
@@ -152,7 +153,7 @@ class ReplicaServer(Generic[Values]):
                 return [] if copy is None else copy.prepare(sender, message, now)
             case Prepared():
                 copy = self._copy_with(sender, message.bucket, now)
-                return [] if copy is None else self._said_by(copy, copy.prepared(sender, message, now))
+                return [] if copy is None else self._enclosed(copy, copy.prepared(sender, message, now))
             case LeaseGrant():
                 is_for_this = message.server == self.name and self._is_current(message.epoch)
                 if is_for_this and message.cluster == (self.belongs_to or message.cluster):
@@ -177,7 +178,7 @@ class ReplicaServer(Generic[Values]):
                 copy = self._copy(message.group.bucket)
                 sends = copy.assign(message.group, now)
                 answer = Assigned(message.group.bucket, copy.group.term, self.name, message.number)
-                return [*self._said_by(copy, sends), Send(sender, answer)]
+                return [*self._enclosed(copy, sends), Send(sender, answer)]
 
     @property
     def is_busy(self) -> bool:
@@ -187,16 +188,16 @@ class ReplicaServer(Generic[Values]):
     def tick(self, now: float) -> list[Send]:
         """Process the passing of time; call it a few times per heartbeat interval."""
         sends: list[Send] = []
-        if now - self._said >= self.copying.beat_seconds:
+        if now - self._said >= self.settings.beat_seconds:
             self._said = now
             number = self.lease.ask(now)
             leads = self._claims.say(self.leads, number)
             own = self.name, self.host, self.address, number, leads, self.fenced, self.peer_address
             more = self.runs, self._claims.number, self.belongs_to, self._answered
             sends.append(Send(CONTROLLERS, Heartbeat(*own, *more)))
-            self._neighbours.forget(now - max(self.copying.silent_seconds, self.copying.beat_seconds))
+            self._neighbours.forget(now - max(self.settings.silent_seconds, self.settings.beat_seconds))
         for copy in self.copies.values():
-            sends += self._said_by(copy, copy.tick(now))
+            sends += self._enclosed(copy, copy.tick(now))
         return sends
 
     def drain(self, now: float) -> list[Send]:
@@ -204,17 +205,17 @@ class ReplicaServer(Generic[Values]):
         sends: list[Send] = []
         for name in list(self._busy):
             copy = self.copies[name]
-            sends += self._said_by(copy, copy.drain(now))
-            if not copy.contents.updates.queued:
+            sends += self._enclosed(copy, copy.drain(now))
+            if not copy.state.updates.queued:
                 del self._busy[name]
         return sends
 
     # --- disk ---
 
     @property
-    def different(self) -> list[str]:
+    def dirty(self) -> list[str]:
         """Dirty buckets."""
-        return [name for name, copy in self.copies.items() if self.copying.saves and copy.is_unsaved]
+        return [name for name, copy in self.copies.items() if self.settings.saves and copy.is_unsaved]
 
     def save(self, bucket: str) -> tuple[int, SavedBucket]:
         """Return the data of a dirty bucket to write, with a number for `saved` and `unsaved`."""
@@ -233,7 +234,7 @@ class ReplicaServer(Generic[Values]):
         start = names.index(self._first) if self._first in names else 0
         for name in (*names[start:], *names[:start]):
             self._first = name
-            if self.copying.saves and self.copies[name].is_unsaved:
+            if self.settings.saves and self.copies[name].is_unsaved:
                 yield self.save(name)
 
     def damaged(self, bucket: str) -> bool:
@@ -294,10 +295,10 @@ class ReplicaServer(Generic[Values]):
 
     def _find_saved(self, sender: str, message: DiskStateRequest) -> list[Send]:
         copy = self._copy(message.bucket)
-        if self.copying.saves and not copy.on_disk.is_read:
+        if self.settings.saves and not copy.durability.is_read:
             self._recalls[message.bucket] = None  # the controller asks again
             return []
-        rank, members = copy.best
+        rank, members = copy.best_recency
         return [Send(sender, DiskStateReply(message.bucket, self.name, *rank, members))]
 
     def _is_current(self, epoch: int) -> bool:
@@ -307,15 +308,15 @@ class ReplicaServer(Generic[Values]):
     def _copy_with(self, sender: str, bucket: str, now: float) -> BucketReplica[Values] | None:
         """Return the replica of a bucket that the sender also has, and record that the sender is active."""
         copy = self.copies.get(bucket)
-        if copy is None or sender not in copy.group.everybody:
+        if copy is None or sender not in copy.group.all_servers:
             return None
-        self._neighbours.spoke[sender] = now
+        self._neighbours.last_received[sender] = now
         return copy
 
     def _copy(self, bucket: str) -> BucketReplica[Values]:
         if bucket not in self.copies:
             self.copies[bucket] = BucketReplica(
-                bucket, self.name, lambda: self._make(bucket), self.copying, self.lease, self._neighbours
+                bucket, self.name, lambda: self._make(bucket), self.settings, self.lease, self._neighbours
             )
         return self.copies[bucket]
 
@@ -324,15 +325,15 @@ class ReplicaServer(Generic[Values]):
         if copy is None:
             return [Send(sender, NotPrimary(message.bucket, 0, ""))]
         if copy.role is not Role.PRIMARY:
-            return [Send(sender, copy.elsewhere())]
-        if message.term < copy.group.life:
+            return [Send(sender, copy.not_primary())]
+        if message.term < copy.group.incarnation:
             return [Send(sender, NotPrimary(message.bucket, copy.group.term, self.name))]
-        sends = copy.hear(sender, cast(ToUpdates | Pull | Write, message.message), now)
-        if copy.contents.updates.queued:
+        sends = copy.on_client_message(sender, cast(ToUpdates | Pull | Write, message.message), now)
+        if copy.state.updates.queued:
             self._busy[message.bucket] = None
-        return self._said_by(copy, sends)
+        return self._enclosed(copy, sends)
 
-    def _said_by(self, copy: BucketReplica[Values], sends: list[Send]) -> list[Send]:
+    def _enclosed(self, copy: BucketReplica[Values], sends: list[Send]) -> list[Send]:
         """Wrap messages to clients in an envelope with the bucket's name."""
         return [
             each

@@ -31,7 +31,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from cotswold.replication.controller.bucket_map import DESCRIPTION_LETTERS
-from cotswold.replication.controller.leader import SUPERVISOR_PREFIX, FromServers
+from cotswold.replication.controller.messages import SUPERVISOR_PREFIX, FromServers
 from cotswold.replication.metadata.interface import (
     KEY_BYTES_MAX,
     OPERATIONS_MAX,
@@ -88,7 +88,7 @@ class Authorization:
         self._keys: OrderedDict[str, tuple[str, float]] = OrderedDict()
         """Key of each server and time of its last heartbeat, in the order of these times."""
 
-    def wrong(self, sender: str, message: FromServers, now: float) -> str:
+    def rejection_reason(self, sender: str, message: FromServers, now: float) -> str:
         """Return the reason to reject a message: that of `rejection_reason`, or a missing proof; empty to
         accept it."""
         if found := rejection_reason(sender, message):

@@ -24,8 +24,8 @@ from cotswold.processes.supervisor_link import Bond
 from cotswold.processes.worker_thread import Working
 from cotswold.replication.controller.controller import Controller
 from cotswold.replication.controller.event_text import GATHERED
-from cotswold.replication.controller.leader import FromServers
 from cotswold.replication.controller.leader_election import Read, StateRequest
+from cotswold.replication.controller.messages import FromServers
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.metadata import MetadataLocation, MetadataStore
 from cotswold.replication.run_description import display_name
@@ -61,10 +61,10 @@ def main(
 ) -> int:
     """Run the controller ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``state`` has the fields of `Place`, the location of the metadata; ``reach`` those of `EndpointSettings`;
-    ``control`` those of `ControllerSettings`. With ``port``, the controller listens there, for clients that
-    know only the port. The token is in the environment. Raises MachineError if the coordinator exits first,
-    and the errors of the metadata store.
+    ``state`` has the fields of `MetadataLocation`, ``reach`` of `EndpointSettings`, ``control`` of
+    `ControllerSettings`. With ``port``, the controller listens there, for clients that know only the port.
+    The token is in the environment. Raises MachineError if the coordinator exits first, and the errors of the
+    metadata store.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after the processes that need it
     found = Reach(**reach)
@@ -107,7 +107,7 @@ class MetadataThread:
         """Deliver the results; raises the store's error if it is damaged."""
         self._working.take()
 
-    def ask(self, wish: StateRequest, answered: OnStoreResult) -> None:
+    def submit(self, wish: StateRequest, answered: OnStoreResult) -> None:
         """Send a request; `take` calls ``answered`` with the result."""
         self._working.do(partial(self._ask, wish, answered))
 
@@ -175,9 +175,9 @@ class ControllerProcess:
         while self._attend(self._post.receive(_TICK_SECONDS)):
             now = time.monotonic()
             self._tick(now)
-            wish = self._machine.wish(now)
+            wish = self._machine.next_request(now)
             if wish is not None:
-                self._state.ask(wish, self._answered)
+                self._state.submit(wish, self._answered)
 
     def _tick(self, now: float) -> None:
         if now - self._ticked < _TICK_SECONDS:
@@ -191,7 +191,7 @@ class ControllerProcess:
             self._post.send(COORDINATOR, Happened(event.kind, event.name, event.sentence))
         self._tell_trouble(now)
         self._forget_names(now)
-        for event in self._machine.take_gathered(now):
+        for event in self._machine.take_summaries(now):
             self._post.send(COORDINATOR, Happened(GATHERED, event.name, event.sentence))
 
     def _attend(self, event: object) -> bool:
@@ -211,7 +211,7 @@ class ControllerProcess:
         return True
 
     def _hear(self, sender: str, message: FromServers, now: float) -> None:
-        if reason := self._entitled.wrong(sender, message, now):
+        if reason := self._entitled.rejection_reason(sender, message, now):
             self._post.endpoint.refused[reason] += 1
             if (
                 isinstance(message, Heartbeat)
@@ -295,18 +295,18 @@ class ControllerProcess:
             self._post.send(COORDINATOR, Happened("refused", self._name, sentence))
             found = False
         if not isinstance(wish, Read):
-            self._deliver(machine.transacted(cast(bool | None, found), now))
+            self._deliver(machine.on_transaction(cast(bool | None, found), now))
         elif found is None:
-            self._deliver(machine.unread())
+            self._deliver(machine.on_read_failed())
         else:
-            self._deliver(machine.read(cast(dict[str, str], found), now))
+            self._deliver(machine.on_read(cast(dict[str, str], found), now))
 
     def _deliver(self, sends: Sequence[Send]) -> None:
         """Send groups; before each, send the addresses of the group's servers."""
         named: dict[str, set[str]] = {}
         for each in sends:
             if isinstance(each.message, Assign):
-                named.setdefault(each.to, set()).update(each.message.group.everybody)
+                named.setdefault(each.to, set()).update(each.message.group.all_servers)
         for server, names in named.items():
             others = sorted(names)
             self._post.send(

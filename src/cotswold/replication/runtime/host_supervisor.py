@@ -21,14 +21,11 @@ disks.
 
 from __future__ import annotations
 
-import ipaddress
-import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict
 from types import TracebackType
 from typing import Self
 
@@ -45,13 +42,19 @@ from cotswold.replication.client.standalone_cluster import (
     PORT,
     controller_name,
     controllers_at,
-    parse_controller,
     places_by_name,
 )
-from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.metadata import MetadataLocation
 from cotswold.replication.replica.saved_bucket import disk_of
-from cotswold.replication.replica.settings import ReplicationSettings
+from cotswold.replication.runtime.drain_progress import DrainProgress
+from cotswold.replication.runtime.host_settings import (
+    DISKS_FOLDER,
+    METADATA_FILE,
+    HostSettings,
+    recover_metadata,
+    refuse_foreign_disks,
+    require_metadata,
+)
 from cotswold.replication.runtime.leader_probe import LeaderProbe
 from cotswold.replication.runtime.server_names import ServerNames
 from cotswold.transport import Endpoint, Lost, Ready, Roads
@@ -76,7 +79,6 @@ from cotswold.words import counted
 OnEvent = Callable[[str, str, str], None]
 """Callback for events: kind, name of the process, sentence."""
 PRELOADED = ("cotswold.replication.runtime.server_process", "cotswold.replication.runtime.controller_process")
-_NO_WORD = re.compile(r"[^A-Za-z0-9_-]")
 _TICK_SECONDS = 0.1
 _END_SECONDS = FINISH_SECONDS + 2.0
 """Seconds from the request to stop a process until it is killed."""
@@ -85,150 +87,6 @@ _STILL_SECONDS = 3.0
 """Seconds without progress after which a drain is abandoned: no server can take the replicas."""
 _TELLING_SECONDS = 60.0
 """Seconds for which exits are reported to controllers; later leaders notice the silence."""
-METADATA_FILE = "state.sqlite"
-DISKS_FOLDER = "servers"
-"""Names in a host's folder: the controllers' metadata, if in a file, and the servers' disks."""
-
-
-@dataclass(frozen=True)
-class HostSettings:
-    """Settings of one host. Raises UserError if they are inconsistent."""
-
-    at: str
-    """Address of this host for controllers and servers of other hosts."""
-    controllers: tuple[str, ...]
-    """HOST:PORT of all controllers of the cluster; one runs here if ``at`` is one of these hosts."""
-    servers: int
-    folder: Path
-    """Folder of this host: the servers' disks, logs, and the metadata if in a file."""
-    place: MetadataLocation | None = None
-    """Location of the controllers' metadata [a file in the folder]."""
-    name: str = ""
-    """Name of this host in the names of its servers [``at``]."""
-    roads: Mapping[str, str] = field(default_factory=dict)
-    """Addresses of this host by network (`replication.runtime.networks`)."""
-    control: ControllerSettings = ControllerSettings()  # noqa: RUF009  # it is frozen
-    copying: ReplicationSettings = ReplicationSettings()  # noqa: RUF009
-    flush_seconds: float | None = 1.0
-    """Seconds until a change is on disk; None for no disks."""
-    encrypt: bool = True
-    ports: tuple[int, int] | None = None
-    has_controller: bool = True
-    """False if only servers are added here, without a controller."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "at", _without_brackets(self.at))
-        roads = {road: _without_brackets(address) for road, address in self.roads.items()}
-        object.__setattr__(self, "roads", roads)
-        if self.servers < 0 or (self.servers == 0 and self.own_controller is None):
-            raise UserError(f"servers={self.servers} and no controller runs on {self.at}: nothing to do")
-        self._check_addresses()
-        if self.flush_seconds is not None and not self.flush_seconds > 0:
-            raise UserError(f"flush_seconds must be more than 0, got {self.flush_seconds}")
-        if self.place is None and len(self.controllers) > 1 and self.own_controller is not None:
-            raise UserError(
-                f"{len(self.controllers)} controllers need shared metadata; name an etcd: "
-                "--etcd HOST:PORT,HOST:PORT,HOST:PORT"
-            )
-
-    def _check_addresses(self) -> None:
-        for address in (self.at, *self.roads.values()):
-            if _is_every(address):
-                raise UserError(
-                    f"{address} is not an address of this host for others; name one that it has on their "
-                    "network, such as 10.0.0.1"
-                )
-        known = (port for host, port in map(parse_controller, self.controllers) if host == self.at)
-        first, last = self.ports or (0, 0)
-        if (taken := next((port for port in known if first <= port <= last), None)) is not None:
-            raise UserError(
-                f"--ports {first}-{last} includes the port {taken} of this host's controller, which a server "
-                "could occupy; name a range without it"
-            )
-
-    @property
-    def own_controller(self) -> tuple[str, int] | None:
-        """Host and port of this host's controller."""
-        if not self.has_controller:
-            return None
-        return next((each for each in map(parse_controller, self.controllers) if each[0] == self.at), None)
-
-    @property
-    def owns_state(self) -> bool:
-        """True if the metadata are in this host's folder."""
-        return self.place is None and self.own_controller is not None
-
-    @property
-    def prefix(self) -> str:
-        """Prefix of the names of this host's servers."""
-        return f"server-{self.name or _NO_WORD.sub('-', self.at)}"
-
-
-def _recovered(settings: HostSettings) -> str:
-    """Rebuild lost metadata, and return what was done, in words; empty if nothing was."""
-    disks = settings.folder / DISKS_FOLDER
-    if not settings.owns_state or settings.flush_seconds is None or not disks.is_dir():
-        return ""
-    from cotswold.replication.disk_recovery import recover_alone
-
-    try:
-        return recover_alone(settings.folder / METADATA_FILE, disks)
-    except CotswoldError as error:
-        return f"cannot tell whether the controllers' state is lost; it is left as it is: {error}"
-
-
-def _require_state(settings: HostSettings) -> None:
-    """Raise MachineError if the metadata were lost while in use: the next controller would begin another
-    cluster."""
-    if not settings.owns_state or settings.flush_seconds is None:
-        return
-    from cotswold.replication.disk_recovery import is_sound
-
-    state = settings.folder / METADATA_FILE
-    try:
-        is_there = is_sound(state)
-    except CotswoldError:  # the file exists; its next user reports why it fails
-        is_there = True
-    if not is_there:
-        raise MachineError(
-            f"{state} was removed or damaged while it was in use; start this host again: it makes the state "
-            "again from its servers' disks"
-        )
-
-
-def _without_brackets(address: str) -> str:
-    """Return an IPv6 address without brackets."""
-    inner = address.removeprefix("[").removesuffix("]")
-    return inner if address == f"[{inner}]" else address
-
-
-def _is_every(address: str) -> bool:
-    """True if the address stands for all addresses of a machine."""
-    try:
-        return ipaddress.ip_address(address).is_unspecified
-    except ValueError:  # a host name
-        return False
-
-
-@dataclass(frozen=True)
-class DrainProgress:
-    """Progress of other servers in taking over the replicas of a host."""
-
-    left: int
-    """Number of replicas left."""
-    unknown: tuple[str, ...] = ()
-    """Servers about which no controller has replied."""
-
-    @classmethod
-    def of(cls, heard: Mapping[str, Draining | None]) -> DrainProgress:
-        """Return the progress from the last reply about each server."""
-        unknown = tuple(name for name, said in heard.items() if said is None)
-        return cls(sum(said.left for said in heard.values() if said is not None), unknown)
-
-    @property
-    def is_more(self) -> bool:
-        """True if replicas are left, or may be."""
-        return self.left > 0 or bool(self.unknown)
 
 
 class HostSupervisor:
@@ -278,11 +136,11 @@ class HostSupervisor:
             self._untold: dict[str, tuple[str, float]] = {}
             """Exited servers that are still being reported, each with the reason and the time."""
             self._told = 0.0
-            if said := _recovered(settings):
+            if said := recover_metadata(settings):
                 self._on_event("state", settings.prefix, said)
             is_new = settings.owns_state and not (settings.folder / METADATA_FILE).exists()
             self._disks = ServerNames(settings.folder, settings.prefix, settings.servers, is_new=is_new)
-            self._refuse_strange_disks()
+            refuse_foreign_disks(settings, self._disks)
             self._begin()
             etcd = () if settings.place is None else settings.place.etcd
             self._reaching = LeaderProbe(places_by_name(settings.controllers), etcd, time.monotonic())
@@ -390,16 +248,6 @@ class HostSupervisor:
                 f"the same on all hosts: --controllers {host}:{port + 2}"
             )
 
-    def _refuse_strange_disks(self) -> None:
-        folder = self._settings.folder / DISKS_FOLDER
-        if self._settings.flush_seconds is None or not folder.is_dir():
-            return
-        if strange := self._disks.strange(each.name for each in folder.iterdir() if each.is_dir()):
-            raise UserError(
-                f"{folder} has {', '.join(strange)}, which is the disk of no {self._settings.prefix}-NUMBER: "
-                "give the --listen and --name of the host that had these disks, or another --folder"
-            )
-
     def _begin(self) -> None:
         now, settings = time.monotonic(), self._settings
         self._begin_servers(self._disks.disks)
@@ -471,7 +319,7 @@ class HostSupervisor:
             return
         life = self._names.pop(ended.name)
         if life not in self._disks.disks and ended.name in self._served:
-            _require_state(self._settings)
+            require_metadata(self._settings)
         if life in self._disks.disks:
             self._untold[ended.name] = ended.why, now
             self._tell(now)

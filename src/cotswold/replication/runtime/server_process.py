@@ -22,14 +22,13 @@ from cotswold.paramserver.runtime.server_metrics import Work
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.supervisor_link import Bond
 from cotswold.replication.client.client_names import ClientNames
-from cotswold.replication.replica.bucket_replica import Role
 from cotswold.replication.replica.server import ReplicaServer, ToReplicaServer
 from cotswold.replication.replica.settings import ReplicationSettings
-from cotswold.replication.run_description import Description
 from cotswold.replication.runtime.disk import Disk, open_disk
+from cotswold.replication.runtime.known_runs import KnownRuns
 from cotswold.replication.runtime.networks import NetworkEndpoints, open_networks
 from cotswold.replication.runtime.persistence import Persistence
-from cotswold.replication.runtime.server_report import bucket_export, server_report
+from cotswold.replication.runtime.server_report import bucket_export, server_counts, server_report
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Lost, Ready
 from cotswold.transport.address import Address
@@ -61,7 +60,6 @@ from cotswold.wire.lifecycle import (
     ExportRequest,
     Finish,
     Happened,
-    Parts,
     PeerAddresses,
     ServerReportRequest,
     Serving,
@@ -78,8 +76,6 @@ _BATCH = 256
 """Maximum number of messages between two applications of waiting updates."""
 _UNREAD_BYTES = 1 << 24
 """Unread bytes of a client from which on it gets no further reply to a pull."""
-_SAY_SECONDS = 10.0
-"""Minimum interval between two events about a malformed description."""
 _HEARD = get_args(ToReplicaServer)
 _OFTEN = (BucketEnvelope, Prepare, Prepared)
 
@@ -143,9 +139,9 @@ class ReplicaServerProcess:
     ) -> None:
         self._key = key
         self._name, self._post, self._controllers, self._ways = name, post, dict(controllers), ways
-        self._runs: dict[str, Description] = {}
+        self._runs = KnownRuns(self._tell_malformed)
         self._machine: ReplicaServer[Array] = ReplicaServer(
-            *(name, host, ways.updates.address, self._contents, copying, time.monotonic()),
+            *(name, host, ways.updates.address, self._runs.contents, copying, time.monotonic()),
             ways.replication.address,
         )
         self._bond = bond
@@ -169,8 +165,6 @@ class ReplicaServerProcess:
         """Number of messages processed since these were sent."""
         self._ticked = 0.0
         self._disk: Disk | None = None
-        self._malformed: tuple[str, float] | None = None
-        """A run with a malformed description, and the time of the last event about it."""
         self._short = 0, 0
         """Buckets that waited for members at the last event about them."""
         self._saving: Persistence | None = None
@@ -241,7 +235,9 @@ class ReplicaServerProcess:
                 ]
                 self._post.deliver([Send(sender, cast(Message, each)) for each in whole])
             case Count(run):
-                self._post.send(sender, self._counts(run))
+                refused = self._post.endpoint.refused
+                counts = server_counts(self._machine, self._work, refused, self._unsaved(run), run)
+                self._post.send(sender, counts)
             case Assign() | Fence() | DiskStateRequest() | DeleteRun() | LeaseGrant() if (
                 sender not in self._controllers
             ):
@@ -250,7 +246,7 @@ class ReplicaServerProcess:
                 self._post.send(
                     sender, RunDescriptionRequest(run_of(_bucket(message)))
                 )  # the controller sends it again
-            case Assign() | Fence() | DiskStateRequest() if not self._is_known(_bucket(message)):
+            case Assign() | Fence() | DiskStateRequest() if not self._runs.has_bucket(_bucket(message)):
                 self._post.endpoint.refused["malformed"] += 1
             case DeleteRun():
                 self._do(sender, message)
@@ -263,7 +259,7 @@ class ReplicaServerProcess:
     def _meet(self, addresses: Mapping[str, str]) -> None:
         """Update the addresses of servers; those without a common bucket are not called again."""
         groups = (each.group for each in self._machine.copies.values())
-        known = {name for group in groups for name in group.everybody}
+        known = {name for group in groups for name in group.all_servers}
         self._peers = {name: address for name, address in self._peers.items() if name in known}
         for name, address in addresses.items():
             if not Address.is_one(address):
@@ -279,40 +275,21 @@ class ReplicaServerProcess:
                 way.keep_answers_of(each)
 
     def _learn(self, run: str, description: str) -> None:
-        """Learn the description of a run, if one of its buckets can be created and updated."""
-        try:
-            found = Description.of(description)
-            if found.run != run:
-                raise ValueError(f"it is one of {found.run!r:.80}")
-            found.rehearse()
-            found.contents(found.buckets[0])
-        except Exception as error:  # a client's malformed description must not harm other runs
+        if not self._runs.learn(run, description):
             self._post.endpoint.refused["malformed"] += 1
-            self._tell_malformed(run, f"{type(error).__name__}: {error}")
-            return
-        self._runs[run] = found
-        if self._disk is not None:
+        elif self._disk is not None:
             self._disk.describe(run, description)
 
     def _let_go(self) -> None:
-        """Forget runs without data here: they are described again if they return."""
-        for run in self._runs.keys() - {*self._machine.runs}:
-            del self._runs[run]
+        """Forget runs without data here."""
+        for run in self._runs.keep(self._machine.runs):
             self._clients.forget(run)
             if self._disk is not None:
                 self._disk.describe(run, "")
 
     def _tell_malformed(self, run: str, why: str) -> None:
-        """Report a run that gets no replicas here; it is described again and again."""
-        now = time.monotonic()
-        if self._malformed is None or self._malformed[0] != run or now - self._malformed[1] > _SAY_SECONDS:
-            self._malformed = run, now
-            sentence = f"{self._name} cannot have copies of {run!r:.80}: malformed description ({why:.200})"
-            self._post.send(COORDINATOR, Happened("malformed", self._name, f"{sentence}; remove that run"))
-
-    def _is_known(self, bucket: str) -> bool:
-        """True if the bucket belongs to a described run."""
-        return run_of(bucket) in self._runs and bucket in self._runs[run_of(bucket)].has
+        sentence = f"{self._name} cannot have copies of {run!r:.80}: malformed description ({why:.200})"
+        self._post.send(COORDINATOR, Happened("malformed", self._name, f"{sentence}; remove that run"))
 
     def _do(self, sender: str, message: ToReplicaServer) -> None:
         self._work.begin()
@@ -402,31 +379,14 @@ class ReplicaServerProcess:
             else:
                 self._sends.append(each)
 
-    def _contents(self, bucket: str) -> Any:
-        return self._runs[run_of(bucket)].contents(bucket)
-
-    def _counts(self, run: str) -> Any:
-        own = [each for name, each in self._machine.copies.items() if run in ("", run_of(name))]
-        led = [each for each in own if each.role is Role.PRIMARY]
-        lag = max((behind for each in led for behind in each.lag.values()), default=0)
-        counts = self._work.counts(
-            self._name, [each.contents.updates for each in led], self._post.endpoint.refused
-        )
-        short = self._machine.short(lambda name: run in ("", run_of(name)))
-        return replace(
-            counts,
-            short=(*short, self._machine.copying.least),
-            unsaved=self._unsaved(run),
-            restored=tuple(shard for each in led for shard in each.restored),
-            parts=Parts(len(led), len(own), max((each.group.term for each in own), default=0), lag),
-        )
-
     def _tell_short(self) -> None:
         """Report when updates wait for members, and when they no longer do."""
         short = self._machine.short()
         if short != self._short:
             self._short = short
-            sentence = short_in_words(*short, self._machine.copying.least) or "no bucket waits for copies"
+            sentence = (
+                short_in_words(*short, self._machine.settings.min_members) or "no bucket waits for copies"
+            )
             self._post.send(COORDINATOR, Happened("short", self._name, f"{self._name}: {sentence}"))
 
 

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 
-from cotswold.replication.replica.bucket_replica import BucketReplica, Role
+from cotswold.paramserver.runtime.server_metrics import Work
+from cotswold.replication.replica.bucket_replica import BucketReplica
+from cotswold.replication.replica.group_member import Role
 from cotswold.replication.replica.server import ReplicaServer
 from cotswold.replication.runtime.networks import NetworkEndpoints
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Endpoint
 from cotswold.wire import DiskStateReply, Prepare
-from cotswold.wire.lifecycle import NetworkTraffic, ReplicaStatus, ServerReport, Unsaved
+from cotswold.wire.lifecycle import Counts, NetworkTraffic, Parts, ReplicaStatus, ServerReport, Unsaved
 from cotswold.wire.messenger import AnyMessage
+from cotswold.wire.names import run_of
 
 
 def server_report(
@@ -40,17 +45,35 @@ def server_report(
     )
 
 
+def server_counts(
+    machine: ReplicaServer[Array], work: Work, refused: Mapping[str, int], unsaved: Unsaved | None, run: str
+) -> Counts:
+    """Return the counters of a server; of one run, if named."""
+    own = [each for name, each in machine.copies.items() if run in ("", run_of(name))]
+    led = [each for each in own if each.role is Role.PRIMARY]
+    lag = max((behind for each in led for behind in each.lag.values()), default=0)
+    counts = work.counts(machine.name, [each.state.updates for each in led], refused)
+    short = machine.short(lambda name: run in ("", run_of(name)))
+    return replace(
+        counts,
+        short=(*short, machine.settings.min_members),
+        unsaved=unsaved,
+        restored=tuple(shard for each in led for shard in each.restored),
+        parts=Parts(len(led), len(own), max((each.group.term for each in own), default=0), lag),
+    )
+
+
 def bucket_export(machine: ReplicaServer[Array], bucket: str) -> tuple[AnyMessage, ...]:
     """Return the whole of a bucket that this server leads, in the form of a save; empty if it does not
     lead it."""
     copy = machine.copies.get(bucket)
     if copy is None or copy.role is not Role.PRIMARY or not copy.is_acting(time.monotonic()):
         return ()
-    change, numbers = copy.contents.save(-1)
-    group, index, vectors = copy.group, copy.contents.index, tuple(copy.contents.vectors)
+    change, numbers = copy.state.save(-1)
+    group, index, vectors = copy.group, copy.state.index, tuple(copy.state.vectors)
     buffers = tuple(numbers[name, shard] for name in vectors for shard in change.shards)
     return (
-        DiskStateReply(bucket, machine.name, group.life, group.term, index),
+        DiskStateReply(bucket, machine.name, group.incarnation, group.term, index),
         Prepare(bucket, group.term, -1, index, index, change, vectors, buffers),
     )
 
@@ -61,14 +84,14 @@ def _seen(copy: BucketReplica[Array]) -> ReplicaStatus:
         copy.bucket,
         copy.role.value,
         copy.group.term,
-        copy.group.life,
+        copy.group.incarnation,
         copy.index,
         copy.committed,
-        copy.on_disk.index,
+        copy.durability.index,
         tuple(sorted(copy.lag.items())) if is_primary else (),
-        copy.contents.updates.waiting,
+        copy.state.updates.waiting,
         is_primary and copy.is_waiting,
-        *copy.spoke,
+        *copy.last_replies,
     )
 
 
