@@ -19,23 +19,23 @@ import msgpack
 
 from cotswold.bench.measure import Document, rounded
 from cotswold.replication.controller.controller import Controller
-from cotswold.replication.controller.leader import FromServers
-from cotswold.replication.controller.leader_election import Read, Transact, Wish
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.replica.claims import Claims as KeeperClaims
+from cotswold.replication.controller.leader_election import Read, StateRequest, Transact
+from cotswold.replication.controller.messages import FromServers
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.replication.replica.claims import SentClaims as KeeperClaims
 from cotswold.wire import (
     Assign,
     Assigned,
-    Caught,
     Create,
-    Ended,
+    DeleteRunRequest,
     Fence,
-    Fenced,
+    FenceReply,
     Group,
-    Here,
-    Leased,
-    Remove,
+    Heartbeat,
+    LearnerCaughtUp,
+    LeaseGrant,
     Send,
+    ServerExited,
 )
 from cotswold.wire.codec import decode, encode
 from cotswold.wire.names import bucket_of
@@ -89,7 +89,7 @@ class Rig:
     now: float = 100.0
 
     def __post_init__(self) -> None:
-        self.controller = Controller(self.name, Control(copies=COPIES), self.now, "measured")
+        self.controller = Controller(self.name, ControllerSettings(copies=COPIES), self.now, "measured")
         self.names = [f"server-{number:04}" for number in range(self.servers)]
         self.spent = Spent()
         self._clock = time.process_time
@@ -132,9 +132,9 @@ class Rig:
         while (wish := self._wish()) is not None:
             self._answer(self._asked(wish))
 
-    def _wish(self) -> Wish | None:
+    def _wish(self) -> StateRequest | None:
         began = self._clock()
-        wish = self.controller.wish(self.now)
+        wish = self.controller.next_request(self.now)
         self.spent.cpu_seconds += self._clock() - began
         return wish
 
@@ -142,7 +142,7 @@ class Rig:
         """Somebody says something."""
         self._answer(self._timed(lambda: self.controller.receive(sender, message, self.now)))
 
-    def here(self, name: str) -> Here:
+    def here(self, name: str) -> Heartbeat:
         """The beat of a server, which claims what the map gives it."""
         self._numbers[name] += 1
         known = self.controller.servers.of.get(name)
@@ -151,16 +151,16 @@ class Rig:
         number, claims = self._numbers[name], self._claims.setdefault(name, KeeperClaims())
         said, heard = claims.say(leads, number), self._answered[name]
         address = f"tcp://{name}:1"
-        return Here(name, name, address, number, said, runs=(RUN,), claims=claims.number, answered=heard)
+        return Heartbeat(name, name, address, number, said, runs=(RUN,), claims=claims.number, answered=heard)
 
-    def _asked(self, wish: Wish) -> list[Send]:
+    def _asked(self, wish: StateRequest) -> list[Send]:
         """The state answers, in no time."""
         if isinstance(wish, Read):
             self.spent.transactions += 1
             found = wish.of(self.items)
-            return self._timed(lambda: self.controller.read(found, self.now))
+            return self._timed(lambda: self.controller.on_read(found, self.now))
         is_done = self._done(wish)
-        return self._timed(lambda: self.controller.transacted(is_done, self.now))
+        return self._timed(lambda: self.controller.on_transaction(is_done, self.now))
 
     def _done(self, wish: Transact) -> bool:
         if any(self.items.get(key) != value for key, value in wish.compare):
@@ -188,21 +188,21 @@ class Rig:
         for each in sends:
             match each.message:
                 case Fence(_, bucket, term):
-                    answer = Fenced(bucket, term, each.to, term - 1, 7)
+                    answer = FenceReply(bucket, term, each.to, term - 1, 7)
                     self._inbox.append((each.to, answer))
                 case Assign(_, group, number):
                     self._inbox.append((each.to, Assigned(group.bucket, group.term, each.to, number)))
                     if each.to == group.primary:
                         self._inbox += [(each.to, self._caught(group, one)) for one in group.learners]
-                case Leased(_, server, number, seconds):
+                case LeaseGrant(_, server, number, seconds):
                     self._claims[server].leased(number, seconds)
                     self._answered[server] = number
                 case _:
                     pass
 
     @staticmethod
-    def _caught(group: Group, learner: str) -> Caught:
-        return Caught(group.bucket, group.term, group.primary, learner)
+    def _caught(group: Group, learner: str) -> LearnerCaughtUp:
+        return LearnerCaughtUp(group.bucket, group.term, group.primary, learner)
 
 
 def lives(servers: int, seconds: float) -> Document:
@@ -219,7 +219,7 @@ def lives(servers: int, seconds: float) -> Document:
     found["death"] = _death(rig)
     found["load"] = _load(rig)
     removal = rig.begin()
-    rig.tell("client", Remove(RUN))
+    rig.tell("client", DeleteRunRequest(RUN))
     rig.go_on(lambda: not rig.controller.groups)
     found["remove"] = removal.as_dict
     return found
@@ -237,7 +237,7 @@ def _create(rig: Rig, buckets: int) -> Document:
 
 def _reading(rig: Rig) -> float:
     """Processor seconds of reading a beat, and of writing what answers it."""
-    here, answer = rig.here(rig.names[0]), Leased(1, rig.names[0], 1, 1.0)
+    here, answer = rig.here(rig.names[0]), LeaseGrant(1, rig.names[0], 1, 1.0)
     header, buffers = encode(here)
     times = 200
     began = time.process_time()
@@ -253,7 +253,7 @@ def _death(rig: Rig) -> Document:
     known = rig.controller.servers.of[victim]
     had = {"copies": len(known.copies), "leads": len(known.leads)}
     began, spent = rig.now, rig.begin()
-    rig.tell("supervisor", Ended(victim, "killed by signal 9"))
+    rig.tell("supervisor", ServerExited(victim, "killed by signal 9"))
     rig.go_on(lambda: not (known.copies or rig.controller.unsettled or rig.controller.short))
     return {**spent.as_dict, **had, "virtual_seconds": rounded(rig.now - began)}
 

@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 
 from cotswold.bench.measure import Document
 from cotswold.errors import UserError
-from cotswold.replication.controller.election import Cause, Election
-from cotswold.replication.controller.event_text import elected
+from cotswold.replication.controller.election import Election, ElectionReason
+from cotswold.replication.controller.event_text import election_event
 from cotswold.testing import why_no_disks, why_not
 from cotswold.wire import Group
 from fire import fire
@@ -142,9 +142,9 @@ def test_a_push_that_is_in_one_shard_alone_is_found(
 def told(number: int, server: str, term: int) -> dict[str, object]:
     """As a controller does."""
     old = Group(f"run/{number:04}", term - 1, "z", (server,))
-    election = Election(old, 1.0, Cause.LOST, "primary z ended", 1.0)
+    election = Election(old, 1.0, ElectionReason.LOST, "primary z ended", 1.0)
     group = Group(f"run/{number:04}", term, server)
-    return {"time": 0.0, "sentence": elected(group, election, 2.0).sentence}
+    return {"time": 0.0, "sentence": election_event(group, election, 2.0).sentence}
 
 
 def test_two_primaries_of_a_term_are_found_whoever_told_of_them() -> None:

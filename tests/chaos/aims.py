@@ -19,13 +19,13 @@ from tests.chaos.world import Aim
 from cotswold.wire import (
     Applied,
     Assign,
-    Caught,
+    BucketEnvelope,
+    DiskStateReply,
     Fence,
-    Fenced,
-    FoundSaved,
-    Here,
-    Leased,
-    OfBucket,
+    FenceReply,
+    Heartbeat,
+    LearnerCaughtUp,
+    LeaseGrant,
     Ordered,
     Prepare,
     Prepared,
@@ -60,7 +60,7 @@ def _of(kind: type) -> Callable[[Send], bool]:
 
 
 def _enclosed(kind: type) -> Callable[[Send], bool]:
-    return lambda send: isinstance(send.message, OfBucket) and isinstance(send.message.message, kind)
+    return lambda send: isinstance(send.message, BucketEnvelope) and isinstance(send.message.message, kind)
 
 
 MOMENTS: Mapping[str, Callable[[Send], bool]] = {
@@ -71,14 +71,14 @@ MOMENTS: Mapping[str, Callable[[Send], bool]] = {
     "frozen": _is_frozen,
     "everything": _is_everything,
     "prepared": _of(Prepared),
-    "caught": _of(Caught),
+    "caught": _of(LearnerCaughtUp),
     "fence": _of(Fence),
-    "fenced": _of(Fenced),
+    "fenced": _of(FenceReply),
     "group": _of(Assign),
     "joined": _has_joined,
-    "here": _of(Here),
-    "lease": _of(Leased),
-    "found": _of(FoundSaved),
+    "here": _of(Heartbeat),
+    "lease": _of(LeaseGrant),
+    "found": _of(DiskStateReply),
 }
 """By name: whether a message is such a one."""
 

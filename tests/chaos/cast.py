@@ -18,12 +18,12 @@ from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.update_server import Updates
 from cotswold.replication.controller.bucket_map import read_group
 from cotswold.replication.controller.controller import Controller
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.replica.bucket_replica import Copy
-from cotswold.replication.replica.bucket_state import Contents
-from cotswold.replication.replica.saved_bucket import disk_of, next_of
-from cotswold.replication.replica.server import Keeper
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.replication.replica.bucket_replica import BucketReplica
+from cotswold.replication.replica.bucket_state import BucketState
+from cotswold.replication.replica.saved_bucket import disk_of, next_server_name
+from cotswold.replication.replica.server import ReplicaServer
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.protocols.copies import (
     Clock,
@@ -54,8 +54,8 @@ class Roles:
     """Those with which it begins; each has a host and a disk of its name."""
     controllers: tuple[str, ...]
     shards: tuple[Shard, ...]
-    control: Control = field(default_factory=Control)
-    copying: Copying = field(default_factory=Copying)
+    control: ControllerSettings = field(default_factory=ControllerSettings)
+    copying: ReplicationSettings = field(default_factory=ReplicationSettings)
     has_momentum: bool = False
     drift: float = 0.0
     """By which share clocks run faster or slower, at most."""
@@ -141,7 +141,7 @@ class Cast:
         """One that lives."""
         return next((each for each in self.servers if each.name == name and each.is_alive), None)
 
-    def copy_of(self, bucket: str, name: str) -> Copy[list[float]] | None:
+    def copy_of(self, bucket: str, name: str) -> BucketReplica[list[float]] | None:
         """That of a server, if it lives."""
         server = self.server(name)
         return None if server is None else server.keeper.copies.get(bucket)
@@ -175,7 +175,7 @@ class Cast:
         clock, host, roles = self._clock(), disk_of(name), self.roles
         if self.disks and host not in self.disks:
             return
-        keeper = Keeper(
+        keeper = ReplicaServer(
             *(name, f"host of {host}", f"address of {name}"), self._contents, roles.copying, clock.now
         )
         disk = Saving(self.disks[host], roles.saving_seconds) if self.disks else None
@@ -191,7 +191,7 @@ class Cast:
                 seen_after, lambda: ended(self.network, victim.name, names, "was killed by SIGKILL")
             )
         if again_after is not None:
-            self.loop.after(again_after, lambda: self.start_server(next_of(victim.name)))
+            self.loop.after(again_after, lambda: self.start_server(next_server_name(victim.name)))
 
     def lose_host(self, host: str) -> None:
         """A host and its disk are gone for good."""
@@ -234,9 +234,9 @@ class Cast:
         drift = self.roles.drift
         return Clock(self.loop, 1 + self._random.uniform(-drift, drift), self._random.uniform(0, 1000))
 
-    def _contents(self, bucket: str) -> Contents[list[float]]:
+    def _contents(self, bucket: str) -> BucketState[list[float]]:
         server = Server(bucket, self.roles.shards, ListArithmetic())
-        return Contents(
+        return BucketState(
             server, Updates(server, self._settings, ListArithmetic(), ListUpdates()), ListArithmetic()
         )
 

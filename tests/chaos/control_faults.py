@@ -11,21 +11,20 @@ from typing import Any
 
 from tests.chaos.planting import Fault, always, never
 
-from cotswold.replication.controller.bucket_map import Map
+from cotswold.replication.controller.assignment_delivery import PrimaryClaims
+from cotswold.replication.controller.bucket_map import BucketMap
 from cotswold.replication.controller.controller import Controller
 from cotswold.replication.controller.election import Election
-from cotswold.replication.controller.failure_detector import Complaints
+from cotswold.replication.controller.failure_detector import FailureReports
 from cotswold.replication.controller.leader_election import Transact
-from cotswold.replication.controller.primary_claims import Claims
-from cotswold.replication.controller.removal_check import Confirming
-from cotswold.replication.controller.replication_repair import Filling
-from cotswold.replication.controller.run_deletion import Forgetting
-from cotswold.replication.controller.server_registry import Known, Servers
-from cotswold.replication.replica.bucket_replica import Copy
-from cotswold.replication.replica.follower_progress import Peers
+from cotswold.replication.controller.replication_repair import RemovalCheck, ReplicationRepair
+from cotswold.replication.controller.run_deletion import RunDeletion
+from cotswold.replication.controller.server_registry import ServerRecord, ServerRegistry
+from cotswold.replication.replica.bucket_replica import BucketReplica
+from cotswold.replication.replica.follower_progress import Followers
 from cotswold.replication.replica.lease import DRIFT, Lease
-from cotswold.replication.replica.server import Keeper, ToKeeper
-from cotswold.wire import Group, Leased, Send
+from cotswold.replication.replica.server import ReplicaServer, ToReplicaServer
+from cotswold.wire import Group, LeaseGrant, Send
 
 _Any = Any
 """Machines are patched whatever their numbers are."""
@@ -56,7 +55,7 @@ def _shortest(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _uncompared(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def transaction(self: Map, *words: _Any) -> Transact | None:
+    def transaction(self: BucketMap, *words: _Any) -> Transact | None:
         asked: Transact | None = right(self, *words)
         return None if asked is None else replace(asked, compare=())
 
@@ -68,9 +67,9 @@ def _wrong_way(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _from_answer(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def receive(self: Keeper[_Any], sender: str, message: ToKeeper, now: float) -> list[Send]:
+    def receive(self: ReplicaServer[_Any], sender: str, message: ToReplicaServer, now: float) -> list[Send]:
         sends: list[Send] = right(self, sender, message, now)
-        if isinstance(message, Leased):
+        if isinstance(message, LeaseGrant):
             self.lease.until = max(self.lease.until, now + message.seconds)
         return sends
 
@@ -78,7 +77,7 @@ def _from_answer(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _without_members(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def look(self: Filling, bucket: str, now: float) -> None:
+    def look(self: ReplicationRepair, bucket: str, now: float) -> None:
         """Whoever is drained leaves before anybody else has what it has."""
         group, of = self._board.groups.get(bucket), self._board.servers.of
         drained = [each for each in (group.secondaries if group else ()) if of[each].is_drained]
@@ -119,23 +118,29 @@ def _always_hears(_: Callable[..., _Any]) -> Callable[..., _Any]:
 CONTROL_FAULTS: Mapping[str, Fault] = {
     "long-lease": Fault("a server counts its lease too long", Lease, "given", _long_lease),
     "wrong-way": Fault("a server counts more of a lease, not less", Lease, "given", _wrong_way),
-    "from-answer": Fault("a lease counts from when it was had", Keeper, "receive", _from_answer),
+    "from-answer": Fault("a lease counts from when it was had", ReplicaServer, "receive", _from_answer),
     "no-lease": Fault("a primary acts without a lease", Lease, "holds", _no_lease),
-    "claims-unchecked": Fault("a lease is given to whoever was primary", Claims, "may_lead", always),
-    "hasty": Fault("a primary is elected while the one before may act", Servers, "may_act", never),
-    "shortest": Fault("the shortest is elected", Election, "decided", _shortest),
-    "uncompared": Fault("controllers write without comparing", Map, "transaction", _uncompared),
-    "drained-first": Fault("who is drained waits for no copy elsewhere", Filling, "look", _without_members),
-    "unconfirmed": Fault("who is to stay is not asked whether it is there", Confirming, "are_there", always),
-    "assumed": Fault("what may be written down is taken for written", Controller, "transacted", _assumed),
+    "claims-unchecked": Fault("a lease is given to whoever was primary", PrimaryClaims, "may_lead", always),
+    "hasty": Fault("a primary is elected while the one before may act", ServerRegistry, "may_act", never),
+    "shortest": Fault("the shortest is elected", Election, "result", _shortest),
+    "uncompared": Fault("controllers write without comparing", BucketMap, "transaction", _uncompared),
+    "drained-first": Fault(
+        "who is drained waits for no copy elsewhere", ReplicationRepair, "reconcile", _without_members
+    ),
+    "unconfirmed": Fault(
+        "who is to stay is not asked whether it is there", RemovalCheck, "have_confirmed", always
+    ),
+    "assumed": Fault("what may be written down is taken for written", Controller, "on_transaction", _assumed),
     "no-complaints": Fault(  # either alone does no harm: whoever is not heard does not hear, mostly
         "a secondary tells nobody that its primary is silent, nor it that they are",
-        *(Copy, "_watch_primary", _nobody_complains),
-        also=Fault("a primary complains of nobody", Peers, "silent", _nobody_complains),
+        *(BucketReplica, "_watch_primary", _nobody_complains),
+        also=Fault("a primary complains of nobody", Followers, "silent", _nobody_complains),
     ),
-    "never-cut-off": Fault("a primary that hears nobody stays so", Complaints, "is_cut_off", never),
-    "deaf-leads": Fault("who hears no controller has a lease for ever", Known, "hears", _always_hears),
-    "held-back": Fault("an election takes ten seconds", Election, "decided", _held_back),
-    "remembers": Fault("servers are not told to forget a run", Forgetting, "forgets", _tells_nobody),
+    "never-cut-off": Fault("a primary that hears nobody stays so", FailureReports, "is_partitioned", never),
+    "deaf-leads": Fault(
+        "who hears no controller has a lease for ever", ServerRecord, "record_acknowledged", _always_hears
+    ),
+    "held-back": Fault("an election takes ten seconds", Election, "result", _held_back),
+    "remembers": Fault("servers are not told to forget a run", RunDeletion, "due_deletions", _tells_nobody),
 }
 """By name."""

@@ -15,15 +15,15 @@ from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.paramserver.core.durability import Saving
 from cotswold.paramserver.core.shard_metadata import Books
 from cotswold.paramserver.core.update_server import Updates
-from cotswold.replication.controller.disk_recovery import Revival
-from cotswold.replication.replica.bucket_replica import Copy
-from cotswold.replication.replica.bucket_state import Contents
-from cotswold.replication.replica.follower_progress import Neighbours, Peers
-from cotswold.replication.replica.saved_bucket import Saved
-from cotswold.replication.replica.server import Keeper
+from cotswold.replication.controller.disk_recovery import DiskRecovery
+from cotswold.replication.replica.bucket_replica import BucketReplica
+from cotswold.replication.replica.bucket_state import BucketState
+from cotswold.replication.replica.follower_progress import Followers, PeerActivity
+from cotswold.replication.replica.saved_bucket import SavedBucket
+from cotswold.replication.replica.server import ReplicaServer
 from cotswold.shards.core.sample_ledger import Samples
 from cotswold.simulate.protocols.disks import SimulatedDisk
-from cotswold.wire import Change, FoundSaved, Group, Ranges, Send
+from cotswold.wire import Change, DiskStateReply, Group, Ranges, Send
 
 _Any = Any
 """Machines are patched whatever their numbers are."""
@@ -41,7 +41,7 @@ def _nobody_is_void(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _at_once(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def saves(self: Keeper[_Any]) -> Iterator[tuple[int, Saved]]:
+    def saves(self: ReplicaServer[_Any]) -> Iterator[tuple[int, SavedBucket]]:
         for number, saved in right(self):
             self.copies[saved.bucket].saved(saved.index, saved.term)
             yield number, saved
@@ -66,7 +66,7 @@ def _nothing_is_lost(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _impatient(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def decided(
-        self: Revival,
+        self: DiskRecovery,
         living: Collection[str],
         ended: Collection[str],
         now: float,
@@ -80,7 +80,7 @@ def _impatient(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _unverified(_: Callable[..., _Any]) -> Callable[..., _Any]:
-    def sound(self: SimulatedDisk, bucket: str) -> Saved | None:
+    def sound(self: SimulatedDisk, bucket: str) -> SavedBucket | None:
         saved = self.has.get(bucket)
         if saved is None or bucket not in self.damaged:
             return saved
@@ -91,28 +91,30 @@ def _unverified(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _oldest(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def heard(self: Revival, found: FoundSaved, now: float) -> None:
+    def heard(self: DiskRecovery, found: DiskStateReply, now: float) -> None:
         if found.index >= 0:
-            found = replace(found, life=-found.life, term=-found.term, index=10**9 - found.index)
+            found = replace(
+                found, incarnation=-found.incarnation, term=-found.term, index=10**9 - found.index
+            )
         right(self, found, now)
 
     return heard
 
 
 def _own_disk(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def answering(self: Copy[_Any], send: Send) -> Send:
-        own, self._peers = self._peers, Peers(self.copying, Neighbours())
+    def answering(self: BucketReplica[_Any], send: Send) -> Send:
+        own, self._followers = self._followers, Followers(self.settings, PeerActivity())
         try:
             found: Send = right(self, send)
         finally:
-            self._peers = own
+            self._followers = own
         return found
 
     return answering
 
 
 def _weights_alone(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def save(self: Contents[_Any], after: int) -> tuple[Change, dict[tuple[str, int], object]]:
+    def save(self: BucketState[_Any], after: int) -> tuple[Change, dict[tuple[str, int], object]]:
         change, numbers = right(self, after)
         return change, {key: each for key, each in numbers.items() if key[0] == "weights"}
 
@@ -124,7 +126,7 @@ def _nothing_to_save(_: _Any) -> _Any:
 
 
 def _seldom(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def saves(self: Keeper[_Any]) -> Iterator[tuple[int, Saved]]:
+    def saves(self: ReplicaServer[_Any]) -> Iterator[tuple[int, SavedBucket]]:
         calls = vars(self)["calls"] = vars(self).get("calls", 0) + 1
         return iter(right(self)) if calls % 10 == 0 else iter(())
 
@@ -142,7 +144,9 @@ def _tells_nobody(_: Callable[..., _Any]) -> Callable[..., _Any]:
 DISK_FAULTS: Mapping[str, Fault] = {
     "same-life": Fault("a revived bucket counts on where its disk was", Books, "revived", _same_life),
     "sessions-go-on": Fault("sessions push on after a window was lost", Books, "void_all", _nobody_is_void),
-    "saved-at-once": Fault("what is to be written is said to be on the disk", Keeper, "saves", _at_once),
+    "saved-at-once": Fault(
+        "what is to be written is said to be on the disk", ReplicaServer, "saves", _at_once
+    ),
     "settled-in-memory": Fault("what no disk has is settled", Saving, "answered", _in_memory),
     "nothing-lost": Fault(
         "what a disk has not is not handed out again", Samples, "revoked", _nothing_is_lost
@@ -154,14 +158,18 @@ DISK_FAULTS: Mapping[str, Fault] = {
     "pushed-together": Fault(
         "samples that a bucket has are pushed with others", Samples, "is_divided", never
     ),
-    "impatient": Fault("a bucket is revived while a member lives", Revival, "decided", _impatient),
-    "taken-for-saved": Fault("what a full disk did not take counts as saved", Keeper, "unsaved", _unnoticed),
+    "impatient": Fault("a bucket is revived while a member lives", DiskRecovery, "result", _impatient),
+    "taken-for-saved": Fault(
+        "what a full disk did not take counts as saved", ReplicaServer, "unsaved", _unnoticed
+    ),
     "unverified": Fault("no checksum of what a disk has is looked at", SimulatedDisk, "sound", _unverified),
-    "never-saved": Fault("nothing is put on a disk", Copy, "is_unsaved", _nothing_to_save),
-    "seldom-saved": Fault("a disk is given something every few seconds", Keeper, "saves", _seldom),
+    "never-saved": Fault("nothing is put on a disk", BucketReplica, "is_unsaved", _nothing_to_save),
+    "seldom-saved": Fault("a disk is given something every few seconds", ReplicaServer, "saves", _seldom),
     "unnamed": Fault("nobody is told which samples are lost", Dispatcher, "_tell_lost", _tells_nobody),
-    "own-disk": Fault("saved is what the disk of the primary has", Copy, "_answering", _own_disk),
-    "weights-on-disk": Fault("what rules keep is not put on the disk", Contents, "save", _weights_alone),
-    "oldest-disk": Fault("a bucket goes on from whoever has lost the most", Revival, "heard", _oldest),
+    "own-disk": Fault("saved is what the disk of the primary has", BucketReplica, "_answering", _own_disk),
+    "weights-on-disk": Fault("what rules keep is not put on the disk", BucketState, "save", _weights_alone),
+    "oldest-disk": Fault(
+        "a bucket goes on from whoever has lost the most", DiskRecovery, "record_reply", _oldest
+    ),
 }
 """By name."""

@@ -26,8 +26,8 @@ from dataclasses import replace
 from cotswold.replication.controller.bucket_map import read_group
 from cotswold.wire import (
     Applied,
+    BucketEnvelope,
     Group,
-    OfBucket,
     Ordered,
     PulledNewer,
     Ranges,
@@ -84,10 +84,10 @@ class Judge:
     def hear(self, server: str, sends: Sequence[Send]) -> None:
         """A server says these now; whoever hears it later hears it as said now. Raises BrokenError."""
         for each in sends:
-            if isinstance(each.message, OfBucket):
+            if isinstance(each.message, BucketEnvelope):
                 self._judge(server, each.message)
 
-    def _judge(self, server: str, said: OfBucket) -> None:
+    def _judge(self, server: str, said: BucketEnvelope) -> None:
         self.said += 1
         bucket, term = said.bucket, said.term
         primary = self._primaries.get((bucket, term))
@@ -180,7 +180,7 @@ class Judge:
             were = () if before is None else before.members
             if self._is_calm and len(were) >= self._least and set(were) <= set(living):
                 raise BrokenError(f"{after.bucket} is left with {after.members} of {were}, who live")
-        if before is None or after.life == before.life:
+        if before is None or after.incarnation == before.incarnation:
             return
         self.revivals += 1
         self.acknowledged.pop(after.bucket, None)

@@ -25,14 +25,15 @@ from tests.chaos.world import World
 
 from cotswold.paramserver.core.dispatcher import State
 from cotswold.replication.controller.bucket_map import read_group
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.replica.bucket_replica import Copy, Role
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.replication.replica.bucket_replica import BucketReplica
+from cotswold.replication.replica.group_member import Role
 from cotswold.replication.replica.saved_bucket import disk_of
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.simulate.protocols.copies import SharedState
 from cotswold.simulate.protocols.loop import VirtualTimeLoop
 from cotswold.simulate.protocols.network import Faults, SimulatedNetwork
-from cotswold.wire import Applied, OfBucket, Send, Shard, Silent, TakeOver
+from cotswold.wire import Applied, BucketEnvelope, PeerUnreachable, PrimaryUnreachable, Send, Shard
 
 
 class Life:
@@ -109,9 +110,9 @@ class Life:
         self.waits.hear(sends)
         for each in sends:
             match each.message:
-                case Silent(bucket) | TakeOver(bucket):
+                case PeerUnreachable(bucket) | PrimaryUnreachable(bucket):
                     self.troubles.complained[bucket] = self.loop.now
-                case OfBucket(bucket, _, Applied(session, _, number)):
+                case BucketEnvelope(bucket, _, Applied(session, _, number)):
                     samples = self.judge.acknowledged[bucket].get((session, number))
                     if samples is not None:
                         self.window.acknowledged(bucket, session, number, samples)
@@ -161,7 +162,7 @@ class Life:
         dispatcher = self.training.dispatcher
         for bucket, group in self.cast.groups.items():
             copy = self.cast.copy_of(bucket, group.primary)
-            frozen = None if copy is None else copy.contents.updates.frozen
+            frozen = None if copy is None else copy.state.updates.frozen
             if copy is None or copy.role is not Role.PRIMARY or copy.group != group:
                 return
             if frozen is None or frozen.checkpoint != dispatcher.checkpoint:
@@ -173,13 +174,13 @@ class Life:
         kept = cast(Recorded, dispatcher.take_checkpoint())
         for bucket in self.cast.buckets:
             for copy in self._copies(bucket):
-                frozen = copy.contents.updates.frozen
+                frozen = copy.state.updates.frozen
                 if frozen is not None and frozen.checkpoint == dispatcher.checkpoint:
                     self.sums.check_bucket(bucket, frozen.vectors, kept)
 
     # --- when it is over ---
 
-    def _copies(self, bucket: str) -> list[Copy[list[float]]]:
+    def _copies(self, bucket: str) -> list[BucketReplica[list[float]]]:
         """Those of its members, as far as these know that they are."""
         group = self.cast.groups[bucket]
         copies = [self.cast.copy_of(bucket, name) for name in group.members]
@@ -224,19 +225,23 @@ def _roles(world: World) -> Roles:
             for number in range(world.buckets * world.shards)
         ),
         _control(world),
-        Copying(least=world.least, window=world.window, way=world.way, saves=world.disks),
+        ReplicationSettings(
+            min_members=world.least, window=world.window, topology=world.way, saves=world.disks
+        ),
         has_momentum=world.has_momentum,
         drift=world.drift,
         saving_seconds=world.saving_seconds,
     )
 
 
-def _control(world: World) -> Control:
-    control = Control(copies=world.copies, least=world.least, lease_seconds=world.lease_seconds)
+def _control(world: World) -> ControllerSettings:
+    control = ControllerSettings(
+        copies=world.copies, min_copies=world.least, lease_seconds=world.lease_seconds
+    )
     if not world.evens_soon:
         return control
-    return replace(control, settle_seconds=0.1, calm_seconds=0.3, handover_seconds=0.1)
+    return replace(control, settle_seconds=0.1, rebalance_quiet_seconds=0.3, handover_seconds=0.1)
 
 
-def _vectors(copy: Copy[list[float]]) -> dict[str, list[list[float]]]:
-    return {name: [list(each) for each in rows] for name, rows in copy.contents.vectors.items()}
+def _vectors(copy: BucketReplica[list[float]]) -> dict[str, list[list[float]]]:
+    return {name: [list(each) for each in rows] for name, rows in copy.state.vectors.items()}

@@ -14,17 +14,17 @@ from cotswold.replication.controller.bucket_map import read_group
 from cotswold.wire import (
     Applied,
     Assign,
-    Caught,
+    BucketEnvelope,
+    DiskStateReply,
     Fence,
-    Fenced,
-    FoundSaved,
+    FenceReply,
     Group,
-    OfBucket,
+    LearnerCaughtUp,
+    PeerUnreachable,
     Prepare,
     Prepared,
+    PrimaryUnreachable,
     Send,
-    Silent,
-    TakeOver,
     Update,
     UpdateRefused,
 )
@@ -68,14 +68,14 @@ def _of_group(group: Group) -> str:
 
 def _sentence(send: Send) -> str:
     match send.message:
-        case OfBucket(bucket, term, message):
+        case BucketEnvelope(bucket, term, message):
             said = _of_client(message)
             return f"{bucket}, term {term}: {said}" if said else ""
         case Assign(_, group):
             return f"act by {_of_group(group)}"
         case Fence(_, bucket, term):
             return f"{bucket}: take part in no term below {term}"
-        case Fenced() as message:
+        case FenceReply() as message:
             return f"{message.bucket}: fenced for term {message.term}, with index {message.index}"
         case Prepare() as message if message.change is not None:
             what = "everything" if message.after < 0 else f"what is different since index {message.after}"
@@ -83,13 +83,13 @@ def _sentence(send: Send) -> str:
         case Prepared() as message:
             lacks = ", and lacks what came before" if message.is_lacking else ""
             return f"{message.bucket}, term {message.term}: has index {message.index}{lacks}"
-        case Caught() as message:
+        case LearnerCaughtUp() as message:
             return f"{message.bucket}, term {message.term}: {message.learner} has caught up"
-        case Silent() as message:
+        case PeerUnreachable() as message:
             return f"{message.bucket}, term {message.term}: {message.copy} is silent"
-        case TakeOver() as message:
+        case PrimaryUnreachable() as message:
             return f"{message.bucket}, term {message.term}: its primary is silent"
-        case FoundSaved() as message:
+        case DiskStateReply() as message:
             return f"{message.bucket}: on disk from term {message.term}, index {message.index}"
         case _:
             return ""

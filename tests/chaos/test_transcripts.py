@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.chaos.telling import Told
 from tests.chaos.worlds import WORLDS
 
-from cotswold.wire import OfBucket, Prepare, Send, Update
+from cotswold.wire import BucketEnvelope, Prepare, Send, Update
 
 PATH = Path(__file__).parent / "transcripts" / "failover.txt"
 SINCE, BEFORE, AFTER = 3.0, 0.3, 1.2
@@ -26,7 +26,7 @@ def failover() -> str:
     pushed: list[Send] = []
 
     def watch(sender: str, send: Send) -> None:
-        if isinstance(send.message, OfBucket) and isinstance(send.message.message, Update):
+        if isinstance(send.message, BucketEnvelope) and isinstance(send.message.message, Update):
             pushed.append(send)
         elif isinstance(send.message, Prepare) and send.message.change is not None and pushed:
             victim = cast.server(sender)

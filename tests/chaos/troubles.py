@@ -14,9 +14,9 @@ from tests.chaos.training import Training
 from tests.chaos.window import Window
 from tests.chaos.world import World
 
-from cotswold.replication.replica.saved_bucket import Saved, disk_of
+from cotswold.replication.replica.saved_bucket import SavedBucket, disk_of
 from cotswold.simulate.protocols.copies import SimulatedController, SimulatedKeeper
-from cotswold.wire import COORDINATOR, Create, Drain, Group, Message, Remove, Send, Undrain
+from cotswold.wire import COORDINATOR, Create, DeleteRunRequest, Drain, Group, Message, Send, Undrain
 from cotswold.wire.names import bucket_of
 
 STOPS = (0.3, 0.9, 1.5, 4.0)
@@ -43,7 +43,7 @@ class Troubles:
         """When what befell one server is over, or not all was well last."""
         self._runs = 0
         """How many others have begun; of an odd number the last goes on."""
-        self._older: dict[str, dict[str, Saved]] = {}
+        self._older: dict[str, dict[str, SavedBucket]] = {}
         """What each disk had at the outage before."""
 
     def chance(self) -> None:
@@ -182,7 +182,7 @@ class Troubles:
         busy = {name for each in self.cast.controllers for name in each.controller.unsettled}
         late = self.cast.loop.now - self.world.faults.late_seconds - 1
         for bucket, group in self.cast.groups.items():
-            if not set(names).intersection(group.everybody):
+            if not set(names).intersection(group.all_servers):
                 continue
             others = [name for name in group.members if name not in names]
             if bucket in busy or self.complained.get(bucket, 0.0) > late:
@@ -196,7 +196,7 @@ class Troubles:
         if leader is None:
             return True
         known = leader.controller.servers.of.get(name)
-        return known is not None and known.is_living and known.held_until > leader.clock.now + 0.5
+        return known is not None and known.is_alive and known.lease_until > leader.clock.now + 0.5
 
     def _has_all(self, group: Group, name: str) -> bool:
         """Whether it is there, and has all that its primary has."""
@@ -204,7 +204,7 @@ class Troubles:
         copy, primary = cast.copy_of(group.bucket, name), cast.copy_of(group.bucket, group.primary)
         server = cast.server(name)
         is_there = copy is not None and copy.group == group and copy.index >= 0
-        is_heard = name == group.primary or (primary is not None and name in primary.hears)
+        is_heard = name == group.primary or (primary is not None and name in primary.complete_followers)
         is_cut = any(name in each for each in cast.network.cut_links)
         return is_there and is_heard and not is_cut and not (server and server.is_paused)
 
@@ -381,7 +381,7 @@ class Troubles:
             buckets = tuple(bucket_of(goes_on, each) for each in range(3))
             self._ask(Create(goes_on, "what they hold", buckets, 1))
         for run in sorted(self.cast.runs - {goes_on}):
-            self._ask(Remove(run))
+            self._ask(DeleteRunRequest(run))
 
     def _drain(self) -> None:
         drained = self._drained

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from tests.chaos.judge import BrokenError
 
-from cotswold.wire import Applied, OfBucket, Send, Update, UpdateRefused
+from cotswold.wire import Applied, BucketEnvelope, Send, Update, UpdateRefused
 
 _GIVEN_UP_SECONDS = 1.2
 """More than an update takes until it is said again."""
@@ -43,10 +43,10 @@ class Waits:
         """A server says these."""
         for send in sends:
             match send.message:
-                case OfBucket(bucket, _, Applied(session, _, number)):
+                case BucketEnvelope(bucket, _, Applied(session, _, number)):
                     self._acknowledged[bucket] = self._clock()
                     self._waiting.get(bucket, {}).pop((session, number), None)
-                case OfBucket(bucket, _, UpdateRefused(session, _, number, _, False)):
+                case BucketEnvelope(bucket, _, UpdateRefused(session, _, number, _, False)):
                     self._waiting.get(bucket, {}).pop((session, number), None)
                 case _:
                     pass

@@ -38,7 +38,7 @@ class Window:
     def put(self, group: Group) -> None:
         """A group is written down."""
         known = self._groups.get(group.bucket)
-        if known is not None and known[1].life != group.life:
+        if known is not None and known[1].incarnation != group.incarnation:
             self._said.pop(group.bucket, None)
         self._groups[group.bucket] = self._clock(), group
 
@@ -55,7 +55,7 @@ class Window:
         for bucket, (_, group) in self._groups.items():
             saved = self._saved(bucket, living) if bucket in buckets else {}
             if saved:
-                self._must[bucket].append((group.life, saved))
+                self._must[bucket].append((group.incarnation, saved))
             else:  # what the life before had may have been on the disk that is lost
                 self._must.pop(bucket, None)
 

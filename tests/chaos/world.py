@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cotswold.paramserver.core.replica import Pace
-from cotswold.replication.replica.settings import Way
+from cotswold.replication.replica.settings import Topology
 from cotswold.simulate.protocols.network import Faults
 
 DISK_SECONDS = 0.1
@@ -40,7 +40,7 @@ class World:
     """Of a bucket."""
     copies: int = 3
     least: int = 1
-    way: Way = "star"
+    way: Topology = "star"
     lease_seconds: float = 1.0
     replicas: int = 2
     readers: int = 0

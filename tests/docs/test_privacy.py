@@ -51,6 +51,6 @@ def test_the_messages_that_may_carry_numbers_are_those_of_which_the_page_says_so
 
 
 def test_what_a_part_is_sent_is_all_that_the_page_names() -> None:
-    (line,) = (line for line in SECTION.splitlines() if line.startswith("| `OfBucket`"))
-    enclosed = get_type_hints(ALL["OfBucket"])["message"]
-    assert set(NAME.findall(line)) - {"OfBucket"} == {each.__name__ for each in get_args(enclosed)}
+    (line,) = (line for line in SECTION.splitlines() if line.startswith("| `BucketEnvelope`"))
+    enclosed = get_type_hints(ALL["BucketEnvelope"])["message"]
+    assert set(NAME.findall(line)) - {"BucketEnvelope"} == {each.__name__ for each in get_args(enclosed)}

@@ -25,14 +25,14 @@ from tests.support.replication.standalone_cluster import until
 
 from cotswold.host import Token
 from cotswold.replicas.replicas import Replicas
-from cotswold.replication.client.admin import Operator
-from cotswold.wire import ServerSeen
+from cotswold.replication.client.admin import AdminClient
+from cotswold.wire import ReplicaServerStatus
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 
 @contextmanager
-def hosts(folder: Path, token: Token, *servers: int) -> Iterator[tuple[list[Supervisor], Operator, str]]:
+def hosts(folder: Path, token: Token, *servers: int) -> Iterator[tuple[list[Supervisor], AdminClient, str]]:
     """Hosts with so many servers each, the first of which has the controller; three servers in all."""
     with ExitStack() as held:
         (port,) = held.enter_context(free_ports(1))
@@ -42,16 +42,16 @@ def hosts(folder: Path, token: Token, *servers: int) -> Iterator[tuple[list[Supe
             words = ["start", "--copies", 2] if number == 0 else ["add"]
             words += ["--controllers", place, "--servers", count, "--name", name, "--flush-seconds", 0.4]
             found.append(held.enter_context(Supervisor(folder / name, token, *words)))
-        operator = held.enter_context(Operator([place], token, wait_seconds=30.0))
+        operator = held.enter_context(AdminClient([place], token, wait_seconds=30.0))
         until(lambda: sum(each.state == "living" for each in seen(operator)) == 3, 60.0)
         yield found, operator, place
 
 
-def seen(operator: Operator) -> tuple[ServerSeen, ...]:
-    return operator.look().servers
+def seen(operator: AdminClient) -> tuple[ReplicaServerStatus, ...]:
+    return operator.status().servers
 
 
-def server_on(operator: Operator, name: str) -> ServerSeen:
+def server_on(operator: AdminClient, name: str) -> ReplicaServerStatus:
     """The newest."""
     return [each for each in seen(operator) if each.name.startswith(f"server-{name}-")][-1]
 

@@ -14,20 +14,22 @@ from cotswold.processes.coordinator_loop import TroubleError
 from cotswold.replicas import replicated_coordinator as bucket_conversation
 from cotswold.replicas.monitor import Watching
 from cotswold.replicas.replicated_coordinator import BucketConversation
-from cotswold.replication.client.routed_messenger import RoutedPost
-from cotswold.replication.client.standalone_cluster import StandingServers
-from cotswold.wire import Create, EventSeen, Looked, Remove, RunSeen
+from cotswold.replication.client.routed_messenger import RoutedMessenger
+from cotswold.replication.client.standalone_cluster import StandaloneCluster
+from cotswold.wire import ClusterEvent, Create, DeleteRunRequest, RunStatus, StatusReply
 
 OWN, OTHER = "c83a0b833eac6e20", "17aa0b833eac6e99"
 
 
-def looked(*events: EventSeen, runs: tuple[str, ...] = ()) -> Looked:
-    return Looked("controller", 1, 3, 1, (), tuple(RunSeen(run, 4, 0, 0) for run in runs), (), 0, events)
+def looked(*events: ClusterEvent, runs: tuple[str, ...] = ()) -> StatusReply:
+    return StatusReply(
+        "controller", 1, 3, 1, (), tuple(RunStatus(run, 4, 0, 0) for run in runs), (), 0, events
+    )
 
 
-def elected(seconds: float, run: str, number: int) -> EventSeen:
+def elected(seconds: float, run: str, number: int) -> ClusterEvent:
     sentence = f"bucket 3 of {run}: primary a ended (killed); secondary b took over, term 2, in 3 ms"
-    return EventSeen(seconds, "elected", "b", sentence, run, (("b", 1),), number)
+    return ClusterEvent(seconds, "elected", "b", sentence, run, (("b", 1),), number)
 
 
 class Unheard:
@@ -45,7 +47,7 @@ class Unheard:
 
 
 def test_that_no_controller_answers_is_told_once_and_that_one_does_again() -> None:
-    servers = StandingServers(cast(RoutedPost, Unheard()), {"controller-a": ""}, OWN)
+    servers = StandaloneCluster(cast(RoutedMessenger, Unheard()), {"controller-a": ""}, OWN)
     now, told = time.monotonic(), []
     assert not servers.trouble(now + 10), "none was asked"
     for second in range(12):
@@ -61,7 +63,7 @@ def test_that_no_controller_answers_is_told_once_and_that_one_does_again() -> No
 
 
 def test_a_run_that_the_cluster_knows_no_more_is_told_that_and_not_that_all_is_well_again() -> None:
-    servers = StandingServers(cast(RoutedPost, Unheard()), {"controller-a": ""}, OWN)
+    servers = StandaloneCluster(cast(RoutedMessenger, Unheard()), {"controller-a": ""}, OWN)
     servers.happened(looked())
     now = time.monotonic()
     assert not servers.trouble(now), "it was not made yet"
@@ -84,7 +86,7 @@ def test_a_run_that_the_cluster_knows_no_more_is_told_that_and_not_that_all_is_w
 
 def test_a_run_that_ends_because_the_cluster_knows_it_no_more_says_that() -> None:
     conversation = BucketConversation.__new__(BucketConversation)
-    conversation._keepers = StandingServers(cast(RoutedPost, Unheard()), {"controller-a": ""}, OWN)
+    conversation._keepers = StandaloneCluster(cast(RoutedMessenger, Unheard()), {"controller-a": ""}, OWN)
     assert "no running server has a copy" in str(conversation.unanswered(["b"], 25))
     conversation._keepers.happened(looked(runs=(OWN,)))
     conversation._keepers.happened(looked())
@@ -93,12 +95,12 @@ def test_a_run_that_ends_because_the_cluster_knows_it_no_more_says_that() -> Non
 
 
 def test_a_run_is_told_of_itself_and_of_what_befalls_servers_since_it_began() -> None:
-    servers = StandingServers(cast(RoutedPost, None), {}, OWN)
+    servers = StandaloneCluster(cast(RoutedMessenger, None), {}, OWN)
     own, others = elected(0.1, OWN, 2), elected(0.1, OTHER, 3)
-    before = EventSeen(50.0, "lost", "server-a", "server-a ended: killed", "", (), 1)
+    before = ClusterEvent(50.0, "lost", "server-a", "server-a ended: killed", "", (), 1)
     time.sleep(0.05)
     assert servers.happened(looked(before, own, others)) == [own], "no other run, nothing from before"
-    since = EventSeen(0.01, "lost", "server-b", "server-b ended: killed", "", (), 4)
+    since = ClusterEvent(0.01, "lost", "server-b", "server-b ended: killed", "", (), 4)
     assert servers.happened(looked(before, own, others, since)) == [since]
     assert not servers.happened(looked(before, own, others, since))
 
@@ -106,36 +108,36 @@ def test_a_run_is_told_of_itself_and_of_what_befalls_servers_since_it_began() ->
 def test_what_a_run_was_called_is_known_until_a_controller_has_removed_it(tmp_path: Path) -> None:
     """Whoever ends before it could ask, or is answered, leaves nothing behind."""
 
-    def begun(run: str) -> tuple[StandingServers, Unheard]:
+    def begun(run: str) -> tuple[StandaloneCluster, Unheard]:
         post = Unheard()
-        return StandingServers(cast(RoutedPost, post), {}, run, tmp_path / "note"), post
+        return StandaloneCluster(cast(RoutedMessenger, post), {}, run, tmp_path / "note"), post
 
     begun("first")
     begun("second")  # which ends at once
     servers, post = begun("third")
     servers.create(Create("third", "", (), 1))
-    assert post.sent[:-1] == [Remove("second"), Remove("first")]
+    assert post.sent[:-1] == [DeleteRunRequest("second"), DeleteRunRequest("first")]
     servers.removed("first")
     servers, post = begun("fourth")
     servers.look(time.monotonic())
-    assert post.sent[1:] == [Remove("third"), Remove("second")]
+    assert post.sent[1:] == [DeleteRunRequest("third"), DeleteRunRequest("second")]
     for run in ("second", "third", "another"):
         servers.removed(run)
     begun("fifth")
     servers, post = begun("sixth")
     servers.look(time.monotonic())
-    assert post.sent[1:] == [Remove("fifth"), Remove("fourth")]
+    assert post.sent[1:] == [DeleteRunRequest("fifth"), DeleteRunRequest("fourth")]
 
 
 def test_who_does_not_answer_a_run_is_named_servers_first_then_buckets_then_controllers() -> None:
     conversation, now = BucketConversation.__new__(BucketConversation), 100.0
-    keepers = StandingServers(cast(RoutedPost, Unheard()), {"controller-a": ""}, OWN)
+    keepers = StandaloneCluster(cast(RoutedMessenger, Unheard()), {"controller-a": ""}, OWN)
     named = ["server-a", "server-b", "server-c", "server-d"]
     conversation._keepers = keepers
     conversation.watching = Watching()
     silent: list[str] = []
     conversation.machine = cast(Dispatcher, SimpleNamespace(silent_servers=lambda now, seconds: silent))
-    keepers.post = cast(RoutedPost, SimpleNamespace(servers=named))
+    keepers.post = cast(RoutedMessenger, SimpleNamespace(servers=named))
     assert conversation.unheard(now) == "", "nobody was asked"
     silent.append(f"{OWN}/0003")
     assert conversation.unheard(now) == "no server has answered for 1 bucket of the parameters"
@@ -157,7 +159,7 @@ def test_a_run_that_waits_for_servers_says_so_again_and_how_it_is_left(
     conversation, told, now = BucketConversation.__new__(BucketConversation), list[str](), [0.0]
     conversation.outlived = True
     keepers = SimpleNamespace(post=SimpleNamespace(unknown=("run/0000",)), create=lambda wanted: None)
-    conversation._keepers = cast(StandingServers, keepers)
+    conversation._keepers = cast(StandaloneCluster, keepers)
     conversation._on_event = lambda kind, more: told.append(f"{kind} {now[0]:.0f}: {more['sentence']}")
 
     def step(self: BucketConversation, timeout: float) -> None:
@@ -176,7 +178,7 @@ def test_a_run_whose_buckets_nobody_makes_is_told_where_it_is_seen_why() -> None
     conversation = BucketConversation.__new__(BucketConversation)
     conversation.outlived = True
     conversation._keepers = cast(
-        StandingServers, SimpleNamespace(post=SimpleNamespace(unknown=("run/0000",)))
+        StandaloneCluster, SimpleNamespace(post=SimpleNamespace(unknown=("run/0000",)))
     )
     said = "1 part of the parameters has been .*the controllers refuse this run; see cotswold cluster status"
     with pytest.raises(TroubleError, match=said):

@@ -22,9 +22,9 @@ from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
 from cotswold.host.token import CLUSTER_VARIABLE
 from cotswold.replicas import startup as replica_opening
-from cotswold.replication.client.admin import Operator
-from cotswold.replication.metadata import Place
-from cotswold.wire import NotLeading
+from cotswold.replication.client.admin import AdminClient
+from cotswold.replication.metadata import MetadataLocation
+from cotswold.wire import NotLeader
 
 pytestmark = pytest.mark.slow
 Cluster = tuple[list[Host], str]
@@ -141,7 +141,7 @@ def test_a_run_is_told_why_the_others_do_not_answer_where_a_controller_follows(
     monkeypatch.setattr(replica_opening, "_CONTROLLERS_SECONDS", 3.0)
     with (
         free_ports(2) as (follows, away),
-        controllers(token, [follows], lambda name, message: [NotLeading(1, "")]),
+        controllers(token, [follows], lambda name, message: [NotLeader(1, "")]),
         pytest.raises(
             MachineError,
             match=f"and none leads: .* as their hosts say; at 127.0.0.1:{away} no process listens",
@@ -193,7 +193,7 @@ def test_a_host_whose_controller_does_not_reach_its_state_says_so_and_begins_ser
     tmp_path: Path, fork_server: ForkServer, token: Token
 ) -> None:
     with free_ports(2) as (port, nobody):
-        place = Place(etcd=(f"127.0.0.1:{nobody}",))
+        place = MetadataLocation(etcd=(f"127.0.0.1:{nobody}",))
         host = Host(replace(settings_of(tmp_path / "a", port, servers=1), place=place), token, fork_server)
         try:
             until(lambda: host.told("state") and host.told("waiting"))
@@ -201,10 +201,10 @@ def test_a_host_whose_controller_does_not_reach_its_state_says_so_and_begins_ser
             assert "none has led for" in host.told("waiting")[0]
             assert [each.partition("-")[0] for each in host.processes] == ["controller"]
             with (
-                Operator([f"127.0.0.1:{port}"], token, wait_seconds=1.5) as operator,
+                AdminClient([f"127.0.0.1:{port}"], token, wait_seconds=1.5) as operator,
                 pytest.raises(MachineError, match=r"that leads has answered for 1.5 s: .* its host says why"),
             ):
-                operator.look()
+                operator.status()
         finally:
             host.close()
 

@@ -15,12 +15,12 @@ from cotswold.optim.server_rules import Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import said
-from cotswold.replication.controller.bucket_map import Map
+from cotswold.replication.controller.bucket_map import BucketMap
 from cotswold.replication.controller.leader_election import CLUSTER, LEADER
 from cotswold.replication.disk.bucket_format import write_saved
-from cotswold.replication.disk_recovery import CLUSTER_FILE, RUNS_FOLDER, found_on, recover, recover_alone
-from cotswold.replication.metadata import Place
-from cotswold.replication.replica.saved_bucket import ASIDE, Saved
+from cotswold.replication.disk_recovery import CLUSTER_FILE, RUNS_FOLDER, read_disks, recover, recover_alone
+from cotswold.replication.metadata import MetadataLocation
+from cotswold.replication.replica.saved_bucket import ASIDE, SavedBucket
 from cotswold.replication.run_description import Description
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire import Change, Group
@@ -32,13 +32,13 @@ DESCRIPTION = Description.of(TEXT)
 BUCKETS = DESCRIPTION.buckets
 
 
-def bucket(name: str, rank: tuple[int, int, int], members: tuple[str, ...] = ()) -> Saved:
+def bucket(name: str, rank: tuple[int, int, int], members: tuple[str, ...] = ()) -> SavedBucket:
     life, term, index = rank
     shards = [each for each in DESCRIPTION.shards if each.server == name]
     rows = {("x", each.number): bytes(raw(np.zeros(each.stop - each.start, np.float32))) for each in shards}
     numbers = tuple(each.number for each in shards)
     change = Change(numbers, (1,) * len(shards), (), (), (), (), (), 0, 0, None, None, 0)
-    return Saved(name, life, term, index, change, ("x",), rows, members)
+    return SavedBucket(name, life, term, index, change, ("x",), rows, members)
 
 
 def disk(
@@ -61,10 +61,10 @@ def disk(
     return path
 
 
-def written(state: Path) -> tuple[Map, dict[str, str]]:
+def written(state: Path) -> tuple[BucketMap, dict[str, str]]:
     """The map of the runs, and who leads."""
-    with closing(Place(sqlite=str(state)).opened()) as opened:
-        found = Map()
+    with closing(MetadataLocation(sqlite=str(state)).opened()) as opened:
+        found = BucketMap()
         found.load(opened.read(""))
         found.loaded()
         return found, opened.read(LEADER)
@@ -119,7 +119,9 @@ def test_a_later_life_or_term_is_more_than_a_greater_index(tmp_path: Path) -> No
     disk(tmp_path, "server-a-1", rank=(0, 3, 900))
     recover_alone(tmp_path / "state.sqlite", tmp_path / "servers")
     found, _ = written(tmp_path / "state.sqlite")
-    assert set(found.groups.values()) == {Group(each, 5, "server-a-0.restored", life=4) for each in BUCKETS}
+    assert set(found.groups.values()) == {
+        Group(each, 5, "server-a-0.restored", incarnation=4) for each in BUCKETS
+    }
 
 
 def test_a_state_names_the_disks_of_other_hosts_that_may_have_more(tmp_path: Path) -> None:
@@ -149,7 +151,7 @@ def test_a_host_that_has_not_everything_leaves_it_to_an_operator_who_names_the_o
     assert f"run {RUN}: no disk has 1 bucket of 4 ({BUCKETS[3]}); name the folders of all hosts" in told
     assert "cotswold cluster recover" in told and not state.exists()
     other = disk(tmp_path / "b", "server-b-0", BUCKETS[3:])
-    recover(state, found_on([tmp_path / "a" / "servers" / "server-a-0", other]))
+    recover(state, read_disks([tmp_path / "a" / "servers" / "server-a-0", other]))
     assert written(state)[0].groups[BUCKETS[3]].primary == "server-b-0.restored"
 
 
@@ -169,7 +171,7 @@ def test_disks_that_contradict_each_other_make_no_state(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_left_out_is_in_no_state(tmp_path: Path) -> None:
-    found = found_on([disk(tmp_path, "server-a-0", text="")])
+    found = read_disks([disk(tmp_path, "server-a-0", text="")])
     with pytest.raises(UserError, match="no bucket of a cluster"):
         recover(tmp_path / "state.sqlite", found, [RUN])
 
@@ -178,8 +180,8 @@ def test_only_runs_that_are_in_the_state_must_be_described_alike(tmp_path: Path)
     places = [disk(tmp_path, "server-a-0"), disk(tmp_path, "server-a-1")]
     for number, place in enumerate(places):
         (place / RUNS_FOLDER / "0123456789abcdef").write_text(f"left by release {number}")
-    assert found_on(places).runs == (RUN,)
-    recover(tmp_path / "state.sqlite", found_on(places))
+    assert read_disks(places).runs == (RUN,)
+    recover(tmp_path / "state.sqlite", read_disks(places))
 
 
 def test_a_damaged_disk_that_was_moved_aside_is_nobodys(tmp_path: Path) -> None:
@@ -201,10 +203,10 @@ def test_a_description_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_a_state_that_has_runs_is_never_written_over(tmp_path: Path) -> None:
     state, place = tmp_path / "state.sqlite", disk(tmp_path, "server-a-0")
-    recover(state, found_on([place]))
+    recover(state, read_disks([place]))
     before = written(state)[0].groups
     with pytest.raises(UserError, match="nothing needs recovery"):
-        recover(state, found_on([place]))
+        recover(state, read_disks([place]))
     assert written(state)[0].groups == before
 
 
@@ -217,7 +219,7 @@ def test_a_host_without_disks_of_a_cluster_has_nothing_to_make_a_state_of(tmp_pa
 def test_a_state_that_was_made_since_another_was_lost_gives_way_unless_it_has_runs(tmp_path: Path) -> None:
     state = tmp_path / "state.sqlite"
     disk(tmp_path, "server-a-0")
-    with closing(Place(sqlite=str(state)).opened()) as opened:
+    with closing(MetadataLocation(sqlite=str(state)).opened()) as opened:
         opened.transact([], [(CLUSTER, "xyz-1"), (LEADER, json.dumps(["a", 3]))])
     assert "was rebuilt" in recover_alone(state, tmp_path / "servers")
     found, leading = written(state)
@@ -227,7 +229,7 @@ def test_a_state_that_was_made_since_another_was_lost_gives_way_unless_it_has_ru
 def test_a_state_of_the_same_cluster_from_which_the_runs_were_removed_stays(tmp_path: Path) -> None:
     state = tmp_path / "state.sqlite"
     disk(tmp_path, "server-a-0")
-    with closing(Place(sqlite=str(state)).opened()) as opened:
+    with closing(MetadataLocation(sqlite=str(state)).opened()) as opened:
         opened.transact([], [(CLUSTER, NAME), (LEADER, json.dumps(["a", 3]))])
     assert recover_alone(state, tmp_path / "servers") == ""
     assert not written(state)[0].groups

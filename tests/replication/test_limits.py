@@ -18,7 +18,7 @@ from cotswold.paramserver.runtime.update_loop import said
 from cotswold.replication import limits as fitting
 from cotswold.replication.limits import check_description, check_messages
 from cotswold.replication.run_description import Description
-from cotswold.replication.runtime.authorization import wrong
+from cotswold.replication.runtime.authorization import rejection_reason
 from cotswold.shards.core.versions import later
 from cotswold.transport import Endpoint
 from cotswold.wire import Create
@@ -60,12 +60,12 @@ def test_of_a_run_that_could_never_be_resumed_it_is_said_how_large_its_shards_mu
     larger = described(64, Sgd(), 1024 * int(found[1]), 1 << 16)
     check_description(larger)
     resumed = replace(larger, versions=(later(10_000, 9),) * len(larger.shards))
-    assert not wrong("coordinator", Create("run", resumed.text, resumed.buckets, 1))
+    assert not rejection_reason("coordinator", Create("run", resumed.text, resumed.buckets, 1))
     check_description(replace(begins, versions=(7,) * len(begins.shards)))
     longest = replace(begins, versions=(12_345_678,) * len(begins.shards))
     with pytest.raises(UserError, match="letters"):
         check_description(longest)
-    assert wrong("coordinator", Create("run", longest.text, longest.buckets, 1)) == "oversized"
+    assert rejection_reason("coordinator", Create("run", longest.text, longest.buckets, 1)) == "oversized"
 
 
 def test_a_network_of_too_many_tensors_is_refused_before_the_run_begins() -> None:

@@ -16,22 +16,22 @@ from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import asynchronous_of, said
-from cotswold.replication.run_description import NAME_LETTERS, Description, name_in
+from cotswold.replication.run_description import NAME_LETTERS, Description, display_name
 from cotswold.replication.runtime import controller_process as role
-from cotswold.replication.runtime.authorization import wrong
+from cotswold.replication.runtime.authorization import rejection_reason
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire import (
     COORDINATOR,
     Assign,
     Create,
-    Described,
+    DeleteRunRequest,
     Group,
-    Look,
-    Looked,
     Order,
     Prepare,
-    Remove,
+    RunDescription,
     Send,
+    StatusReply,
+    StatusRequest,
     Write,
 )
 from cotswold.wire.messenger import Letter
@@ -73,14 +73,14 @@ def test_a_secondary_takes_what_its_primary_sends_whatever_shards_the_bucket_has
     rows = [np.arange(each.start, each.stop, dtype=np.float32) for each in run.shards]
     numbers = tuple(each.number for each in run.shards)
     primary.receive(COORDINATOR, Write(1, "x", numbers, tuple(map(raw, rows))))
-    assert primary.stamp()
-    told = primary.since(-1)
+    assert primary.bump_index()
+    told = primary.changes_since(-1)
     prepare = Prepare(bucket, 1, -1, 1, 0, told.change, told.names, told.buffers)
-    assert len(told.buffers) == buffers and secondary.takes(prepare, None)
+    assert len(told.buffers) == buffers and secondary.can_apply(prepare, None)
     secondary.install(prepare)
     assert all(map(np.array_equal, secondary.vectors["x"], rows))
     for other in (told.buffers[1:], (*told.buffers, bytes(4)), (bytes(8), *told.buffers[1:])):
-        assert not secondary.takes(replace(prepare, buffers=other), None)
+        assert not secondary.can_apply(replace(prepare, buffers=other), None)
 
 
 def test_a_vector_that_is_written_after_a_state_was_frozen_was_zeros_then() -> None:
@@ -91,12 +91,12 @@ def test_a_vector_that_is_written_after_a_state_was_frozen_was_zeros_then() -> N
     ones = tuple(np.ones(each.stop - each.start, np.float32).tobytes() for each in run.shards)
     primary.receive(COORDINATOR, Write(1, "x", numbers, ones))
     primary.receive(COORDINATOR, Order(1, ((1, "replica"),), ((1, 0.1),), 1, 0))
-    assert primary.stamp() and primary.updates.frozen is not None, "nobody owes a marker"
+    assert primary.bump_index() and primary.updates.frozen is not None, "nobody owes a marker"
     primary.receive(COORDINATOR, Write(2, "late", numbers, ones))
-    assert primary.stamp()
-    told = primary.since(-1)
+    assert primary.bump_index()
+    told = primary.changes_since(-1)
     prepare = Prepare(bucket, 1, -1, primary.index, 0, told.change, told.names, told.buffers)
-    assert secondary.takes(prepare, None)
+    assert secondary.can_apply(prepare, None)
     secondary.install(prepare)
     frozen = secondary.updates.frozen
     assert frozen is not None and not np.any(np.concatenate(frozen.vectors["late"]))
@@ -159,8 +159,8 @@ def test_a_description_is_read_as_it_was_written_with_the_geometry_of_a_layer() 
     whole = Description("run", (("filters", 8, 8),), "float32", 64, 2, settings, (), "digits")
     found = Description.of(whole.text)
     nameless = ("", "[]", "{}", '{"name": 3}', r'{"name": "\ud800"}')
-    assert name_in(whole.text) == "digits" and not any(map(name_in, nameless))
-    assert len(name_in(json.dumps({"name": "n" * 1000}))) == NAME_LETTERS
+    assert display_name(whole.text) == "digits" and not any(map(display_name, nameless))
+    assert len(display_name(json.dumps({"name": "n" * 1000}))) == NAME_LETTERS
     assert found.text == whole.text and found.contents(found.buckets[0]).updates.settings.products
 
 
@@ -168,7 +168,7 @@ def check_refused(text: str) -> None:
     victim = KeeperVictim()
     before, told = victim.counts()["malformed"], victim._post.sent["Happened"]
     for _ in range(2):
-        victim.attend(Letter(CONTROLLER, Described("new", text.replace('"run": "run"', '"run": "new"'))))
+        victim.attend(Letter(CONTROLLER, RunDescription("new", text.replace('"run": "run"', '"run": "new"'))))
         victim.attend(Letter(CONTROLLER, Assign(1, Group("new/0000", 1, OWN, ()))))
     assert "new" not in victim._role._runs and "new/0000" not in victim._machine.copies
     assert victim.counts()["malformed"] == before + 2 and victim._post.sent["Happened"] == told + 1
@@ -195,8 +195,8 @@ def test_whoever_looks_at_a_cluster_hears_what_the_controller_refused(
     victim, told = ControllerVictim(), list[Send]()
     monkeypatch.setattr(victim._post, "deliver", told.extend)
     victim.attend(Letter("coordinator", created("r" * 600)))
-    victim.attend(Letter("operator", Look()))
-    (looked,) = [each.message for each in told if isinstance(each.message, Looked)]
+    victim.attend(Letter("operator", StatusRequest()))
+    (looked,) = [each.message for each in told if isinstance(each.message, StatusReply)]
     assert looked.refused == (("oversized", 1),) and looked.process == os.getpid()
 
 
@@ -205,21 +205,21 @@ def test_whoever_looks_hears_what_people_call_each_run_and_no_description_is_rea
 ) -> None:
     victim, told, read = ControllerVictim(), list[Send](), list[str]()
     monkeypatch.setattr(victim._post, "deliver", told.extend)
-    monkeypatch.setattr(role, "name_in", lambda text: read.append(text) or name_in(text))  # type: ignore[func-returns-value]  # then the name
+    monkeypatch.setattr(role, "display_name", lambda text: read.append(text) or display_name(text))  # type: ignore[func-returns-value]  # then the name
     named = created("named")
     text = json.dumps({**json.loads(named.description), "name": "digits"})
     victim.attend(Letter("coordinator", replace(named, description=text)))
     for _ in range(8):
         victim.turn()
-    victim.attend(Letter("operator", Look(number=3)))
-    victim.attend(Letter("operator", Look(number=4)))
-    first, second = [each.message for each in told if isinstance(each.message, Looked)]
+    victim.attend(Letter("operator", StatusRequest(number=3)))
+    victim.attend(Letter("operator", StatusRequest(number=4)))
+    first, second = [each.message for each in told if isinstance(each.message, StatusReply)]
     assert {each.run: each.name for each in first.runs} == {RUN: "", "named": "digits"}
     assert second.runs == first.runs and (first.number, second.number) == (3, 4) and len(read) == 2
-    victim.attend(Letter("coordinator", Remove("named")))
+    victim.attend(Letter("coordinator", DeleteRunRequest("named")))
     for _ in range(8):
         victim.turn()
-    victim.attend(Letter("operator", Look()))
+    victim.attend(Letter("operator", StatusRequest()))
     assert list(victim._role._called) == [RUN]
 
 
@@ -247,11 +247,11 @@ def test_whoever_looks_hears_what_people_call_each_run_and_no_description_is_rea
     ],
 )
 def test_a_controller_hears_of_no_run_that_the_state_would_not_take(kind: str, wanted: Create) -> None:
-    assert wrong("coordinator", wanted) == kind
+    assert rejection_reason("coordinator", wanted) == kind
     victim = ControllerVictim()  # whose state takes what others take
     victim.attend(Letter("coordinator", wanted))
     for _ in range(6):
         victim.turn()
     assert victim.counts()[kind] == (1 if kind else 0)
-    assert (wanted.run in victim._machine._reign.board.map.runs) == (not kind or wanted.run == "run")
+    assert (wanted.run in victim._machine._state.board.map.runs) == (not kind or wanted.run == "run")
     victim.check()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import MachineError
-from cotswold.replication.metadata import Etcd, EtcdState, Tls
+from cotswold.replication.metadata import Etcd, EtcdStore, Tls
 from cotswold.testing import Authority, Certificate, EtcdHosts, EtcdPlan, Hosts, wait_until, why_not
 
 WHY_NOT = why_not()
@@ -29,7 +29,7 @@ def three(
 
 def test_a_member_that_was_killed_goes_on_with_what_it_had(tmp_path: Path) -> None:
     with Hosts(4) as hosts, three(hosts, tmp_path) as etcd:
-        with hosts.entered(3), EtcdState(Etcd(etcd.endpoints)) as state:
+        with hosts.entered(3), EtcdStore(Etcd(etcd.endpoints)) as state:
             assert state.transact([], [("a", "1")])
             etcd.kill(0)
             wait_until(lambda: etcd.is_well(1), "the others go on")
@@ -37,7 +37,7 @@ def test_a_member_that_was_killed_goes_on_with_what_it_had(tmp_path: Path) -> No
             assert state.transact([], [("b", "2")])
         etcd.start(0)
         etcd.wait()
-        with hosts.entered(3), EtcdState(Etcd(etcd.endpoints[:1])) as state:
+        with hosts.entered(3), EtcdStore(Etcd(etcd.endpoints[:1])) as state:
             assert state.read("") == {"a": "1", "b": "2"}
     assert etcd.pid(1) is None
 
@@ -59,9 +59,9 @@ def test_members_and_clients_show_certificates(tmp_path: Path) -> None:
         own = {at: authority.signed(f"host-{at}", [hosts.address(at)]) for at in range(3)}
         with three(hosts, tmp_path, own) as etcd, hosts.entered(1):
             tls = Tls(own[1].authority, own[1].certificate, own[1].key)
-            with EtcdState(Etcd(etcd.endpoints, tls)) as state:
+            with EtcdStore(Etcd(etcd.endpoints, tls)) as state:
                 assert state.transact([], [("a", "1")]) and state.read("") == {"a": "1"}
-            with EtcdState(Etcd(etcd.endpoints)) as plain, pytest.raises(MachineError, match="no member of"):
+            with EtcdStore(Etcd(etcd.endpoints)) as plain, pytest.raises(MachineError, match="no member of"):
                 plain.read("")
 
 

@@ -15,7 +15,7 @@ from cotswold.replicas.evaluator_process import EvaluatorRole
 from cotswold.shards.core.shard_server import Server
 from cotswold.shards.runtime.arithmetic import NumpyArithmetic
 from cotswold.wire import Shard
-from cotswold.wire.lifecycle import Peers
+from cotswold.wire.lifecycle import PeerAddresses
 from cotswold.wire.messenger import Letter, Post
 
 
@@ -43,7 +43,7 @@ class Talk:
         if self._message is not None:
             self.is_kept = self._message() is not None
             raise Over
-        message = Peers(())
+        message = PeerAddresses(())
         self._message = weakref.ref(message)
         return Letter("coordinator", message)
 

@@ -18,7 +18,7 @@ from cotswold.files import replace_file
 from cotswold.host import ForkServer, Token
 from cotswold.host.keyring import KeyringFile
 from cotswold.replicas.replicas import Replicas
-from cotswold.replication.client.admin import Operator
+from cotswold.replication.client.admin import AdminClient
 from cotswold.transport.token_rotation import FILE_VARIABLE
 
 pytestmark = pytest.mark.soak
@@ -52,10 +52,10 @@ def test_a_token_is_followed_by_another_while_a_run_learns(
                 write(path, tokens)
                 learn(replicas, 3.0)
             assert host.processes == processes, "nobody was started again"
-            with Operator([place], new) as operator:
-                assert len(operator.look().servers) == 3
-            with Operator([place], old, wait_seconds=2.0) as operator, pytest.raises(MachineError):
-                operator.look()
+            with AdminClient([place], new) as operator:
+                assert len(operator.status().servers) == 3
+            with AdminClient([place], old, wait_seconds=2.0) as operator, pytest.raises(MachineError):
+                operator.status()
             assert not host.told("revived"), "no bucket was lost by it"
             replicas.pause()
             assert replicas.ledger.total.torn == 0

@@ -17,9 +17,9 @@ from typing import Self
 
 from cotswold.errors import CotswoldError
 from cotswold.host import Token
-from cotswold.replication.client.admin import Operator
+from cotswold.replication.client.admin import AdminClient
 from cotswold.testing.namespaces import entered
-from cotswold.wire.lifecycle import Reported
+from cotswold.wire.lifecycle import ServerReport
 
 _LOOK_SECONDS = 0.5
 _WAIT_SECONDS = 1.0
@@ -65,18 +65,20 @@ class Acting:
     def _ask(self) -> None:
         with (
             entered(self._namespace),
-            Operator(self._controllers, Token(self._token), wait_seconds=_WAIT_SECONDS) as operator,
+            AdminClient(self._controllers, Token(self._token), wait_seconds=_WAIT_SECONDS) as operator,
         ):
             addresses: dict[str, str] = {}
             while not self._is_over.is_set():
                 began = time.monotonic()
                 with suppress(CotswoldError):  # nobody leads, or none is reached from here, now
-                    addresses = {each.name: each.address for each in operator.look().servers if each.address}
+                    addresses = {
+                        each.name: each.address for each in operator.status().servers if each.address
+                    }
                 with suppress(CotswoldError):
                     self._hear(operator.reports(addresses).values())
                 self._is_over.wait(max(0.0, began + _LOOK_SECONDS - time.monotonic()))
 
-    def _hear(self, reports: Iterable[Reported]) -> None:
+    def _hear(self, reports: Iterable[ServerReport]) -> None:
         for report in reports:
             for copy in report.copies:
                 if copy.spoke_until > 0:

@@ -14,7 +14,7 @@ from typing import Any
 
 from cotswold.errors import CotswoldError, MachineError
 from cotswold.replication.controller.bucket_map import read_group
-from cotswold.replication.metadata import Etcd, EtcdState
+from cotswold.replication.metadata import Etcd, EtcdStore
 from cotswold.run.loggers.status_file import read_status
 from cotswold.wire import Group
 from measures.fire.site import Site
@@ -47,7 +47,7 @@ class Watcher:
     def __init__(self, site: Site, run: Path) -> None:
         self._site, self._status, self.seen = site, run / "status.json", Seen()
         told = Etcd(site.etcd.endpoints, site.tls(site.places.trainer), _PREFIX, _ASK_SECONDS)
-        self._state = EtcdState(told)
+        self._state = EtcdStore(told)
         self._looked = 0.0
 
     def close(self) -> None:

@@ -15,9 +15,9 @@ from typing import Any, cast
 from cotswold import wire as m
 from cotswold.processes.supervisor_link import Bond
 from cotswold.replication.controller.leader_election import Read
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.metadata.interface import PREFIX_BYTES_MAX, checked
-from cotswold.replication.runtime.controller_process import ControllerRole, StateThread
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.replication.metadata.interface import PREFIX_BYTES_MAX, checked_transaction
+from cotswold.replication.runtime.controller_process import ControllerProcess, MetadataThread
 from cotswold.transport import Endpoint
 from cotswold.wire import lifecycle as beginning
 from cotswold.wire.messenger import Letter, Post
@@ -43,13 +43,13 @@ class StillState:
         """Nobody waits for it."""
         return -1
 
-    def ask(self, wish: Any, answered: Callable[[Any, Any], None]) -> None:
+    def submit(self, wish: Any, answered: Callable[[Any, Any], None]) -> None:
         """Do it, and answer when that is taken."""
         if isinstance(wish, Read):
             found: Any = {key: text for key, text in self.items.items() if key.startswith(wish.prefix)}
         else:
             try:
-                checked(wish.compare, wish.put, _PREFIX)
+                checked_transaction(wish.compare, wish.put, _PREFIX)
             except ValueError as error:
                 raise BrokenError(f"the state does not take what is to be put: {error}") from error
             found = all(self.items.get(key) == text for key, text in wish.compare)
@@ -78,9 +78,11 @@ class ControllerVictim(Victim):
         self._endpoint = StillEndpoint(ADDRESS)
         self._post = StillPost(self._endpoint)
         self._state = StillState()
-        control = Control(lease_seconds=_FAR_SECONDS, leader_seconds=_FAR_SECONDS, judging_seconds=0.0)
-        self._role = ControllerRole(
-            *(NAME, cast(Post, self._post), cast(StateThread, self._state), control),
+        control = ControllerSettings(
+            lease_seconds=_FAR_SECONDS, leader_seconds=_FAR_SECONDS, failure_report_seconds=0.0
+        )
+        self._role = ControllerProcess(
+            *(NAME, cast(Post, self._post), cast(MetadataThread, self._state), control),
             *(cast(Endpoint, self._endpoint), Bond(ADDRESS, None)),
         )
         self._description = described(RUN)
@@ -92,7 +94,7 @@ class ControllerVictim(Victim):
             *("run/9999", "other/0000", RUN, "other", "host", ADDRESS, "no address", self._description.text),
         )
         self.strangers = ("mallory", f"mallory.{RUN}", CLIENT)
-        self.free = (m.Create, m.Remove, m.Drain, m.Undrain)
+        self.free = (m.Create, m.DeleteRunRequest, m.Drain, m.Undrain)
         self.kinds = (*m.MESSAGES, *beginning.MESSAGES)
         self.templates = self._templates()
 
@@ -108,15 +110,15 @@ class ControllerVictim(Victim):
         role, now = self._role, time.monotonic()
         role._deliver(role._machine.tick(now))
         role._machine.take_events()
-        wish = role._machine.wish(now)
+        wish = role._machine.next_request(now)
         if wish is not None:
-            self._state.ask(wish, role._answered)
+            self._state.submit(wish, role._answered)
         self._state.take()
 
     def _begin(self) -> None:
         deadline = time.monotonic() + 60
         self.turn()
-        self._machine.leading._since = float("-inf")  # nobody has led for long
+        self._machine.election._since = float("-inf")  # nobody has led for long
         while not self._machine.leads(time.monotonic()):
             if time.monotonic() > deadline:
                 raise BrokenError("it does not lead")
@@ -129,34 +131,37 @@ class ControllerVictim(Victim):
 
     def _beat(self, server: str) -> None:
         self._beats += 1
-        self._tell(server, m.Here(server, "host", ADDRESS, self._beats, ()))
+        self._tell(server, m.Heartbeat(server, "host", ADDRESS, self._beats, ()))
 
     def _templates(self) -> list[tuple[str, Any]]:
         bucket, first, second = self._description.buckets[0], SERVERS[0], SERVERS[1]
         group = self._machine.groups[bucket]
         return [
-            (first, m.Here(first, "host", ADDRESS, 1, ((bucket, 1),), ((bucket, 2),), ADDRESS, (RUN,))),
-            (second, m.Here(second, "host", ADDRESS, 1, ())),
+            (first, m.Heartbeat(first, "host", ADDRESS, 1, ((bucket, 1),), ((bucket, 2),), ADDRESS, (RUN,))),
+            (second, m.Heartbeat(second, "host", ADDRESS, 1, ())),
             (first, m.Assigned(bucket, 1, first)),
-            (first, m.Fenced(bucket, 2, first, 1, 3)),
-            (second, m.FoundSaved(bucket, second, 1, 1, 3)),
-            (group.primary, m.Silent(bucket, group.term, group.primary, second)),
-            (group.primary, m.Caught(bucket, group.term, group.primary, second)),
-            *[(each, m.TakeOver(bucket, group.term, each, group.primary)) for each in group.secondaries],
-            (STATION, m.Ended(SERVERS[2], "was killed")),
-            (MASTER, m.Find(((bucket, 0),))),
-            (MASTER, m.Find(())),
+            (first, m.FenceReply(bucket, 2, first, 1, 3)),
+            (second, m.DiskStateReply(bucket, second, 1, 1, 3)),
+            (group.primary, m.PeerUnreachable(bucket, group.term, group.primary, second)),
+            (group.primary, m.LearnerCaughtUp(bucket, group.term, group.primary, second)),
+            *[
+                (each, m.PrimaryUnreachable(bucket, group.term, each, group.primary))
+                for each in group.secondaries
+            ],
+            (STATION, m.ServerExited(SERVERS[2], "was killed")),
+            (MASTER, m.LookupRequest(((bucket, 0),))),
+            (MASTER, m.LookupRequest(())),
             (MASTER, m.Create("other", described("other").text, described("other").buckets, 1)),
             (MASTER, m.Create("another", "no description", ("another/0000", "run/0001"), -1)),
-            (MASTER, m.Remove("other")),
+            (MASTER, m.DeleteRunRequest("other")),
             ("operator", m.Drain(second, 30.0)),
             ("operator", m.Undrain(second)),
-            ("operator", m.Look()),
-            (first, m.Describe(RUN)),
-            ("mallory", m.Ended(first, "says mallory")),
-            ("mallory", m.Here("mallory", "host", ADDRESS, 1, ((bucket, 9),), ((bucket, 9),))),
-            (CLIENT, m.Here(first, "host", "no address", 1, (), ((bucket, 1 << 40),))),
-            (first, m.Here(first, "host", "no address", 1, ())),
+            ("operator", m.StatusRequest()),
+            (first, m.RunDescriptionRequest(RUN)),
+            ("mallory", m.ServerExited(first, "says mallory")),
+            ("mallory", m.Heartbeat("mallory", "host", ADDRESS, 1, ((bucket, 9),), ((bucket, 9),))),
+            (CLIENT, m.Heartbeat(first, "host", "no address", 1, (), ((bucket, 1 << 40),))),
+            (first, m.Heartbeat(first, "host", "no address", 1, ())),
         ]
 
     def scene(self, random: Random) -> list[tuple[str, Any]]:
@@ -175,8 +180,8 @@ class ControllerVictim(Victim):
     def guarded(self) -> object:
         """What only servers, supervisors and whoever operates them may change."""
         machine = self._machine
-        servers = {name: (each.has_ended, each.is_living) for name, each in machine.servers.of.items()}
-        return machine.leading.epoch, dict(machine.groups), machine.unsettled, servers
+        servers = {name: (each.has_exited, each.is_alive) for name, each in machine.servers.of.items()}
+        return machine.election.epoch, dict(machine.groups), machine.unsettled, servers
 
     def check(self) -> None:
         """It leads, gives leases, and knows no more servers than there may be."""
@@ -185,11 +190,11 @@ class ControllerVictim(Victim):
             raise BrokenError("it leads no more")
         if len(machine.servers.of) > _MOST_SERVERS:
             raise BrokenError(f"it knows {len(machine.servers.of)} servers")
-        leases, known = self._post.sent["Leased"], machine.servers.of.get(SERVERS[0])
-        if known is None or known.has_ended or machine._reign.elections.holds_up(SERVERS[0]):
+        leases, known = self._post.sent["LeaseGrant"], machine.servers.of.get(SERVERS[0])
+        if known is None or known.has_exited or machine._state.elections.blocks_lease(SERVERS[0]):
             return  # it is waited for: it says first what it has
         self._beat(SERVERS[0])
-        if self._post.sent["Leased"] == leases:
+        if self._post.sent["LeaseGrant"] == leases:
             raise BrokenError("a server gets no lease")
 
     def counts(self) -> Counter[str]:

@@ -15,11 +15,11 @@ import numpy as np
 
 from cotswold import wire as m
 from cotswold.processes.supervisor_link import Bond
-from cotswold.replication.replica.bucket_replica import Role
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.replication.run_description import Description
-from cotswold.replication.runtime.networks import Ways
-from cotswold.replication.runtime.server_process import KeeperRole
+from cotswold.replication.runtime.networks import NetworkEndpoints
+from cotswold.replication.runtime.server_process import ReplicaServerProcess
 from cotswold.transport import Endpoint
 from cotswold.transport.address import Address
 from cotswold.wire import lifecycle as beginning
@@ -45,9 +45,9 @@ class KeeperVictim(Victim):
         self._endpoint = StillEndpoint(ADDRESS)
         self._post = StillPost(self._endpoint)
         endpoint = cast(Endpoint, self._endpoint)
-        ways = Ways(endpoint, endpoint, endpoint)
-        copying = Copying(saves=True)
-        self._role = KeeperRole(
+        ways = NetworkEndpoints(endpoint, endpoint, endpoint)
+        copying = ReplicationSettings(saves=True)
+        self._role = ReplicaServerProcess(
             *(OWN, "host", cast(Post, self._post), {CONTROLLER: ADDRESS}, copying, ways),
             Bond(ADDRESS, None),
         )
@@ -74,21 +74,23 @@ class KeeperVictim(Victim):
         self._role._attend(Letter(sender, message))
 
     def _begin(self) -> None:
-        self._tell(CONTROLLER, m.Described(RUN, self._description.text))
+        self._tell(CONTROLLER, m.RunDescription(RUN, self._description.text))
         groups = (m.Group(LED, 1, OWN, (OTHER,)), m.Group(FOLLOWED, 1, OTHER, (OWN,)))
         for group in groups:
             self._tell(CONTROLLER, m.Assign(1, group))
         self._lease()
         for bucket in (LED,):
             numbers = tuple(np.zeros(16, np.float32).tobytes() for _ in self._shards[bucket])
-            self._tell(MASTER, m.OfBucket(bucket, 1, m.Write(1, "x", self._shards[bucket], numbers)))
-            self._tell(MASTER, m.OfBucket(bucket, 1, m.Order(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0)))
+            self._tell(MASTER, m.BucketEnvelope(bucket, 1, m.Write(1, "x", self._shards[bucket], numbers)))
+            self._tell(
+                MASTER, m.BucketEnvelope(bucket, 1, m.Order(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0))
+            )
         self._role._go_on()
 
     def _lease(self) -> None:
         machine = self._machine
         number = machine.lease.ask(time.monotonic())
-        self._tell(CONTROLLER, m.Leased(machine._epoch, OWN, number, _LEASE_SECONDS))
+        self._tell(CONTROLLER, m.LeaseGrant(machine._epoch, OWN, number, _LEASE_SECONDS))
 
     def _templates(self) -> list[tuple[str, Any]]:
         shards = self._shards[LED]
@@ -97,33 +99,33 @@ class KeeperVictim(Victim):
         update = m.Update(RUN, 1, 1, "gradient", shards, versions, 1, 1.0, ((0, 4),), 0, (), numbers)
         group = m.Group(LED, 2, OWN, (OTHER,))
         return [
-            (CLIENT, m.OfBucket(LED, 1, update)),
-            (CLIENT, m.OfBucket(LED, 1, m.PullNewer(RUN, 1, 1, shards, versions))),
-            (CLIENT, m.OfBucket(LED, 1, m.Applied(1, "x", 1, shards, versions, 0))),
-            (MASTER, m.OfBucket(LED, 1, m.Order(2, ((1, "replica-1"),), ((1, 0.1),), 1, 0))),
-            (MASTER, m.OfBucket(LED, 1, m.PullFrozen(1, "x", shards))),
-            (MASTER, m.OfBucket(LED, 1, m.Pull(1, 1, "x", shards))),
-            (MASTER, m.OfBucket(LED, 1, m.Write(2, "x", shards, numbers))),
+            (CLIENT, m.BucketEnvelope(LED, 1, update)),
+            (CLIENT, m.BucketEnvelope(LED, 1, m.PullNewer(RUN, 1, 1, shards, versions))),
+            (CLIENT, m.BucketEnvelope(LED, 1, m.Applied(1, "x", 1, shards, versions, 0))),
+            (MASTER, m.BucketEnvelope(LED, 1, m.Order(2, ((1, "replica-1"),), ((1, 0.1),), 1, 0))),
+            (MASTER, m.BucketEnvelope(LED, 1, m.PullFrozen(1, "x", shards))),
+            (MASTER, m.BucketEnvelope(LED, 1, m.Pull(1, 1, "x", shards))),
+            (MASTER, m.BucketEnvelope(LED, 1, m.Write(2, "x", shards, numbers))),
             (OTHER, m.Prepared(LED, 1, OTHER, 1, False, 1)),
             (OTHER, self._prepare(FOLLOWED)),
             (OTHER, m.Prepare(FOLLOWED, 1, 1, 1, 1, None)),
             (CONTROLLER, m.Assign(1, group)),
             (CONTROLLER, m.Fence(1, LED, 2)),
-            (CONTROLLER, m.FindSaved(1, UNKNOWN)),
-            (CONTROLLER, m.Leased(1, OWN, 1, 1.0)),
-            (CONTROLLER, m.Forget(1, "other")),
-            (CONTROLLER, m.Described(RUN, self._description.text)),
-            (CONTROLLER, m.Described("other", described("other").text)),
-            (CONTROLLER, beginning.Peers(((OTHER, ADDRESS),), ((OTHER, "key"),))),
-            (m.COORDINATOR, beginning.Controllers((("controller-2", ADDRESS),))),
-            ("operator", beginning.Report(LED)),
-            ("operator", beginning.Export(LED)),
+            (CONTROLLER, m.DiskStateRequest(1, UNKNOWN)),
+            (CONTROLLER, m.LeaseGrant(1, OWN, 1, 1.0)),
+            (CONTROLLER, m.DeleteRun(1, "other")),
+            (CONTROLLER, m.RunDescription(RUN, self._description.text)),
+            (CONTROLLER, m.RunDescription("other", described("other").text)),
+            (CONTROLLER, beginning.PeerAddresses(((OTHER, ADDRESS),), ((OTHER, "key"),))),
+            (m.COORDINATOR, beginning.ControllerAddresses((("controller-2", ADDRESS),))),
+            ("operator", beginning.ServerReportRequest(LED)),
+            ("operator", beginning.ExportRequest(LED)),
             (MASTER, beginning.Count(RUN)),
-            ("mallory", m.Leased(1 << 40, OWN, 1, 1e9)),
+            ("mallory", m.LeaseGrant(1 << 40, OWN, 1, 1e9)),
             ("mallory", m.Assign(1 << 40, group)),
             ("mallory", m.Fence(1, LED, 1 << 40)),
-            ("mallory", m.Forget(1, RUN)),
-            ("mallory", m.FindSaved(1, LED)),
+            ("mallory", m.DeleteRun(1, RUN)),
+            ("mallory", m.DiskStateRequest(1, LED)),
         ]
 
     def _prepare(self, bucket: str) -> m.Prepare:
@@ -144,18 +146,18 @@ class KeeperVictim(Victim):
         numbers = tuple(np.ones(16, np.float32).tobytes() for _ in shards)
         master, client, versions = f"coordinator.{run}", f"replica-1.{run}", (0,) * len(shards)
 
-        def update(number: int, kind: str, examples: tuple[int, ...]) -> m.OfBucket:
+        def update(number: int, kind: str, examples: tuple[int, ...]) -> m.BucketEnvelope:
             fields = run, 1, number, kind, shards, versions, 1, 1.0, ((0, 4),), 0, examples, numbers
-            return m.OfBucket(bucket, 1, m.Update(*fields))
+            return m.BucketEnvelope(bucket, 1, m.Update(*fields))
 
         return [
-            (CONTROLLER, m.Described(run, spoilt(random, run))),
+            (CONTROLLER, m.RunDescription(run, spoilt(random, run))),
             (CONTROLLER, m.Assign(self._machine._epoch, m.Group(bucket, 1, OWN, ()))),
-            (master, m.OfBucket(bucket, 1, m.Write(1, "x", shards, numbers))),
-            (master, m.OfBucket(bucket, 1, m.Order(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0))),
+            (master, m.BucketEnvelope(bucket, 1, m.Write(1, "x", shards, numbers))),
+            (master, m.BucketEnvelope(bucket, 1, m.Order(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0))),
             (client, update(1, "gradient", ())),
             (client, update(2, "factors", (1,) * len(shards))),
-            (client, m.OfBucket(bucket, 1, m.PullNewer(run, 1, 1, shards, versions))),
+            (client, m.BucketEnvelope(bucket, 1, m.PullNewer(run, 1, 1, shards, versions))),
         ]
 
     # --- what it does with what is wrong ---
@@ -181,16 +183,22 @@ class KeeperVictim(Victim):
         """What only controllers may change."""
         machine = self._machine
         copies = {name: (each.role, each.group, each.fence) for name, each in machine.copies.items()}
-        return machine._epoch, machine.lease.until, copies, tuple(self._role._runs), self._role._controllers
+        return (
+            machine._epoch,
+            machine.lease.until,
+            copies,
+            tuple(self._role._runs._of),
+            self._role._controllers,
+        )
 
     def check(self) -> None:
         """It has no copies but of buckets that are described; whoever may asks is answered."""
         machine, role = self._machine, self._role
-        runs: Mapping[str, Description] = role._runs
+        runs: Mapping[str, Description] = role._runs._of
         known = {bucket for each in runs.values() for bucket in each.buckets}
         if not machine.copies.keys() <= known:
             raise BrokenError(f"it has copies of {sorted(machine.copies.keys() - known)[:3]}")
-        if len(machine._neighbours.spoke) > _SPOKE or len(role._clients._names) > 64 * _SPOKE:
+        if len(machine._neighbours.last_received) > _SPOKE or len(role._clients._names) > 64 * _SPOKE:
             raise BrokenError("it remembers everybody who ever spoke")
         self._check_pull()
 
@@ -201,13 +209,13 @@ class KeeperVictim(Victim):
             return
         self._lease()
         self._role._go_on()
-        answers = self._post.sent["OfBucket"] + self._post.sent["Elsewhere"]
+        answers = self._post.sent["BucketEnvelope"] + self._post.sent["NotPrimary"]
         self._pulls -= 1
-        copy.committed = copy.contents.index  # as if others had all
+        copy.committed = copy.state.index  # as if others had all
         pull = m.PullNewer(RUN, 0, self._pulls, self._shards[LED], (-1,) * len(self._shards[LED]))
-        self._tell(CLIENT, m.OfBucket(LED, copy.group.term, pull))
+        self._tell(CLIENT, m.BucketEnvelope(LED, copy.group.term, pull))
         self._role._go_on()
-        after = self._post.sent["OfBucket"] + self._post.sent["Elsewhere"]
+        after = self._post.sent["BucketEnvelope"] + self._post.sent["NotPrimary"]
         if copy.is_acting(time.monotonic()) and after == answers:
             raise BrokenError("a pull is not answered")
 
@@ -215,7 +223,7 @@ class KeeperVictim(Victim):
         """By kind."""
         found = self.refused + self._endpoint.refused
         for copy in self._machine.copies.values():
-            found.update({f"update: {kind}": count for kind, count in copy.contents.updates.refused.items()})
+            found.update({f"update: {kind}": count for kind, count in copy.state.updates.refused.items()})
         return found
 
     def close(self) -> None:

@@ -15,9 +15,9 @@ from cotswold.processes.process_group import Staff
 from cotswold.replicas.coordinator_loop import UNHEARD_SECONDS, ReplicaConversation
 from cotswold.replicas.restored_versions import Restoring, told
 from cotswold.replicas.run_metrics import SinceBegun
-from cotswold.replication.client.standalone_cluster import StandingServers
+from cotswold.replication.client.standalone_cluster import StandaloneCluster
 from cotswold.replication.controller.event_text import GATHERED
-from cotswold.replication.runtime.run_cluster import Keepers
+from cotswold.replication.runtime.run_cluster import RunCluster
 from cotswold.wire.lifecycle import Count, Counts, Happened, Serving
 from cotswold.wire.messenger import AnyMessage
 from cotswold.words import counted
@@ -38,14 +38,14 @@ class BucketConversation(ReplicaConversation):
         staff: Staff,
         machine: Dispatcher,
         on_event: OnEvent,
-        keepers: Keepers | StandingServers,
+        keepers: RunCluster | StandaloneCluster,
         patience: float,
     ) -> None:
         """``patience``: seconds that servers of a standalone cluster may be silent, as their supervisors
         restart them."""
         super().__init__(keepers.post, staff, machine, on_event)
         self._keepers = keepers
-        self.outlived = isinstance(keepers, StandingServers)
+        self.outlived = isinstance(keepers, StandaloneCluster)
         self._since = SinceBegun()
         self._restoring = Restoring(machine.shards)
         self._patience = patience
@@ -67,7 +67,7 @@ class BucketConversation(ReplicaConversation):
 
     def close(self) -> None:
         """Dismiss all members, and end their processes."""
-        if isinstance(self._keepers, StandingServers):
+        if isinstance(self._keepers, StandaloneCluster):
             self._keepers.close()
         super().close()
 
@@ -129,11 +129,11 @@ class BucketConversation(ReplicaConversation):
             case m.Join():  # the replica may be older than a restarted controller
                 self._keepers.tell(sender)
                 super()._let_hear(sender, message)
-            case m.Looked() if isinstance(self._keepers, StandingServers):
+            case m.StatusReply() if isinstance(self._keepers, StandaloneCluster):
                 for each in self._keepers.happened(message):
                     about = {"name": each.name, "what": each.kind, "sentence": each.sentence}
                     self._on_event("copies", about | ({"servers": dict(each.servers)} if each.run else {}))
-            case m.Removed(run) if isinstance(self._keepers, StandingServers):
+            case m.RunDeleted(run) if isinstance(self._keepers, StandaloneCluster):
                 if sender in self._keepers.controllers:
                     self._keepers.removed(run)
             case Counts() if message.server == sender:
@@ -158,12 +158,12 @@ class BucketConversation(ReplicaConversation):
 
     def _start_due(self, now: float) -> None:
         """Restart servers and controllers of the run that are due."""
-        if isinstance(self._keepers, Keepers):
+        if isinstance(self._keepers, RunCluster):
             for name, sentence in self._keepers.start_due(now):
                 self._on_event("copies", {"name": name, "what": "failed", "sentence": sentence})
 
     def _tick(self, now: float) -> None:
-        if isinstance(self._keepers, StandingServers):
+        if isinstance(self._keepers, StandaloneCluster):
             self._keepers.look(now)
             if trouble := self._keepers.trouble(now):
                 self._on_event("waiting", {"name": self._keepers.run, "sentence": trouble})

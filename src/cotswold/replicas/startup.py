@@ -39,14 +39,14 @@ from cotswold.replicas.coordinator_loop import ReplicaConversation
 from cotswold.replicas.evaluator import Evaluator, EvaluatorTask
 from cotswold.replicas.replicated_coordinator import USUAL_SECONDS, BucketConversation
 from cotswold.replicas.snapshot import Snapshot
-from cotswold.replication.client.endpoints import Outward
-from cotswold.replication.client.routed_messenger import RoutedPost
-from cotswold.replication.client.standalone_cluster import StandingServers, controllers_at, places_by_name
+from cotswold.replication.client.endpoints import ClusterEndpoints
+from cotswold.replication.client.routed_messenger import RoutedMessenger
+from cotswold.replication.client.standalone_cluster import StandaloneCluster, controllers_at, places_by_name
 from cotswold.replication.client.unreachable import why_none_leads, why_unreached
 from cotswold.replication.limits import check_description, check_messages
 from cotswold.replication.run_description import NAME_LETTERS, Description
 from cotswold.replication.run_settings import ReplicatedClusterSettings
-from cotswold.replication.runtime.run_cluster import CONTROLLER, Keepers
+from cotswold.replication.runtime.run_cluster import CONTROLLER, RunCluster
 from cotswold.transport import Endpoint, Ready
 from cotswold.wire.lifecycle import Made, Serving
 from cotswold.wire.messenger import Letter, Post
@@ -179,17 +179,17 @@ class ReplicaOpening(Opening):
         super().__init__(settings.processes, task, processes, token, endpoint, on_event)
         self._learning, self._snapshot, self._vectors = settings, snapshot, vectors
         self._evaluator = evaluator
-        self._keepers: Keepers | StandingServers | None = None
-        if isinstance(self._post, RoutedPost):
+        self._keepers: RunCluster | StandaloneCluster | None = None
+        if isinstance(self._post, RoutedMessenger):
             if settings.processes.ranks > 1:
                 raise UserError(
                     "replicas of several processes need servers without copies; leave server_copies out"
                 )
             if self._controllers:
                 note = None if settings.processes.note is None else Path(settings.processes.note)
-                self._keepers = StandingServers(self._post, self._controllers, self._run, note)
+                self._keepers = StandaloneCluster(self._post, self._controllers, self._run, note)
             else:
-                self._keepers = Keepers(settings.processes, self.staff, self._post, self._call_with, held)
+                self._keepers = RunCluster(settings.processes, self.staff, self._post, self._call_with, held)
 
     def open_replicas(self) -> OpenedReplicas:
         """Start all processes."""
@@ -232,7 +232,7 @@ class ReplicaOpening(Opening):
         check_description(description)
         vectors = 1 + len(self._learning.rule.keeps)
         check_messages(description, vectors, self._post.endpoint.message_bytes)
-        if isinstance(keepers, StandingServers):
+        if isinstance(keepers, StandaloneCluster):
             self._await_controllers(keepers)
         else:
             keepers.start_controller(time.monotonic())
@@ -243,7 +243,7 @@ class ReplicaOpening(Opening):
         self._post.meet((bucket, "") for bucket in description.buckets)
         return description.shards, description.buckets
 
-    def _await_controllers(self, servers: StandingServers) -> None:
+    def _await_controllers(self, servers: StandaloneCluster) -> None:
         """Wait until a controller of the cluster answers, and has registered this run."""
         began, asked, is_told = time.monotonic(), float("-inf"), False
         deadline, where = began + _CONTROLLERS_SECONDS, ", ".join(self._settings.standing)
@@ -255,7 +255,7 @@ class ReplicaOpening(Opening):
                 asked = now
                 servers.ask()
             match self._post.receive(_ASK_SECONDS):
-                case Letter(_, m.Looked() as looked):
+                case Letter(_, m.StatusReply() as looked):
                     servers.happened(looked)  # no event of them belongs to the run
                     return
                 case Letter() as letter:
@@ -276,7 +276,7 @@ class ReplicaOpening(Opening):
         patience = self._settings.alone_seconds
         conversation = BucketConversation(self.staff, machine, self._on_event, self._keepers, patience)
         description = self._described(made)
-        servers = self._settings.servers if isinstance(self._keepers, Keepers) else 1
+        servers = self._settings.servers if isinstance(self._keepers, RunCluster) else 1
         wanted = m.Create(self._run, description.text, description.buckets, servers)
         conversation.create(wanted, self._settings.start_seconds)
         return conversation
@@ -305,10 +305,10 @@ class ReplicaOpening(Opening):
         if not self._settings.keeps_copies:
             return super()._make_post()
         if not self._controllers:
-            return RoutedPost(self._endpoint, {CONTROLLER: ""})
+            return RoutedMessenger(self._endpoint, {CONTROLLER: ""})
         reach = Reach.of(self._settings, self._task.host)
-        outward = Outward(m.COORDINATOR, self._run, reach)
-        return RoutedPost(self._endpoint, self._controllers, outward)
+        outward = ClusterEndpoints(m.COORDINATOR, self._run, reach)
+        return RoutedMessenger(self._endpoint, self._controllers, outward)
 
     def _at_work(self, name: str, work: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         made = super()._at_work(name, work, arguments)

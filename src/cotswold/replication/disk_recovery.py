@@ -32,7 +32,7 @@ from cotswold.replication.controller.bucket_map import BUCKETS, RUNS, items_of
 from cotswold.replication.controller.leader_election import CLUSTER, LEADER
 from cotswold.replication.disk import BlockStore, Bucket, DamagedError, Head
 from cotswold.replication.disk.bucket_format import apart, saved_of
-from cotswold.replication.metadata import Place, State
+from cotswold.replication.metadata import MetadataLocation, MetadataStore
 from cotswold.replication.metadata.sqlite import NOTE
 from cotswold.replication.replica.saved_bucket import ASIDE, disk_of, restored_on
 from cotswold.replication.run_description import Description
@@ -47,7 +47,7 @@ _NAME_BYTES, _DESCRIPTION_BYTES = 200, 4 << 20
 _NAMED_MOST = 3
 """Maximum number of buckets that a sentence names."""
 _MOVED = re.compile(rf"{re.escape(ASIDE)}[0-9]+$")
-_Rank = tuple[int, int, int]
+_Recency = tuple[int, int, int]
 
 
 class ContradictionError(UserError):
@@ -55,14 +55,14 @@ class ContradictionError(UserError):
 
 
 @dataclass
-class Found:
+class DiskContents:
     """Contents of disks."""
 
     clusters: dict[str, str] = field(default_factory=dict)
     """Names of clusters, each with one of its disks."""
     descriptions: dict[str, str] = field(default_factory=dict)
     """Descriptions by run."""
-    ranks: dict[str, tuple[_Rank, str]] = field(default_factory=dict)
+    ranks: dict[str, tuple[_Recency, str]] = field(default_factory=dict)
     """Best recency of each bucket, and the disk that has it."""
     others: dict[str, set[str]] = field(default_factory=dict)
     """Other disks that had a bucket in the newest term of the best disk."""
@@ -71,7 +71,7 @@ class Found:
     contradictions: dict[str, str] = field(default_factory=dict)
     """Files with contradicting descriptions, in words, by run."""
 
-    def without(self, runs: Collection[str]) -> Found:
+    def without(self, runs: Collection[str]) -> DiskContents:
         """Return the contents without these runs."""
         ranks = {name: each for name, each in self.ranks.items() if run_of(name) not in runs}
         return replace(self, ranks=ranks)
@@ -118,7 +118,7 @@ class Found:
     def groups(self) -> list[Group]:
         """One group per bucket, whose primary stands for the most recent disk."""
         return [
-            Group(bucket, term, restored_on(disk), self._others(bucket, disk), life=life)
+            Group(bucket, term, restored_on(disk), self._others(bucket, disk), incarnation=life)
             for bucket, ((life, term, _), disk) in sorted(self.ranks.items())
         ]
 
@@ -130,7 +130,7 @@ class Found:
         """Disks that may have more recent data of a bucket and were not read."""
         return tuple(sorted({each for bucket in self.ranks for each in self.others[bucket]} - self.disks))
 
-    def write(self, state: State) -> str:
+    def write(self, state: MetadataStore) -> str:
         """Write the metadata to an empty store, and describe them in words. Raises UserError if the store
         is not empty."""
         self.check()
@@ -155,10 +155,10 @@ class Found:
         return f"{whole}; {named} may have newer data of some: controllers wait for them for up to a minute"
 
 
-def found_on(disks: Iterable[Path]) -> Found:
+def read_disks(disks: Iterable[Path]) -> DiskContents:
     """Return the contents of these server disks, without damaged ones that a server has moved aside: no
     server opens those again. Raises ContradictionError if a disk cannot be read."""
-    found = Found()
+    found = DiskContents()
     descriptions: dict[str, dict[str, Path]] = defaultdict(dict)
     for disk in disks:
         if _MOVED.search(disk.name) or not (disk / "format.json").is_file():
@@ -187,7 +187,7 @@ def found_on(disks: Iterable[Path]) -> Found:
     return found
 
 
-def _heads(disk: Path) -> dict[str, tuple[_Rank, tuple[str, ...]]]:
+def _heads(disk: Path) -> dict[str, tuple[_Recency, tuple[str, ...]]]:
     """Return the recency and the members of each bucket on a disk, without changing it."""
     try:
         with apart(disk) as copy, BlockStore(copy) as store:
@@ -197,10 +197,10 @@ def _heads(disk: Path) -> dict[str, tuple[_Rank, tuple[str, ...]]]:
     return {name: _read(name, head) for name, head in heads.items()}
 
 
-def _read(name: str, head: Head) -> tuple[_Rank, tuple[str, ...]]:
+def _read(name: str, head: Head) -> tuple[_Recency, tuple[str, ...]]:
     try:
         saved = saved_of(name, Bucket(head.index, head.head, {}))
-        return saved.rank, saved.members
+        return saved.recency, saved.members
     except ValueError as error:
         raise ContradictionError(
             f"{name} cannot be read ({error}); name the disks without this one"
@@ -219,11 +219,11 @@ def _text(path: Path, most: int) -> str:
 
 
 def is_sound(state: Path) -> bool:
-    """True if the file has readable metadata. Raises the errors of `Place.opened` other than damage."""
+    """True if the file has readable metadata. Raises errors of `MetadataLocation.opened` except damage."""
     if not state.exists():
         return False
     try:
-        with closing(Place(sqlite=str(state.absolute())).opened()) as opened:
+        with closing(MetadataLocation(sqlite=str(state.absolute())).opened()) as opened:
             opened.read("", most=1)
     except FormatError:
         raise
@@ -235,7 +235,7 @@ def is_sound(state: Path) -> bool:
 def _cluster_without_runs(state: Path) -> str | None:
     """Return the cluster's name in sound metadata without runs, as created after a loss; None if there are
     runs."""
-    with closing(Place(sqlite=str(state.absolute())).opened()) as opened:
+    with closing(MetadataLocation(sqlite=str(state.absolute())).opened()) as opened:
         if opened.read(BUCKETS, most=1) or opened.read(RUNS, most=1):
             return None
         return opened.read(CLUSTER).get(CLUSTER, "")
@@ -251,7 +251,7 @@ def set_aside(state: Path) -> tuple[Path, ...]:
     return tuple(moved)
 
 
-def recover(state: Path | Place, found: Found, without: Collection[str] = ()) -> str:
+def recover(state: Path | MetadataLocation, found: DiskContents, without: Collection[str] = ()) -> str:
     """Write the metadata found on disks to a file or an etcd; return, in words, what was written and the fate
     of the old file.
 
@@ -259,15 +259,15 @@ def recover(state: Path | Place, found: Found, without: Collection[str] = ()) ->
     """
     wanted = found.without(without)
     wanted.check()
-    if isinstance(state, Place):
+    if isinstance(state, MetadataLocation):
         with closing(state.opened()) as opened:
             return wanted.write(opened)
     if is_sound(state):
-        return recover(Place(sqlite=str(state.absolute())), wanted)
+        return recover(MetadataLocation(sqlite=str(state.absolute())), wanted)
     partial = state.with_name(state.name + PARTIAL)
     for each in partial.parent.glob(f"{partial.name}*"):
         each.unlink()
-    has = recover(Place(sqlite=str(partial.absolute())), wanted)
+    has = recover(MetadataLocation(sqlite=str(partial.absolute())), wanted)
     aside = set_aside(state)
     partial.with_name(partial.name + NOTE).unlink(missing_ok=True)
     partial.rename(state)
@@ -286,7 +286,7 @@ def recover_alone(state: Path, disks: Path) -> str:
     if not disks.is_dir() or cluster is None:
         return ""
     try:
-        found = found_on(sorted(each for each in disks.iterdir() if each.is_dir()))
+        found = read_disks(sorted(each for each in disks.iterdir() if each.is_dir()))
         if not found.ranks or cluster in found.clusters:
             return ""
         has = recover(state, found)

@@ -16,7 +16,7 @@ import numpy as np
 from cotswold.optim.schedule import SampleSchedule
 from cotswold.paramserver.core.update_server import Updates
 from cotswold.paramserver.runtime.update_loop import asynchronous_of
-from cotswold.replication.replica.bucket_state import Contents
+from cotswold.replication.replica.bucket_state import BucketState
 from cotswold.shards.core.admission import Pass
 from cotswold.shards.core.shard_server import Server
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
@@ -147,7 +147,7 @@ class Description:
         numbers, *kept = (np.zeros(1, self.dtype) for _ in range(1 + len(rule.keeps)))
         NumpyArithmetic(self.dtype).apply(rule, [Pass(numbers, kept, [(0.0, numbers.copy())], 1)])
 
-    def contents(self, bucket: str) -> Contents[Array]:
+    def contents(self, bucket: str) -> BucketState[Array]:
         """Return the initial contents of a bucket."""
         arithmetic = NumpyArithmetic(self.dtype)
         server: Server[Array] = Server(bucket, self.shards, arithmetic)
@@ -155,10 +155,10 @@ class Description:
         products = {tensor: LocalProduct.of(code) for tensor, code in settings.products.items()}
         begun = {each: versions[each] if each < len(versions) else 0 for each in server.numbers}
         updates = Updates(server, settings, arithmetic, arithmetic, begun, products=products)
-        return Contents(server, updates, arithmetic)
+        return BucketState(server, updates, arithmetic)
 
 
-def name_in(text: str) -> str:
+def display_name(text: str) -> str:
     """Return the run's name for people in a description; empty if it has none."""
     try:
         name = json.loads(text)["name"]

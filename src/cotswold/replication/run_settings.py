@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from cotswold.errors import UserError
 from cotswold.processes.cluster_settings import ClusterSettings, require_at_least_1, require_more_than_0
-from cotswold.replication.controller.settings import MOST_COPIES
-from cotswold.replication.replica.settings import Copying, Way
+from cotswold.replication.controller.settings import MAX_COPIES
+from cotswold.replication.replica.settings import ReplicationSettings, Topology
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class ReplicatedClusterSettings(ClusterSettings):
     survives the loss of a server."""
     server_copies_min: int = 1
     """Fewest members with which a bucket accepts pushes; with fewer, pushes wait."""
-    replication: Way = "star"
+    replication: Topology = "star"
     """Topology by which changes travel to the members of a bucket: star or chain."""
     disks: str | None = None
     """Folder in which each server keeps its state of a short while ago, from which a bucket is restored if
@@ -44,9 +44,9 @@ class ReplicatedClusterSettings(ClusterSettings):
         return self.server_copies > 1 or self.disks is not None or bool(self.standing)
 
     @property
-    def copying(self) -> Copying:
+    def copying(self) -> ReplicationSettings:
         """Settings of the replication between servers."""
-        return Copying(least=self.server_copies_min, way=self.replication)
+        return ReplicationSettings(min_members=self.server_copies_min, topology=self.replication)
 
     @property
     def members(self) -> int:
@@ -62,9 +62,9 @@ class ReplicatedClusterSettings(ClusterSettings):
         require_at_least_1(self, "server_copies", "server_copies_min")
         if self.buckets is not None:
             require_at_least_1(self, "buckets")
-        if self.server_copies > min(self.servers, MOST_COPIES):
+        if self.server_copies > min(self.servers, MAX_COPIES):
             raise UserError(
-                f"server_copies = {self.server_copies}, servers = {self.servers}: at most {MOST_COPIES} "
+                f"server_copies = {self.server_copies}, servers = {self.servers}: at most {MAX_COPIES} "
                 "copies, each on another server; give more servers, or fewer copies"
             )
         if self.server_copies_min > self.server_copies:

@@ -12,21 +12,21 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Remove:
+class DeleteRunRequest:
     """Delete a run, whose name is never used again; answered by `RunDeleted`."""
 
     run: str
 
 
 @dataclass(frozen=True)
-class Removed:
+class RunDeleted:
     """The run is deleted."""
 
     run: str
 
 
 @dataclass(frozen=True)
-class Forget:
+class DeleteRun:
     """The run does not exist: the server deletes its data of the run in memory and on disk."""
 
     epoch: int
@@ -57,6 +57,8 @@ class Draining:
     """Replicas still on the server."""
     why: str
     """Reason for waiting, as a sentence."""
+    copying: bool = False
+    """True if a replica is being copied to another server."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Undrained:
 
 
 @dataclass(frozen=True)
-class Look:
+class StatusRequest:
     """Request the status of the cluster; answered by `StatusReply`."""
 
     bucket: str = ""
@@ -84,7 +86,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class ServerSeen:
+class ReplicaServerStatus:
     """Status of one server."""
 
     name: str
@@ -101,7 +103,7 @@ class ServerSeen:
 
 
 @dataclass(frozen=True)
-class RunSeen:
+class RunStatus:
     """Status of one run."""
 
     run: str
@@ -115,7 +117,7 @@ class RunSeen:
 
 
 @dataclass(frozen=True)
-class BucketSeen:
+class BucketStatus:
     """A bucket with too few replicas."""
 
     bucket: str
@@ -128,7 +130,7 @@ class BucketSeen:
 
 
 @dataclass(frozen=True)
-class EventSeen:
+class ClusterEvent:
     """An event of the cluster."""
 
     seconds: float
@@ -145,7 +147,7 @@ class EventSeen:
 
 
 @dataclass(frozen=True)
-class Looked:
+class StatusReply:
     """The cluster as the controllers' leader sees it."""
 
     controller: str
@@ -154,13 +156,13 @@ class Looked:
     """Replication factor of a bucket."""
     least: int
     """Minimum number of members to commit updates."""
-    servers: tuple[ServerSeen, ...]
-    runs: tuple[RunSeen, ...]
-    short: tuple[BucketSeen, ...]
+    servers: tuple[ReplicaServerStatus, ...]
+    runs: tuple[RunStatus, ...]
+    short: tuple[BucketStatus, ...]
     """Buckets with too few replicas; only the first ones if there are many."""
     moving: int
     """Buckets with a copy in progress, or without an elected primary."""
-    events: tuple[EventSeen, ...]
+    events: tuple[ClusterEvent, ...]
     """The newest events, the oldest first."""
     refused: tuple[tuple[str, int], ...] = ()
     """(reason, number) of messages that the controller process has rejected since its start."""

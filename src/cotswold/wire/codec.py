@@ -29,7 +29,7 @@ from cotswold.wire import lifecycle as beginning
 from cotswold.wire.validation import Buffer, Buffers, Encoded, MalformedError, class_reader, required
 
 Header = Mapping[str, object]
-AnyMessage = Message | beginning.Message
+AnyMessage = Message | beginning.LifecycleMessage
 
 _HEADER_BYTES = 1 << 17
 _LONG_BYTES = 1 << 25

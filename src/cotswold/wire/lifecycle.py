@@ -54,7 +54,7 @@ class Serving:
 
 
 @dataclass(frozen=True)
-class Peers:
+class PeerAddresses:
     """The connected workers and the addresses at which they reach each other."""
 
     addresses: tuple[tuple[str, str], ...]
@@ -63,7 +63,7 @@ class Peers:
 
 
 @dataclass(frozen=True)
-class Controllers:
+class ControllerAddresses:
     """Restarted controllers and their addresses."""
 
     addresses: tuple[tuple[str, str], ...]
@@ -232,20 +232,20 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Report:
-    """Request a server's state of one bucket, or of all; answered by `Reported`."""
+class ServerReportRequest:
+    """Request a server's state of one bucket, or of all; answered by `ServerReport`."""
 
     bucket: str = ""
 
 
 @dataclass(frozen=True)
-class CopySeen:
+class ReplicaStatus:
     """One replica of a bucket, as its server has it."""
 
     bucket: str
     role: str
     term: int
-    life: int
+    incarnation: int
     index: int
     """Index up to which it has at least prepared everything; -1 if it has no valid state."""
     committed: int
@@ -266,7 +266,7 @@ class CopySeen:
 
 
 @dataclass(frozen=True)
-class RoadSeen:
+class NetworkTraffic:
     """Bytes that a server has sent and received over a network."""
 
     road: str
@@ -277,11 +277,11 @@ class RoadSeen:
 
 
 @dataclass(frozen=True)
-class Reported:
+class ServerReport:
     """State of a server."""
 
     server: str
-    copies: tuple[CopySeen, ...]
+    copies: tuple[ReplicaStatus, ...]
     dirty_bytes: int
     """Bytes that are not on its disk."""
     window_seconds: float
@@ -289,15 +289,15 @@ class Reported:
     has_disk: bool
     refused: tuple[tuple[str, int], ...]
     """(reason, number) of rejected frames and connections."""
-    roads: tuple[RoadSeen, ...]
+    roads: tuple[NetworkTraffic, ...]
     process: int
     """Process id on the server's host."""
 
 
 @dataclass(frozen=True)
-class Export:
+class ExportRequest:
     """Request the current contents of a bucket; answered by `DiskStateReply` and `Prepare` in one frame if
-    the server is its primary, otherwise by `Reported`."""
+    the server is its primary, otherwise by `ServerReport`."""
 
     bucket: str
 
@@ -336,13 +336,13 @@ class Judged:
     seconds: float
 
 
-Message = (
+LifecycleMessage = (
     Made
     | Give
     | Given
     | Serving
-    | Peers
-    | Controllers
+    | PeerAddresses
+    | ControllerAddresses
     | Happened
     | Finish
     | Learnt
@@ -351,9 +351,9 @@ Message = (
     | RankLost
     | Count
     | Counts
-    | Report
-    | Reported
-    | Export
+    | ServerReportRequest
+    | ServerReport
+    | ExportRequest
     | Judging
     | Judge
     | Judged
@@ -361,10 +361,10 @@ Message = (
     | Terms
     | Farewell
 )
-MESSAGES: tuple[type[Message], ...] = (
-    *(Made, Give, Given, Serving, Peers, Controllers, Happened, Finish),
+MESSAGES: tuple[type[LifecycleMessage], ...] = (
+    *(Made, Give, Given, Serving, PeerAddresses, ControllerAddresses, Happened, Finish),
     *(Learnt, Doing, RankReady, RankLost, Count, Counts),
-    *(Report, Reported, Export),
+    *(ServerReportRequest, ServerReport, ExportRequest),
     *(Judging, Judge, Judged),
     *(Visit, Terms, Farewell),
 )

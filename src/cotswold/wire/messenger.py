@@ -19,7 +19,7 @@ from cotswold.wire import lifecycle as beginning
 from cotswold.wire.codec import Packing, UnknownError, decode, encode
 from cotswold.wire.validation import MalformedError
 
-AnyMessage = Message | beginning.Message
+AnyMessage = Message | beginning.LifecycleMessage
 
 _TOGETHER_BYTES, _APART_BYTES = 16 << 20, 256 << 10
 """Maximum buffer bytes of messages that share a frame, without the last message: on one host, and to another

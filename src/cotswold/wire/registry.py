@@ -9,19 +9,39 @@ from dataclasses import dataclass
 
 from cotswold.optim.vectors.base import Combine, Dot, Drop, Multiply
 from cotswold.wire.admin import (
-    BucketSeen,
+    BucketStatus,
+    ClusterEvent,
+    DeleteRun,
+    DeleteRunRequest,
     Drain,
     Draining,
-    EventSeen,
-    Forget,
-    Look,
-    Looked,
-    Remove,
-    Removed,
-    RunSeen,
-    ServerSeen,
+    ReplicaServerStatus,
+    RunDeleted,
+    RunStatus,
+    StatusReply,
+    StatusRequest,
     Undrain,
     Undrained,
+)
+from cotswold.wire.control import (
+    Assign,
+    Assigned,
+    Create,
+    DiskStateReply,
+    DiskStateRequest,
+    Fence,
+    FenceReply,
+    Heartbeat,
+    LearnerCaughtUp,
+    LeaseGrant,
+    LookupReply,
+    LookupRequest,
+    NotLeader,
+    PeerUnreachable,
+    PrimaryUnreachable,
+    RunDescription,
+    RunDescriptionRequest,
+    ServerExited,
 )
 from cotswold.wire.dataservice import (
     Ask,
@@ -63,32 +83,14 @@ from cotswold.wire.of_worker import (
     Validated,
 )
 from cotswold.wire.replication import (
-    Assign,
-    Assigned,
-    Caught,
+    BucketEnvelope,
     Change,
-    Create,
-    Describe,
-    Described,
-    Elsewhere,
-    Ended,
-    Fence,
-    Fenced,
-    Find,
-    FindSaved,
-    Found,
-    FoundSaved,
     FrozenState,
     Group,
-    Here,
-    Leased,
-    NotLeading,
-    OfBucket,
+    NotPrimary,
     Prepare,
     Prepared,
     SessionState,
-    Silent,
-    TakeOver,
 )
 from cotswold.wire.to_worker import (
     Apart,
@@ -158,29 +160,39 @@ OfData = Offer | Attend | Roster | Depart | Ask | Cancel | Supplied | Unsupplied
 OfCopies = (
     Assign
     | Assigned
-    | Caught
+    | LearnerCaughtUp
     | Create
-    | Describe
-    | Described
-    | Elsewhere
-    | Ended
+    | RunDescriptionRequest
+    | RunDescription
+    | NotPrimary
+    | ServerExited
     | Fence
-    | Fenced
-    | FindSaved
-    | FoundSaved
-    | Find
-    | Found
-    | Here
-    | Leased
-    | NotLeading
-    | OfBucket
+    | FenceReply
+    | DiskStateRequest
+    | DiskStateReply
+    | LookupRequest
+    | LookupReply
+    | Heartbeat
+    | LeaseGrant
+    | NotLeader
+    | BucketEnvelope
     | Prepare
     | Prepared
-    | Silent
-    | TakeOver
+    | PeerUnreachable
+    | PrimaryUnreachable
 )
 """Messages between the replicas of a bucket, controllers and clients."""
-OfClusters = Remove | Removed | Forget | Drain | Draining | Undrain | Undrained | Look | Looked
+OfClusters = (
+    DeleteRunRequest
+    | RunDeleted
+    | DeleteRun
+    | Drain
+    | Draining
+    | Undrain
+    | Undrained
+    | StatusRequest
+    | StatusReply
+)
 """Messages between controllers and operators."""
 FromUpdates = Applied | UpdateRefused | PulledNewer | Ordered | FrozenPart
 Message = (
@@ -210,35 +222,45 @@ MESSAGES: tuple[type[Message], ...] = (
     *(
         Assign,
         Assigned,
-        Caught,
+        LearnerCaughtUp,
         Create,
-        Describe,
-        Described,
-        Elsewhere,
-        Ended,
+        RunDescriptionRequest,
+        RunDescription,
+        NotPrimary,
+        ServerExited,
         Fence,
-        Fenced,
-        FindSaved,
-        FoundSaved,
-        Find,
-        Found,
-        Here,
-        Leased,
-        NotLeading,
-        OfBucket,
+        FenceReply,
+        DiskStateRequest,
+        DiskStateReply,
+        LookupRequest,
+        LookupReply,
+        Heartbeat,
+        LeaseGrant,
+        NotLeader,
+        BucketEnvelope,
         Prepare,
         Prepared,
-        Silent,
-        TakeOver,
+        PeerUnreachable,
+        PrimaryUnreachable,
     ),
-    *(Remove, Removed, Forget, Drain, Draining, Undrain, Undrained, Look, Looked),
+    *(
+        DeleteRunRequest,
+        RunDeleted,
+        DeleteRun,
+        Drain,
+        Draining,
+        Undrain,
+        Undrained,
+        StatusRequest,
+        StatusReply,
+    ),
 )
 """Every message class; the class name identifies the message."""
 PARTS: tuple[type, ...] = (
     *(SumName, Node, Shard, PortionResult, Grant, Held, Plan, Fetch, Open, Close),
     *(Combine, Multiply, Dot, Drop),
     *(Group, Change, SessionState, FrozenState, Applied, UpdateRefused, Order),
-    *(ServerSeen, RunSeen, BucketSeen, EventSeen),
+    *(ReplicaServerStatus, RunStatus, BucketStatus, ClusterEvent),
 )
 """Types of message fields other than plain values."""
 

@@ -14,9 +14,9 @@ from tests.training.async_sgd.test_strategy import job_of, recipe_of
 from cotswold.api.plan import base as planned
 from cotswold.api.plan.dry_run import plan
 from cotswold.errors import MachineError
-from cotswold.replication.client.admin import Operator
+from cotswold.replication.client.admin import AdminClient
 from cotswold.run import Stop
-from cotswold.wire import Looked, ServerSeen
+from cotswold.wire import ReplicaServerStatus, StatusReply
 
 SIZE = 5 * 8 + 8 + 8 * 3 + 3
 
@@ -48,24 +48,24 @@ def test_the_routing_table_has_every_number_once(tmp_path: Path) -> None:
 def test_of_a_cluster_that_stands_it_is_said_what_is_there_and_what_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Asked(Operator):
-        def __init__(self, *looked: ServerSeen) -> None:
-            self._looked = Looked("controller-a", 1, 3, 1, looked, (), (), 0, ())
+    class Asked(AdminClient):
+        def __init__(self, *looked: ReplicaServerStatus) -> None:
+            self._looked = StatusReply("controller-a", 1, 3, 1, looked, (), (), 0, ())
 
-        def look(self, bucket: str = "") -> Looked:
+        def status(self, bucket: str = "") -> StatusReply:
             return self._looked
 
         def close(self) -> None:
             """Nobody was called."""
 
-    def planned_on(*servers: ServerSeen) -> Any:
+    def planned_on(*servers: ReplicaServerStatus) -> Any:
         monkeypatch.setattr(
             "cotswold.api.servers.cluster_admin.operator", lambda controllers: Asked(*servers)
         )
         return planned_for(tmp_path, "workers = 2", "cluster.parameter_servers=127.0.0.1")
 
-    living = [ServerSeen(name, "a", "", "living", 0.1, 0, 0) for name in ("a-0", "a-1")]
-    found = planned_on(*living, ServerSeen("gone", "b", "", "gone", 9.0, 0, 0))
+    living = [ReplicaServerStatus(name, "a", "", "living", 0.1, 0, 0) for name in ("a-0", "a-1")]
+    found = planned_on(*living, ReplicaServerStatus("gone", "b", "", "gone", 9.0, 0, 0))
     assert found["processes"] == 1 + 2 + 1 and found["servers"] == 0 and "server_bytes" not in found
     assert found["parameter_servers"] == (
         "2 servers on 1 host, 2 copies of each part, no other run; 3 copies are configured, each on its "
@@ -78,7 +78,7 @@ def test_of_a_cluster_that_stands_it_is_said_what_is_there_and_what_is_needed(
 
 
 def test_that_nobody_answers_for_a_cluster_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(controllers: str) -> Operator:
+    def nobody(controllers: str) -> AdminClient:
         raise MachineError(f"no controller at {controllers} has answered for 5 s")
 
     monkeypatch.setattr("cotswold.api.servers.cluster_admin.operator", nobody)

@@ -21,11 +21,11 @@ from cotswold.optim.server_rules import Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import said
-from cotswold.replication.client.admin import Operator
+from cotswold.replication.client.admin import AdminClient
 from cotswold.replication.disk import bucket_format as saved_buckets
-from cotswold.replication.metadata import Place
+from cotswold.replication.metadata import MetadataLocation
 from cotswold.replication.metadata.interface import Item
-from cotswold.replication.replica.saved_bucket import Saved
+from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.run_description import Description
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire import Change, Group
@@ -46,13 +46,13 @@ class Standing:
     def description(self, run: str) -> str:
         return self._description.text
 
-    def saved(self, buckets: Sequence[str]) -> Iterator[Saved]:
+    def saved(self, buckets: Sequence[str]) -> Iterator[SavedBucket]:
         for bucket in buckets:
             shards = [each for each in self._description.shards if each.server == bucket]
             numbers = {("x", each.number): _numbers(each.start, each.stop) for each in shards}
             names = tuple(each.number for each in shards)
             change = Change(names, (1,) * len(shards), (), (), (), (), (), 0, 0, None, None, 0)
-            yield Saved(bucket, 0, 3, 7, change, ("x",), numbers)
+            yield SavedBucket(bucket, 0, 3, 7, change, ("x",), numbers)
 
 
 def _numbers(start: int, stop: int) -> bytes:
@@ -62,7 +62,7 @@ def _numbers(start: int, stop: int) -> bytes:
 @pytest.fixture
 def backup(tmp_path: Path) -> Path:
     folder = tmp_path / "backup"
-    said = write_backup(cast(Operator, Standing()), folder, None, lambda doing, done: None)
+    said = write_backup(cast(AdminClient, Standing()), folder, None, lambda doing, done: None)
     assert said.startswith(
         f"{folder} has 4 buckets of 1 run, and the parameters of each run in checkpoints/RUN; "
     )
@@ -186,14 +186,14 @@ class Etcd:
     def close(self) -> None: ...
 
 
-PLACE = Place(etcd=("10.0.0.1:2379", "10.0.0.2:2379"), prefix="mine/")
+PLACE = MetadataLocation(etcd=("10.0.0.1:2379", "10.0.0.2:2379"), prefix="mine/")
 
 
 def test_what_starts_a_restored_host_is_said_as_a_whole(
     backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = Etcd()
-    monkeypatch.setattr(Place, "opened", lambda self: state)
+    monkeypatch.setattr(MetadataLocation, "opened", lambda self: state)
     folder = tmp_path / "new host"
     said = restore_backup(backup, folder, "10.0.0.1", "", PLACE, "10.0.0.1,10.0.0.2")
     assert said.startswith(f"{folder} has 4 buckets of 1 run; now start this host before any other, with --")
@@ -208,7 +208,7 @@ def test_what_starts_a_restored_host_is_said_as_a_whole(
 def test_a_restore_that_fails_leaves_nothing_and_can_be_tried_again(
     backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Etcd
 ) -> None:
-    monkeypatch.setattr(Place, "opened", lambda self: state)
+    monkeypatch.setattr(MetadataLocation, "opened", lambda self: state)
     with pytest.raises(MachineError):
         restore_backup(backup, tmp_path / "host", "127.0.0.1", "", PLACE)
     assert not state.of and not list((tmp_path / "host").iterdir())
@@ -228,7 +228,7 @@ def test_a_state_that_has_a_cluster_is_found_before_anything_is_written(
 ) -> None:
     state = Etcd()
     state.of["run/other/0"] = "{}"
-    monkeypatch.setattr(Place, "opened", lambda self: state)
+    monkeypatch.setattr(MetadataLocation, "opened", lambda self: state)
     monkeypatch.setattr(saved_buckets, "write_saved", None)  # not to be called
     with pytest.raises(UserError, match="already contains a cluster"):
         restore_backup(backup, tmp_path / "host", "127.0.0.1", "", PLACE)
@@ -250,7 +250,7 @@ def test_a_run_whose_name_is_a_path_is_not_backed_up(tmp_path: Path, monkeypatch
     group = Group("../../elsewhere/0000", 3, "server-a-0")
     monkeypatch.setattr(Standing, "groups", lambda self: {group.bucket: group})
     with pytest.raises(UserError, match="is not valid for a folder"):
-        write_backup(cast(Operator, Standing()), tmp_path / "backup", None, lambda doing, done: None)
+        write_backup(cast(AdminClient, Standing()), tmp_path / "backup", None, lambda doing, done: None)
     assert not list(tmp_path.iterdir())
 
 
@@ -260,16 +260,16 @@ def test_a_backup_that_fails_leaves_no_folder_and_can_be_tried_again(
     standing, folder = Standing(), tmp_path / "backup"
     whole = standing.saved
 
-    def fails(buckets: Sequence[str]) -> Iterator[Saved]:
+    def fails(buckets: Sequence[str]) -> Iterator[SavedBucket]:
         yield from whole(buckets[:2])
         raise MachineError("server-a-0 was killed")
 
     monkeypatch.setattr(standing, "saved", fails)
     with pytest.raises(MachineError, match="was killed"):
-        write_backup(cast(Operator, standing), folder, None, lambda doing, done: None)
+        write_backup(cast(AdminClient, standing), folder, None, lambda doing, done: None)
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(standing, "saved", whole)
-    write_backup(cast(Operator, standing), folder, None, lambda doing, done: None)
+    write_backup(cast(AdminClient, standing), folder, None, lambda doing, done: None)
     assert verify(folder, progress=False).sound
 
 
@@ -282,7 +282,7 @@ def test_a_run_of_which_not_all_buckets_are_found_is_not_backed_up(
     some = dict(list(whole.items())[: 0 if run else 3])
     monkeypatch.setattr(Standing, "groups", lambda self: some)
     with pytest.raises(MachineError, match=r"\d of 4 buckets of run c83a0b833eac6e20 (is|are) missing"):
-        write_backup(cast(Operator, Standing()), tmp_path / "backup", run, lambda doing, done: None)
+        write_backup(cast(AdminClient, Standing()), tmp_path / "backup", run, lambda doing, done: None)
     assert not list(tmp_path.iterdir())
 
 

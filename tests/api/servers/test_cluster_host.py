@@ -23,25 +23,25 @@ from cotswold.api.servers.cluster_host import (
 )
 from cotswold.errors import UserError
 from cotswold.host import Token
-from cotswold.replication.client.standalone_cluster import name_at
-from cotswold.replication.runtime.host_supervisor import Drained
+from cotswold.replication.client.standalone_cluster import controller_name
+from cotswold.replication.runtime.drain_progress import DrainProgress
 from cotswold.transport import Endpoint, Message
 from cotswold.transport.token_rotation import FILE_VARIABLE, Rotating, tokens_of_cluster
-from cotswold.wire import CONTROLLERS, Look
+from cotswold.wire import CONTROLLERS, StatusRequest
 
 
 @pytest.mark.parametrize(
     ("found", "has_disks", "sentence"),
     [
-        (Drained(0), True, "all data were handed over"),
-        (Drained(1), True, "1 copy was not handed over; the servers' state is on their disks"),
-        (Drained(3), True, "3 copies were not handed over; the servers' state is on their disks"),
-        (Drained(3), False, "3 copies were not handed over; their state is lost"),
-        (Drained(0, ("server-a-0",)), True, "no controller confirmed the handover of server-a-0"),
+        (DrainProgress(0), True, "all data were handed over"),
+        (DrainProgress(1), True, "1 copy was not handed over; the servers' state is on their disks"),
+        (DrainProgress(3), True, "3 copies were not handed over; the servers' state is on their disks"),
+        (DrainProgress(3), False, "3 copies were not handed over; their state is lost"),
+        (DrainProgress(0, ("server-a-0",)), True, "no controller confirmed the handover of server-a-0"),
     ],
 )
 def test_what_is_left_is_said_and_where_it_is_not_known_that(
-    found: Drained, has_disks: bool, sentence: str
+    found: DrainProgress, has_disks: bool, sentence: str
 ) -> None:
     assert _drained(found, has_disks=has_disks).startswith(sentence)
 
@@ -113,13 +113,13 @@ def test_who_operates_a_cluster_has_all_tokens_of_the_file_that_the_environment_
     with (
         free_ports(1) as (port,),
         Endpoint(
-            old, name_at("127.0.0.1", port), host="127.0.0.1", ports=(port,), mode="curve"
+            old, controller_name("127.0.0.1", port), host="127.0.0.1", ports=(port,), mode="curve"
         ) as controller,
         operator(f"127.0.0.1:{port}") as asking,
     ):
         deadline, event = time.monotonic() + 10, None
         while not isinstance(event, Message):
             assert time.monotonic() < deadline, "its controllers have the old token yet"
-            asking._post.send(CONTROLLERS, Look())
+            asking._post.send(CONTROLLERS, StatusRequest())
             asking._post.receive(0.05)
             event = controller.receive(0.05)

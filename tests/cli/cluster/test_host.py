@@ -6,14 +6,14 @@ import pytest
 from tests.support.cli.command import cotswold
 
 from cotswold.cli.cluster import host as cluster_start
-from cotswold.replication.runtime.host_supervisor import StationSettings
+from cotswold.replication.runtime.host_settings import HostSettings
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[StationSettings]:
-    found: list[StationSettings] = []
+def started(monkeypatch: pytest.MonkeyPatch) -> list[HostSettings]:
+    found: list[HostSettings] = []
 
-    def serve(settings: StationSettings, tokens: object) -> int:
+    def serve(settings: HostSettings, tokens: object) -> int:
         found.append(settings)
         return 0
 
@@ -23,11 +23,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[StationSettings]:
 
 
 def test_controllers_and_servers_are_told_with_how_few_copies_updates_wait(
-    started: list[StationSettings],
+    started: list[HostSettings],
 ) -> None:
     assert cotswold("cluster", "start", "--copies", 3, "--copies-min", 2).status == 0
     (settings,) = started
-    assert (settings.control.copies, settings.control.least, settings.copying.least) == (3, 2, 2)
+    assert (settings.control.copies, settings.control.min_copies, settings.copying.min_members) == (3, 2, 2)
 
 
 def test_more_copies_at_least_than_there_are_to_be_are_refused() -> None:
@@ -38,10 +38,10 @@ def test_more_copies_at_least_than_there_are_to_be_are_refused() -> None:
 @pytest.mark.parametrize(("words", "way"), [([], "star"), (["--way", "chain"], "chain")])
 @pytest.mark.parametrize("verb", [["start"], ["add", "--controllers", "127.0.0.1"]], ids=["start", "add"])
 def test_copies_come_by_the_way_that_is_named(
-    verb: list[str], words: list[str], way: str, started: list[StationSettings]
+    verb: list[str], words: list[str], way: str, started: list[HostSettings]
 ) -> None:
     assert cotswold("cluster", *verb, *words).status == 0
-    assert [each.copying.way for each in started] == [way]
+    assert [each.copying.topology for each in started] == [way]
 
 
 def test_a_way_that_is_none_is_refused() -> None:

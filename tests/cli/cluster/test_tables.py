@@ -14,41 +14,41 @@ from tests.support.cli.command import cotswold
 from cotswold.api.servers.cluster_admin import Explained, Overview, in_json
 from cotswold.cli.cluster.tables import explaining, lines_of, table
 from cotswold.errors import UserError
-from cotswold.replication.client.admin import Operator
+from cotswold.replication.client.admin import AdminClient
 from cotswold.ui.screen import Screen
-from cotswold.wire import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
-from cotswold.wire.lifecycle import CopySeen, Reported, RoadSeen
+from cotswold.wire import BucketStatus, ClusterEvent, ReplicaServerStatus, RunStatus, StatusReply
+from cotswold.wire.lifecycle import NetworkTraffic, ReplicaStatus, ServerReport
 
 RUN = "c83a0b833eac6e20"
-ROADS = (RoadSeen("updates", "somewhere", 5, 7),)
+ROADS = (NetworkTraffic("updates", "somewhere", 5, 7),)
 
 
-def seen(name: str, state: str = "living", seconds: float = 0.1) -> ServerSeen:
-    return ServerSeen(name, f"host {name}", f"at {name}", state, seconds, 4, 2)
+def seen(name: str, state: str = "living", seconds: float = 0.1) -> ReplicaServerStatus:
+    return ReplicaServerStatus(name, f"host {name}", f"at {name}", state, seconds, 4, 2)
 
 
-def copy(role: str = "primary", behind: tuple[tuple[str, int], ...] = (), **more: object) -> CopySeen:
+def copy(role: str = "primary", behind: tuple[tuple[str, int], ...] = (), **more: object) -> ReplicaStatus:
     told: dict[str, object] = {"queued_bytes": 0, "is_waiting": False, **more}
-    return CopySeen(f"{RUN}/0003", role, 5, 0, 120, 118, 90, behind, **told)  # type: ignore[arg-type]  # as they are
+    return ReplicaStatus(f"{RUN}/0003", role, 5, 0, 120, 118, 90, behind, **told)  # type: ignore[arg-type]  # as they are
 
 
-def reported(name: str, *copies: CopySeen, has_disk: bool = True) -> Reported:
-    return Reported(name, copies, 2_500_000, 0.7, has_disk, (("strangers", 3),), ROADS, 4711)
+def reported(name: str, *copies: ReplicaStatus, has_disk: bool = True) -> ServerReport:
+    return ServerReport(name, copies, 2_500_000, 0.7, has_disk, (("strangers", 3),), ROADS, 4711)
 
 
-def looked(**more: object) -> Looked:
+def looked(**more: object) -> StatusReply:
     told: dict[str, object] = {
         "controller": "controller-a",
         "epoch": 3,
         "copies": 3,
         "least": 1,
         "servers": (seen("a"), seen("b", "gone", 12.0), seen("c", "ended", -1)),
-        "runs": (RunSeen(RUN, 64, 2, 1),),
-        "short": (BucketSeen(f"{RUN}/0003", 5, ("a",), ("b",), "no other server can take it"),),
+        "runs": (RunStatus(RUN, 64, 2, 1),),
+        "short": (BucketStatus(f"{RUN}/0003", 5, ("a",), ("b",), "no other server can take it"),),
         "moving": 2,
-        "events": (EventSeen(100.0, "joined", "a", "a has joined, on host a", "", ()),),
+        "events": (ClusterEvent(100.0, "joined", "a", "a has joined, on host a", "", ()),),
     }
-    return Looked(**{**told, **more})  # type: ignore[arg-type]  # as they are
+    return StatusReply(**{**told, **more})  # type: ignore[arg-type]  # as they are
 
 
 def test_each_server_and_run_has_a_line_and_what_is_unknown_is_said_to_be() -> None:
@@ -89,14 +89,14 @@ def test_what_the_controller_refused_has_a_line_where_there_is_any() -> None:
 
 
 def test_runs_have_the_names_of_their_recipes_and_the_leader_its_process() -> None:
-    runs = (RunSeen(RUN, 64, 2, 1, "digits\x1b[2J"),)
+    runs = (RunStatus(RUN, 64, 2, 1, "digits\x1b[2J"),)
     lines = lines_of(Overview(looked(process=815, runs=runs), {}))
     assert lines[0].startswith("controller-a leads the controllers (process 815); 3 copies of")
     assert any(line.split() == [RUN, r"digits\x1b[2J", "64", "2", "1"] for line in lines)
 
 
-def happened(count: int) -> tuple[EventSeen, ...]:
-    return tuple(EventSeen(1.0, "joined", "a", f"event {number}", "", ()) for number in range(count))
+def happened(count: int) -> tuple[ClusterEvent, ...]:
+    return tuple(ClusterEvent(1.0, "joined", "a", f"event {number}", "", ()) for number in range(count))
 
 
 def test_as_many_of_the_last_events_are_shown_as_are_asked_for() -> None:
@@ -133,19 +133,23 @@ def test_lines_that_are_longer_than_a_row_take_several() -> None:
 
 
 def test_buckets_that_lack_copies_for_one_reason_are_one_line() -> None:
-    few = [BucketSeen(f"{RUN}/{number:04}", 5, ("a",), (), "2 servers are available") for number in range(63)]
-    other = BucketSeen(f"{RUN}/0099", 6, ("a", "b"), (), "no other server can take it")
+    few = [
+        BucketStatus(f"{RUN}/{number:04}", 5, ("a",), (), "2 servers are available") for number in range(63)
+    ]
+    other = BucketStatus(f"{RUN}/0099", 6, ("a", "b"), (), "no other server can take it")
     short = (*few, other)
-    lines = lines_of(Overview(looked(short=short, runs=(RunSeen(RUN, 64, 64, 0),)), {}))
+    lines = lines_of(Overview(looked(short=short, runs=(RunStatus(RUN, 64, 64, 0),)), {}))
     assert f"63 buckets of {RUN}: 2 servers are available" in lines
     assert f"{RUN}/0099, term 6: a, b; no other server can take it" in lines
     assert sum("2 servers are available" in line for line in lines) == 1
-    lines = lines_of(Overview(looked(short=short, runs=(RunSeen(RUN, 900, 800, 0),)), {}))
+    lines = lines_of(Overview(looked(short=short, runs=(RunStatus(RUN, 900, 800, 0),)), {}))
     assert f"at least 63 buckets of {RUN}: 2 servers are available" in lines, "a controller names 100 at most"
 
 
 def test_reasons_for_which_there_is_no_room_are_counted() -> None:
-    short = tuple(BucketSeen(f"{RUN}/{number:04}", 5, ("a",), (), f"reason {number}") for number in range(7))
+    short = tuple(
+        BucketStatus(f"{RUN}/{number:04}", 5, ("a",), (), f"reason {number}") for number in range(7)
+    )
     lines = lines_of(Overview(looked(short=short), {}))
     assert "and 2 more reasons in cotswold cluster status --json" in lines
 
@@ -156,11 +160,11 @@ def test_an_empty_cluster_says_so() -> None:
 
 
 def test_servers_that_are_no_more_and_have_nothing_are_one_line() -> None:
-    dead = tuple(ServerSeen(f"dead-{number}", "", "", "ended", -1, 0, 0) for number in range(5))
+    dead = tuple(ReplicaServerStatus(f"dead-{number}", "", "", "ended", -1, 0, 0) for number in range(5))
     lines = lines_of(Overview(looked(servers=(seen("a"), *dead)), {}))
     (line,) = [each for each in lines if "dead-" in each]
     assert line == "dead-0, dead-1, dead-2 and 2 more are not running any more, and have no copies"
-    holds = ServerSeen("holds", "", "", "ended", -1, 3, 0)
+    holds = ReplicaServerStatus("holds", "", "", "ended", -1, 3, 0)
     (line,) = [each for each in lines_of(Overview(looked(servers=(holds,)), {})) if "holds" in each]
     assert line.split()[:5] == ["holds", "?", "?", "ended", "-"]
 
@@ -183,14 +187,14 @@ def test_a_bucket_is_explained_with_what_it_waits_for() -> None:
     assert "b is 4 behind" in lines and "2.0 kB of updates wait for other copies" in lines
     assert "pushes wait: the bucket has 2 of at least 3 copies" in lines
     assert lines[-1] == "the bucket has 2 of 3 copies: the cluster is full"
-    event = EventSeen(3.0, "elected", "a", "bucket 3: b ended; secondary a took over", RUN, (("a", 1),))
+    event = ClusterEvent(3.0, "elected", "a", "bucket 3: b ended; secondary a took over", RUN, (("a", 1),))
     assert explaining(replace(found, events=(event,)))[-1].endswith(event.sentence)
 
 
 def test_addresses_are_host_and_port_in_json() -> None:
     text = "0f/1 77 challenge ipc:///tmp/socket tcp://10.0.0.1:30001 curve"
     server = replace(seen("a"), address=text)
-    road = RoadSeen("updates", text, 5, 7)
+    road = NetworkTraffic("updates", text, 5, 7)
     report = replace(reported("a"), roads=(road,))
     told = json.loads(json.dumps(in_json(Overview(looked(servers=(server,)), {"a": report}))))
     assert told["looked"]["servers"][0]["address"] == "10.0.0.1:30001"
@@ -226,6 +230,6 @@ def test_buckets_are_named_if_none_is_asked_for(monkeypatch: pytest.MonkeyPatch)
 def test_a_name_of_no_bucket_or_of_several_says_which_there_are(
     monkeypatch: pytest.MonkeyPatch, name: str, said: str
 ) -> None:
-    monkeypatch.setattr(Operator, "groups", lambda _: dict.fromkeys(NAMES))
+    monkeypatch.setattr(AdminClient, "groups", lambda _: dict.fromkeys(NAMES))
     with pytest.raises(UserError, match=said):
-        Operator.__new__(Operator).bucket(name)
+        AdminClient.__new__(AdminClient).bucket(name)

@@ -25,11 +25,12 @@ from cotswold.api.servers.cluster_admin import explained, operator, overview, ru
 from cotswold.checkpoint import CheckpointManager
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
-from cotswold.replication.client.admin import Operator
-from cotswold.replication.runtime.host_supervisor import DISKS, STATE, Drained
+from cotswold.replication.client.admin import AdminClient
+from cotswold.replication.runtime.drain_progress import DrainProgress
+from cotswold.replication.runtime.host_settings import DISKS_FOLDER, METADATA_FILE
 
 pytestmark = pytest.mark.slow
-Cluster = tuple[Host, str, Operator]
+Cluster = tuple[Host, str, AdminClient]
 
 
 @pytest.fixture
@@ -175,18 +176,18 @@ def test_disks_outlive_the_state_of_the_controllers_and_go_on_when_that_is_back(
                 host.close()
 
         assert "stranger" not in lives("revived", 4)
-        for each in folder.glob(f"{STATE}*"):
+        for each in folder.glob(f"{METADATA_FILE}*"):
             each.unlink()
         told = lives("revived", 4)
         assert "state" in told and "stranger" not in told, "it is made again from the disks"
-        for each in (folder / DISKS).glob("*/runs/*"):  # without these that cannot be done
+        for each in (folder / DISKS_FOLDER).glob("*/runs/*"):  # without these that cannot be done
             each.unlink()
         aside = tmp_path / "state"
         aside.mkdir()
-        for each in folder.glob(f"{STATE}*"):  # with what SQLite has beside it
+        for each in folder.glob(f"{METADATA_FILE}*"):  # with what SQLite has beside it
             each.rename(aside / each.name)
         assert not {"revived", "created"} & {*lives("stranger", 1)}
-        for each in folder.glob(f"{STATE}*"):
+        for each in folder.glob(f"{METADATA_FILE}*"):
             each.unlink()
         for each in aside.iterdir():
             each.rename(folder / each.name)
@@ -204,7 +205,7 @@ def test_a_host_that_is_asked_to_end_has_others_take_over_first(
         replicas.proceed(0.5)
         hosts[1].drain()
         until(lambda: hosts[1].drained is not None)
-        assert hosts[1].drained == Drained(0)
+        assert hosts[1].drained == DrainProgress(0)
         hosts[1].close()
         check_tallies(replicas)
     assert not any("revived" in kind for kind, _, _ in hosts[0].events)
@@ -213,17 +214,17 @@ def test_a_host_that_is_asked_to_end_has_others_take_over_first(
 def test_a_cluster_that_is_not_there_is_told(token: Token) -> None:
     with (
         free_ports(1) as (port,),
-        Operator([f"127.0.0.1:{port}"], token, wait_seconds=1.0) as operator,
+        AdminClient([f"127.0.0.1:{port}"], token, wait_seconds=1.0) as operator,
         pytest.raises(MachineError, match=r"answered for 1 s: at 127\.0\.0\.1:.* no process listens"),
     ):
-        operator.look()
+        operator.status()
 
 
 def test_what_was_restored_is_given_up_by_removing_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = [("r-0.restored", "ended"), ("q-0.restored", "ended"), ("q-0.1", "living"), ("p-0", "gone")]
     servers = tuple(SimpleNamespace(name=name, state=state) for name, state in seen)
-    monkeypatch.setattr(Operator, "look", lambda self: SimpleNamespace(servers=servers))
-    operator = Operator.__new__(Operator)
+    monkeypatch.setattr(AdminClient, "status", lambda self: SimpleNamespace(servers=servers))
+    operator = AdminClient.__new__(AdminClient)
     for name in ("r-0", "r-0.restored", "q-0.restored"):
         with pytest.raises(
             UserError, match=r"is not a server but .*restore again .*`cotswold cluster remove RUN`"
@@ -236,7 +237,7 @@ def test_what_was_restored_is_given_up_by_removing_its_runs(monkeypatch: pytest.
         operator.undrain("p-0")
     with pytest.raises(UserError, match=r"r-0\.restored has already exited"):
         operator.undrain("r-0")
-    monkeypatch.setattr(Operator, "_asked", lambda self, *_: None)
+    monkeypatch.setattr(AdminClient, "_asked", lambda self, *_: None)
     assert operator.give_up("p-0") == "p-0"
 
 

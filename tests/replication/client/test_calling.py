@@ -9,12 +9,12 @@ import pytest
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
 from cotswold.processes.endpoint_settings import Reach
-from cotswold.replication.client.client_names import Clients, scoped
-from cotswold.replication.client.endpoints import Outward
-from cotswold.replication.client.standalone_cluster import controllers_at, place_of
-from cotswold.replication.runtime.authorization import wrong
+from cotswold.replication.client.client_names import ClientNames, scoped
+from cotswold.replication.client.endpoints import ClusterEndpoints
+from cotswold.replication.client.standalone_cluster import controllers_at, parse_controller
+from cotswold.replication.runtime.authorization import rejection_reason
 from cotswold.transport import Endpoint
-from cotswold.wire import Here
+from cotswold.wire import Heartbeat
 from cotswold.wire.messenger import Calling
 from measures.fuzzing.keeper import ADDRESS
 
@@ -45,16 +45,16 @@ def test_an_address_at_which_nobody_can_be_called_is_counted_and_others_are_call
 def test_a_controller_hears_of_no_server_that_it_cannot_call(where: str) -> None:
     address, known = f"host 1 challenge {where} hmac", ADDRESS
     for here in (
-        Here("server-a-9", "host", address, 1, ()),
-        Here("server-a-9", "host", known, 1, (), (), address),
+        Heartbeat("server-a-9", "host", address, 1, ()),
+        Heartbeat("server-a-9", "host", known, 1, (), (), address),
     ):
-        assert wrong("server-a-9", here) == "malformed"
-    assert wrong("server-a-9", Here("server-a-9", "host", known, 1, (), (), known)) == ""
+        assert rejection_reason("server-a-9", here) == "malformed"
+    assert rejection_reason("server-a-9", Heartbeat("server-a-9", "host", known, 1, (), (), known)) == ""
 
 
 def test_a_client_has_an_endpoint_for_each_network_on_which_it_calls_somebody() -> None:
     token = Token.new()
-    outward = Outward("replica-1", "run7", Reach(), token)
+    outward = ClusterEndpoints("replica-1", "run7", Reach(), token)
     roads = outward.roads(Endpoint(Token.new(), "replica-1"))
     try:
         (address,) = controllers_at(["127.0.0.1:7400"]).values()
@@ -67,7 +67,7 @@ def test_a_client_has_an_endpoint_for_each_network_on_which_it_calls_somebody() 
 
 
 def test_a_client_of_another_run_is_a_stranger() -> None:
-    clients = Clients()
+    clients = ClientNames()
     sender = scoped("coordinator", "run7")
     assert clients.name(sender, "run7") == "coordinator"
     assert clients.peer("coordinator", "run7") == sender
@@ -79,12 +79,12 @@ def test_a_client_of_another_run_is_a_stranger() -> None:
 @pytest.mark.parametrize("text", ["", "10.0.0.1:", "10.0.0.1:99999", ":7400", "10.0.0.1:http"])
 def test_a_text_that_names_no_controller_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="is no controller"):
-        place_of(text)
+        parse_controller(text)
 
 
 def test_a_controller_may_be_named_without_its_port() -> None:
-    assert place_of("a.example") == ("a.example", 7400)
-    assert place_of("[::1]:7401") == ("::1", 7401) and place_of("[::1]") == ("::1", 7400)
+    assert parse_controller("a.example") == ("a.example", 7400)
+    assert parse_controller("[::1]:7401") == ("::1", 7401) and parse_controller("[::1]") == ("::1", 7400)
 
 
 def test_names_that_were_called_long_ago_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

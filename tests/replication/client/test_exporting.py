@@ -8,15 +8,15 @@ import pytest
 
 from cotswold.errors import MachineError
 from cotswold.host import Token
-from cotswold.replication.client.admin import Operator
-from cotswold.wire import Change, FoundSaved, Group, Prepare
+from cotswold.replication.client.admin import AdminClient
+from cotswold.wire import Change, DiskStateReply, Group, Prepare
 from cotswold.wire.messenger import AnyMessage
 
 BUCKETS = tuple(f"run/{number:04d}" for number in range(20))
 CHANGE = Change((0,), (1,), (), (), (), (), (), 0, 0, None, None, 0)
 
 
-class Asking(Operator):
+class Asking(AdminClient):
     """An operator of a cluster that is not there: servers answer for the buckets that they lead."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Asking(Operator):
         (question,) = questions(server)
         bucket = str(vars(question)["bucket"])
         if self.answering.get(bucket) == server:
-            hear(FoundSaved(bucket, "", 0, 1, 7))
+            hear(DiskStateReply(bucket, "", 0, 1, 7))
             hear(Prepare(bucket, 1, -1, 7, 7, CHANGE, ("x",), (b"1234",)))
 
 

@@ -10,18 +10,18 @@ from tests.support.replication.scripted_controllers import controllers, seen
 
 from cotswold.errors import UserError
 from cotswold.host import Token
-from cotswold.replication.client.admin import Operator, Whole
+from cotswold.replication.client.admin import AdminClient, BucketExport
 from cotswold.wire import (
     Change,
-    Describe,
-    Described,
-    Find,
-    Found,
-    FoundSaved,
+    DiskStateReply,
     Group,
-    Look,
+    LookupReply,
+    LookupRequest,
     Message,
     Prepare,
+    RunDescription,
+    RunDescriptionRequest,
+    StatusRequest,
 )
 from cotswold.wire.messenger import AnyMessage
 
@@ -41,13 +41,13 @@ class Late:
 
 def _answer(message: AnyMessage) -> Message:
     match message:
-        case Look():
+        case StatusRequest():
             return seen(message)
-        case Find():
+        case LookupRequest():
             groups = tuple(Group(each, message.number, "server-a-0") for each in BUCKETS)
-            return Found(groups, (("server-a-0", "somewhere"),), message.number)
-        case Describe(run):
-            return Described(run, "" if run == "none" else f"of {run}", message.number)
+            return LookupReply(groups, (("server-a-0", "somewhere"),), message.number)
+        case RunDescriptionRequest(run):
+            return RunDescription(run, "" if run == "none" else f"of {run}", message.number)
         case _:
             raise AssertionError(message)
 
@@ -57,10 +57,10 @@ def test_what_is_seen_of_one_bucket_is_not_taken_for_that_of_another() -> None:
     with (
         free_ports(1) as (port,),
         controllers(token, [port], Late()),
-        Operator([f"127.0.0.1:{port}"], token) as operator,
+        AdminClient([f"127.0.0.1:{port}"], token) as operator,
     ):
         for bucket in ("", "r/0001", "r/0000", "r/0000"):
-            assert [each.name for each in operator.look(bucket).events] == [bucket]
+            assert [each.name for each in operator.status(bucket).events] == [bucket]
 
 
 def test_buckets_are_those_that_were_found_however_often_it_was_looked_before() -> None:
@@ -68,11 +68,11 @@ def test_buckets_are_those_that_were_found_however_often_it_was_looked_before() 
     with (
         free_ports(1) as (port,),
         controllers(token, [port], Late()),
-        Operator([f"127.0.0.1:{port}"], token) as operator,
+        AdminClient([f"127.0.0.1:{port}"], token) as operator,
     ):
         terms = [0]
         for _ in range(3):
-            operator.look()
+            operator.status()
             groups = operator.groups()
             assert tuple(groups) == BUCKETS and groups["r/0000"].term > terms[-1], "not those of before"
             terms.append(groups["r/0000"].term)
@@ -83,7 +83,7 @@ def test_buckets_are_waited_for_where_they_come_after_all_else() -> None:
     token, began = Token.new(), list[float]()
 
     def slowly(name: str, message: AnyMessage) -> list[Message]:
-        if not isinstance(message, Find):
+        if not isinstance(message, LookupRequest):
             return [_answer(message)]
         began.append(time.monotonic())
         return [_answer(message)] if began[-1] - began[0] > 0.5 else []
@@ -91,7 +91,7 @@ def test_buckets_are_waited_for_where_they_come_after_all_else() -> None:
     with (
         free_ports(1) as (port,),
         controllers(token, [port], slowly),
-        Operator([f"127.0.0.1:{port}"], token) as operator,
+        AdminClient([f"127.0.0.1:{port}"], token) as operator,
     ):
         assert len(operator.groups()) == 2
 
@@ -101,7 +101,7 @@ def test_a_description_is_that_of_the_run_that_is_asked_for() -> None:
     with (
         free_ports(1) as (port,),
         controllers(token, [port], Late()),
-        Operator([f"127.0.0.1:{port}"], token) as operator,
+        AdminClient([f"127.0.0.1:{port}"], token) as operator,
     ):
         assert operator.description("one") == "of one"
         with pytest.raises(UserError, match="no run none"):
@@ -115,8 +115,8 @@ def test_numbers_of_a_bucket_are_not_saved_as_those_of_a_later_moment() -> None:
     def prepare(index: int) -> Prepare:
         return Prepare("r/0000", 3, -1, index, index, change, ("x",), (b"%d" % index,))
 
-    whole = Whole("r/0000")
-    for late in (prepare(7), FoundSaved("r/0000", "server-a-0", 0, 3, 8)):  # of two questions
+    whole = BucketExport("r/0000")
+    for late in (prepare(7), DiskStateReply("r/0000", "server-a-0", 0, 3, 8)):  # of two questions
         whole.hear(late)
         assert not whole.is_there() and whole.saved() is None
     whole.hear(prepare(8))

@@ -11,22 +11,22 @@ from tests.support.replication.scripted_controllers import controllers, seen
 
 from cotswold.errors import MachineError
 from cotswold.host import Token
-from cotswold.replication.client.admin import Operator
-from cotswold.replication.client.standalone_cluster import name_at, places_by_name
+from cotswold.replication.client.admin import AdminClient
+from cotswold.replication.client.standalone_cluster import controller_name, places_by_name
 from cotswold.replication.client.unreachable import why_unreached
 from cotswold.transport import End, Endpoint, Lost
 from cotswold.transport import outgoing as connection
 from cotswold.transport.address import Address
-from cotswold.wire import Message, NotLeading
+from cotswold.wire import Message, NotLeader
 from cotswold.wire.messenger import AnyMessage
 
 SECONDS = 1.5
 
 
 def complaint(port: int, token: Token, host: str = "127.0.0.1") -> str:
-    operator = Operator([f"{host}:{port}"], token, wait_seconds=SECONDS)
+    operator = AdminClient([f"{host}:{port}"], token, wait_seconds=SECONDS)
     with operator, pytest.raises(MachineError) as raised:
-        operator.look()
+        operator.status()
     return str(raised.value)
 
 
@@ -34,7 +34,7 @@ def test_an_operator_with_another_token_is_told_that_somebody_is_there_and_refus
     with (
         free_ports(1) as (port,),
         Endpoint(
-            Token.new(), name_at("127.0.0.1", port), host="127.0.0.1", ports=(port,), mode="curve"
+            Token.new(), controller_name("127.0.0.1", port), host="127.0.0.1", ports=(port,), mode="curve"
         ) as controller,
     ):
         said = complaint(port, Token.new())
@@ -96,16 +96,16 @@ def test_where_one_controller_follows_it_is_said_what_is_known_of_the_others() -
     token = Token.new()
     with (
         free_ports(3) as (follows, refuses, away),
-        controllers(token, [follows], lambda name, message: [NotLeading(1, "")]),
+        controllers(token, [follows], lambda name, message: [NotLeader(1, "")]),
         controllers(Token.new(), [refuses], lambda name, message: []),
-        Operator(
+        AdminClient(
             [f"127.0.0.1:{port}" for port in (follows, refuses, away)], token, wait_seconds=2 * SECONDS
         ) as operator,
         pytest.raises(MachineError) as raised,
     ):
-        operator.look()
+        operator.status()
     said = str(raised.value)
-    assert f": {name_at('127.0.0.1', follows)} answered, and none leads: name all controllers" in said
+    assert f": {controller_name('127.0.0.1', follows)} answered, and none leads: name all controllers" in said
     assert f"at 127.0.0.1:{refuses} a process refuses this token" in said
     assert f"at 127.0.0.1:{away} no process listens" in said and "no reply arrives" not in said
 
@@ -115,11 +115,14 @@ def test_that_a_controller_followed_long_ago_is_not_said_of_a_cluster_that_is_go
 
     def answers(name: str, message: AnyMessage) -> list[Message]:
         asked.append(name)
-        return [NotLeading(1, "")] if len(asked) == 1 else [seen(message)]
+        return [NotLeader(1, "")] if len(asked) == 1 else [seen(message)]
 
-    with free_ports(1) as (port,), Operator([f"127.0.0.1:{port}"], token, wait_seconds=SECONDS) as operator:
+    with (
+        free_ports(1) as (port,),
+        AdminClient([f"127.0.0.1:{port}"], token, wait_seconds=SECONDS) as operator,
+    ):
         with controllers(token, [port], answers):
-            operator.look()
+            operator.status()
         assert len(asked) > 1
         with pytest.raises(MachineError, match=f"at 127.0.0.1:{port} no process listens"):
-            operator.look()
+            operator.status()

@@ -11,41 +11,41 @@ from cotswold.optim.server_rules import Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.update_server import Updates
 from cotswold.replication.controller.leader_election import Transact
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.replica.bucket_state import Contents
-from cotswold.replication.replica.server import Keeper
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.replication.replica.bucket_state import BucketState
+from cotswold.replication.replica.server import ReplicaServer
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates
 from cotswold.wire import (
     Assign,
     Create,
-    Describe,
-    Described,
+    DeleteRun,
+    DeleteRunRequest,
+    DiskStateReply,
+    DiskStateRequest,
     Drain,
     Draining,
-    Ended,
-    Fenced,
-    Find,
-    FindSaved,
-    Forget,
-    FoundSaved,
+    FenceReply,
     Group,
-    Here,
-    Leased,
-    Look,
-    Looked,
-    NotLeading,
-    Remove,
-    Removed,
-    ServerSeen,
+    Heartbeat,
+    LeaseGrant,
+    LookupRequest,
+    NotLeader,
+    PeerUnreachable,
+    ReplicaServerStatus,
+    RunDeleted,
+    RunDescription,
+    RunDescriptionRequest,
+    ServerExited,
     Shard,
-    Silent,
+    StatusReply,
+    StatusRequest,
     Undrain,
     Undrained,
 )
 
-THREE, TWO = Control(copies=3), Control(copies=2)
+THREE, TWO = ControllerSettings(copies=3), ControllerSettings(copies=2)
 
 
 def another(cluster: Cluster, name: str = "two") -> Cluster:
@@ -79,23 +79,25 @@ def with_silent_members() -> tuple[Cluster, Group, str]:
 
 def test_a_bucket_waits_for_silent_members_until_an_operator_gives_them_up() -> None:
     cluster, group, left = with_silent_members()
-    cluster.take(FindSaved)
+    cluster.take(DiskStateRequest)
     for _ in range(700):
         cluster.pass_time(0.1, left)
-        for asked in cluster.take(FindSaved):
+        for asked in cluster.take(DiskStateRequest):
             assert asked.to == left
-            cluster.tell(left, FoundSaved("run/0000", left, 0, 1, 5))
+            cluster.tell(left, DiskStateReply("run/0000", left, 0, 1, 5))
     assert cluster.group_of("run/0000") == group, "they may have more than a disk of long ago"
     (told,) = [each for each in cluster.controller.take_events() if each.kind == "waits"]
     assert all(each in told.sentence for each in group.members) and "--lost" in told.sentence
     (answer,) = cluster.asked(Drain(left, 1.0, is_lost=True))
-    assert isinstance(answer, Draining) and cluster.controller.servers.lives(left), "who is heard is not lost"
+    assert isinstance(answer, Draining) and cluster.controller.servers.is_alive(left), (
+        "who is heard is not lost"
+    )
     for each in group.members:
         cluster.tell("client", Drain(each, 0.0, is_lost=True))
     cluster.pass_time(0.2, left)
-    assert cluster.take(FindSaved) == [], "it has answered"
+    assert cluster.take(DiskStateRequest) == [], "it has answered"
     cluster.pass_time(4.0, left)
-    assert cluster.group_of("run/0000").primary == left and cluster.group_of("run/0000").life > 0
+    assert cluster.group_of("run/0000").primary == left and cluster.group_of("run/0000").incarnation > 0
 
 
 def test_who_was_given_up_and_is_heard_again_is_there_again_with_what_it_has() -> None:
@@ -105,8 +107,8 @@ def test_who_was_given_up_and_is_heard_again_is_there_again_with_what_it_has() -
         cluster.tell("client", Drain(each, 0.0, is_lost=True))
     for _ in range(320):
         cluster.pass_time(0.1, left)
-        for _ in cluster.take(FindSaved):
-            cluster.tell(left, FoundSaved("run/0000", left, 0, 0, -1))
+        for _ in cluster.take(DiskStateRequest):
+            cluster.tell(left, DiskStateReply("run/0000", left, 0, 0, -1))
     assert cluster.group_of("run/0000") == group
     events = cluster.controller.take_events()
     told = [each.sentence for each in events if each.kind == "waits"]
@@ -117,36 +119,36 @@ def test_who_was_given_up_and_is_heard_again_is_there_again_with_what_it_has() -
     cluster.there.update(dict.fromkeys(group.members))
     cluster.live(2.0)
     assert cluster.group_of("run/0000").primary in group.members
-    assert all(cluster.controller.servers.lives(each) for each in group.members)
+    assert all(cluster.controller.servers.is_alive(each) for each in group.members)
     gone = group.members[0]
     cluster.there.pop(gone)
     cluster.pass_time(2.0, left)
     cluster.tell("client", Drain(gone, 0.0, is_lost=True))
     cluster.end(gone)  # its supervisor has seen that
     cluster.beat(gone)  # which was on its way
-    assert not cluster.controller.servers.lives(gone)
+    assert not cluster.controller.servers.is_alive(gone)
 
 
 # --- runs ---
 
 
 def test_a_run_that_is_removed_while_a_primary_is_elected_does_not_come_back() -> None:
-    cluster = Cluster("abc", Control(copies=3))
+    cluster = Cluster("abc", ControllerSettings(copies=3))
     group = cluster.group_of("run/0000")
     cluster.answers = False
     cluster.end(group.primary)
-    cluster.tell("client", Remove("run"))
-    wish = cluster.controller.wish(cluster.now)
+    cluster.tell("client", DeleteRunRequest("run"))
+    wish = cluster.controller.next_request(cluster.now)
     while not (isinstance(wish, Transact) and ("bucket/run/0000", None) in wish.put):
         assert wish is not None
         cluster.answered(wish)
-        wish = cluster.controller.wish(cluster.now)
+        wish = cluster.controller.next_request(cluster.now)
     for name in group.secondaries:  # while the group is being deleted
-        cluster.tell(name, Fenced("run/0000", 2, name, 1, 7))
+        cluster.tell(name, FenceReply("run/0000", 2, name, 1, 7))
     cluster.sent += cluster.answered(wish)
     cluster.live(2.0)
     assert not any("run" in key for key in cluster.state.items) and not cluster.controller.groups
-    assert cluster.asked(Remove("run")) == [Removed("run")]
+    assert cluster.asked(DeleteRunRequest("run")) == [RunDeleted("run")]
 
 
 def test_of_a_run_that_is_removed_nothing_is_left_and_of_others_everything() -> None:
@@ -155,25 +157,29 @@ def test_of_a_run_that_is_removed_nothing_is_left_and_of_others_everything() -> 
     puts: list[Transact] = []
     do = cluster.state.do
     cluster.state.do = lambda wish: puts.append(wish) or do(wish)  # type: ignore[method-assign, func-returns-value]  # seen
-    assert cluster.asked(Remove("run")) == [], "not yet"
+    assert cluster.asked(DeleteRunRequest("run")) == [], "not yet"
     told = []
     for _ in range(4):
         cluster.pass_time(0.05, "abcd")
-        told += [each.message for each in cluster.take(Removed)]
-    assert told == [Removed("run")]
+        told += [each.message for each in cluster.take(RunDeleted)]
+    assert told == [RunDeleted("run")]
     removal = [each for each in puts if any(value is None for _, value in each.put)]
     assert len(removal) == 4 and max(len(each.put) for each in removal) <= 60, "description, then 60 each"
-    assert {each.compare for each in removal} == {(cluster.controller.leading.key,)}
+    assert {each.compare for each in removal} == {(cluster.controller.election.key,)}
     assert {key.partition("/")[0] for key in cluster.state.items if "run/0" in key} <= {"run"}
     assert not any(key.startswith(("bucket/run/", "run/run/")) for key in cluster.state.items)
     assert len(cluster.controller.groups) == 5 and cluster.copies() == dict.fromkeys("abcd", 0)
-    assert cluster.asked(Remove("run")) == [Removed("run")] == cluster.asked(Remove("run"))
-    assert cluster.asked(Describe("run"))[:1] == [Described("run", "")]
+    assert (
+        cluster.asked(DeleteRunRequest("run"))
+        == [RunDeleted("run")]
+        == cluster.asked(DeleteRunRequest("run"))
+    )
+    assert cluster.asked(RunDescriptionRequest("run"))[:1] == [RunDescription("run", "")]
 
 
 def test_a_run_that_is_removed_is_not_made_again_by_a_message_that_was_late() -> None:
     cluster = Cluster("ab", TWO)
-    cluster.tell("client", Remove("run"))
+    cluster.tell("client", DeleteRunRequest("run"))
     cluster.live(0.2)
     cluster.tell("client", Create("run", "what they hold", ("run/0000",), 1))
     cluster.live(0.2)
@@ -182,13 +188,13 @@ def test_a_run_that_is_removed_is_not_made_again_by_a_message_that_was_late() ->
 
 def test_whoever_leads_next_goes_on_with_a_removal() -> None:
     cluster = Cluster("ab", TWO, buckets=150)
-    cluster.tell("client", Remove("run"))
+    cluster.tell("client", DeleteRunRequest("run"))
     for _ in range(2):  # the description, and sixty groups
-        wish = cluster.controller.wish(cluster.now)
+        wish = cluster.controller.next_request(cluster.now)
         while not isinstance(wish, Transact) or all(value is not None for _, value in wish.put):
             assert wish is not None
             cluster.answered(wish)
-            wish = cluster.controller.wish(cluster.now)
+            wish = cluster.controller.next_request(cluster.now)
         cluster.answered(wish)
     assert sum(key.startswith("bucket/") for key in cluster.state.items) == 90
     other = another(cluster)
@@ -198,9 +204,9 @@ def test_whoever_leads_next_goes_on_with_a_removal() -> None:
 def test_what_was_on_its_way_when_a_run_is_removed_does_not_stay() -> None:
     cluster = Cluster("abc", TWO, buckets=3)
     cluster.end(cluster.controller.groups["run/0000"].secondaries[0])
-    wish = cluster.controller.wish(cluster.now)
+    wish = cluster.controller.next_request(cluster.now)
     assert isinstance(wish, Transact) and wish.put[0][0].startswith("bucket/"), "a group without it"
-    cluster.tell("client", Remove("run"))
+    cluster.tell("client", DeleteRunRequest("run"))
     cluster.answered(wish)
     cluster.live(0.3)
     assert not cluster.controller.groups and not any("run/" in key for key in cluster.state.items)
@@ -212,7 +218,7 @@ def test_a_removal_ends_elections_of_its_buckets() -> None:
     cluster.end(cluster.controller.groups["run/0000"].primary)
     cluster.live(0.1)
     assert cluster.controller.unsettled
-    cluster.tell("client", Remove("run"))
+    cluster.tell("client", DeleteRunRequest("run"))
     cluster.answers = True
     cluster.live(1.0)
     assert not cluster.controller.groups and not cluster.controller.unsettled
@@ -222,10 +228,10 @@ def test_what_a_leader_that_was_wants_to_put_does_not_bring_a_removed_run_back()
     one = Cluster("abc", TWO, buckets=2)
     late = one.controller.groups["run/0000"]
     one.end(late.secondaries[0])
-    wish = one.controller.wish(one.now)
+    wish = one.controller.next_request(one.now)
     assert isinstance(wish, Transact) and wish.put[0][0].startswith("bucket/")
     two = another(one)
-    two.tell("client", Remove("run"))
+    two.tell("client", DeleteRunRequest("run"))
     two.live(0.3)
     assert not one.state.do(wish) and not any(key.startswith("bucket/") for key in one.state.items)
 
@@ -234,112 +240,112 @@ def test_a_server_that_has_something_of_no_run_that_is_there_forgets_it_and_has_
     cluster = Cluster("ab", TWO)
 
     def said(*runs: str, claims: tuple[tuple[str, int], ...] = ()) -> list[object]:
-        here = Here("a", "host a", "at a", 1, claims, runs=runs)
+        here = Heartbeat("a", "host a", "at a", 1, claims, runs=runs)
         return [each.message for each in cluster.tell("a", here)]
 
-    def forget(run: str) -> Forget:
-        leading = cluster.controller.leading
-        return Forget(leading.epoch, run, leading.cluster)
+    def forget(run: str) -> DeleteRun:
+        leading = cluster.controller.election
+        return DeleteRun(leading.epoch, run, leading.cluster)
 
     answers = said("run", "was", claims=(("was/0000", 3),))
     assert forget("was") in answers and forget("run") not in answers
-    assert any(isinstance(each, Leased) for each in answers), "it leads nothing that is anybody's"
-    assert not any(isinstance(each, Forget) for each in said("was")), "it was told just now"
+    assert any(isinstance(each, LeaseGrant) for each in answers), "it leads nothing that is anybody's"
+    assert not any(isinstance(each, DeleteRun) for each in said("was")), "it was told just now"
     cluster.live(0.3)
     assert forget("was") in said("was"), "it says so again"
 
 
 def test_a_state_that_was_lost_takes_nothing_from_servers_of_the_one_that_was() -> None:
     cluster = Cluster("ab", TWO)
-    was = cluster.controller.leading.cluster
+    was = cluster.controller.election.cluster
     cluster.state.items.clear()
     after = Cluster("", TWO, cluster.state, "two", 0)
     after.live(2.5)
-    here = Here("a", "host a", "at a", 1, (("run/0000", 3),), runs=("run",), cluster=was)
-    assert after.controller.leads(after.now) and after.controller.leading.cluster != was
+    here = Heartbeat("a", "host a", "at a", 1, (("run/0000", 3),), runs=("run",), cluster=was)
+    assert after.controller.leads(after.now) and after.controller.election.cluster != was
     for _ in range(3):
         assert after.tell("a", here) == [], "neither a lease nor that it is to forget anything"
     told = [each for each in after.controller.take_events() if each.kind == "stranger"]
     assert len(told) == 1 and was in told[0].sentence and "run" in told[0].sentence
-    assert after.controller.servers.lives("a") is False, "nor is it given copies"
+    assert after.controller.servers.is_alive("a") is False, "nor is it given copies"
     assert any(
-        isinstance(each.message, Leased) for each in after.tell("a", replace(here, cluster="", runs=()))
+        isinstance(each.message, LeaseGrant) for each in after.tell("a", replace(here, cluster="", runs=()))
     )
 
 
 def test_the_one_controller_of_a_state_that_is_lost_under_it_leads_another_cluster() -> None:
     cluster = Cluster("ab", TWO)
-    was = cluster.controller.leading.cluster
+    was = cluster.controller.election.cluster
     cluster.state.items.clear()
     cluster.live(3.0)
-    assert cluster.controller.leads(cluster.now) and cluster.controller.leading.cluster not in ("", was)
+    assert cluster.controller.leads(cluster.now) and cluster.controller.election.cluster not in ("", was)
 
 
 def test_whoever_leads_next_leads_the_same_cluster() -> None:
     cluster = Cluster("ab", TWO)
-    was = cluster.controller.leading.cluster
+    was = cluster.controller.election.cluster
     two = another(cluster)
-    assert two.controller.leads(two.now) and two.controller.leading.cluster == was
+    assert two.controller.leads(two.now) and two.controller.election.cluster == was
 
 
 def test_a_server_that_has_anything_hears_no_lease_and_forgets_nothing_of_another_cluster() -> None:
-    keeper = Keeper("a", "host", "at a", contents, Copying(), 0.0)
+    keeper = ReplicaServer("a", "host", "at a", contents, ReplicationSettings(), 0.0)
 
-    def here(now: float) -> Here:
-        (said,) = [each.message for each in keeper.tick(now) if isinstance(each.message, Here)]
+    def here(now: float) -> Heartbeat:
+        (said,) = [each.message for each in keeper.tick(now) if isinstance(each.message, Heartbeat)]
         return said
 
-    keeper.receive("one", Leased(1, "a", here(1.0).number, 1.0, "first"), 1.0)
+    keeper.receive("one", LeaseGrant(1, "a", here(1.0).number, 1.0, "first"), 1.0)
     assert keeper.cluster == "first" and here(2.0).cluster == "", "it has nothing that is anybody's"
-    keeper.receive("two", Leased(2, "a", here(3.0).number, 1.0, "second"), 3.0)
+    keeper.receive("two", LeaseGrant(2, "a", here(3.0).number, 1.0, "second"), 3.0)
     assert keeper.cluster == "second" and keeper.lease.holds(3.5)
     keeper.receive("two", Assign(2, Group("run/0000", 1, "a")), 3.5)
     said = here(5.0)
     assert said.cluster == "second"
-    keeper.receive("three", Leased(3, "a", said.number, 1.0, "third"), 5.0)
-    keeper.receive("three", Forget(3, "run", "third"), 5.0)
+    keeper.receive("three", LeaseGrant(3, "a", said.number, 1.0, "third"), 5.0)
+    keeper.receive("three", DeleteRun(3, "run", "third"), 5.0)
     assert keeper.cluster == "second" and not keeper.lease.holds(5.0) and [*keeper.runs] == ["run"]
-    keeper.receive("four", Forget(4, "run", "second"), 5.0)
+    keeper.receive("four", DeleteRun(4, "run", "second"), 5.0)
     assert [*keeper.runs] == []
-    after = Keeper("a.1", "host", "at a", contents, Copying(saves=True), 0.0)
+    after = ReplicaServer("a.1", "host", "at a", contents, ReplicationSettings(saves=True), 0.0)
     after.found_on_disk(["run/0000"], "second")
-    after.receive("three", Forget(3, "run", "third"), 0.0)
+    after.receive("three", DeleteRun(3, "run", "third"), 0.0)
     assert after.belongs_to == "second" and after.take_forgotten() == []
 
 
 def test_a_run_whose_groups_are_not_written_yet_is_not_forgotten() -> None:
     cluster = Cluster("ab", TWO)
     cluster.tell("client", Create("new", "what they hold", ("new/0000",), 1))
-    here = Here("a", "host a", "at a", 1, (), runs=("new",))
+    here = Heartbeat("a", "host a", "at a", 1, (), runs=("new",))
     for _ in range(4):  # the description is to be put, is on its way, and the groups likewise
-        assert not any(isinstance(each.message, Forget) for each in cluster.tell("a", here))
-        wish = cluster.controller.wish(cluster.now)
-        assert not any(isinstance(each.message, Forget) for each in cluster.tell("a", here))
+        assert not any(isinstance(each.message, DeleteRun) for each in cluster.tell("a", here))
+        wish = cluster.controller.next_request(cluster.now)
+        assert not any(isinstance(each.message, DeleteRun) for each in cluster.tell("a", here))
         if wish is not None:
             cluster.answered(wish)
     assert "new/0000" in cluster.controller.groups
 
 
-def contents(bucket: str) -> Contents[list[float]]:
+def contents(bucket: str) -> BucketState[list[float]]:
     shards = [Shard(0, bucket, 0, 2, "", 0)]
     server = Server(bucket, shards, ListArithmetic())
     settings = Asynchronous("run", "weights", Sgd(), {"": 2}, 8, room=Room(1000, 1000))
-    return Contents(server, Updates(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic())
+    return BucketState(server, Updates(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic())
 
 
 def test_a_keeper_drops_what_it_has_of_a_run_in_memory_and_on_its_disk() -> None:
-    keeper = Keeper("a", "host", "at a", contents, Copying(saves=True), 0.0)
+    keeper = ReplicaServer("a", "host", "at a", contents, ReplicationSettings(saves=True), 0.0)
     keeper.found_on_disk(["was/0000", "run/0001"])
     for bucket in ("run/0000", "other/0000"):
         keeper.receive("one", Assign(3, Group(bucket, 1, "a")), 0.0)
     assert keeper.runs == ("other", "run", "was")
-    (here,) = [each.message for each in keeper.tick(1.0) if isinstance(each.message, Here)]
+    (here,) = [each.message for each in keeper.tick(1.0) if isinstance(each.message, Heartbeat)]
     assert here.runs == keeper.runs
-    keeper.receive("one", Forget(2, "run"), 1.0)
+    keeper.receive("one", DeleteRun(2, "run"), 1.0)
     assert keeper.runs == ("other", "run", "was"), "of a controller that leads no more"
     saves = dict(keeper.saves())
     for run in ("run", "was"):
-        keeper.receive("one", Forget(3, run), 1.0)
+        keeper.receive("one", DeleteRun(3, run), 1.0)
     assert set(keeper.copies) == {"other/0000"} and "run" not in keeper.runs
     assert sorted(keeper.take_forgotten()) == ["run/0001", "was/0000"] and keeper.take_forgotten() == []
     for number in saves:  # the disk has done it before it heard
@@ -378,15 +384,15 @@ def test_a_primary_hands_over_to_a_member_after_a_learner_has_caught_up() -> Non
     cluster.live(1.0)
     learning = cluster.group_of("run/0000")
     assert learning.primary == before.primary and len(learning.learners) == 1
-    assert "is copied to" in drained(cluster, before.primary).why
+    assert drained(cluster, before.primary).copying
     cluster.learns = True
     cluster.live(1.0)
     after = cluster.group_of("run/0000")
-    assert before.primary not in after.everybody and len(after.members) == 2 and not after.learners
+    assert before.primary not in after.all_servers and len(after.members) == 2 and not after.learners
 
 
 def test_an_only_copy_is_nowhere_dropped_before_another_has_it() -> None:
-    cluster = Cluster("a", Control(copies=1), buckets=1)
+    cluster = Cluster("a", ControllerSettings(copies=1), buckets=1)
     answer = drained(cluster, "a")
     cluster.live(1.0)
     answer = drained(cluster, "a")
@@ -401,7 +407,7 @@ def test_an_only_copy_is_nowhere_dropped_before_another_has_it() -> None:
 
 @pytest.mark.parametrize(("least", "left"), [(1, 0), (2, 1)])
 def test_where_no_server_is_free_as_many_members_stay_as_there_must_be(least: int, left: int) -> None:
-    cluster = Cluster("ab", Control(copies=2, least=least), buckets=1)
+    cluster = Cluster("ab", ControllerSettings(copies=2, min_copies=least), buckets=1)
     drained(cluster, "a")
     cluster.live(1.0)
     answer = drained(cluster, "a")
@@ -446,9 +452,9 @@ def test_whoever_leads_next_goes_on_with_a_drain() -> None:
     assert all(len(each.members) == 2 for each in other.controller.groups.values())
 
 
-def server_seen(cluster: Cluster, name: str) -> ServerSeen:
-    (looked,) = cluster.asked(Look())
-    assert isinstance(looked, Looked)
+def server_seen(cluster: Cluster, name: str) -> ReplicaServerStatus:
+    (looked,) = cluster.asked(StatusRequest())
+    assert isinstance(looked, StatusReply)
     (found,) = [each for each in looked.servers if each.name == name]
     return found
 
@@ -495,8 +501,8 @@ def test_a_supervisor_hears_which_of_its_servers_are_drained_and_have_no_copies(
     cluster = Cluster(["server-a-0", "server-a-1", "server-b-0"], TWO, buckets=4)
 
     def told(station: str) -> tuple[str, ...]:
-        (answer,) = [each.message for each in cluster.tell(station, Describe(""))]
-        assert isinstance(answer, Described)
+        (answer,) = [each.message for each in cluster.tell(station, RunDescriptionRequest(""))]
+        assert isinstance(answer, RunDescription)
         return answer.drained
 
     cluster.learns = False
@@ -521,12 +527,12 @@ def test_a_supervisor_hears_of_a_drain_once_that_is_written_down_for_whoever_lea
     drained(cluster, "server-a-0")
     cluster.now += 0.2
     cluster.controller.tick(cluster.now)  # it has no copies, and nothing is written meanwhile
-    (before,) = cluster.tell("station-1/a", Describe(""))
+    (before,) = cluster.tell("station-1/a", RunDescriptionRequest(""))
     cluster.live(0.1)
-    (after,) = cluster.tell("station-1/a", Describe(""))
+    (after,) = cluster.tell("station-1/a", RunDescriptionRequest(""))
     assert cluster.state.items["drain/server-a-0"] == "0.0"
-    assert isinstance(before.message, Described) and before.message.drained == ()
-    assert isinstance(after.message, Described) and after.message.drained == ("server-a-0",)
+    assert isinstance(before.message, RunDescription) and before.message.drained == ()
+    assert isinstance(after.message, RunDescription) and after.message.drained == ("server-a-0",)
 
 
 def test_a_drain_goes_on_after_all_servers_died_and_the_drained_disk_has_the_most() -> None:
@@ -586,8 +592,8 @@ def test_who_looks_sees_that_a_drain_is_why_copies_are_missing() -> None:
         "2 servers are available, and a is drained: end a drain (`cotswold cluster drain a --back`), or add"
     )
     for is_there in (True, False):
-        (seen,) = cluster.asked(Look())
-        assert isinstance(seen, Looked) and seen.short[0].why.startswith(back), is_there
+        (seen,) = cluster.asked(StatusRequest())
+        assert isinstance(seen, StatusReply) and seen.short[0].why.startswith(back), is_there
         cluster.end("a")
 
 
@@ -600,8 +606,8 @@ def test_who_looks_sees_servers_runs_what_is_short_and_what_happened() -> None:
     cluster.live(1.5)
     cluster.end("b")
     cluster.live(0.5)
-    (seen,) = cluster.asked(Look())
-    assert isinstance(seen, Looked)
+    (seen,) = cluster.asked(StatusRequest())
+    assert isinstance(seen, StatusReply)
     assert (seen.controller, seen.epoch, seen.copies, seen.least) == ("one", 1, 3, 1)
     assert [(each.name, each.state, each.host) for each in seen.servers] == [
         ("a", "living", "host a"),
@@ -615,15 +621,15 @@ def test_who_looks_sees_servers_runs_what_is_short_and_what_happened() -> None:
     assert any(" was killed by SIGKILL" in each for each in sentences)
     assert all(each.seconds >= 0 for each in seen.events)
     follower = Desk(cluster.state, "follower")
-    assert isinstance(follower.tell("client", Look())[0].message, NotLeading)
+    assert isinstance(follower.tell("client", StatusRequest())[0].message, NotLeader)
 
 
 def test_buckets_with_fewer_members_than_there_must_be_are_counted() -> None:
-    cluster = Cluster("ab", Control(copies=2, least=2), buckets=2)
+    cluster = Cluster("ab", ControllerSettings(copies=2, min_copies=2), buckets=2)
     cluster.end("a")
     cluster.live(0.5)
-    (seen,) = cluster.asked(Look())
-    assert isinstance(seen, Looked) and seen.runs[0].waiting == 2
+    (seen,) = cluster.asked(StatusRequest())
+    assert isinstance(seen, StatusReply) and seen.runs[0].waiting == 2
     assert all(each.members == ("b",) for each in seen.short)
 
 
@@ -642,7 +648,7 @@ def test_a_failover_is_told_with_its_reason_term_and_time() -> None:
 def test_only_groups_of_the_runs_of_a_client_are_found() -> None:
     cluster = Cluster("ab", TWO, buckets=2)
     cluster.found(3, "other")
-    (found,) = cluster.asked(Find((("other/0000", 1), ("other/0001", 0), ("other/0002", 0))))
+    (found,) = cluster.asked(LookupRequest((("other/0000", 1), ("other/0001", 0), ("other/0002", 0))))
     assert sorted(each.bucket for each in found.groups) == ["other/0001", "other/0002"]  # type: ignore[attr-defined]  # `Found`
 
 
@@ -652,7 +658,7 @@ def test_a_death_that_was_told_to_whoever_led_before_is_no_news() -> None:
     cluster.live(1.0)
     other = another(cluster)
     other.controller.take_events()
-    other.tell("supervisor", Ended("a", "was killed by SIGKILL"))
+    other.tell("supervisor", ServerExited("a", "was killed by SIGKILL"))
     other.live(0.5)
     assert "a" not in other.controller.servers.of
     assert not [each for each in other.controller.take_events() if each.kind == "lost"]
@@ -666,18 +672,20 @@ def test_what_befalls_many_buckets_by_one_cause_is_one_sentence_and_each_is_to_b
     cluster.live(0.5)
     singles = [each for each in cluster.controller.take_events() if each.kind == "elected"]
     assert len(singles) == len(led) == 10
-    assert not cluster.controller.take_gathered(cluster.now), "there may be more"
+    assert not cluster.controller.take_summaries(cluster.now), "there may be more"
     cluster.live(1.5)
-    told = [each.sentence for each in cluster.controller.take_gathered(cluster.now) if each.kind == "elected"]
+    told = [
+        each.sentence for each in cluster.controller.take_summaries(cluster.now) if each.kind == "elected"
+    ]
     (sentence,) = told
     assert sentence.startswith("10 buckets of run: primary a was killed by SIGKILL; secondaries ")
     assert "b (5)" in sentence and "c (5)" in sentence and " took over, term 2, in " in sentence
-    (seen,) = cluster.asked(Look())
-    assert isinstance(seen, Looked)
+    (seen,) = cluster.asked(StatusRequest())
+    assert isinstance(seen, StatusReply)
     (event,) = [each for each in seen.events if each.kind == "elected"]
     assert (event.sentence, event.run, event.servers) == (sentence, "run", (("b", 5), ("c", 5)))
-    (own,) = cluster.asked(Look(led[0]))
-    assert isinstance(own, Looked)
+    (own,) = cluster.asked(StatusRequest(led[0]))
+    assert isinstance(own, StatusReply)
     (event, *_) = own.events
     assert event.sentence in [each.sentence for each in singles] and "; secondary " in event.sentence
     assert all(each.run == "run" and len(each.servers) == 1 for each in own.events)
@@ -685,11 +693,11 @@ def test_what_befalls_many_buckets_by_one_cause_is_one_sentence_and_each_is_to_b
 
 def test_there_are_no_more_members_that_there_must_be_than_copies() -> None:
     with pytest.raises(ValueError, match="1 to 2"):
-        Control(copies=2, least=3)
+        ControllerSettings(copies=2, min_copies=3)
 
 
 def test_servers_that_are_long_gone_and_have_nothing_are_shown_no_more() -> None:
-    cluster = Cluster("abc", Control(copies=2, forget_seconds=20.0), buckets=2)
+    cluster = Cluster("abc", ControllerSettings(copies=2, forget_seconds=20.0), buckets=2)
     cluster.end("a")
     cluster.there.pop("b")
     cluster.live(15.0)
@@ -717,7 +725,7 @@ def test_a_drain_that_the_death_of_a_supervisor_interrupts_goes_on_with_the_next
     assert drained(cluster, "a").left, "a group has the silent server"
     for each in list(cluster.controller.groups.values()):
         if "a" in each.secondaries:
-            cluster.tell(each.primary, Silent(each.bucket, each.term, each.primary, "a"))
+            cluster.tell(each.primary, PeerUnreachable(each.bucket, each.term, each.primary, "a"))
     cluster.live(3.0)
     assert "drain/a" not in cluster.state.items and "drain/a.1" in cluster.state.items
     cluster.found(4, "more")
@@ -737,8 +745,8 @@ def test_a_server_that_its_host_drained_and_stopped_is_silent_and_no_operator_ha
     del cluster.there["c"]
     cluster.live(3.0)
     assert server_seen(cluster, "c").state == "gone"
-    (seen,) = cluster.asked(Look())
-    assert isinstance(seen, Looked) and "--back" not in seen.short[0].why
+    (seen,) = cluster.asked(StatusRequest())
+    assert isinstance(seen, StatusReply) and "--back" not in seen.short[0].why
 
 
 def test_a_drain_that_a_host_wanted_is_over_with_its_server() -> None:

@@ -9,41 +9,39 @@ import pytest
 from tests.support.replication.fake_controller import BUCKET, PATIENCE, WHAT, Cluster, Desk, State
 
 from cotswold.replication.controller.bucket_map import items_of
-from cotswold.replication.controller.cluster_view import Board
+from cotswold.replication.controller.cluster_view import ClusterView
 from cotswold.replication.controller.controller import Controller
-from cotswold.replication.controller.drain import Drains
-from cotswold.replication.controller.election import Election
-from cotswold.replication.controller.election_manager import Elections
-from cotswold.replication.controller.event_text import waits
-from cotswold.replication.controller.leader_election import Leading, Read, Standing, Transact
-from cotswold.replication.controller.removal_check import Confirming
-from cotswold.replication.controller.replication_repair import Filling
-from cotswold.replication.controller.server_registry import Servers
-from cotswold.replication.controller.settings import Control
+from cotswold.replication.controller.drain import DrainManager
+from cotswold.replication.controller.election import Election, ElectionManager
+from cotswold.replication.controller.event_text import waiting_event
+from cotswold.replication.controller.leader_election import LeaderElection, LeadershipState, Read, Transact
+from cotswold.replication.controller.replication_repair import RemovalCheck, ReplicationRepair
+from cotswold.replication.controller.server_registry import ServerRegistry
+from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.replica.saved_bucket import disk_of, restored_on
 from cotswold.wire import (
     Assign,
-    Caught,
     Create,
-    Describe,
-    Described,
+    DiskStateReply,
+    DiskStateRequest,
     Drain,
     Draining,
-    Ended,
     Fence,
-    Fenced,
-    Find,
-    FindSaved,
-    Found,
-    FoundSaved,
+    FenceReply,
     Group,
-    Here,
-    Leased,
-    Look,
-    Looked,
-    NotLeading,
-    Silent,
-    TakeOver,
+    Heartbeat,
+    LearnerCaughtUp,
+    LeaseGrant,
+    LookupReply,
+    LookupRequest,
+    NotLeader,
+    PeerUnreachable,
+    PrimaryUnreachable,
+    RunDescription,
+    RunDescriptionRequest,
+    ServerExited,
+    StatusReply,
+    StatusRequest,
 )
 
 
@@ -58,9 +56,9 @@ def test_whoever_is_silent_and_has_nothing_is_not_shown_once_another_goes_on_fro
 
 def shown(desk: Desk) -> list[str]:
     """The servers that people see."""
-    desk.tell("person", Look())
-    (looked,) = [each.message for each in desk.take(Looked)]
-    assert isinstance(looked, Looked)
+    desk.tell("person", StatusRequest())
+    (looked,) = [each.message for each in desk.take(StatusReply)]
+    assert isinstance(looked, StatusReply)
     return [each.name for each in looked.servers]
 
 
@@ -88,12 +86,18 @@ def test_what_servers_must_know_of_a_run_is_written_down_and_told_by_whoever_lea
     desk.create("abc")
     assert [key for key in desk.state.items if key.startswith("run/")] == ["run/run/0", "run/run/1"]
     for _ in range(2):
-        assert [each.message for each in desk.tell("a", Describe("run"))] == [Described("run", WHAT)]
-        asked = [Look("", 7), Find((), number=8), Describe("run", 9)]
+        assert [each.message for each in desk.tell("a", RunDescriptionRequest("run"))] == [
+            RunDescription("run", WHAT)
+        ]
+        asked = [StatusRequest("", 7), LookupRequest((), number=8), RunDescriptionRequest("run", 9)]
         told = [each.message for question in asked for each in desk.tell("operator", question)]
-        assert [each.number for each in told if isinstance(each, Looked | Found | Described)] == [7, 8, 9]
-        assert [each.message for each in desk.tell("a", Describe("other"))] == [Described("other", "")]
-        desk.controller = Controller("d", Control(), desk.now, "d")  # another, that leads next
+        assert [
+            each.number for each in told if isinstance(each, StatusReply | LookupReply | RunDescription)
+        ] == [7, 8, 9]
+        assert [each.message for each in desk.tell("a", RunDescriptionRequest("other"))] == [
+            RunDescription("other", "")
+        ]
+        desk.controller = Controller("d", ControllerSettings(), desk.now, "d")  # another, that leads next
         desk.pass_time(3.0, "abc")
 
 
@@ -101,11 +105,11 @@ def test_a_lease_is_given_to_whoever_claims_nothing_that_is_anothers() -> None:
     desk = Desk()
     desk.create("abc")
     primary = desk.group.primary
-    (send,) = [each for each in desk.beat(primary) if isinstance(each.message, Leased)]
+    (send,) = [each for each in desk.beat(primary) if isinstance(each.message, LeaseGrant)]
     assert send.to == primary
     other = desk.group.secondaries[0]
     answers = [each.message for each in desk.beat(other, leads=((BUCKET, 1),))]
-    assert not any(isinstance(each, Leased) for each in answers)
+    assert not any(isinstance(each, LeaseGrant) for each in answers)
     assert any(isinstance(each, Assign) and each.group == desk.group for each in answers)
 
 
@@ -113,13 +117,13 @@ def test_the_death_of_a_primary_that_a_supervisor_sees_begins_an_election_at_onc
     desk = Desk()
     desk.create("abc")
     before = desk.group
-    desk.tell("supervisor", Ended(before.primary, "was killed by SIGKILL"))
+    desk.tell("supervisor", ServerExited(before.primary, "was killed by SIGKILL"))
     fences = desk.take(Fence)
     assert sorted(each.to for each in fences) == sorted(before.secondaries)
     one, other = before.secondaries
-    desk.tell(one, Fenced(BUCKET, 2, one, 1, 7))
+    desk.tell(one, FenceReply(BUCKET, 2, one, 1, 7))
     assert desk.group == before, "one has not answered yet"
-    desk.tell(other, Fenced(BUCKET, 2, other, 1, 9))
+    desk.tell(other, FenceReply(BUCKET, 2, other, 1, 9))
     desk.pass_time(0.1, one + other)
     assert desk.group == Group(BUCKET, 2, other, (one,)), "the longest"
 
@@ -134,14 +138,14 @@ def test_a_silent_primary_keeps_its_place_until_no_lease_of_it_can_hold() -> Non
     desk.pass_time(0.3, others)
     assert desk.take(Fence) != []
     for name in others:
-        desk.tell(name, Fenced(BUCKET, 2, name, 1, 7))
+        desk.tell(name, FenceReply(BUCKET, 2, name, 1, 7))
     desk.pass_time(0.1, others)
     assert desk.group.term == 2 and desk.group.primary in others
     assert any("took over" in each.sentence for each in desk.controller.take_events())
 
 
 def test_a_primary_that_hears_no_controller_is_followed_though_it_is_heard() -> None:
-    desk = Desk(control=Control(copies=2))
+    desk = Desk(control=ControllerSettings(copies=2))
     desk.create("ab")
     primary, (other,) = desk.group.primary, desk.group.secondaries
     began = desk.now
@@ -149,46 +153,46 @@ def test_a_primary_that_hears_no_controller_is_followed_though_it_is_heard() -> 
     def beat(answered: int) -> float:
         """The seconds of the lease that it is given."""
         claims = ((BUCKET, 1),) if desk.group.primary == primary else ()
-        said = desk.tell(primary, Here(primary, "host", "at it", 1, claims, answered=answered))
-        return sum(each.message.seconds for each in said if isinstance(each.message, Leased))
+        said = desk.tell(primary, Heartbeat(primary, "host", "at it", 1, claims, answered=answered))
+        return sum(each.message.seconds for each in said if isinstance(each.message, LeaseGrant))
 
     assert beat(10_000) == 1.0
     while desk.group.primary == primary and desk.now - began < 5:
         desk.pass_time(0.1, other + "c")  # others have leases that are over before and after its own
         for each in desk.take(Fence):
-            desk.tell(other, Fenced(BUCKET, 2, other, 1, 7))
+            desk.tell(other, FenceReply(BUCKET, 2, other, 1, 7))
             assert each.to == other, "the primary hears none"
         lease = beat(10_000)
         assert lease <= max(0.0, began + 1.5 - desk.now) + 1e-9, "no longer than it may have already"
     assert desk.group.primary == other and desk.now - began < 1.8
     assert any("but sends heartbeats" in each.sentence for each in desk.controller.take_events())
     desk.pass_time(0.5, other)
-    assert not desk.controller.servers.lives(primary) and beat(10_000) == 0.0
-    assert beat(10_001) == 1.0 and desk.controller.servers.lives(primary), "it hears controllers again"
+    assert not desk.controller.servers.is_alive(primary) and beat(10_000) == 0.0
+    assert beat(10_001) == 1.0 and desk.controller.servers.is_alive(primary), "it hears controllers again"
 
 
 def test_a_lost_answer_or_two_cost_no_lease() -> None:
-    desk = Desk(control=Control(copies=2))
+    desk = Desk(control=ControllerSettings(copies=2))
     desk.create("ab")
     primary = desk.group.primary
     for answered in (1, 1, 1, 1, 2, 2, 2, 3):
         desk.pass_time(0.1, desk.group.secondaries)
-        desk.tell(primary, Here(primary, "host", "at it", 1, ((BUCKET, 1),), answered=10_000 + answered))
-        (lease,) = desk.take(Leased)[-1:]
-        assert isinstance(lease.message, Leased) and lease.message.seconds == 1.0
+        desk.tell(primary, Heartbeat(primary, "host", "at it", 1, ((BUCKET, 1),), answered=10_000 + answered))
+        (lease,) = desk.take(LeaseGrant)[-1:]
+        assert isinstance(lease.message, LeaseGrant) and lease.message.seconds == 1.0
 
 
 def test_an_election_does_without_whoever_says_nothing_and_never_with_nothing() -> None:
     group = Group(BUCKET, 1, "a", ("b", "c"))
     election = Election(group, 10.0)
-    assert election.decided(["b", "c"], False, 20.0, PATIENCE) is None, "nobody has answered"
-    election.answered(Fenced(BUCKET, 2, "b", 1, -1))
-    assert election.decided(["b", "c"], False, 20.0, PATIENCE) is None, "b has nothing"
-    election.answered(Fenced(BUCKET, 3, "c", 1, 9))
+    assert election.result(["b", "c"], False, 20.0, PATIENCE) is None, "nobody has answered"
+    election.record_reply(FenceReply(BUCKET, 2, "b", 1, -1))
+    assert election.result(["b", "c"], False, 20.0, PATIENCE) is None, "b has nothing"
+    election.record_reply(FenceReply(BUCKET, 3, "c", 1, 9))
     assert "c" not in election.answers, "of another term"
-    election.answered(Fenced(BUCKET, 2, "c", 1, 4))
-    assert election.decided(["b", "c"], True, 20.0, PATIENCE) is None, "the primary may act"
-    assert election.decided(["b", "c"], False, 20.0, PATIENCE) == Group(BUCKET, 2, "c", ())
+    election.record_reply(FenceReply(BUCKET, 2, "c", 1, 4))
+    assert election.result(["b", "c"], True, 20.0, PATIENCE) is None, "the primary may act"
+    assert election.result(["b", "c"], False, 20.0, PATIENCE) == Group(BUCKET, 2, "c", ())
 
 
 def test_a_learner_that_has_caught_up_is_a_secondary_in_the_next_term() -> None:
@@ -197,11 +201,11 @@ def test_a_learner_that_has_caught_up_is_a_secondary_in_the_next_term() -> None:
     desk.pass_time(0.3, "abd")
     assert desk.group.learners == ("d",) and desk.group.term == 2
     primary = desk.group.primary
-    desk.tell(primary, Caught(BUCKET, 1, primary, "d"))  # of a term that is over
-    desk.tell("d", Caught(BUCKET, 2, "d", "d"))  # not the primary
+    desk.tell(primary, LearnerCaughtUp(BUCKET, 1, primary, "d"))  # of a term that is over
+    desk.tell("d", LearnerCaughtUp(BUCKET, 2, "d", "d"))  # not the primary
     desk.pass_time(0.1, "abd")
     assert desk.group.term == 2
-    desk.tell(primary, Caught(BUCKET, 2, primary, "d"))
+    desk.tell(primary, LearnerCaughtUp(BUCKET, 2, primary, "d"))
     desk.pass_time(0.1, "abd")
     assert desk.group.term == 3 and "d" in desk.group.secondaries and not desk.group.learners
 
@@ -210,36 +214,38 @@ def test_a_copy_that_its_primary_does_not_hear_is_taken_out_and_replaced_by_anot
     desk = Desk()
     desk.create("abcd")
     primary, (silent, _) = desk.group.primary, desk.group.secondaries
-    desk.tell(primary, Silent(BUCKET, 1, primary, silent))
+    desk.tell(primary, PeerUnreachable(BUCKET, 1, primary, silent))
     desk.pass_time(0.3, "abcd")
-    assert silent in desk.group.everybody, "nobody else has said that it is there"
+    assert silent in desk.group.all_servers, "nobody else has said that it is there"
     desk.assure()
     desk.pass_time(0.2, "abcd")
-    assert silent not in desk.group.everybody and len(desk.group.everybody) == 3
+    assert silent not in desk.group.all_servers and len(desk.group.all_servers) == 3
 
 
 def test_a_primary_that_hears_one_secondary_after_the_other_no_more_is_to_blame() -> None:
-    cluster = Cluster("abc", Control(copies=3))
+    cluster = Cluster("abc", ControllerSettings(copies=3))
     group = cluster.group_of("run/0000")
     primary, (first, other) = group.primary, group.secondaries
     cluster.learns = False
-    cluster.tell(primary, Silent("run/0000", 1, primary, first))
+    cluster.tell(primary, PeerUnreachable("run/0000", 1, primary, first))
     cluster.live(0.6)
     group = cluster.group_of("run/0000")
     assert group.primary == primary and group.secondaries == (other,), "it was believed"
-    cluster.tell(primary, Silent("run/0000", group.term, primary, other))
+    cluster.tell(primary, PeerUnreachable("run/0000", group.term, primary, other))
     cluster.live(1.0)
     assert cluster.group_of("run/0000").primary == other
 
 
 def test_nobody_is_left_out_on_the_word_of_a_primary_that_has_died_since() -> None:
-    desk = Desk(control=Control(copies=2))
+    desk = Desk(control=ControllerSettings(copies=2))
     desk.create("ab")
     primary, (silent,) = desk.group.primary, desk.group.secondaries
-    desk.tell(primary, Silent(BUCKET, 1, primary, silent))  # and then its host dies, of which nobody tells
+    desk.tell(
+        primary, PeerUnreachable(BUCKET, 1, primary, silent)
+    )  # and then its host dies, of which nobody tells
     desk.pass_time(1.5, silent)
     for each in desk.take(Fence):
-        desk.tell(each.to, Fenced(BUCKET, 2, each.to, 1, 7))
+        desk.tell(each.to, FenceReply(BUCKET, 2, each.to, 1, 7))
     desk.pass_time(0.1, silent)
     assert desk.group.members == (silent,), "it has all that was acknowledged"
 
@@ -248,108 +254,108 @@ def test_nobody_is_left_out_on_the_word_of_a_primary_that_has_died_since() -> No
 def test_a_moment_of_silence_stops_no_bucket_that_can_have_no_other_server(
     names: str, copies: int, least: int
 ) -> None:
-    desk = Desk(control=Control(copies=copies, least=least))
+    desk = Desk(control=ControllerSettings(copies=copies, min_copies=least))
     desk.create(names)
     primary, silent = desk.group.primary, desk.group.secondaries[0]
-    desk.tell(primary, Silent(BUCKET, 1, primary, silent))
+    desk.tell(primary, PeerUnreachable(BUCKET, 1, primary, silent))
     for _ in range(8):
         desk.pass_time(0.05, names)
         desk.assure()
-    assert silent not in desk.group.everybody
+    assert silent not in desk.group.all_servers
     desk.pass_time(2.5, names)
     assert silent in desk.group.learners
 
 
 def test_a_member_that_had_not_heard_yet_that_it_is_one_is_asked_again() -> None:
-    desk = Desk(control=Control(copies=2))
+    desk = Desk(control=ControllerSettings(copies=2))
     desk.create("ab")
     primary, (other,) = desk.group.primary, desk.group.secondaries
-    desk.tell("supervisor", Ended(primary, "killed"))
+    desk.tell("supervisor", ServerExited(primary, "killed"))
     assert desk.take(Fence)
-    desk.tell(other, Fenced(BUCKET, 2, other, 0, -1))
+    desk.tell(other, FenceReply(BUCKET, 2, other, 0, -1))
     desk.pass_time(0.3, other)
     assert desk.group.term == 1
     fences = desk.take(Fence)
     assert len(fences) > 1 and {each.to for each in fences} == {other}
-    desk.tell(other, Fenced(BUCKET, 2, other, 1, 0))
+    desk.tell(other, FenceReply(BUCKET, 2, other, 1, 0))
     desk.pass_time(0.1, other)
     assert desk.group.members == (other,)
 
 
 def test_disks_are_asked_where_a_member_lives_and_has_nothing() -> None:
-    desk = Desk(control=Control(copies=2))
+    desk = Desk(control=ControllerSettings(copies=2))
     desk.create("ab")
     primary, (other,) = desk.group.primary, desk.group.secondaries
-    desk.tell("supervisor", Ended(primary, "killed"))
+    desk.tell("supervisor", ServerExited(primary, "killed"))
     for _ in range(80):
         for each in desk.take(Fence):
-            desk.tell(each.to, Fenced(BUCKET, 2, each.to, 1, -1))
+            desk.tell(each.to, FenceReply(BUCKET, 2, each.to, 1, -1))
         desk.pass_time(0.05, other)
-    assert {each.to for each in desk.take(FindSaved)} == {other}
-    desk.tell(other, FoundSaved(BUCKET, other, 0, 0, -1))
+    assert {each.to for each in desk.take(DiskStateRequest)} == {other}
+    desk.tell(other, DiskStateReply(BUCKET, other, 0, 0, -1))
     desk.pass_time(1.5, other)
-    assert desk.take(FindSaved), "what it has may come yet"
-    desk.tell(other, FoundSaved(BUCKET, other, 0, 1, 5))
+    assert desk.take(DiskStateRequest), "what it has may come yet"
+    desk.tell(other, DiskStateReply(BUCKET, other, 0, 1, 5))
     desk.pass_time(31.0, other)
-    assert desk.group == Group(BUCKET, 2, other, life=2)
+    assert desk.group == Group(BUCKET, 2, other, incarnation=2)
 
 
 def test_a_fence_that_is_lost_costs_no_copy() -> None:
-    desk = Desk(control=Control(copies=3))
+    desk = Desk(control=ControllerSettings(copies=3))
     desk.create("abc")
     primary, (one, other) = desk.group.primary, desk.group.secondaries
-    desk.tell("supervisor", Ended(primary, "killed"))
+    desk.tell("supervisor", ServerExited(primary, "killed"))
     desk.take(Fence)  # that to the other is lost
-    desk.tell(one, Fenced(BUCKET, 2, one, 1, 9))
+    desk.tell(one, FenceReply(BUCKET, 2, one, 1, 9))
     desk.pass_time(0.1, (one, other))
     assert {each.to for each in desk.take(Fence)} == {other}
     desk.pass_time(0.5, (one, other))
     assert desk.group.term == 1, "one alone would be left of two that live"
-    desk.tell(other, Fenced(BUCKET, 2, other, 1, 8))
+    desk.tell(other, FenceReply(BUCKET, 2, other, 1, 8))
     desk.pass_time(0.1, (one, other))
     assert desk.group.members == (one, other)
 
 
 def test_a_primary_that_wakes_up_gets_no_lease_while_the_next_is_written_down() -> None:
-    desk = Desk(control=Control(copies=3))
+    desk = Desk(control=ControllerSettings(copies=3))
     desk.create("abc")
     primary, others = desk.group.primary, desk.group.secondaries
     desk.pass_time(1.2, others)  # it stands still
     desk.take(Fence)
     for name in others:
-        desk.tell(name, Fenced(BUCKET, 2, name, 1, 9))
-    while (wish := desk.controller.wish(desk.now)) is not None:
+        desk.tell(name, FenceReply(BUCKET, 2, name, 1, 9))
+    while (wish := desk.controller.next_request(desk.now)) is not None:
         if isinstance(wish, Transact) and any(key.startswith("bucket/") for key, _ in wish.put):
             break
         desk.answered(wish)
     assert wish is not None, "who is elected is on its way"
-    told = desk.tell(primary, Here(primary, f"host {primary}", f"at {primary}", 1, ((BUCKET, 1),)))
-    assert not any(isinstance(each.message, Leased) and each.message.seconds for each in told)
+    told = desk.tell(primary, Heartbeat(primary, f"host {primary}", f"at {primary}", 1, ((BUCKET, 1),)))
+    assert not any(isinstance(each.message, LeaseGrant) and each.message.seconds for each in told)
     desk.sent += desk.answered(wish)
     assert desk.group.primary in others
     told = desk.beat(primary)
-    assert any(isinstance(each.message, Leased) for each in told), "it leads nothing any more"
+    assert any(isinstance(each.message, LeaseGrant) for each in told), "it leads nothing any more"
 
 
 def test_an_election_is_not_over_with_another_group_of_its_term() -> None:
-    desk = Desk(control=Control(copies=2))
+    desk = Desk(control=ControllerSettings(copies=2))
     desk.create("abc")
     primary, (ended,) = desk.group.primary, desk.group.secondaries
     desk.controller.take_events()
-    desk.tell("supervisor", Ended(ended, "killed"))
+    desk.tell("supervisor", ServerExited(ended, "killed"))
     desk.now += 0.05
     desk.sent += desk.controller.tick(desk.now)
-    while (wish := desk.controller.wish(desk.now)) is not None:
+    while (wish := desk.controller.next_request(desk.now)) is not None:
         if isinstance(wish, Transact) and any(key.startswith("bucket/") for key, _ in wish.put):
             break
         desk.answered(wish)
     assert wish is not None, "the group without it is on its way"
-    desk.tell("supervisor", Ended(primary, "killed"))
+    desk.tell("supervisor", ServerExited(primary, "killed"))
     desk.answered(wish)
     sentences = [each.sentence for each in desk.controller.take_events()]
     assert not any("remains its primary" in each for each in sentences), sentences
     desk.pass_time(0.1, "abc")
-    assert BUCKET in desk.controller._reign.elections.of, "nobody is there who has anything"
+    assert BUCKET in desk.controller._state.elections.of, "nobody is there who has anything"
 
 
 def test_a_primary_that_all_its_secondaries_do_not_hear_is_fenced_though_it_lives() -> None:
@@ -357,14 +363,14 @@ def test_a_primary_that_all_its_secondaries_do_not_hear_is_fenced_though_it_live
     desk.create("abc")
     primary, secondaries = desk.group.primary, desk.group.secondaries
     for name in secondaries:
-        desk.tell(name, TakeOver(BUCKET, 1, name, primary))
+        desk.tell(name, PrimaryUnreachable(BUCKET, 1, name, primary))
     desk.pass_time(0.3, "abc")
     assert {each.to for each in desk.take(Fence)} == {"a", "b", "c"}
-    desk.take(Leased)
+    desk.take(LeaseGrant)
     desk.beat(primary)
-    assert not any(each.to == primary for each in desk.take(Leased)), "no lease before it has answered"
+    assert not any(each.to == primary for each in desk.take(LeaseGrant)), "no lease before it has answered"
     for name in (*secondaries, primary):
-        desk.tell(name, Fenced(BUCKET, 2, name, 1, 5 if name == primary else 4))
+        desk.tell(name, FenceReply(BUCKET, 2, name, 1, 5 if name == primary else 4))
     desk.pass_time(0.1, "abc")
     assert desk.group.primary in secondaries and primary not in desk.group.members
 
@@ -377,15 +383,15 @@ def test_only_one_of_two_controllers_leads_and_a_standby_reads_what_was_written(
     assert one.controller.leads(one.now) and not other.controller.leads(other.now)
     other.pass_time(2.0)  # the first says nothing meanwhile
     assert other.controller.leads(other.now) and other.controller.groups == one.controller.groups
-    assert other.controller.leading.epoch == one.controller.leading.epoch + 1
+    assert other.controller.election.epoch == one.controller.election.epoch + 1
     one.now += 2.0
     assert not one.controller.leads(one.now), "before it has heard of the other"
-    (told,) = one.tell("client", Find(()))
-    assert isinstance(told.message, NotLeading)
+    (told,) = one.tell("client", LookupRequest(()))
+    assert isinstance(told.message, NotLeader)
     one.pass_time(0.6)
-    assert one.controller.leading.standing is Standing.FOLLOWING
-    found = [each.message for each in other.tell("client", Find(()))]
-    assert isinstance(found[0], Found) and found[0].groups == (other.group,)
+    assert one.controller.election.state is LeadershipState.FOLLOWING
+    found = [each.message for each in other.tell("client", LookupRequest(()))]
+    assert isinstance(found[0], LookupReply) and found[0].groups == (other.group,)
 
 
 def test_what_a_leader_that_was_wants_written_is_not() -> None:
@@ -394,8 +400,8 @@ def test_what_a_leader_that_was_wants_written_is_not() -> None:
     one.create("abc")
     before = dict(state.items)
     other.pass_time(3.0)
-    one.controller._reign.board.put(Group(BUCKET, 2, "b"))
-    wanted = one.controller._reign.board.map.transaction(one.controller.leading.key)
+    one.controller._state.board.propose(Group(BUCKET, 2, "b"))
+    wanted = one.controller._state.board.map.transaction(one.controller.election.key)
     assert wanted is not None and not state.do(wanted)
     assert state.items["bucket/" + BUCKET] == before["bucket/" + BUCKET]
 
@@ -411,20 +417,20 @@ def test_a_new_leader_gives_servers_that_it_has_not_heard_as_long_as_a_lease() -
 
 
 def test_a_beat_of_which_nobody_knows_the_outcome_does_not_prolong_a_leadership() -> None:
-    leading = Leading("one", 0.0, fresh="word", beat_seconds=0.25, leader_seconds=1.0)
-    assert leading.wish(0.25) == Read("leader")
+    leading = LeaderElection("one", 0.0, fresh="word", beat_seconds=0.25, leader_seconds=1.0)
+    assert leading.next_request(0.25) == Read("leader")
     leading.read({}, 0.25)
-    claim = leading.wish(0.5)
+    claim = leading.next_request(0.5)
     assert isinstance(claim, Transact) and leading.transacted(True, 0.5)
-    assert isinstance(leading.wish(1.0), Transact)
+    assert isinstance(leading.next_request(1.0), Transact)
     leading.transacted(None, 1.1)
     assert leading.leads(1.4) and not leading.leads(1.5)
-    leading.wish(1.3)
+    leading.next_request(1.3)
     leading.transacted(True, 1.35)
     assert leading.leads(2.2)
-    leading.wish(1.6)
+    leading.next_request(1.6)
     leading.transacted(False, 1.7)
-    assert not leading.leads(1.7) and leading.standing is Standing.FOLLOWING
+    assert not leading.leads(1.7) and leading.state is LeadershipState.FOLLOWING
 
 
 def stand_still(desk: Desk, seconds: float) -> None:
@@ -440,7 +446,7 @@ def test_silence_while_the_leader_stood_still_is_nobodys() -> None:
     desk.pass_time(0.5)  # it leads again when its beat is in, and hears them afterwards
     assert not [each for each in desk.controller.take_events() if each.kind == "lost"]
     desk.pass_time(1.0, "abc")
-    assert desk.group == before and desk.controller.servers.lives(primary)
+    assert desk.group == before and desk.controller.servers.is_alive(primary)
 
 
 def test_whoever_is_silent_after_the_leader_stood_still_is_gone_a_lease_later() -> None:
@@ -449,7 +455,7 @@ def test_whoever_is_silent_after_the_leader_stood_still_is_gone_a_lease_later() 
     primary = desk.group.primary
     stand_still(desk, 2.5)
     desk.pass_time(1.5, "abc".replace(primary, ""))
-    assert not desk.controller.servers.lives(primary)
+    assert not desk.controller.servers.is_alive(primary)
 
 
 def test_a_primary_that_another_leader_gives_its_first_lease_late_keeps_its_place() -> None:
@@ -457,14 +463,14 @@ def test_a_primary_that_another_leader_gives_its_first_lease_late_keeps_its_plac
     desk.create("abc")
     before = desk.group
     others = "".join(before.secondaries)
-    desk.controller = Controller("d", Control(), desk.now, "d")
+    desk.controller = Controller("d", ControllerSettings(), desk.now, "d")
     while not desk.controller.leads(desk.now):
         desk.pass_time(0.05)
     desk.pass_time(0.85, others)  # the primary says first what it leads, or its beats are on their way
     for _ in range(2):
         desk.pass_time(0.1, "abc")
         for name in others:
-            desk.tell(name, TakeOver(BUCKET, before.term, name, before.primary))
+            desk.tell(name, PrimaryUnreachable(BUCKET, before.term, name, before.primary))
     desk.pass_time(0.5, "abc")
     assert desk.group == before and not desk.take(Fence)
 
@@ -477,30 +483,30 @@ def test_complaints_about_a_time_without_leases_are_not_heard() -> None:
     for _ in range(2):
         desk.pass_time(0.2, "abc")
         for name in before.secondaries:
-            desk.tell(name, TakeOver(BUCKET, before.term, name, before.primary))
+            desk.tell(name, PrimaryUnreachable(BUCKET, before.term, name, before.primary))
     desk.pass_time(0.5, "abc")
     assert desk.group == before and not desk.take(Fence)
     for name in before.secondaries:
-        desk.tell(name, TakeOver(BUCKET, before.term, name, before.primary))
+        desk.tell(name, PrimaryUnreachable(BUCKET, before.term, name, before.primary))
     desk.pass_time(0.3, "abc")
     assert desk.take(Fence), "now they are"
 
 
 def test_servers_are_gone_when_no_lease_can_hold_and_whoever_ended_stays_so() -> None:
-    servers = Servers()
-    servers.heard(Here("a", "host a", "at a", 1, ()), 4.0).held_until = 5.0
-    assert servers.gone(5.0) == [] and servers.may_act("a", 5.0)
-    assert [each.name for each in servers.gone(5.1)] == ["a"] and servers.gone(5.2) == []
-    servers.heard(Here("a", "host a", "at a", 1, ()), 4.0)
-    assert servers.lives("a") and servers.ended("a") and not servers.ended("a")
-    servers.heard(Here("a", "host a", "at a", 1, ()), 4.0)
-    assert not servers.lives("a") and not servers.may_act("a", 0.0)
+    servers = ServerRegistry()
+    servers.record_heartbeat(Heartbeat("a", "host a", "at a", 1, ()), 4.0).lease_until = 5.0
+    assert servers.take_expired(5.0) == [] and servers.may_act("a", 5.0)
+    assert [each.name for each in servers.take_expired(5.1)] == ["a"] and servers.take_expired(5.2) == []
+    servers.record_heartbeat(Heartbeat("a", "host a", "at a", 1, ()), 4.0)
+    assert servers.is_alive("a") and servers.record_exit("a") and not servers.record_exit("a")
+    servers.record_heartbeat(Heartbeat("a", "host a", "at a", 1, ()), 4.0)
+    assert not servers.is_alive("a") and not servers.may_act("a", 0.0)
 
 
 def test_a_bucket_has_one_to_five_copies() -> None:
     for copies in (0, 6):
         with pytest.raises(ValueError, match="1 to 5"):
-            Control(copies=copies)
+            ControllerSettings(copies=copies)
 
 
 def restored(desk: Desk, seconds: float, there: Sequence[str], having: str = "a") -> list[str]:
@@ -508,9 +514,9 @@ def restored(desk: Desk, seconds: float, there: Sequence[str], having: str = "a"
     said = []
     for _ in range(round(seconds / 0.05)):
         desk.pass_time(0.05, there)
-        for each in desk.take(FindSaved):
+        for each in desk.take(DiskStateRequest):
             has = disk_of(each.to) == having
-            desk.tell(each.to, FoundSaved(BUCKET, each.to, 0, 5 if has else 0, 9 if has else -1))
+            desk.tell(each.to, DiskStateReply(BUCKET, each.to, 0, 5 if has else 0, 9 if has else -1))
         said += [each.sentence for each in desk.controller.take_events()]
     return said
 
@@ -530,12 +536,12 @@ def test_what_was_restored_is_begun_with_and_nothing_is_called_lost_or_silent() 
         f"{BUCKET}: it was restored, and a is not available yet: start the host with that folder"
     ]
     said += restored(desk, 4.0, ["a.1", "b"])
-    assert desk.group.primary == "a.1" and desk.group.life
+    assert desk.group.primary == "a.1" and desk.group.incarnation
     assert f"{BUCKET}: restored; a.1 starts from its disk, term 1005" in " ".join(said)
     assert not any(each in " ".join(said) for each in ("lost", "sent no heartbeat", "copies were", "ended"))
-    desk.tell("operator", Look())
-    (looked,) = [each.message for each in desk.take(Looked)]
-    assert isinstance(looked, Looked) and [each.name for each in looked.servers] == ["a.1", "b"]
+    desk.tell("operator", StatusRequest())
+    (looked,) = [each.message for each in desk.take(StatusReply)]
+    assert isinstance(looked, StatusReply) and [each.name for each in looked.servers] == ["a.1", "b"]
 
 
 def test_a_restored_disk_that_is_there_and_has_nothing_is_told_from_one_that_is_not_there() -> None:
@@ -547,12 +553,12 @@ def test_a_restored_disk_that_is_there_and_has_nothing_is_told_from_one_that_is_
         assert len(first) == bool(before) and all("a is not available yet" in each for each in first)
         (told,) = second
         assert told.startswith(f"{BUCKET}: it was restored, but {empty}")
-    change = waits(Group("c83a/0003", 5, restored_on("a")), [], is_empty=True)
+    change = waiting_event(Group("c83a/0003", 5, restored_on("a")), [], is_empty=True)
     assert change.sentence.endswith("`cotswold cluster remove c83a`")
 
 
 def test_one_of_anything_is_one_in_sentences() -> None:
-    desk = Cluster("ab", Control(copies=2))
+    desk = Cluster("ab", ControllerSettings(copies=2))
     assert [each.sentence for each in desk.controller.take_events() if each.kind == "created"] == [
         "run has 1 bucket"
     ]
@@ -567,27 +573,27 @@ def test_one_of_anything_is_one_in_sentences() -> None:
 
 
 def test_one_copy_that_is_left_and_one_bucket_more_are_one() -> None:
-    board = Board(Control(copies=1), 0.0)
-    drains = Drains(board, Filling(board, Elections(board, 1), Confirming(1)), 0.0)
+    board = ClusterView(ControllerSettings(copies=1), 0.0)
+    drains = DrainManager(board, ReplicationRepair(board, ElectionManager(board, 1), RemovalCheck(1)), 0.0)
     board.load(
         {key: value for items in items_of({}, [Group("run/0000", 1, "a")]) for key, value in items if value}
     )
-    assert drains.answer("a", 1.0).why == "a has 1 copy"
+    assert drains.progress("a", 1.0).why == "a has 1 copy"
 
 
 def test_keys_of_servers_are_written_down_before_groups_and_deleted_with_what_is_known_of_them() -> None:
-    desk = Desk(control=Control(copies=1, forget_seconds=20.0))
+    desk = Desk(control=ControllerSettings(copies=1, forget_seconds=20.0))
     desk.pass_time(1.0)
     for name in "ab":
-        desk.tell(name, Here(name, f"host {name}", f"at {name}", 1, (), key=f"digest of {name}"))
+        desk.tell(name, Heartbeat(name, f"host {name}", f"at {name}", 1, (), key=f"digest of {name}"))
     assert desk.controller.create(Create("run", "what it is", (BUCKET,), 2), desk.now)
-    first = desk.controller.wish(desk.now)
+    first = desk.controller.next_request(desk.now)
     assert isinstance(first, Transact)
     assert dict(first.put) == {"server/a": "digest of a", "server/b": "digest of b"}
     desk.sent += desk.answered(first)
     desk.answer()
     other = next(name for name in "ab" if name != desk.group.primary)
-    standby = Desk(desk.state, "two", control=Control(copies=1, forget_seconds=20.0))
+    standby = Desk(desk.state, "two", control=ControllerSettings(copies=1, forget_seconds=20.0))
     standby.pass_time(2.0)
     assert standby.controller.keys == {name: f"digest of {name}" for name in "ab"}
     standby.pass_time(35.0)
@@ -596,17 +602,17 @@ def test_keys_of_servers_are_written_down_before_groups_and_deleted_with_what_is
 
 
 def test_nothing_is_kept_of_a_server_that_is_forgotten() -> None:
-    cluster = Cluster("abcd", Control(copies=3, forget_seconds=20.0), buckets=4)
-    cluster.tell("c", Here("c", "host c", "at c", 1, (), runs=("gone",), answered=cluster.beats))
+    cluster = Cluster("abcd", ControllerSettings(copies=3, forget_seconds=20.0), buckets=4)
+    cluster.tell("c", Heartbeat("c", "host c", "at c", 1, (), runs=("gone",), answered=cluster.beats))
     del cluster.there["c"]  # its host is lost: nobody sees its process end
     cluster.live(3.0)
     for _ in range(3):
         for group in list(cluster.controller.groups.values()):
-            if "c" in group.everybody:
-                cluster.tell(group.primary, Silent(group.bucket, group.term, group.primary, "c"))
+            if "c" in group.all_servers:
+                cluster.tell(group.primary, PeerUnreachable(group.bucket, group.term, group.primary, "c"))
         cluster.live(1.0)
-    reign = cluster.controller._reign
-    assert reign._telling._absent["c"], "it would be told of them if it came back"
+    reign = cluster.controller._state
+    assert reign._delivery._absent["c"], "it would be told of them if it came back"
     cluster.live(40.0)
     assert "c" not in cluster.controller.servers.of
-    assert not reign._telling._absent and not reign._forgetting._said
+    assert not reign._delivery._absent and not reign._deletions._said

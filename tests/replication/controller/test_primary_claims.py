@@ -8,37 +8,37 @@ from tests.support.replication.fake_controller import Cluster, Desk, State
 
 from cotswold.replication.controller import controller as controlling
 from cotswold.replication.controller.leader_election import BEAT, Read, Transact
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.replica.server import Keeper
-from cotswold.replication.replica.settings import Copying
-from cotswold.wire import Assign, Ended, Group, Here, Leased
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.replication.replica.server import ReplicaServer
+from cotswold.replication.replica.settings import ReplicationSettings
+from cotswold.wire import Assign, Group, Heartbeat, LeaseGrant, ServerExited
 from cotswold.wire.names import bucket_of
 
-TWO = Control(copies=2)
+TWO = ControllerSettings(copies=2)
 
 
-def beat(keeper: Keeper[list[float]], now: float) -> Here:
+def beat(keeper: ReplicaServer[list[float]], now: float) -> Heartbeat:
     """The next of a server."""
-    (here,) = [each.message for each in keeper.tick(now) if isinstance(each.message, Here)]
+    (here,) = [each.message for each in keeper.tick(now) if isinstance(each.message, Heartbeat)]
     return here
 
 
 def test_a_server_says_all_that_it_leads_until_it_has_a_lease_for_that() -> None:
-    keeper = Keeper("a", "host", "at a", contents, Copying(), 0.0)
+    keeper = ReplicaServer("a", "host", "at a", contents, ReplicationSettings(), 0.0)
     keeper.receive("one", Assign(1, Group("run/0000", 1, "a")), 0.0)
     first, second = beat(keeper, 1.0), beat(keeper, 2.0)
     assert first.leads == second.leads == (("run/0000", 1),) and first.claims == second.claims
-    keeper.receive("one", Leased(1, "a", second.number, 1.0), 2.1)
+    keeper.receive("one", LeaseGrant(1, "a", second.number, 1.0), 2.1)
     third = beat(keeper, 3.0)
     assert third.leads is None and third.claims == first.claims
     keeper.receive("one", Assign(1, Group("run/0001", 1, "a")), 3.1)
-    keeper.receive("one", Leased(1, "a", third.number, 1.0), 3.2)
+    keeper.receive("one", LeaseGrant(1, "a", third.number, 1.0), 3.2)
     fourth = beat(keeper, 4.0)
     assert fourth.leads == (("run/0000", 1), ("run/0001", 1)) and fourth.claims > first.claims
-    keeper.receive("one", Leased(1, "a", fourth.number, 1.0), 4.1)
+    keeper.receive("one", LeaseGrant(1, "a", fourth.number, 1.0), 4.1)
     fifth = beat(keeper, 5.0)
     assert fifth.leads is None
-    keeper.receive("two", Leased(2, "a", fifth.number, 0.0), 5.1)  # another leads, and does not know
+    keeper.receive("two", LeaseGrant(2, "a", fifth.number, 0.0), 5.1)  # another leads, and does not know
     assert beat(keeper, 6.0).leads == fourth.leads
     assert not keeper.lease.holds(5.1 + 1.0), "that was no lease"
 
@@ -46,21 +46,21 @@ def test_a_server_says_all_that_it_leads_until_it_has_a_lease_for_that() -> None
 def said(cluster: Cluster, name: str, leads: tuple[tuple[str, int], ...] | None, claims: int) -> list[object]:
     """What comes back to a server that says this."""
     cluster.beats += 1
-    here = Here(name, f"host {name}", f"at {name}", 7, leads, claims=claims, answered=cluster.beats)
+    here = Heartbeat(name, f"host {name}", f"at {name}", 7, leads, claims=claims, answered=cluster.beats)
     return [each.message for each in cluster.tell(name, here) if each.to == name]
 
 
 def test_a_lease_is_given_for_what_was_said_before_only_while_it_is_true() -> None:
     cluster = Cluster("abc", TWO, buckets=3)
     group = cluster.group_of("run/0000")
-    name, leading = group.primary, cluster.controller.leading
-    lease, none = (Leased(leading.epoch, name, 7, each, leading.cluster) for each in (1.0, 0.0))
+    name, leading = group.primary, cluster.controller.election
+    lease, none = (LeaseGrant(leading.epoch, name, 7, each, leading.cluster) for each in (1.0, 0.0))
     assert said(cluster, name, None, 5) == [none], "it has not said that"
     assert lease in said(cluster, name, (("run/0000", 1),), 5)
     assert said(cluster, name, None, 5) == [lease]
     assert said(cluster, name, None, 6) == [none]
     cluster.there.pop(name)
-    cluster.tell("supervisor", Ended(group.secondaries[0], "was killed by SIGKILL"))
+    cluster.tell("supervisor", ServerExited(group.secondaries[0], "was killed by SIGKILL"))
     cluster.live(0.2)
     assert said(cluster, name, None, 5) == [lease], "of another term, and it is still the primary"
     cluster.there.pop(group.secondaries[0], None)
@@ -68,7 +68,7 @@ def test_a_lease_is_given_for_what_was_said_before_only_while_it_is_true() -> No
     newest = cluster.group_of("run/0000")
     if newest.primary != name:
         answers = said(cluster, name, None, 5)
-        assert not any(isinstance(each, Leased) for each in answers)
+        assert not any(isinstance(each, LeaseGrant) for each in answers)
         assert any(isinstance(each, Assign) and each.group == newest for each in answers)
 
 
@@ -76,15 +76,15 @@ def test_a_server_that_leads_no_more_has_no_lease_for_what_it_said() -> None:
     cluster = Cluster("ab", TWO, buckets=1)
     before = cluster.group_of("run/0000")
     name, (other,) = before.primary, before.secondaries
-    assert any(isinstance(each, Leased) for each in said(cluster, name, (("run/0000", 1),), 5))
+    assert any(isinstance(each, LeaseGrant) for each in said(cluster, name, (("run/0000", 1),), 5))
     cluster.there.pop(name)
     cluster.live(2.0)
     assert cluster.group_of("run/0000").primary == other
     answers = said(cluster, name, None, 5)
-    assert not any(isinstance(each, Leased) for each in answers)
+    assert not any(isinstance(each, LeaseGrant) for each in answers)
     assert any(isinstance(each, Assign) and each.group.primary == other for each in answers)
     answers = said(cluster, name, (), 6)
-    assert any(isinstance(each, Leased) and each.seconds for each in answers)
+    assert any(isinstance(each, LeaseGrant) and each.seconds for each in answers)
 
 
 def test_a_leader_reads_in_pages_and_says_in_between_that_it_leads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_a_leader_reads_in_pages_and_says_in_between_that_it_leads(monkeypatch: 
     while not two.controller.leads(two.now):
         two.now += 0.1
         assert two.now < one.now + 30, "it never knows all"
-        wish = two.controller.wish(two.now)
+        wish = two.controller.next_request(two.now)
         if isinstance(wish, Transact):
             beats += str(dict(wish.put).get(BEAT)).startswith("2 ")
         elif isinstance(wish, Read):
@@ -119,4 +119,4 @@ def test_what_is_read_in_pages_is_whole_whatever_their_size(monkeypatch: pytest.
         found.now = one.now
         found.pass_time(3.0)
         assert found.controller.groups == one.controller.groups, size
-        assert found.controller._reign.board.map.runs == one.controller._reign.board.map.runs
+        assert found.controller._state.board.map.runs == one.controller._state.board.map.runs

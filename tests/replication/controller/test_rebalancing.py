@@ -11,13 +11,13 @@ from tests.replication.controller.test_clusters import another, drained
 from tests.support.replication.fake_controller import PATIENCE, Cluster
 
 from cotswold.replication.controller.bucket_map import read_group
-from cotswold.replication.controller.election import Cause, Election
+from cotswold.replication.controller.election import Election, ElectionReason
 from cotswold.replication.controller.leader_election import Transact
-from cotswold.replication.controller.load_index import Loads
-from cotswold.replication.controller.settings import Control
-from cotswold.wire import Drain, Fence, Fenced, Group
+from cotswold.replication.controller.server_registry import LoadIndex
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.wire import Drain, Fence, FenceReply, Group
 
-THREE, TWO, ONE = Control(copies=3), Control(copies=2), Control(copies=1)
+THREE, TWO, ONE = ControllerSettings(copies=3), ControllerSettings(copies=2), ControllerSettings(copies=1)
 
 
 class Watched:
@@ -45,7 +45,7 @@ def spread(counts: Mapping[str, int]) -> int:
 
 @pytest.mark.parametrize("control", [ONE, TWO, THREE])
 def test_a_new_server_gets_as_many_copies_and_leads_as_others_and_then_nothing_moves(
-    control: Control,
+    control: ControllerSettings,
 ) -> None:
     cluster = Cluster("abc", control, buckets=32)
     watched = Watched(cluster)
@@ -54,7 +54,7 @@ def test_a_new_server_gets_as_many_copies_and_leads_as_others_and_then_nothing_m
     assert spread(cluster.copies()) <= 1 and spread(cluster.leads()) <= 1
     groups = cluster.controller.groups.values()
     assert all(len(each.members) == control.copies and not each.learners for each in groups)
-    assert watched.most_learners <= control.moves
+    assert watched.most_learners <= control.max_concurrent_moves
     assert min(len(each.members) for each in watched.groups) >= control.copies, "no copy less at any moment"
     before = len(watched.groups)
     cluster.live(30.0)
@@ -143,27 +143,25 @@ def test_a_server_that_is_drained_gets_nothing_though_it_has_less() -> None:
 def test_nothing_is_evened_that_another_could_lose_an_only_copy_by() -> None:
     """Two members of which the primary has more than the secondary: it stays the primary."""
     group = Group("run/0000", 4, "a", ("b",))
-    election = Election(group, 10.0, Cause.EVEN)
-    asked = election.ask(["a", "b"], 1, 10.0, 0.25)
+    election = Election(group, 10.0, ElectionReason.REBALANCE)
+    asked = election.fence_requests(["a", "b"], 1, 10.0, 0.25)
     assert [each.to for each in asked] == ["a"], "it is asked first"
-    election.answered(Fenced("run/0000", 5, "a", 4, 9))
-    assert election.ask(["a", "b"], 1, 10.01, 0.25) == [], "what it has sent is on its way"
-    (fence,) = election.ask(["a", "b"], 1, 10.1, 0.25)
+    election.record_reply(FenceReply("run/0000", 5, "a", 4, 9))
+    assert election.fence_requests(["a", "b"], 1, 10.01, 0.25) == [], "what it has sent is on its way"
+    (fence,) = election.fence_requests(["a", "b"], 1, 10.1, 0.25)
     assert fence.to == "b" and isinstance(fence.message, Fence)
-    election.answered(Fenced("run/0000", 5, "b", 4, 8))
-    assert election.decided(["a", "b"], True, 10.2, PATIENCE) == Group("run/0000", 5, "a", ("b",))
-    election.answers["b"] = Fenced("run/0000", 5, "b", 4, 9)
-    assert election.decided(["a", "b"], True, 10.2, PATIENCE) == Group("run/0000", 5, "b", ("a",))
+    election.record_reply(FenceReply("run/0000", 5, "b", 4, 8))
+    assert election.result(["a", "b"], True, 10.2, PATIENCE) == Group("run/0000", 5, "a", ("b",))
+    election.answers["b"] = FenceReply("run/0000", 5, "b", 4, 9)
+    assert election.result(["a", "b"], True, 10.2, PATIENCE) == Group("run/0000", 5, "b", ("a",))
 
 
 def test_a_primary_that_has_more_than_two_others_learns_from_the_next() -> None:
     group = Group("run/0000", 4, "a", ("b", "c"))
-    election = Election(group, 10.0, Cause.EVEN, preferred="b")
+    election = Election(group, 10.0, ElectionReason.REBALANCE, preferred="b")
     for name, index in {"a": 9, "b": 8, "c": 8}.items():
-        election.answered(Fenced("run/0000", 5, name, 4, index))
-    assert election.decided(["a", "b", "c"], True, 10.2, PATIENCE) == Group(
-        "run/0000", 5, "b", ("c",), ("a",)
-    )
+        election.record_reply(FenceReply("run/0000", 5, name, 4, index))
+    assert election.result(["a", "b", "c"], True, 10.2, PATIENCE) == Group("run/0000", 5, "b", ("c",), ("a",))
 
 
 @pytest.mark.soak
@@ -171,7 +169,7 @@ def test_a_primary_that_has_more_than_two_others_learns_from_the_next() -> None:
 @given(st.data())
 def test_whatever_happens_copies_and_leads_are_even_in_the_end(data: st.DataObject) -> None:
     copies = data.draw(st.integers(1, 3))
-    cluster = Cluster("abcd", Control(copies=copies), buckets=data.draw(st.integers(1, 16)))
+    cluster = Cluster("abcd", ControllerSettings(copies=copies), buckets=data.draw(st.integers(1, 16)))
     names = iter("efghijkl")
     for _ in range(data.draw(st.integers(1, 4))):
         match data.draw(st.sampled_from(("come", "drain", "end", "lead"))):
@@ -204,7 +202,7 @@ def test_whatever_happens_copies_and_leads_are_even_in_the_end(data: st.DataObje
 def test_a_place_is_that_of_whoever_has_the_least_on_another_host(
     changes: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
-    loads, known = Loads(), dict[str, tuple[str, int]]()
+    loads, known = LoadIndex(), dict[str, tuple[str, int]]()
     for number, host, load in changes:
         name = f"server {number}"
         if load < 0:

@@ -6,16 +6,16 @@ import select
 from pathlib import Path
 from typing import Any
 
-from cotswold.replication.controller.leader_election import Read, Transact, Wish
-from cotswold.replication.metadata import Place
-from cotswold.replication.runtime.controller_process import Found, StateThread
+from cotswold.replication.controller.leader_election import Read, StateRequest, Transact
+from cotswold.replication.metadata import MetadataLocation
+from cotswold.replication.runtime.controller_process import MetadataThread, StoreResult
 from measures.fuzzing.controller import ControllerVictim
 
 
-def answer_of(state: StateThread, wish: Wish) -> Found:
+def answer_of(state: MetadataThread, wish: StateRequest) -> StoreResult:
     """What comes of it."""
-    found: list[Found] = []
-    state.ask(wish, lambda _, answer: found.append(answer))
+    found: list[StoreResult] = []
+    state.submit(wish, lambda _, answer: found.append(answer))
     while not found:
         assert select.select([state], [], [], 30.0)[0], "it does not answer"
         state.take()
@@ -23,7 +23,7 @@ def answer_of(state: StateThread, wish: Wish) -> Found:
 
 
 def test_a_transaction_that_no_state_takes_is_refused_and_the_next_is_done(tmp_path: Path) -> None:
-    with StateThread(Place(str(tmp_path / "state.sqlite"))) as state:
+    with MetadataThread(MetadataLocation(str(tmp_path / "state.sqlite"))) as state:
         for key, value in (("k" * 600, "1"), ("k", "\u20ac" * 30_000)):
             assert isinstance(answer_of(state, Transact((), ((key, value),))), ValueError)
         assert answer_of(state, Transact((), (("k", "1"),))) is True
@@ -33,10 +33,10 @@ def test_a_transaction_that_no_state_takes_is_refused_and_the_next_is_done(tmp_p
 def test_a_controller_says_what_was_refused_and_forgets_it() -> None:
     victim = ControllerVictim()
     role: Any = victim._role
-    victim._machine._reign.board.map.drain("server-a-0", 1.0)
-    wish = victim._machine._reign.board.map.transaction(victim._machine.leading.key)
+    victim._machine._state.board.map.drain("server-a-0", 1.0)
+    wish = victim._machine._state.board.map.transaction(victim._machine.election.key)
     victim._machine._asking = wish
     told = victim._post.sent["Happened"]
     role._answered(wish, ValueError("a key is too long"))
     assert victim._post.sent["Happened"] == told + 1
-    assert not victim._machine._reign.board.map.is_asking, "or it waits for its answer for ever"
+    assert not victim._machine._state.board.map.transaction_in_flight, "or it waits for its answer for ever"

@@ -14,17 +14,17 @@ from cotswold.errors import DiskFullError, FormatError, MachineError, UserError
 from cotswold.replication.disk import BlockKey, BlockStore, DamagedError, Snapshot
 from cotswold.replication.disk.bucket_format import read_saved, snapshot_of, write_saved
 from cotswold.replication.disk.index import Database
-from cotswold.replication.replica.saved_bucket import Saved
+from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.runtime.disk import Disk, open_disk
 from cotswold.wire import Change
 
 BYTES, VECTORS = 8192, ("weights", "squares")
 
 
-def saved(number: int) -> Saved:
+def saved(number: int) -> SavedBucket:
     change = Change((0, 3), (number, 7), (), (), (), (), (), 0, 0, None, None, 0)
     numbers = {(name, shard): contents(number, name, shard) for name in VECTORS for shard in (0, 3)}
-    return Saved(f"run/{number}", 0, number + 1, 10 * number, change, VECTORS, numbers)
+    return SavedBucket(f"run/{number}", 0, number + 1, 10 * number, change, VECTORS, numbers)
 
 
 def contents(number: int, name: str, shard: int) -> bytes:
@@ -44,13 +44,13 @@ def test_buckets_that_were_written_are_read_with_their_ranks_and_versions(tmp_pa
     write_saved(folder, reversed(wanted))
     assert list(read_saved(folder)) == wanted
     first = next(read_saved(folder))
-    assert (first.bucket, first.rank, first.change.versions) == ("run/1", (0, 2, 10), (1, 7))
+    assert (first.bucket, first.recency, first.change.versions) == ("run/1", (0, 2, 10), (1, 7))
     assert [each.name for each in tmp_path.iterdir()] == ["saved"]
 
 
 def test_a_server_goes_on_with_such_a_folder_as_its_disk(tmp_path: Path) -> None:
     write_saved(tmp_path / "saved", [saved(1)])
-    found: list[Saved | None] = []
+    found: list[SavedBucket | None] = []
     with Disk(tmp_path / "saved", 1.0, lambda _: None, lambda _: None, lambda _: None) as disk:
         disk.read("run/1", found.append)
         while not found:
@@ -108,7 +108,7 @@ def test_the_disk_of_another_version_is_left_as_it_is_and_named(tmp_path: Path) 
 
 
 def test_nothing_is_there_where_writing_did_not_come_to_its_end(tmp_path: Path) -> None:
-    def interrupted() -> Iterator[Saved]:
+    def interrupted() -> Iterator[SavedBucket]:
         yield saved(1)
         raise MachineError("a server is gone; try again")
 
@@ -126,7 +126,10 @@ def test_every_damaged_bucket_is_named_after_the_sound_ones_were_read(tmp_path: 
     write_saved(folder, map(saved, (1, 2, 3, 4)))
     flip(folder, contents(2, "squares", 3))
     flip(folder, contents(4, "weights", 0))
-    found, named = list[Saved](), r"saved is damaged: run/2, squares, shard 3 .*; run/4, weights, shard 0 "
+    found, named = (
+        list[SavedBucket](),
+        r"saved is damaged: run/2, squares, shard 3 .*; run/4, weights, shard 0 ",
+    )
     with pytest.raises(DamagedError, match=named):
         found.extend(read_saved(folder))
     assert found == [saved(1), saved(3)]

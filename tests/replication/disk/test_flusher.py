@@ -9,13 +9,21 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import DiskFullError
-from cotswold.replication.disk import BlockKey, BlockStore, Flusher, Policy, Snapshot, WriteFailed, Written
+from cotswold.replication.disk import (
+    BlockKey,
+    BlockStore,
+    Flusher,
+    Policy,
+    Snapshot,
+    WriteCompleted,
+    WriteFailed,
+)
 
 KEY = BlockKey("weights", 0)
 AT_ONCE = Policy(retry_seconds=0.01)
 WITHIN = 10.0
 
-Said = queue.SimpleQueue[Written | WriteFailed]
+Said = queue.SimpleQueue[WriteCompleted | WriteFailed]
 
 
 class Fake:
@@ -44,7 +52,7 @@ def of(index: int, bucket: str = "bucket 1", size: int = 10) -> Snapshot:
 
 def written(said: Said, *indices: tuple[str, int]) -> None:
     told = said.get(timeout=WITHIN)
-    assert isinstance(told, Written) and told.indices == indices and told.window_seconds == 0.0
+    assert isinstance(told, WriteCompleted) and told.indices == indices and told.window_seconds == 0.0
 
 
 def test_it_is_told_how_long_a_write_takes_and_took() -> None:
@@ -58,7 +66,7 @@ def test_it_is_told_how_long_a_write_takes_and_took() -> None:
     assert (flusher.writing_seconds, flusher.window_seconds) == (3.0, 3.0)
     store.may_write.set()
     told = said.get(timeout=WITHIN)
-    assert isinstance(told, Written) and (told.bytes, told.seconds) == (600, 3.0)
+    assert isinstance(told, WriteCompleted) and (told.bytes, told.seconds) == (600, 3.0)
     assert flusher.writing_seconds == 0.0
     assert flusher.close(WITHIN)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.replication.block_states import BUCKETS, snapshot, state_at
 
 from cotswold.errors import MachineError, StoreError
-from cotswold.replication.disk import BlockStore, DamagedError, Renewed
+from cotswold.replication.disk import BlockStore, DamagedError, RebuiltIndex
 from cotswold.replication.disk.index import CorruptError, Database
 
 INDEX = 3
@@ -61,7 +61,7 @@ def check_all(folder: Path, index: int, others: Mapping[str, int] = {}) -> None:
 
 def test_a_store_whose_index_is_damaged_as_it_is_opened_is_written_to(sound: Path, tmp_path: Path) -> None:
     """The newest table is damaged: what the older ones have is kept, and what is written again is new."""
-    folder, told = tmp_path / "store", list[Renewed]()
+    folder, told = tmp_path / "store", list[RebuiltIndex]()
     shutil.copytree(sound, folder)
     spoil(tables(folder)[-1], 0.2)
     assert is_open_to_read(folder)
@@ -86,7 +86,7 @@ def test_a_store_whose_index_is_damaged_as_it_is_opened_is_written_to(sound: Pat
 
 def test_a_table_that_is_damaged_while_it_is_open_costs_nothing(sound: Path, tmp_path: Path) -> None:
     """Every head is in memory: the next write that finds it damaged begins anew with these."""
-    folder, told = tmp_path / "store", list[Renewed]()
+    folder, told = tmp_path / "store", list[RebuiltIndex]()
     shutil.copytree(sound, folder)
     with BlockStore(folder, renewed=told.append) as store:
         for each in tables(folder):
@@ -115,7 +115,7 @@ def _fails(*_: object) -> None:
 
 
 def test_a_manifest_that_is_damaged_while_it_is_open_costs_nothing(sound: Path, tmp_path: Path) -> None:
-    folder, told = tmp_path / "store", list[Renewed]()
+    folder, told = tmp_path / "store", list[RebuiltIndex]()
     shutil.copytree(sound, folder)
     with BlockStore(folder, renewed=told.append) as store:
         (folder / "db" / "CURRENT").write_bytes(b"MANIFEST-000000\n")
@@ -129,7 +129,7 @@ def test_a_manifest_that_is_damaged_while_it_is_open_costs_nothing(sound: Path, 
 def test_what_rocksdb_finds_as_it_merges_tables_is_healed_by_the_next_write(
     sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, told = tmp_path / "store", list[Renewed]()
+    folder, told = tmp_path / "store", list[RebuiltIndex]()
     shutil.copytree(sound, folder)
     with BlockStore(folder, renewed=told.append) as store:
         with monkeypatch.context() as patch:

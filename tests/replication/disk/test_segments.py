@@ -13,7 +13,7 @@ import pytest
 from cotswold.errors import MachineError
 from cotswold.replication.disk import BlockKey, BlockStore, Snapshot
 from cotswold.replication.disk import segments as module
-from cotswold.replication.disk.compression import packed, unpacked
+from cotswold.replication.disk.compression import compress, decompress
 from cotswold.replication.disk.records import RecordError
 from cotswold.replication.disk.segments import Segments
 
@@ -114,15 +114,15 @@ def test_blocks_that_stay_as_they_are_move_out_of_files_that_are_emptied(tmp_pat
 
 def test_zeros_take_little_room_and_noise_is_left_as_it_is() -> None:
     zeros, weights = bytes(1 << 20), np.random.default_rng(0).standard_normal(1 << 18, dtype=np.float32).data
-    assert len(packed(memoryview(zeros))) < 8 * KIB
-    assert unpacked(bytes(packed(memoryview(zeros))), 1 << 20) == zeros
+    assert len(compress(memoryview(zeros))) < 8 * KIB
+    assert decompress(bytes(compress(memoryview(zeros))), 1 << 20) == zeros
     raw = weights.cast("B")
-    assert packed(raw) is raw
+    assert compress(raw) is raw
     mixed = bytes(1 << 19) + noise(0, 1 << 19)
-    assert unpacked(bytes(packed(memoryview(mixed))), 1 << 20) == mixed
+    assert decompress(bytes(compress(memoryview(mixed))), 1 << 20) == mixed
 
 
 @pytest.mark.parametrize("stored", [b"", b"abc", b"\xff\xff\xff\x7fabc", b"\x20\0\0\0abc"])
 def test_what_was_not_packed_is_no_contents(stored: bytes) -> None:
     with pytest.raises(RecordError):
-        unpacked(stored, 32)
+        decompress(stored, 32)

@@ -17,7 +17,7 @@ from tests.support.replication.metadata_contract import StateContract
 
 from cotswold.errors import ClusterError, MachineError, StoreError
 from cotswold.files.untrusted_json import JsonObject
-from cotswold.replication.metadata import Etcd, EtcdState, OutcomeUnknownError
+from cotswold.replication.metadata import Etcd, EtcdStore, OutcomeUnknownError
 from cotswold.replication.metadata.etcd_http import RANGE, Gateway
 from cotswold.testing import stopped
 
@@ -62,9 +62,9 @@ def posted(members: Members, path: str, question: Mapping[str, object]) -> int:
 
 def test_clusters_that_share_an_etcd_do_not_see_each_other(one: Members, prefix: str) -> None:
     with (
-        EtcdState(Etcd(one.endpoints, prefix=prefix + "a/")) as first,
-        EtcdState(Etcd(one.endpoints, prefix=prefix + "b/")) as second,
-        EtcdState(Etcd(one.endpoints, prefix=prefix)) as both,
+        EtcdStore(Etcd(one.endpoints, prefix=prefix + "a/")) as first,
+        EtcdStore(Etcd(one.endpoints, prefix=prefix + "b/")) as second,
+        EtcdStore(Etcd(one.endpoints, prefix=prefix)) as both,
     ):
         assert first.transact([], [("key", "1")]) and second.transact([("key", None)], [("key", "2")])
         assert (first.read(""), second.read("")) == ({"key": "1"}, {"key": "2"})
@@ -72,7 +72,7 @@ def test_clusters_that_share_an_etcd_do_not_see_each_other(one: Members, prefix:
 
 
 def test_without_a_prefix_every_key_is_read(one: Members, prefix: str) -> None:
-    with EtcdState(Etcd(one.endpoints)) as state:
+    with EtcdStore(Etcd(one.endpoints)) as state:
         assert state.transact([], [(prefix + "key", "1")])
         assert state.read("")[prefix + "key"] == "1"
 
@@ -81,7 +81,7 @@ def test_without_a_prefix_every_key_is_read(one: Members, prefix: str) -> None:
 def test_pages_are_of_one_moment_though_keys_change_between_them(
     one: Members, prefix: str, is_forgotten: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def put(state: EtcdState, value: str) -> None:
+    def put(state: EtcdStore, value: str) -> None:
         for at in range(0, 600, 60):
             state.transact([], [(f"{key:03}", value) for key in range(at, at + 60)])
 
@@ -92,14 +92,14 @@ def test_pages_are_of_one_moment_though_keys_change_between_them(
         count += path == RANGE
         if path == RANGE and count == 2 and not changed[0]:
             changed[0] = True
-            with EtcdState(Etcd(one.endpoints, prefix=prefix)) as other:
+            with EtcdStore(Etcd(one.endpoints, prefix=prefix)) as other:
                 put(other, "new")
             if is_forgotten:
                 now = int(ask(self, RANGE, {"key": "AA=="}, can_repeat=True)["header"]["revision"])  # type: ignore[index]  # of etcd's form
                 assert posted(one, "/v3/kv/compaction", {"revision": now}) == 200
         return ask(self, path, question, can_repeat=can_repeat)
 
-    with EtcdState(Etcd(one.endpoints, prefix=prefix)) as state:
+    with EtcdStore(Etcd(one.endpoints, prefix=prefix)) as state:
         put(state, "old")
         monkeypatch.setattr(Gateway, "ask", changing)
         found = state.read("")
@@ -111,7 +111,7 @@ def test_what_is_not_text_is_told(one: Members, prefix: str) -> None:
     key, value = (b64encode(each).decode() for each in (f"{prefix}key".encode(), b"\xff"))
     assert posted(one, "/v3/kv/put", {"key": key, "value": value}) == 200
     with (
-        EtcdState(Etcd(one.endpoints, prefix=prefix)) as state,
+        EtcdStore(Etcd(one.endpoints, prefix=prefix)) as state,
         pytest.raises(StoreError, match="has invalid text; check whether another program writes below"),
     ):
         state.read("")
@@ -121,16 +121,16 @@ def test_a_member_of_another_cluster_is_told_before_anything_is_asked_of_it(
     one: Members, prefix: str, tmp_path: Path
 ) -> None:
     with members(tmp_path, 1) as other:
-        with EtcdState(Etcd((*other.endpoints, *one.endpoints), prefix=prefix)) as state:
+        with EtcdStore(Etcd((*other.endpoints, *one.endpoints), prefix=prefix)) as state:
             assert state.transact([], [("a", "1")])
             other.kill(0)
             with pytest.raises(MachineError, match=r"is of another cluster than .*; name members of one"):
                 state.transact([], [("a", "1")])
-        with EtcdState(Etcd(one.endpoints, prefix=prefix)) as state:
+        with EtcdStore(Etcd(one.endpoints, prefix=prefix)) as state:
             assert state.read("") == {}
 
 
-def put_at_last(state: EtcdState, key: str) -> float:
+def put_at_last(state: EtcdStore, key: str) -> float:
     """Seconds until a key could be put; what is not known is read, as callers do."""
     began = time.monotonic()
     while time.monotonic() < began + _GOES_ON_SECONDS:
@@ -146,7 +146,7 @@ def put_at_last(state: EtcdState, key: str) -> float:
 def test_with_one_of_three_members_killed_it_goes_on_and_with_two_it_says_so_in_time(
     three: Members,
 ) -> None:
-    with EtcdState(Etcd(three.endpoints, timeout_seconds=1.0)) as state:
+    with EtcdStore(Etcd(three.endpoints, timeout_seconds=1.0)) as state:
         put_at_last(state, "before")
         three.kill(0)
         put_at_last(state, "after")
@@ -161,14 +161,14 @@ def test_with_one_of_three_members_killed_it_goes_on_and_with_two_it_says_so_in_
 
 @pytest.mark.soak
 def test_a_member_that_stands_still_is_passed_over(three: Members) -> None:
-    with EtcdState(Etcd(three.endpoints, timeout_seconds=1.0)) as state:
+    with EtcdStore(Etcd(three.endpoints, timeout_seconds=1.0)) as state:
         put_at_last(state, "a")
         with stopped(three.processes[0].pid):
             with pytest.raises(OutcomeUnknownError, match="did not answer in time; whether it is done shows"):
                 state.transact([], [("a", "2")])
             put_at_last(state, "b")
             assert state.read("b") == {"b": "1"}
-            with EtcdState(Etcd(three.endpoints, timeout_seconds=1.0)) as other:  # never greeted: no doubt
+            with EtcdStore(Etcd(three.endpoints, timeout_seconds=1.0)) as other:  # never greeted: no doubt
                 assert other.transact([("b", "1")], [("b", "2")])
 
 

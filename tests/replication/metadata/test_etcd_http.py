@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from cotswold.errors import MachineError
-from cotswold.replication.metadata import Etcd, EtcdState, OutcomeUnknownError
+from cotswold.replication.metadata import Etcd, EtcdStore, OutcomeUnknownError
 
 HEADER = {"cluster_id": "7", "revision": "1"}
 _TRANSACTION = "/v3/kv/txn"
@@ -103,8 +103,8 @@ def two() -> Iterator[tuple[Member, Member]]:
         each.server_close()
 
 
-def state_of(two: tuple[Member, Member]) -> EtcdState:
-    return EtcdState(Etcd(tuple(each.endpoint for each in two), timeout_seconds=0.5))
+def state_of(two: tuple[Member, Member]) -> EtcdStore:
+    return EtcdStore(Etcd(tuple(each.endpoint for each in two), timeout_seconds=0.5))
 
 
 DOUBTS: dict[str, tuple[Reply, str]] = {

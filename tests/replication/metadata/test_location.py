@@ -10,14 +10,14 @@ from tests.replication.metadata.test_etcd_http import Member, trickle
 from tests.replication.metadata.test_etcd_http import two as two
 
 from cotswold.errors import UserError
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.metadata import OutcomeUnknownError, Place
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.replication.metadata import MetadataLocation, OutcomeUnknownError
 from cotswold.replication.replica.lease import DRIFT
 
 
 def test_a_leader_asks_another_member_while_it_still_leads(two: tuple[Member, Member]) -> None:
     two[0].reply = trickle  # it is there, and does not answer
-    control, place = Control(), Place(etcd=[each.endpoint for each in two])
+    control, place = ControllerSettings(), MetadataLocation(etcd=[each.endpoint for each in two])
     with closing(place.opened()) as state:
         began = time.monotonic()
         try:
@@ -29,6 +29,6 @@ def test_a_leader_asks_another_member_while_it_still_leads(two: tuple[Member, Me
 
 
 def test_a_prefix_that_leaves_no_room_for_names_is_refused() -> None:
-    Place(etcd=("localhost:2379",), prefix="p" * 128)
+    MetadataLocation(etcd=("localhost:2379",), prefix="p" * 128)
     with pytest.raises(UserError, match="at most"):
-        Place(etcd=("localhost:2379",), prefix="\u20ac" * 43)
+        MetadataLocation(etcd=("localhost:2379",), prefix="\u20ac" * 43)

@@ -16,7 +16,7 @@ from tests.support.replication.metadata_clients import KEYS, Place, played
 from tests.support.replication.metadata_contract import StateContract
 
 from cotswold.errors import CotswoldError, DiskFullError, FormatError, MachineError, StoreError, UserError
-from cotswold.replication.metadata import OutcomeUnknownError, SqliteState
+from cotswold.replication.metadata import OutcomeUnknownError, SqliteStore
 
 KILLS = 8
 
@@ -56,7 +56,7 @@ def test_after_every_kill_all_of_a_transaction_is_there_or_nothing_and_none_that
             writer.kill()
             lines += writer.stdout.read().splitlines()
         reported = max(reported, *(int(line) for line in lines if line))
-        with SqliteState(path) as state:
+        with SqliteStore(path) as state:
             found = state.read("")
         assert len(found) == KEYS and len(set(found.values())) == 1
         assert reported <= int(found["key/0"]) <= reported + 1
@@ -66,7 +66,7 @@ def test_after_every_kill_all_of_a_transaction_is_there_or_nothing_and_none_that
 @pytest.fixture
 def filled(path: Path) -> bytes:
     """The file of a state with some keys, everything of which is in the file itself."""
-    with SqliteState(path) as state:
+    with SqliteStore(path) as state:
         state.transact([], [(f"key/{at}", f"value {at} " + "x" * at * 3) for at in range(KEYS)])
     assert sorted(each.name for each in path.parent.iterdir()) == ["state.db", "state.db-count"]
     return path.read_bytes()
@@ -74,7 +74,7 @@ def filled(path: Path) -> bytes:
 
 @pytest.mark.parametrize("sought", [b"value 7", b"key/7"])
 def test_a_flipped_byte_is_told_with_its_key(path: Path, filled: bytes, sought: bytes) -> None:
-    with SqliteState(path) as state:
+    with SqliteStore(path) as state:
         state.transact([("key/7", None)], [])  # open, and all in order
         at = filled.index(sought)
         path.write_bytes(filled[:at] + bytes([filled[at] ^ 4]) + filled[at + 1 :])
@@ -82,20 +82,20 @@ def test_a_flipped_byte_is_told_with_its_key(path: Path, filled: bytes, sought: 
             with pytest.raises(
                 StoreError, match=r"state.db is damaged: the checksum of the key '[ko]ey/7' do"
             ):
-                SqliteState(path)
+                SqliteStore(path)
 
 
 def test_whichever_byte_is_flipped_the_same_is_read_or_an_error_is_raised(
     tmp_path: Path, path: Path, filled: bytes
 ) -> None:
-    with SqliteState(path) as state:
+    with SqliteStore(path) as state:
         before = state.read("")
     chance, told = random.Random(7), 0
     for at in range(len(filled)):
         other = tmp_path / f"{at}.db"
         other.write_bytes(filled[:at] + bytes([filled[at] ^ 1 << chance.randrange(8)]) + filled[at + 1 :])
         try:
-            with SqliteState(other) as state:
+            with SqliteStore(other) as state:
                 assert state.read("") == before, f"byte {at}"
         except (MachineError, UserError) as error:
             told += str(other) in str(error)
@@ -108,11 +108,11 @@ def test_a_row_that_is_gone_is_told(path: Path, filled: bytes) -> None:
         other.execute("DELETE FROM state WHERE key = ?", (b"key/7",))
     other.close()
     with pytest.raises(StoreError, match="keys are missing or are too many"):
-        SqliteState(path)
+        SqliteStore(path)
 
 
 def test_a_damaged_value_is_neither_compared_nor_replaced(path: Path, filled: bytes) -> None:
-    with SqliteState(path) as state:
+    with SqliteStore(path) as state:
         other = sqlite3.connect(path)
         with other:
             other.execute("UPDATE state SET value = ? WHERE key = ?", (b"no", b"key/7"))
@@ -134,7 +134,7 @@ def fill(disk: Path) -> Path:
 
 
 def test_on_a_full_disk_nothing_is_put_and_with_room_again_it_goes_on(disk: Path) -> None:
-    with SqliteState(disk / "state.db") as state:
+    with SqliteStore(disk / "state.db") as state:
         assert state.transact([], [("a", "1")])
         filler = fill(disk)
         for _ in range(2):
@@ -149,31 +149,31 @@ def test_on_a_full_disk_nothing_is_put_and_with_room_again_it_goes_on(disk: Path
 def test_on_a_full_disk_no_state_is_made(disk: Path) -> None:
     fill(disk)
     with pytest.raises(DiskFullError, match="no room left"):
-        SqliteState(disk / "state.db")
+        SqliteStore(disk / "state.db")
     assert [each.name for each in disk.iterdir()] == ["filler"]
 
 
 def test_a_folder_that_cannot_be_written_to_is_told(disk: Path) -> None:
-    SqliteState(disk / "old.db").close()
+    SqliteStore(disk / "old.db").close()
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     with pytest.raises(
         MachineError, match=r"state\.db cannot be made: Read-only file system; name a file in"
     ):
-        SqliteState(disk / "state.db")
+        SqliteStore(disk / "state.db")
     with pytest.raises(MachineError, match=r"old\.db cannot be .*; let this user write to it and its folder"):
-        SqliteState(disk / "old.db")
+        SqliteStore(disk / "old.db")
 
 
 def test_a_missing_folder_is_told(path: Path) -> None:
     with pytest.raises(MachineError, match="cannot be made: No such file or directory; name a file"):
-        SqliteState(path.parent / "missing" / "state.db")
+        SqliteStore(path.parent / "missing" / "state.db")
 
 
 @pytest.mark.parametrize("contents", [b"", b"something else" * 400])
 def test_a_file_of_something_else_is_refused_and_left(path: Path, contents: bytes) -> None:
     path.write_bytes(contents)
     with pytest.raises(UserError, match="holds no state of controllers; name another file"):
-        SqliteState(path)
+        SqliteStore(path)
     assert path.read_bytes() == contents
 
 
@@ -184,7 +184,7 @@ def test_another_database_is_refused_and_left(path: Path) -> None:
     other.close()
     contents = path.read_bytes()
     with pytest.raises(UserError, match="holds no state of controllers"):
-        SqliteState(path)
+        SqliteStore(path)
     assert path.read_bytes() == contents
 
 
@@ -193,18 +193,18 @@ def test_a_file_of_another_version_is_refused_by_its_number(path: Path, filled: 
     other.execute("PRAGMA user_version = 2")
     other.close()
     with pytest.raises(FormatError, match=r"a newer version of Cotswold \(format 2; this version reads 1\)"):
-        SqliteState(path)
+        SqliteStore(path)
 
 
 def test_a_link_is_not_followed(path: Path, filled: bytes) -> None:
     link = path.parent / "link.db"
     link.symlink_to(path)
     with pytest.raises(UserError, match="links are not followed"):
-        SqliteState(link)
+        SqliteStore(link)
 
 
 def test_a_transaction_waits_for_another_process_as_long_as_it_is_told(path: Path, filled: bytes) -> None:
-    with SqliteState(path, busy_seconds=0.2) as state:
+    with SqliteStore(path, busy_seconds=0.2) as state:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(MachineError, match=r"has kept .*state\.db locked for 0\.2 s; end it") as caught:
@@ -215,9 +215,9 @@ def test_a_transaction_waits_for_another_process_as_long_as_it_is_told(path: Pat
 
 
 def test_a_file_that_was_replaced_is_not_written_to(path: Path, filled: bytes) -> None:
-    with SqliteState(path) as state:
+    with SqliteStore(path) as state:
         path.rename(path.with_name("moved.db"))
-        SqliteState(path).close()
+        SqliteStore(path).close()
         for use in (lambda: state.read(""), lambda: state.transact([], [("a", "1")])):
             with pytest.raises(MachineError, match="was removed or replaced while it was in use"):
                 use()
@@ -243,7 +243,7 @@ class _FailingCommits:
 def test_whether_a_failed_commit_is_done_is_not_known_until_it_is_read_again(
     path: Path, filled: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with SqliteState(path) as state:
+    with SqliteStore(path) as state:
         sound = state._database
         monkeypatch.setattr(state, "_database", _FailingCommits(sound))
         with pytest.raises(
@@ -267,7 +267,7 @@ def test_another_thread_may_not_use_it(path: Path) -> None:
         except sqlite3.ProgrammingError as error:
             raised.append(error)
 
-    with SqliteState(path) as state:
+    with SqliteStore(path) as state:
         thread = threading.Thread(target=use)
         thread.start()
         thread.join(10)
@@ -279,7 +279,7 @@ def test_a_write_ahead_log_that_lost_its_end_is_damage_and_no_older_state(
     tmp_path: Path, left: float
 ) -> None:
     path, copied = tmp_path / "state.sqlite", tmp_path / "copied.sqlite"
-    with SqliteState(path) as state:
+    with SqliteStore(path) as state:
         for number in range(20):
             assert state.transact([], [(f"key {number}", "x" * 500)])
         for ending in ("", "-wal", "-count"):  # as a kill would leave it
@@ -289,28 +289,28 @@ def test_a_write_ahead_log_that_lost_its_end_is_damage_and_no_older_state(
     log = tmp_path / "copied.sqlite-wal"
     os.truncate(log, int(left * log.stat().st_size))
     with pytest.raises(StoreError, match=r"transactions are lost; move it away"):
-        SqliteState(copied)
+        SqliteStore(copied)
 
 
 def test_a_state_without_its_note_or_with_an_older_one_is_read(tmp_path: Path) -> None:
     path, note = tmp_path / "state.sqlite", tmp_path / "state.sqlite-count"
-    with SqliteState(path) as state:
+    with SqliteStore(path) as state:
         state.transact([], [("key", "1")])
     before = note.read_bytes()
-    with SqliteState(path) as state:
+    with SqliteStore(path) as state:
         state.transact([], [("key", "2")])
     for left in (before, b"", bytes(16), None):
         note.unlink() if left is None else note.write_bytes(left)
-        with SqliteState(path) as state:
+        with SqliteStore(path) as state:
             assert state.read("") == {"key": "2"}
     note.write_bytes(before[:8])
     with pytest.raises(StoreError, match=r"state\.sqlite-count is damaged"):
-        SqliteState(path)
+        SqliteStore(path)
     path.unlink()
-    SqliteState(path).close()  # another one, that has had fewer
+    SqliteStore(path).close()  # another one, that has had fewer
 
 
 def test_a_format_that_no_release_writes_is_damage(filled: bytes, path: Path) -> None:
     path.write_bytes(filled[:60] + (65281).to_bytes(4, "big") + filled[64:])
     with pytest.raises(StoreError, match="no version of Cotswold writes format 65281"):
-        SqliteState(path)
+        SqliteStore(path)

@@ -9,7 +9,7 @@ import pytest
 from tests.support.replication.etcd_members import Members, members
 
 from cotswold.errors import MachineError
-from cotswold.replication.metadata import Etcd, EtcdState, Tls
+from cotswold.replication.metadata import Etcd, EtcdStore, Tls
 from cotswold.testing import Authority
 
 
@@ -46,13 +46,13 @@ def encrypted(folder: Path, tls: Tls) -> Iterator[Members]:
 
 
 def test_with_certificates_a_transaction_is_done(encrypted: Members, tls: Tls) -> None:
-    with EtcdState(Etcd(encrypted.endpoints, tls)) as state:
+    with EtcdStore(Etcd(encrypted.endpoints, tls)) as state:
         assert state.transact([("a", None)], [("a", "1")]) and state.read("") == {"a": "1"}
 
 
 def test_who_has_no_certificate_is_told(encrypted: Members, tls: Tls) -> None:
     with (
-        EtcdState(Etcd(encrypted.endpoints, Tls(tls.authority))) as state,
+        EtcdStore(Etcd(encrypted.endpoints, Tls(tls.authority))) as state,
         pytest.raises(MachineError, match=r"no member of etcd .* (do not trust each other|hung up)"),
     ):
         state.transact([], [("b", "1")])
@@ -61,7 +61,7 @@ def test_who_has_no_certificate_is_told(encrypted: Members, tls: Tls) -> None:
 def test_a_member_of_another_authority_is_not_trusted(encrypted: Members, tls: Tls, tmp_path: Path) -> None:
     other = certificates(tmp_path / "other")
     with (
-        EtcdState(Etcd(encrypted.endpoints, Tls(other.authority, tls.certificate, tls.key))) as state,
+        EtcdStore(Etcd(encrypted.endpoints, Tls(other.authority, tls.certificate, tls.key))) as state,
         pytest.raises(MachineError, match=r"do not trust each other .*CERTIFICATE_VERIFY_FAILED"),
     ):
         state.read("")
@@ -69,7 +69,7 @@ def test_a_member_of_another_authority_is_not_trusted(encrypted: Members, tls: T
 
 def test_who_does_not_encrypt_is_told(encrypted: Members) -> None:
     with (
-        EtcdState(Etcd(encrypted.endpoints)) as state,
+        EtcdStore(Etcd(encrypted.endpoints)) as state,
         pytest.raises(MachineError, match="no member of etcd can answer"),
     ):
         state.read("")
@@ -79,4 +79,4 @@ def test_certificates_that_are_none_are_told(tls: Tls, tmp_path: Path) -> None:
     (tmp_path / "no.pem").write_text("no")
     for wrong in (Tls(tmp_path / "missing.pem"), Tls(tls.authority, tmp_path / "no.pem")):
         with pytest.raises(MachineError, match=r"cannot be read from .*\.pem.*; name files in PEM"):
-            EtcdState(Etcd(("127.0.0.1:1",), wrong))
+            EtcdStore(Etcd(("127.0.0.1:1",), wrong))

@@ -10,9 +10,9 @@ from tests.support.replication.replica_group import BUCKET, GROUP, SHARDS, House
 from cotswold.optim.server_rules import Adagrad
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.update_server import Updates
-from cotswold.replication.replica.bucket_replica import Role
-from cotswold.replication.replica.bucket_state import Contents
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.replica.bucket_state import BucketState
+from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates, ReadOnlyList
 from cotswold.wire import (
@@ -20,19 +20,19 @@ from cotswold.wire import (
     COORDINATOR,
     Applied,
     Assign,
-    Caught,
-    Elsewhere,
     Fence,
-    Fenced,
+    FenceReply,
     Group,
-    Leased,
+    LearnerCaughtUp,
+    LeaseGrant,
+    NotPrimary,
     Order,
+    PeerUnreachable,
     Prepare,
+    PrimaryUnreachable,
     PulledNewer,
     PullNewer,
     Send,
-    Silent,
-    TakeOver,
     Update,
     Write,
     Written,
@@ -42,24 +42,26 @@ from cotswold.wire import (
 def test_a_state_that_was_frozen_is_told_vector_by_vector_whatever_was_written_first() -> None:
     """The sums of squares are written before the weights, and frozen after them."""
 
-    def kept() -> Contents[list[float]]:
+    def kept() -> BucketState[list[float]]:
         server = Server(BUCKET, SHARDS, ListArithmetic())
         settings = Asynchronous("run", "weights", Adagrad(), {"": 2}, 8, room=Room(1000, 1000))
-        return Contents(server, Updates(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic())
+        return BucketState(
+            server, Updates(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic()
+        )
 
     (squares,) = Adagrad().keeps
     primary, secondary = kept(), kept()
     for number, (name, value) in enumerate({squares: 7.0, "weights": 1.0}.items(), 1):
         primary.receive(COORDINATOR, Write(number, name, (0, 1), ((value,) * 2,) * 2))
-        primary.stamp()
+        primary.bump_index()
     primary.receive(COORDINATOR, Order(1, ((1, "r"),), ((1, 1.0),), 1, 0))
-    primary.stamp()
+    primary.bump_index()
     assert primary.updates.frozen is not None, "nobody owes a marker"
     push = Update("run", 1, 1, "gradient", (0,), (0,), 1, 1.0, ((0, 2),), 1, (), ((1.0, 1.0),))
     primary.receive("r", push)
     primary.updates.drain()
-    primary.stamp()
-    told = primary.since(-1)
+    primary.bump_index()
+    told = primary.changes_since(-1)
     secondary.install(
         Prepare(BUCKET, 1, -1, primary.index, primary.index, told.change, told.names, told.buffers)
     )
@@ -104,7 +106,7 @@ def test_whoever_is_elected_commits_what_was_prepared_and_counts_a_retry_once() 
     house.carry(lost="c")  # b has prepared it, and nobody was told
     house.tell("b", "controller", Fence(1, BUCKET, 2))
     house.tell("c", "controller", Fence(1, BUCKET, 2))
-    answers = [each.message for each in house.carry() if isinstance(each.message, Fenced)]
+    answers = [each.message for each in house.carry() if isinstance(each.message, FenceReply)]
     assert answers[0].index == answers[1].index + 1, "b is the longest"
     house.assign(Group(BUCKET, 2, "b", ("c",)), "bc")
     house.lease("b")
@@ -129,7 +131,7 @@ def test_a_primary_changes_no_number_in_the_memory_of_a_message() -> None:
     house.drain("b")
     assert house.weights("b") == [[2.0, 2.0], [3.0, 4.0]]
     assert not any(
-        isinstance(each, ReadOnlyList) for each in house.of["b"].copies[BUCKET].contents.vectors["weights"]
+        isinstance(each, ReadOnlyList) for each in house.of["b"].copies[BUCKET].state.vectors["weights"]
     )
 
 
@@ -140,7 +142,7 @@ def test_what_stays_in_the_memory_of_a_message_for_long_is_copied() -> None:
     house.drain("a")
     house.carry()
     house.settle()
-    rows = house.of["b"].copies[BUCKET].contents.vectors["weights"]
+    rows = house.of["b"].copies[BUCKET].state.vectors["weights"]
     assert rows == [[1.0, 2.0], [3.0, 4.0]] and all(isinstance(each, ReadOnlyList) for each in rows)
     for _ in range(4):
         house.settle()
@@ -166,7 +168,7 @@ def test_a_secondary_prepares_nothing_of_a_term_that_is_over_nor_of_a_stranger()
     house = House("abc")
     house.begin(GROUP)
     copy = house.of["b"].copies[BUCKET]
-    index, change = copy.index, house.of["a"].copies[BUCKET].contents.since(-1)
+    index, change = copy.index, house.of["a"].copies[BUCKET].state.changes_since(-1)
     words = (index + 5, index, change.change, change.names, change.buffers)
     house.assign(Group(BUCKET, 2, "a", ("b", "c")), "b")
     house.carry(lost="a")
@@ -188,7 +190,7 @@ def test_a_learner_is_waited_for_before_it_is_a_secondary_and_then_has_everythin
     house.assign(Group(BUCKET, 2, "a", ("b", "c"), ("d",)))
     outside = house.carry()
     house.settle()
-    caught = [each.message for each in [*outside, *house.kept] if isinstance(each.message, Caught)]
+    caught = [each.message for each in [*outside, *house.kept] if isinstance(each.message, LearnerCaughtUp)]
     assert caught and caught[0].learner == "d"
     house.ask("a", "client", push(2, 1.0, 0.0, 0.0, 0.0))
     house.drain("a")
@@ -216,7 +218,7 @@ def test_a_primary_that_was_and_a_copy_that_was_left_out_forget_what_they_have()
 
 
 def test_with_fewer_members_than_wanted_updates_wait_and_pulls_do_not() -> None:
-    house = House("abc", Copying(least=2))
+    house = House("abc", ReplicationSettings(min_members=2))
     house.begin(GROUP)
     house.assign(Group(BUCKET, 2, "a"))
     house.carry()
@@ -236,7 +238,7 @@ def test_with_fewer_members_than_wanted_updates_wait_and_pulls_do_not() -> None:
 
 
 def test_an_answer_that_is_asked_for_again_and_again_is_held_once() -> None:
-    house = House("ac", Copying(least=2))
+    house = House("ac", ReplicationSettings(min_members=2))
     house.begin(Group(BUCKET, 1, "a", ("c",)))
     house.assign(Group(BUCKET, 2, "a"), "a")  # fewer than there must be
     house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
@@ -262,11 +264,11 @@ def test_silence_is_told_to_the_controllers_by_whoever_hears_it() -> None:
         for name, keeper in house.of.items():
             house.say(name, keeper.tick(house.now))
         found += [each.message for each in house.carry(lost="c") if each.to == CONTROLLERS]
-    assert [each.copy for each in found if isinstance(each, Silent)][:1] == ["c"]
-    assert not any(isinstance(each, TakeOver) for each in found), "b hears the primary"
+    assert [each.copy for each in found if isinstance(each, PeerUnreachable)][:1] == ["c"]
+    assert not any(isinstance(each, PrimaryUnreachable) for each in found), "b hears the primary"
     house.now += 1
     house.say("c", house.of["c"].tick(house.now))
-    (proposal,) = [each.message for each in house.carry() if isinstance(each.message, TakeOver)]
+    (proposal,) = [each.message for each in house.carry() if isinstance(each.message, PrimaryUnreachable)]
     assert (proposal.server, proposal.primary, proposal.term) == ("c", "a", 1)
 
 
@@ -278,7 +280,7 @@ def test_what_a_controller_of_an_epoch_that_is_over_says_counts_for_nothing() ->
     copy = house.of["a"].copies[BUCKET]
     assert copy.group.term == 1 and copy.fence == 1
     number = house.of["a"].lease.ask(house.now)
-    house.tell("a", "another", Leased(4, "a", number, 9.0))
+    house.tell("a", "another", LeaseGrant(4, "a", number, 9.0))
     assert not house.of["a"].lease.holds(house.now)
 
 
@@ -308,7 +310,7 @@ def test_a_server_that_leads_nothing_sends_clients_elsewhere() -> None:
     house.assign(Group(BUCKET, 3, "a", ("b",)))
     house.carry()
     house.ask("b", "client", PullNewer("run", 0, 0, (0,), (-1,)))
-    assert house.carry() == [Send("client", Elsewhere(BUCKET, 3, "a"))]
+    assert house.carry() == [Send("client", NotPrimary(BUCKET, 3, "a"))]
 
 
 def test_a_primary_knows_in_which_term_and_from_when_until_when_it_spoke() -> None:
@@ -316,18 +318,18 @@ def test_a_primary_knows_in_which_term_and_from_when_until_when_it_spoke() -> No
     house.begin(Group(BUCKET, 1, "a", ("c",)))
     house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
     copy = house.of["a"].copies[BUCKET]
-    before = copy.spoke
+    before = copy.last_replies
     house.now += 0.1
     house.ask("a", COORDINATOR, Order(3, ((1, "client"),), ((1, 1.0),), 0, 0))
-    assert copy.spoke == before, "nothing more is committed"
+    assert copy.last_replies == before, "nothing more is committed"
     house.carry()
-    term, since, until = copy.spoke
+    term, since, until = copy.last_replies
     assert term == 1 and since <= before[2] < until == house.now
     house.now += 0.1
     house.ask("a", COORDINATOR, Order(4, ((1, "client"),), ((1, 1.0),), 0, 0))
     house.carry()
-    assert copy.spoke == (1, since, house.now)
-    assert house.of["c"].copies[BUCKET].spoke[0] == 0
+    assert copy.last_replies == (1, since, house.now)
+    assert house.of["c"].copies[BUCKET].last_replies[0] == 0
 
 
 @pytest.mark.parametrize(("term", "life"), [(1 << 63, 0), (2, 1 << 23), (2, 1 << 64), (2, -1)])
@@ -342,8 +344,8 @@ def test_a_group_of_which_the_versions_could_not_be_said_counts_for_nothing(term
 def test_versions_to_which_none_can_be_added_are_not_prepared() -> None:
     house = House("ac")
     house.begin(Group(BUCKET, 1, "a", ("c",)))
-    told = house.of["a"].copies[BUCKET].contents.since(-1)
-    takes = house.of["c"].copies[BUCKET].contents.takes
+    told = house.of["a"].copies[BUCKET].state.changes_since(-1)
+    takes = house.of["c"].copies[BUCKET].state.can_apply
     index = house.of["c"].copies[BUCKET].index + 1
 
     def prepare(version: int) -> Prepare:

@@ -6,31 +6,37 @@ import pytest
 from tests.support.replication.replica_group import BUCKET, GROUP, House, contents, push, said
 
 from cotswold.replication.client.router import Router
-from cotswold.replication.replica.follower_progress import DEAF, Neighbours, Offer, Peers, is_silent
+from cotswold.replication.replica.follower_progress import (
+    BUCKET_SILENCE_FACTOR,
+    Followers,
+    PeerActivity,
+    PrimaryState,
+    is_silent,
+)
 from cotswold.replication.replica.lease import DRIFT, Lease
-from cotswold.replication.replica.server import Keeper
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.replica.server import ReplicaServer
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.wire import (
     CONTROLLERS,
     COORDINATOR,
     Applied,
-    Elsewhere,
-    Find,
-    Found,
+    BucketEnvelope,
     Group,
-    Here,
-    Look,
-    NotLeading,
-    OfBucket,
+    Heartbeat,
+    LookupReply,
+    LookupRequest,
+    NotLeader,
+    NotPrimary,
     Prepare,
     Prepared,
     PullNewer,
     Send,
+    StatusRequest,
 )
 
 # --- chains ---
 
-CHAIN = Copying(way="chain")
+CHAIN = ReplicationSettings(topology="chain")
 
 
 def test_a_chain_hands_on_what_is_different_and_each_tells_the_primary() -> None:
@@ -61,7 +67,7 @@ def test_nothing_is_acknowledged_that_the_end_of_a_chain_lacks_and_a_broken_one_
     house.drain("a")
     assert len(said(house.carry(cut="bc"), Applied)) == 1
     assert house.prepares == [("a", "b"), ("a", "c")], "who was late is told directly for a while"
-    house.now += CHAIN.direct_seconds
+    house.now += CHAIN.chain_bypass_seconds
     house.lease("a")
     house.settle()
     house.prepares.clear()
@@ -75,7 +81,7 @@ def test_a_secondary_takes_nothing_from_whoever_does_not_come_before_it() -> Non
     house = House("abcd", CHAIN)
     house.begin(Group(BUCKET, 1, "a", ("b", "c"), ("d",)))
     primary, copy = house.of["a"].copies[BUCKET], house.of["b"].copies[BUCKET]
-    told = primary.contents.since(-1)
+    told = primary.state.changes_since(-1)
     index = copy.index
     words = (BUCKET, 1, -1, index + 1, index, told.change, told.names, told.buffers)
     for name, sender in (("b", "c"), ("b", "d"), ("b", "x"), ("d", "b"), ("d", "c")):
@@ -102,23 +108,25 @@ def test_a_learner_hears_from_the_primary_alone() -> None:
 
 
 def test_a_server_that_speaks_of_other_buckets_is_not_silent_soon() -> None:
-    copying = Copying()
-    assert is_silent("b", 10.0, Neighbours({"b": 10.0}), 10.6, copying)
-    assert is_silent("b", 10.0, Neighbours(), 10.6, copying)
-    assert not is_silent("b", 10.0, Neighbours({"b": 10.5}), 10.6, copying)
-    assert is_silent("b", 10.0, Neighbours({"b": 14.0}), 10.1 + DEAF * copying.silent_seconds, copying)
+    copying = ReplicationSettings()
+    assert is_silent("b", 10.0, PeerActivity({"b": 10.0}), 10.6, copying)
+    assert is_silent("b", 10.0, PeerActivity(), 10.6, copying)
+    assert not is_silent("b", 10.0, PeerActivity({"b": 10.5}), 10.6, copying)
+    assert is_silent(
+        "b", 10.0, PeerActivity({"b": 14.0}), 10.1 + BUCKET_SILENCE_FACTOR * copying.silent_seconds, copying
+    )
 
 
 def test_who_answers_late_is_waited_for_longer_before_it_is_sent_all_again() -> None:
-    peers = Peers(Copying(), Neighbours())
+    peers = Followers(ReplicationSettings(), PeerActivity())
     peers.regroup(GROUP, 0.0)
 
     def answer(index: int, now: float) -> None:
         for name in "bc":
             peers.heard(name, Prepared(BUCKET, 1, name, index, False), offer(index), now)
 
-    def offer(index: int) -> Offer:
-        return Offer(BUCKET, 1, index, 0, lambda _: contents(BUCKET).since(-1))
+    def offer(index: int) -> PrimaryState:
+        return PrimaryState(BUCKET, 1, index, 0, lambda _: contents(BUCKET).changes_since(-1))
 
     def sent(index: int, now: float) -> int:
         sends = peers.watch(offer(index), now)
@@ -135,10 +143,10 @@ def test_who_answers_late_is_waited_for_longer_before_it_is_sent_all_again() -> 
 
 
 def test_beats_to_whoever_has_all_are_few_while_its_server_hears_of_other_buckets() -> None:
-    neighbours = Neighbours()
-    many = [Peers(Copying(), neighbours) for _ in range(10)]
+    neighbours = PeerActivity()
+    many = [Followers(ReplicationSettings(), neighbours) for _ in range(10)]
     beats = [0] * len(many)
-    offer = Offer(BUCKET, 1, 0, 0, lambda _: contents(BUCKET).since(-1))
+    offer = PrimaryState(BUCKET, 1, 0, 0, lambda _: contents(BUCKET).changes_since(-1))
     for each in many:
         each.regroup(Group(BUCKET, 1, "a", ("b",)), 0.0)
         each.heard("b", Prepared(BUCKET, 1, "b", 0, False), offer, 0.0)
@@ -147,9 +155,9 @@ def test_beats_to_whoever_has_all_are_few_while_its_server_hears_of_other_bucket
             beats[place] += len(each.watch(offer, tick / 20))
     assert sum(beats) < 300, "10 s of a beat each 0.1 s, and of each bucket one each 0.5 s"
     assert min(beats) >= 10, "each is heard of"
-    newer = Offer(BUCKET, 1, 1, 1, lambda _: contents(BUCKET).since(-1))
+    newer = PrimaryState(BUCKET, 1, 1, 1, lambda _: contents(BUCKET).changes_since(-1))
     for each in many:
-        each["b"].sent = each["b"].has = 1
+        each["b"].next_index = each["b"].match_index = 1
     assert all(each.watch(newer, 10.2) for each in many), "that it is committed it hears at once"
 
 
@@ -176,48 +184,50 @@ def test_a_router_asks_where_a_primary_is_that_another_server_has_named() -> Non
     """Whose term it knows from then on: with its group its address does not come."""
     router = Router(["controller"], [BUCKET])
     pull = PullNewer("run", 0, 0, (0,), (-1,))
-    router.receive("controller", Found((Group(BUCKET, 4, "a"),), (("a", "at a"),)), 0.0)
+    router.receive("controller", LookupReply((Group(BUCKET, 4, "a"),), (("a", "at a"),)), 0.0)
     router.send([Send(BUCKET, pull)], 0.1)
-    router.receive("a", Elsewhere(BUCKET, 5, "b"), 0.2)
+    router.receive("a", NotPrimary(BUCKET, 5, "b"), 0.2)
     router.send([Send(BUCKET, pull)], 0.3)  # which "b" does not get: nobody knows where it is
-    assert router.tick(0.6) == [Send("controller", Find(((BUCKET, 5),), ("b",)))]
-    router.receive("controller", Found((), (("b", "at b"),)), 0.7)
+    assert router.tick(0.6) == [Send("controller", LookupRequest(((BUCKET, 5),), ("b",)))]
+    router.receive("controller", LookupReply((), (("b", "at b"),)), 0.7)
     assert router.addresses["b"] == "at b"
-    assert router.tick(1.0) == [Send("controller", Find(((BUCKET, 5),), ()))]
+    assert router.tick(1.0) == [Send("controller", LookupRequest(((BUCKET, 5),), ()))]
 
 
 def test_a_router_sends_to_the_primary_and_asks_controllers_where_it_knows_none() -> None:
     router = Router(["controller"], [BUCKET])
     pull = PullNewer("run", 0, 0, (0,), (-1,))
     assert router.send([Send(BUCKET, pull), Send(COORDINATOR, pull)], 0.0) == [Send(COORDINATOR, pull)]
-    assert router.tick(0.1) == [Send("controller", Find(((BUCKET, 0),)))]
+    assert router.tick(0.1) == [Send("controller", LookupRequest(((BUCKET, 0),)))]
     assert router.tick(0.2) == [], "it has just asked"
-    router.receive("controller", Found((Group(BUCKET, 4, "a"),), (("a", "at a"),)), 0.2)
-    assert router.send([Send(BUCKET, pull)], 0.3) == [Send("a", OfBucket(BUCKET, 4, pull))]
+    router.receive("controller", LookupReply((Group(BUCKET, 4, "a"),), (("a", "at a"),)), 0.2)
+    assert router.send([Send(BUCKET, pull)], 0.3) == [Send("a", BucketEnvelope(BUCKET, 4, pull))]
     assert router.addresses == {"a": "at a"}
-    assert router.receive("a", OfBucket(BUCKET, 4, pull), 0.4) == (BUCKET, pull)
-    router.receive("a", Elsewhere(BUCKET, 5, "b"), 0.5)
-    router.receive("c", Elsewhere(BUCKET, 3, "c"), 0.5)  # of long ago
+    assert router.receive("a", BucketEnvelope(BUCKET, 4, pull), 0.4) == (BUCKET, pull)
+    router.receive("a", NotPrimary(BUCKET, 5, "b"), 0.5)
+    router.receive("c", NotPrimary(BUCKET, 3, "c"), 0.5)  # of long ago
     assert router.primary(BUCKET) == "b"
     router.send([Send(BUCKET, pull)], 1.0)
-    router.receive("b", Elsewhere(BUCKET, 5, ""), 1.0)
-    assert router.tick(1.0) == [Send("controller", Find(((BUCKET, 5),), ("b",)))], "nobody there knows"
+    router.receive("b", NotPrimary(BUCKET, 5, ""), 1.0)
+    assert router.tick(1.0) == [Send("controller", LookupRequest(((BUCKET, 5),), ("b",)))], (
+        "nobody there knows"
+    )
 
 
 def asked(router: Router, now: float) -> str:
     """Who is asked something at a time."""
-    (send,) = router.send([Send(CONTROLLERS, Look())], now)
+    (send,) = router.send([Send(CONTROLLERS, StatusRequest())], now)
     return send.to
 
 
 def test_a_leader_that_has_answered_is_asked_again_however_long_ago_that_was() -> None:
     router = Router(["a", "b", "c"])
     assert asked(router, 0.0) == "a"
-    router.receive("a", NotLeading(1, "b"), 0.1)
+    router.receive("a", NotLeader(1, "b"), 0.1)
     assert asked(router, 2.0) == "b"
     router.heard("b")  # with whatever it has answered
     assert asked(router, 9.0) == "b"
-    router.receive("b", Found((), ()), 9.1)
+    router.receive("b", LookupReply((), ()), 9.1)
     assert asked(router, 20.0) == "b"
 
 
@@ -225,16 +235,16 @@ def test_a_leader_that_does_not_answer_is_one_no_more_and_the_next_is_asked() ->
     router = Router(["a", "b", "c"], leader_seconds=0.6)
     assert [asked(router, now) for now in (0.0, 0.5, 0.7, 0.8, 1.4)] == ["a", "a", "b", "b", "c"]
     router.heard("b")  # what comes late is of one that leads no more
-    router.receive("c", NotLeading(1, ""), 1.5)
+    router.receive("c", NotLeader(1, ""), 1.5)
     assert [asked(router, now) for now in (1.6, 2.1)] == ["c", "a"], "it knows of nobody who leads"
 
 
 def test_another_that_leads_is_asked_at_once_where_a_bucket_is() -> None:
     router = Router(["a", "b"], [BUCKET])
     router.send([Send(BUCKET, PullNewer("run", 0, 0, (0,), (-1,)))], 0.0)
-    find = Find(((BUCKET, 0),))
+    find = LookupRequest(((BUCKET, 0),))
     assert router.tick(0.1) == [Send("a", find)]
-    router.receive("a", NotLeading(1, "b"), 0.15)
+    router.receive("a", NotLeader(1, "b"), 0.15)
     assert router.tick(0.15) == [Send("b", find)]
 
 
@@ -242,13 +252,16 @@ def test_a_server_says_what_it_leads_with_each_beat() -> None:
     house = House("a")
     house.begin(Group(BUCKET, 1, "a"))
     house.now += 1
-    (here,) = [each.message for each in house.of["a"].tick(house.now) if isinstance(each.message, Here)]
+    (here,) = [each.message for each in house.of["a"].tick(house.now) if isinstance(each.message, Heartbeat)]
     assert here.leads == ((BUCKET, 1),) and here.host == "host a"
 
 
 def test_a_server_keeps_nothing_of_others_that_have_long_said_nothing() -> None:
-    neighbours, copying = Neighbours({"old": 1.0, "new": 9.8}, {"old": 1.0, "new": 9.9}), Copying()
-    keeper = Keeper("a", "host", "at a", contents, copying, 0.0)
+    neighbours, copying = (
+        PeerActivity({"old": 1.0, "new": 9.8}, {"old": 1.0, "new": 9.9}),
+        ReplicationSettings(),
+    )
+    keeper = ReplicaServer("a", "host", "at a", contents, copying, 0.0)
     keeper._neighbours = neighbours
     keeper.tick(10.0)
-    assert neighbours.spoke.keys() == neighbours.told.keys() == {"new"}
+    assert neighbours.last_received.keys() == neighbours.last_sent.keys() == {"new"}

@@ -11,25 +11,25 @@ from hypothesis import strategies as st
 from tests.support.replication.replica_group import BUCKET, House, contents, push, said
 
 from cotswold.paramserver.core.durability import Saving
-from cotswold.replication.controller.disk_recovery import Revival
-from cotswold.replication.replica.bucket_replica import Role
-from cotswold.replication.replica.follower_progress import NOTHING
-from cotswold.replication.replica.saved_bucket import Saved, disk_of, next_of, restored_on
-from cotswold.replication.replica.server import Keeper
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.controller.disk_recovery import DiskRecovery
+from cotswold.replication.replica.follower_progress import NO_INDEX
+from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.saved_bucket import SavedBucket, disk_of, next_server_name, restored_on
+from cotswold.replication.replica.server import ReplicaServer
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.shards.core.sample_ledger import Samples
 from cotswold.shards.core.versions import behind, later
 from cotswold.wire import (
     COORDINATOR,
     Applied,
     Assign,
-    Elsewhere,
-    FindSaved,
-    FoundSaved,
+    BucketEnvelope,
+    DiskStateReply,
+    DiskStateRequest,
     Group,
-    Here,
-    Leased,
-    OfBucket,
+    Heartbeat,
+    LeaseGrant,
+    NotPrimary,
     Order,
     Ordered,
     PulledNewer,
@@ -47,8 +47,8 @@ class OnDisk:
 
     def __init__(self, name: str) -> None:
         self.name, self.now, self.term = name, 0.0, 1
-        self.keeper = Keeper(name, "host", "address", contents, Copying(saves=True), 0.0)
-        self.disk: dict[str, Saved] = {}
+        self.keeper = ReplicaServer(name, "host", "address", contents, ReplicationSettings(saves=True), 0.0)
+        self.disk: dict[str, SavedBucket] = {}
 
     def assign(self, group: Group) -> None:
         self.term = group.term
@@ -58,16 +58,18 @@ class OnDisk:
     def lease(self) -> None:
         self.now += 1.0
         for each in self.keeper.tick(self.now):
-            if isinstance(each.message, Here):
-                self.keeper.receive("controller", Leased(1, self.name, each.message.number, 1.0), self.now)
+            if isinstance(each.message, Heartbeat):
+                self.keeper.receive(
+                    "controller", LeaseGrant(1, self.name, each.message.number, 1.0), self.now
+                )
 
     def say(
         self, sender: str, message: Update | PullNewer | Order | Write, term: int | None = None
     ) -> list[Send]:
-        said = OfBucket(BUCKET, self.term if term is None else term, message)
+        said = BucketEnvelope(BUCKET, self.term if term is None else term, message)
         sends = [*self.keeper.receive(sender, said, self.now), *self.keeper.drain(self.now)]
         return [
-            Send(each.to, each.message.message) if isinstance(each.message, OfBucket) else each
+            Send(each.to, each.message.message) if isinstance(each.message, BucketEnvelope) else each
             for each in sends
         ]
 
@@ -75,7 +77,7 @@ class OnDisk:
         for number, saved in self.keeper.saves():
             before = self.disk.get(saved.bucket)
             numbers = {**({} if before is None else before.numbers), **saved.numbers}
-            self.disk[saved.bucket] = Saved(**{**vars(saved), "numbers": numbers})
+            self.disk[saved.bucket] = SavedBucket(**{**vars(saved), "numbers": numbers})
             self.keeper.saved(number)
 
     def push(self, number: int, session: int = 1, by: float = 1.0) -> list[Send]:
@@ -104,20 +106,20 @@ class OnDisk:
 
     @property
     def weights(self) -> list[list[float]]:
-        return [list(each) for each in self.keeper.copies[BUCKET].contents.vectors["weights"]]
+        return [list(each) for each in self.keeper.copies[BUCKET].state.vectors["weights"]]
 
 
 def reborn(before: OnDisk, term: int = 2) -> OnDisk:
     """The server that has the disk of another, which is dead."""
-    after = OnDisk(next_of(before.name))
+    after = OnDisk(next_server_name(before.name))
     after.disk = before.disk
-    (asked,) = [after.keeper.receive("controller", FindSaved(1, BUCKET), after.now)]
+    (asked,) = [after.keeper.receive("controller", DiskStateRequest(1, BUCKET), after.now)]
     assert asked == [], "first it is read"
     assert after.keeper.take_recalls() == [BUCKET]
     after.keeper.recalled(BUCKET, after.disk.get(BUCKET))
-    (found,) = after.keeper.receive("controller", FindSaved(1, BUCKET), after.now)
-    assert isinstance(found.message, FoundSaved) and found.message.server == after.name
-    after.assign(Group(BUCKET, term, after.name, life=term))
+    (found,) = after.keeper.receive("controller", DiskStateRequest(1, BUCKET), after.now)
+    assert isinstance(found.message, DiskStateReply) and found.message.server == after.name
+    after.assign(Group(BUCKET, term, after.name, incarnation=term))
     return after
 
 
@@ -175,7 +177,7 @@ def test_another_life_leaves_nothing_out_of_its_answers_until_the_coordinator_kn
     assert server.answer(known).samples == ((1, (), ()),), "its coordinator knows of this place"
     after = reborn(server)
     assert after.answer(known).samples == ((1, ((0, 1),), ()),)
-    heard = replace(known, number=3, lives=((BUCKET, after.keeper.copies[BUCKET].group.life),))
+    heard = replace(known, number=3, lives=((BUCKET, after.keeper.copies[BUCKET].group.incarnation),))
     assert after.answer(heard).samples == ((1, (), ()),)
 
 
@@ -197,7 +199,7 @@ def test_what_was_said_before_a_life_began_is_not_heard_in_it() -> None:
     server.save()
     after = reborn(server)
     said = after.say(COORDINATOR, Order(7, SESSIONS, ((1, 1.0),), 0, 0), term=1)
-    assert said == [Send(COORDINATOR, Elsewhere(BUCKET, 2, "server-0.1"))]
+    assert said == [Send(COORDINATOR, NotPrimary(BUCKET, 2, "server-0.1"))]
 
 
 def test_an_order_is_saved_once_every_member_has_it_on_its_disk_in_this_term() -> None:
@@ -228,12 +230,12 @@ def test_of_a_disk_that_has_nothing_or_another_bucket_nothing_is_found() -> None
     server = OnDisk("server-0")
     server.begin()
     server.save()
-    for has in (None, Saved(**{**vars(server.disk[BUCKET]), "change": _of_shards(server, (7,))})):
+    for has in (None, SavedBucket(**{**vars(server.disk[BUCKET]), "change": _of_shards(server, (7,))})):
         after = OnDisk("server-0.1")
-        after.keeper.receive("controller", FindSaved(1, BUCKET), 0.0)
+        after.keeper.receive("controller", DiskStateRequest(1, BUCKET), 0.0)
         after.keeper.recalled(BUCKET, has)
-        (found,) = after.keeper.receive("controller", FindSaved(1, BUCKET), 0.0)
-        assert isinstance(found.message, FoundSaved) and found.message.index == NOTHING
+        (found,) = after.keeper.receive("controller", DiskStateRequest(1, BUCKET), 0.0)
+        assert isinstance(found.message, DiskStateReply) and found.message.index == NO_INDEX
 
 
 def _of_shards(server: OnDisk, shards: tuple[int, ...]) -> object:
@@ -244,12 +246,12 @@ def _of_shards(server: OnDisk, shards: tuple[int, ...]) -> object:
 # --- controllers ---
 
 
-def found(server: str, life: int = 0, term: int = 3, index: int = 5) -> FoundSaved:
-    return FoundSaved(BUCKET, server, life, term, index)
+def found(server: str, life: int = 0, term: int = 3, index: int = 5) -> DiskStateReply:
+    return DiskStateReply(BUCKET, server, life, term, index)
 
 
-def revival(*members: str) -> Revival:
-    return Revival(Group(BUCKET, 3, members[0], members[1:]), 0.0)
+def revival(*members: str) -> DiskRecovery:
+    return DiskRecovery(Group(BUCKET, 3, members[0], members[1:]), 0.0)
 
 
 PATIENCE = (3.0, 30.0)
@@ -258,80 +260,80 @@ PATIENCE = (3.0, 30.0)
 def test_whoever_has_lost_the_least_begins_another_life() -> None:
     asked = revival("a", "b", "c")
     living = ["a.1", "b.1", "c.1", "d"]
-    assert [each.to for each in asked.ask(living, 1, 0.0, 0.25)] == living
+    assert [each.to for each in asked.disk_requests(living, 1, 0.0, 0.25)] == living
     for each in (found("a.1", index=5), found("b.1", index=7), found("c.1", term=2, index=9)):
-        asked.heard(each, 0.0)
-    assert asked.decided(living, (), 0.1, PATIENCE) is None, "one has not answered"
-    asked.heard(found("d", life=0, term=1, index=20), 0.0)
-    assert asked.decided(living, (), 0.1, PATIENCE) == Group(BUCKET, 4, "b.1", life=4)
+        asked.record_reply(each, 0.0)
+    assert asked.result(living, (), 0.1, PATIENCE) is None, "one has not answered"
+    asked.record_reply(found("d", life=0, term=1, index=20), 0.0)
+    assert asked.result(living, (), 0.1, PATIENCE) == Group(BUCKET, 4, "b.1", incarnation=4)
 
 
 def test_servers_that_acted_in_terms_of_which_a_restored_state_knows_nothing_take_its_groups() -> None:
     """The state was made from disks that are older than what a server has in memory."""
     asked = revival("a.restored")
     for each in (found("a.1", term=3), found("b", term=9, index=2)):
-        asked.heard(each, 0.0)
-    decided = asked.decided(["a.1", "b"], (), 0.1, PATIENCE)
+        asked.record_reply(each, 0.0)
+    decided = asked.result(["a.1", "b"], (), 0.1, PATIENCE)
     assert decided is not None and decided.primary == "b" and decided.term > 9
     alone = revival("a.restored")
-    alone.heard(found("a.1", term=3), 0.0)
-    decided = alone.decided(["a.1"], (), 0.1, PATIENCE)
+    alone.record_reply(found("a.1", term=3), 0.0)
+    decided = alone.result(["a.1"], (), 0.1, PATIENCE)
     assert decided is not None and decided.term > 9, "b may come later"
 
 
-def made_from_disks(*disks: str) -> Revival:
+def made_from_disks(*disks: str) -> DiskRecovery:
     """A bucket of a state of controllers that was made from these disks."""
     return revival(*map(restored_on, disks))
 
 
-def decision(asked: Revival, living: Sequence[str], now: float) -> str:
+def decision(asked: DiskRecovery, living: Sequence[str], now: float) -> str:
     """Who begins; ``known`` are the living and the disks that the state names."""
     ended = asked.group.members
-    found = asked.decided(living, ended, now, (60.0, 60.0), (*living, *ended))
+    found = asked.result(living, ended, now, (60.0, 60.0), (*living, *ended))
     return "" if found is None else found.primary
 
 
 def test_a_state_made_from_disks_waits_for_all_of_them_though_the_best_is_there() -> None:
     asked = made_from_disks("a", "b")
-    asked.heard(found("a.1", index=5), 0.0)
+    asked.record_reply(found("a.1", index=5), 0.0)
     assert decision(asked, ["a.1"], 10.0) == "" and asked.missing == ["b"]
-    asked.heard(found("b.1", index=7), 10.0)
+    asked.record_reply(found("b.1", index=7), 10.0)
     assert decision(asked, ["a.1", "b.1"], 10.1) == "b.1", "it came 10 s late, and has more"
 
 
 def test_a_state_made_from_disks_waits_for_those_that_the_best_of_them_names() -> None:
     """The disk of one host may have a bucket that was moved to two others since."""
     asked = made_from_disks("a")
-    asked.heard(replace(found("a.1", term=3), members=("a", "b")), 0.0)
+    asked.record_reply(replace(found("a.1", term=3), members=("a", "b")), 0.0)
     assert decision(asked, ["a.1"], 1.0) == "" and asked.missing == ["b"]
-    asked.heard(replace(found("b.1", term=5), members=("b.1", "c")), 2.0)
+    asked.record_reply(replace(found("b.1", term=5), members=("b.1", "c")), 2.0)
     assert decision(asked, ["a.1", "b.1"], 3.0) == "" and asked.missing == ["c"]
-    asked.heard(replace(found("c.2", term=7), members=("c.2",)), 9.0)
+    asked.record_reply(replace(found("c.2", term=7), members=("c.2",)), 9.0)
     assert decision(asked, ["a.1", "b.1", "c.2"], 9.1) == "c.2"
 
 
 def test_a_disk_that_does_not_come_is_waited_for_a_minute() -> None:
     asked = made_from_disks("a", "b")
-    asked.heard(found("a.1"), 0.0)
+    asked.record_reply(found("a.1"), 0.0)
     assert decision(asked, ["a.1"], 59.0) == "" and decision(asked, ["a.1"], 60.0) == "a.1"
 
 
 def test_where_no_disk_of_a_member_has_anything_those_that_are_not_there_yet_are_waited_for() -> None:
     """A member may have been left out a moment before all died, and its disk have everything."""
     asked = revival("a")
-    asked.heard(found("a.1", index=-1), 0.0)  # it is damaged
-    asked.heard(found("d", term=1, index=20), 0.0)
-    assert asked.decided(["a.1", "d"], ("a",), 5.0, PATIENCE) is None
-    asked.heard(found("b.1", term=2, index=30), 0.0)
-    decided = asked.decided(["a.1", "b.1", "d"], ("a",), 30.0, PATIENCE)
+    asked.record_reply(found("a.1", index=-1), 0.0)  # it is damaged
+    asked.record_reply(found("d", term=1, index=20), 0.0)
+    assert asked.result(["a.1", "d"], ("a",), 5.0, PATIENCE) is None
+    asked.record_reply(found("b.1", term=2, index=30), 0.0)
+    decided = asked.result(["a.1", "b.1", "d"], ("a",), 30.0, PATIENCE)
     assert decided is not None and decided.primary == "b.1"
 
 
 def test_a_later_life_has_more_than_any_term_of_one_before() -> None:
     asked = revival("a", "b")
-    asked.heard(found("a.1", life=2, term=2, index=1), 0.0)
-    asked.heard(found("b.1", life=0, term=3, index=50), 0.0)
-    decided = asked.decided(["a.1", "b.1"], (), 0.1, PATIENCE)
+    asked.record_reply(found("a.1", life=2, term=2, index=1), 0.0)
+    asked.record_reply(found("b.1", life=0, term=3, index=50), 0.0)
+    decided = asked.result(["a.1", "b.1"], (), 0.1, PATIENCE)
     assert decided is not None and decided.primary == "a.1"
 
 
@@ -349,15 +351,15 @@ def test_a_disk_that_is_not_there_is_waited_for_and_a_member_that_may_live_for_e
     ended: tuple[str, ...], term: int, at: float, is_decided: bool
 ) -> None:
     asked = revival("a", "b")
-    asked.heard(found("a.1", term=term), 0.0)
-    decided = asked.decided(["a.1"], ended, at, PATIENCE)
+    asked.record_reply(found("a.1", term=term), 0.0)
+    decided = asked.result(["a.1"], ended, at, PATIENCE)
     assert (decided is not None) is is_decided
 
 
 def test_nothing_is_decided_where_no_disk_has_anything() -> None:
     asked = revival("a")
-    asked.heard(found("a.1", index=NOTHING), 0.0)
-    assert asked.decided(["a.1"], ("a",), 1000.0, PATIENCE) is None
+    asked.record_reply(found("a.1", index=NO_INDEX), 0.0)
+    assert asked.result(["a.1"], ("a",), 1000.0, PATIENCE) is None
 
 
 @pytest.mark.parametrize(
@@ -369,7 +371,7 @@ def test_nothing_is_decided_where_no_disk_has_anything() -> None:
     ],
 )
 def test_a_disk_is_named_after_its_first_server(name: str, disk: str, after: str) -> None:
-    assert (disk_of(name), next_of(name)) == (disk, after)
+    assert (disk_of(name), next_server_name(name)) == (disk, after)
 
 
 # --- the ledger ---
@@ -469,24 +471,24 @@ def test_another_life_is_later_and_counts_the_same_updates(now: int, then: int, 
 
 
 def house_that_saves(names: str) -> House:
-    return House(names, Copying(saves=True))
+    return House(names, ReplicationSettings(saves=True))
 
 
-def put_on_disk(house: House, name: str) -> Saved:
+def put_on_disk(house: House, name: str) -> SavedBucket:
     """All that is different of the bucket; what was."""
     number, saved = house.of[name].save(BUCKET)
     house.of[name].saved(number)
     return saved
 
 
-def asked_what_it_has(house: House, name: str, disk: Saved | None = None) -> FoundSaved:
+def asked_what_it_has(house: House, name: str, disk: SavedBucket | None = None) -> DiskStateReply:
     """A controller asks, and the disk has that."""
     keeper = house.of[name]
-    keeper.receive("controller", FindSaved(1, BUCKET), house.now)
+    keeper.receive("controller", DiskStateRequest(1, BUCKET), house.now)
     for bucket in keeper.take_recalls():
         keeper.recalled(bucket, disk)
-    (found,) = keeper.receive("controller", FindSaved(1, BUCKET), house.now)
-    assert isinstance(found.message, FoundSaved)
+    (found,) = keeper.receive("controller", DiskStateRequest(1, BUCKET), house.now)
+    assert isinstance(found.message, DiskStateReply)
     return found.message
 
 
@@ -500,12 +502,12 @@ def test_a_learner_that_was_waited_for_has_everything_in_memory_when_all_members
     assert said(house.carry(), Applied), "with what the learner has"
     found = asked_what_it_has(house, "c", None)
     assert (found.term, found.index) == (2, house.of["a"].copies[BUCKET].index)
-    house.tell("c", "controller", Assign(1, Group(BUCKET, 3, "c", life=3)))
+    house.tell("c", "controller", Assign(1, Group(BUCKET, 3, "c", incarnation=3)))
     house.lease("c")
     copy = house.of["c"].copies[BUCKET]
     assert copy.role is Role.PRIMARY and house.weights("c") == [[1.0, 2.0], [3.0, 4.0]]
     assert dict(copy.restored).keys() == {0, 1}, "the coordinator is told with which versions it began"
-    assert house.of["c"].different == [BUCKET], "its disk has nothing of that"
+    assert house.of["c"].dirty == [BUCKET], "its disk has nothing of that"
 
 
 def test_a_primary_that_was_has_more_than_nothing_when_the_next_is_gone_for_good() -> None:
@@ -514,7 +516,7 @@ def test_a_primary_that_was_has_more_than_nothing_when_the_next_is_gone_for_good
     house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
     house.drain("a")
     found = asked_what_it_has(house, "a", None)
-    assert (found.life, found.term, found.index) == (0, 1, house.of["a"].copies[BUCKET].index)
+    assert (found.incarnation, found.term, found.index) == (0, 1, house.of["a"].copies[BUCKET].index)
 
 
 def test_a_learner_that_lacks_something_has_less_than_the_disk_of_any_member() -> None:
@@ -531,9 +533,9 @@ def test_a_learner_that_lacks_something_has_less_than_the_disk_of_any_member() -
     house.assign(Group(BUCKET, 3, "a", (), ("c",)), "ca")
     house.waiting.clear()
     learner = house.of["c"].copies[BUCKET]
-    assert learner.role is Role.LEARNER and learner.rank < disk.rank
+    assert learner.role is Role.LEARNER and learner.recency < disk.recency
     number, saved = house.of["c"].save(BUCKET)
-    assert saved.rank < disk.rank
+    assert saved.recency < disk.recency
 
 
 def test_what_a_disk_has_is_known_through_groups_that_do_not_name_its_server() -> None:
@@ -542,19 +544,19 @@ def test_what_a_disk_has_is_known_through_groups_that_do_not_name_its_server() -
     disk = put_on_disk(house, "a")
     assert asked_what_it_has(house, "x", disk).index == disk.index
     house.tell("x", "controller", Assign(1, Group(BUCKET, 2, "a")))  # late
-    house.tell("x", "controller", Assign(1, Group(BUCKET, 3, "x", life=3)))
+    house.tell("x", "controller", Assign(1, Group(BUCKET, 3, "x", incarnation=3)))
     assert house.of["x"].copies[BUCKET].role is Role.PRIMARY
-    house.tell("x", "controller", Assign(1, Group(BUCKET, 4, "y", life=4)))
-    assert house.of["x"].copies[BUCKET].on_disk.found is None, "another life has begun elsewhere"
+    house.tell("x", "controller", Assign(1, Group(BUCKET, 4, "y", incarnation=4)))
+    assert house.of["x"].copies[BUCKET].durability.found is None, "another life has begun elsewhere"
 
 
 def test_a_primary_that_has_nothing_says_that_it_cannot_lead() -> None:
     house = house_that_saves("x")
-    house.tell("x", "controller", Assign(1, Group(BUCKET, 4, "x", life=4)))
+    house.tell("x", "controller", Assign(1, Group(BUCKET, 4, "x", incarnation=4)))
     keeper = house.of["x"]
     assert keeper.copies[BUCKET].role is Role.OUTSIDE and keeper.leads == ()
     house.now += 1.0
-    (here,) = [each.message for each in keeper.tick(house.now) if isinstance(each.message, Here)]
+    (here,) = [each.message for each in keeper.tick(house.now) if isinstance(each.message, Heartbeat)]
     assert here.fenced == ((BUCKET, 5),), "so an election is held"
 
 
@@ -563,37 +565,37 @@ def test_what_a_disk_has_that_is_read_late_begins_no_life_again() -> None:
     house.begin(Group(BUCKET, 1, "a"))
     disk = put_on_disk(house, "a")
     keeper = house.of["a"]
-    house.assign(Group(BUCKET, 2, "a", life=2))
+    house.assign(Group(BUCKET, 2, "a", incarnation=2))
     house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
     index = keeper.copies[BUCKET].index
     keeper.recalled(BUCKET, disk)
-    house.assign(Group(BUCKET, 3, "a", life=2))
+    house.assign(Group(BUCKET, 3, "a", incarnation=2))
     assert keeper.copies[BUCKET].index >= index
 
 
 def test_a_disk_that_had_more_a_moment_ago_is_waited_for_though_its_process_has_died_again() -> None:
     asked = revival("a")
-    asked.heard(found("a.1", index=-1), 1.0)
-    asked.heard(found("e.1", term=2, index=23), 20.0)
-    asked.heard(found("b.1", term=1, index=6), 31.0)
-    assert asked.decided(["a.1", "b.1"], ("a", "e.1"), 31.0, PATIENCE) is None
-    decided = asked.decided(["a.1", "b.1"], ("a", "e.1"), 50.5, PATIENCE)
+    asked.record_reply(found("a.1", index=-1), 1.0)
+    asked.record_reply(found("e.1", term=2, index=23), 20.0)
+    asked.record_reply(found("b.1", term=1, index=6), 31.0)
+    assert asked.result(["a.1", "b.1"], ("a", "e.1"), 31.0, PATIENCE) is None
+    decided = asked.result(["a.1", "b.1"], ("a", "e.1"), 50.5, PATIENCE)
     assert decided is not None and decided.primary == "b.1", "it does not come any more"
-    asked.heard(found("e.2", term=2, index=23), 50.6)
-    decided = asked.decided(["a.1", "b.1", "e.2"], ("a", "e.1"), 50.6, PATIENCE)
+    asked.record_reply(found("e.2", term=2, index=23), 50.6)
+    decided = asked.result(["a.1", "b.1", "e.2"], ("a", "e.1"), 50.6, PATIENCE)
     assert decided is not None and decided.primary == "e.2"
 
 
 def test_where_every_disk_was_heard_of_nobody_is_waited_for() -> None:
     asked = revival("a")
     known = ["a", "a.1", "b", "e", "e.1"]
-    asked.heard(found("a.1", index=-1), 1.0)
-    asked.heard(found("b", term=1, index=6), 1.0)
-    assert asked.decided(["a.1", "b"], (), 1.0, PATIENCE, known) is None, "that of e may have more"
-    asked.heard(found("e", term=2, index=23), 2.0)
-    assert asked.decided(["a.1", "b"], (), 2.0, PATIENCE, known) is None, "it has, and is away again"
-    asked.heard(found("e.1", term=2, index=23), 3.0)
-    decided = asked.decided(["a.1", "b", "e.1"], (), 3.0, PATIENCE, known)
+    asked.record_reply(found("a.1", index=-1), 1.0)
+    asked.record_reply(found("b", term=1, index=6), 1.0)
+    assert asked.result(["a.1", "b"], (), 1.0, PATIENCE, known) is None, "that of e may have more"
+    asked.record_reply(found("e", term=2, index=23), 2.0)
+    assert asked.result(["a.1", "b"], (), 2.0, PATIENCE, known) is None, "it has, and is away again"
+    asked.record_reply(found("e.1", term=2, index=23), 3.0)
+    decided = asked.result(["a.1", "b", "e.1"], (), 3.0, PATIENCE, known)
     assert decided is not None and decided.primary == "e.1"
 
 

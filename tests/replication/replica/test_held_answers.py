@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.support.replication.replica_group import BUCKET, GROUP, House, push
 
-from cotswold.replication.replica.settings import Copying
-from cotswold.wire import OfBucket, PulledNewer, PullNewer, Send
+from cotswold.replication.replica.settings import ReplicationSettings
+from cotswold.wire import BucketEnvelope, PulledNewer, PullNewer, Send
 
 _WINDOW = 4
 
@@ -19,7 +19,7 @@ def pulled(sends: list[Send]) -> set[str]:
     return {
         each.to
         for each in sends
-        if isinstance(each.message, OfBucket) and isinstance(each.message.message, PulledNewer)
+        if isinstance(each.message, BucketEnvelope) and isinstance(each.message.message, PulledNewer)
     }
 
 
@@ -28,7 +28,7 @@ def copies_of(answers: list[PulledNewer]) -> int:
 
 
 def house_with_a_silent_secondary() -> House:
-    house = House("abc", Copying(window=_WINDOW))
+    house = House("abc", ReplicationSettings(window=_WINDOW))
     house.begin(GROUP)
     house.ask("a", "client", push(1, 1.0, 1.0, 1.0, 1.0))
     house.drain("a")
@@ -53,8 +53,8 @@ def test_a_pull_beyond_the_bound_of_held_copies_is_left_unanswered_and_answered_
     primary = house.of["a"].copies[BUCKET]
     for number in range(12):
         house.ask("a", f"evaluator-{number}", PullNewer("run", 0, 1, (0, 1), (-1, -1)))
-        primary.contents.updates.books.wrote((0, 1))  # as an update for which the queue has no room
-        primary.contents.stamp()
+        primary.state.updates.books.wrote((0, 1))  # as an update for which the queue has no room
+        primary.state.bump_index()
     assert copies_of(held(house)) == 2 * (_WINDOW + 1)
     house.carry(lost="c")
     house.now += 1.0

@@ -16,12 +16,12 @@ import pytest
 from tests.conftest import FUZZ
 
 import fuzz_frames
-from cotswold.replication.replica.bucket_state import Contents
-from cotswold.replication.replica.server import Keeper
+from cotswold.replication.replica.bucket_state import BucketState
+from cotswold.replication.replica.server import ReplicaServer
 from cotswold.replication.run_description import Description
 from cotswold.replication.runtime import authorization as entitled
 from cotswold.replication.runtime import server_process as keeper
-from cotswold.wire import Leased
+from cotswold.wire import LeaseGrant
 from measures.fuzzing.controller import ControllerVictim
 from measures.fuzzing.endpoint import EndpointVictim
 from measures.fuzzing.hunt import hunt, read, replay, write
@@ -40,19 +40,19 @@ def test_whatever_is_said_nobody_breaks_and_it_is_counted(kind: str) -> None:
 
 
 def _leased_by_anybody(patch: pytest.MonkeyPatch) -> None:
-    right = keeper.KeeperRole._hear
+    right = keeper.ReplicaServerProcess._hear
 
     def hear(self: Any, sender: str, message: Any) -> None:
-        if isinstance(message, Leased):
+        if isinstance(message, LeaseGrant):
             self._do(sender, message)
         else:
             right(self, sender, message)
 
-    patch.setattr(keeper.KeeperRole, "_hear", hear)
+    patch.setattr(keeper.ReplicaServerProcess, "_hear", hear)
 
 
 def _any_prepare(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Contents, "takes", lambda *_: True)
+    patch.setattr(BucketState, "can_apply", lambda *_: True)
 
 
 def _any_description(patch: pytest.MonkeyPatch) -> None:
@@ -79,17 +79,17 @@ def _any_length(patch: pytest.MonkeyPatch) -> None:
 
 
 def _everybody_spoke(patch: pytest.MonkeyPatch) -> None:
-    right = Keeper._copy_with
+    right = ReplicaServer._copy_with
 
     def copy_with(self: Any, sender: str, bucket: str, now: float) -> Any:
-        self._neighbours.spoke[sender] = now
+        self._neighbours.last_received[sender] = now
         return right(self, sender, bucket, now)
 
-    patch.setattr(Keeper, "_copy_with", copy_with)
+    patch.setattr(ReplicaServer, "_copy_with", copy_with)
 
 
 def _anybody_is_heard(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(entitled.Entitled, "wrong", lambda *_: "")
+    patch.setattr(entitled.Authorization, "rejection_reason", lambda *_: "")
 
 
 def _only_values(patch: pytest.MonkeyPatch) -> None:

@@ -19,11 +19,13 @@ from cotswold.errors import MachineError, UserError
 from cotswold.files import replace_file
 from cotswold.host import Token
 from cotswold.replication.client.standalone_cluster import controllers_at
-from cotswold.replication.metadata import SqliteState
+from cotswold.replication.metadata import SqliteStore
 from cotswold.replication.runtime import host_supervisor as module
-from cotswold.replication.runtime.host_supervisor import Drained, Station, StationSettings
+from cotswold.replication.runtime.drain_progress import DrainProgress
+from cotswold.replication.runtime.host_settings import HostSettings
+from cotswold.replication.runtime.host_supervisor import HostSupervisor
 from cotswold.transport.address import Address
-from cotswold.wire import Described, Draining
+from cotswold.wire import Draining, RunDescription
 
 Events = list[tuple[str, str, str]]
 
@@ -32,7 +34,7 @@ def told(events: Events, kind: str) -> list[str]:
     return [sentence for each, _, sentence in events if each == kind]
 
 
-def step(station: Station, is_so: Callable[[], object], seconds: float = 5.0) -> None:
+def step(station: HostSupervisor, is_so: Callable[[], object], seconds: float = 5.0) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, "it does not come to that"
@@ -57,7 +59,7 @@ def test_a_server_that_ends_while_the_disk_is_full_is_started_once_there_is_room
 ) -> None:
     disk, machines, events = Disk(monkeypatch), Machines(here=2), Events()
     settings = settings_of(tmp_path / "a", 1, servers=1)
-    with Station(settings, Token.new(), lambda *event: events.append(event), machines) as station:
+    with HostSupervisor(settings, Token.new(), lambda *event: events.append(event), machines) as station:
         server = next(each for each in machines.started if each.name == "server-a-0")
         station._lives["server-a-0"].began -= 100.0  # it has lived for long
         disk.is_full = True
@@ -74,7 +76,9 @@ def test_a_server_that_ends_while_the_disk_is_full_is_started_once_there_is_room
 
 def test_a_server_that_has_ended_is_not_kept_among_those_that_serve(tmp_path: Path) -> None:
     machines = Machines(here=2)
-    with Station(settings_of(tmp_path / "a", 1, servers=1), Token.new(), processes=machines) as station:
+    with HostSupervisor(
+        settings_of(tmp_path / "a", 1, servers=1), Token.new(), processes=machines
+    ) as station:
         station._served.add("server-a-0")
         server = next(each for each in machines.started if each.name == "server-a-0")
         server.exit = -9
@@ -86,28 +90,28 @@ def test_a_server_that_has_ended_is_not_kept_among_those_that_serve(tmp_path: Pa
 @pytest.mark.parametrize(
     ("answers", "drained"),
     [
-        (["1 has 2 copies; 0001 is copied to server-b-0"] * 9, Drained(0)),
-        ([f"it waits for reason {number}" for number in range(9)], Drained(0)),
-        (["no other server has room"] * 9, Drained(2)),
-        ([], Drained(0, ("server-a-0",))),
+        ([("1 has 2 copies; 0001 is copied to server-b-0", True)] * 9, DrainProgress(0)),
+        ([(f"it waits for reason {number}", False) for number in range(9)], DrainProgress(0)),
+        ([("no other server has room", False)] * 9, DrainProgress(2)),
+        ([], DrainProgress(0, ("server-a-0",))),
     ],
 )
 def test_a_drain_goes_on_while_something_moves_and_tells_what_is_left_or_that_nobody_said_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[str], drained: Drained
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[tuple[str, bool]], drained: DrainProgress
 ) -> None:
-    heard = [Draining("server-a-0", 2, each) for each in answers] + [Draining("server-a-0", 0, "")]
+    heard = [Draining("server-a-0", 2, *each) for each in answers] + [Draining("server-a-0", 0, "")]
     now = [0.0]
 
-    def hear(self: Station, seconds: float) -> object:
+    def hear(self: HostSupervisor, seconds: float) -> object:
         now[0] += 1.0
         return heard.pop(0) if answers and heard else None
 
     settings = settings_of(tmp_path / "a", 1, servers=1)
     with (
-        Station(settings, Token.new(), processes=Machines(here=2)) as station,
+        HostSupervisor(settings, Token.new(), processes=Machines(here=2)) as station,
         monkeypatch.context() as patch,
     ):
-        patch.setattr(Station, "_hear", hear)
+        patch.setattr(HostSupervisor, "_hear", hear)
         patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
         assert station.drain(25.0) == drained
 
@@ -121,11 +125,11 @@ def test_a_server_that_an_operator_drained_is_ended_and_started_again_once_it_is
     def started() -> list[str]:
         return [each.name for each in machines.started if "server" in each.name]
 
-    def leader_says(station: Station, *drained: str) -> None:
-        station._reached(Described("", "", 0, drained))
+    def leader_says(station: HostSupervisor, *drained: str) -> None:
+        station._reached(RunDescription("", "", 0, drained))
         station._start_due(time.monotonic() + 60)
 
-    with Station(settings, Token.new(), lambda *event: events.append(event), machines) as station:
+    with HostSupervisor(settings, Token.new(), lambda *event: events.append(event), machines) as station:
         monkeypatch.setattr(station._post, "send", lambda name, message: finished.append(name))
         leader_says(station, "server-a-1", "server-a-7")
         leader_says(station, "server-a-1")
@@ -137,7 +141,7 @@ def test_a_server_that_an_operator_drained_is_ended_and_started_again_once_it_is
         server.exit = 0
         station._ended(server.fileno())
         leader_says(station, "server-a-1")
-    with Station(settings, Token.new(), processes=machines) as station:
+    with HostSupervisor(settings, Token.new(), processes=machines) as station:
         assert started()[2:] == ["server-a-0.1"], "nor after a restart of the host"
         leader_says(station)
         assert started()[2:] == ["server-a-0.1", "server-a-1.1"]
@@ -148,10 +152,10 @@ def test_a_folder_with_disks_of_another_host_is_refused_by_their_names(tmp_path:
     for own in ("server-a-0", "server-a-0-damaged-17"):
         (disks / own).mkdir(parents=True)
     machines = Machines(here=2)
-    Station(settings, Token.new(), processes=machines).close()
+    HostSupervisor(settings, Token.new(), processes=machines).close()
     (disks / "server-127-0-0-1-0").mkdir()
     with pytest.raises(UserError, match=r"has server-127-0-0-1-0, which is the disk of no server-a-NUMBER"):
-        Station(settings, Token.new(), processes=machines)
+        HostSupervisor(settings, Token.new(), processes=machines)
 
 
 def test_a_host_whose_controller_has_no_port_begins_nothing(tmp_path: Path) -> None:
@@ -161,15 +165,15 @@ def test_a_host_whose_controller_has_no_port_begins_nothing(tmp_path: Path) -> N
         port = there.getsockname()[1]
         said = rf"port {port} .* is taken, .*cluster add --controllers .*:{port}`"
         with pytest.raises(UserError, match=said):
-            Station(settings_of(tmp_path / "a", port), Token.new(), processes=machines)
-    Station(settings_of(tmp_path / "a", port), Token.new(), processes=machines).close()
+            HostSupervisor(settings_of(tmp_path / "a", port), Token.new(), processes=machines)
+    HostSupervisor(settings_of(tmp_path / "a", port), Token.new(), processes=machines).close()
 
 
 def test_processes_that_do_not_serve_yet_are_not_waited_for_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_END_SECONDS", 60.0)
-    station = Station(settings_of(tmp_path / "a", 1), Token.new(), processes=Machines(here=2))
+    station = HostSupervisor(settings_of(tmp_path / "a", 1), Token.new(), processes=Machines(here=2))
     assert len(station.processes) == 4
     began = time.monotonic()
     station.close()
@@ -177,7 +181,7 @@ def test_processes_that_do_not_serve_yet_are_not_waited_for_at_the_end(
 
 
 def test_what_a_server_says_of_its_disk_is_told_with_the_servers_name() -> None:
-    station, events = Station.__new__(Station), list[tuple[str, str, str]]()
+    station, events = HostSupervisor.__new__(HostSupervisor), list[tuple[str, str, str]]()
     station._on_event = lambda *event: events.append(event)
     station._happened("disk", "server-a-0", "unsaved changes are 9 s old")
     station._happened("joined", "server-a-0", "server-a-0 has joined, on a")
@@ -193,11 +197,11 @@ def test_a_host_of_a_cluster_may_have_an_ipv6_address(
 ) -> None:
     if not has_ipv6():
         pytest.skip("this machine has no IPv6 loopback")
-    settings = StationSettings(at, ("[::1]:7400",), 1, tmp_path / "a")
+    settings = HostSettings(at, ("[::1]:7400",), 1, tmp_path / "a")
     machines = Machines(here=2)
     monkeypatch.setattr(module, "is_taken", lambda host, port: False)
     assert settings.own_controller == ("::1", 7400)
-    with Station(settings, Token.new(), processes=machines) as station:
+    with HostSupervisor(settings, Token.new(), processes=machines) as station:
         assert sorted(station.processes) == sorted(each.name for each in machines.started)
         assert "server---1-0" in station.processes
         assert Address.parsed(station._out.address).tcp_host == "::1"
@@ -224,7 +228,7 @@ def test_a_host_whose_controller_lost_its_state_ends_and_begins_no_other_cluster
     machines = Machines(here=2)
     with free_ports(1) as (port,):
         settings = settings_of(tmp_path / "a", port, servers=1)
-        with Station(settings, Token.new(), processes=machines) as station:
+        with HostSupervisor(settings, Token.new(), processes=machines) as station:
             (controller,) = (each for each in machines.started if "controller" in each.name)
             station._served.add(controller.name)
             controller.exit = 1
@@ -239,10 +243,10 @@ def test_a_controller_that_ends_with_its_state_whole_is_started_again(tmp_path: 
     machines, events = Machines(here=2), Events()
     with free_ports(1) as (port,):
         settings = settings_of(tmp_path / "a", port, servers=1)
-        with Station(settings, Token.new(), lambda *event: events.append(event), machines) as station:
+        with HostSupervisor(settings, Token.new(), lambda *event: events.append(event), machines) as station:
             (controller,) = (each for each in machines.started if "controller" in each.name)
             station._served.add(controller.name)
-            SqliteState(tmp_path / "a" / "state.sqlite").close()
+            SqliteStore(tmp_path / "a" / "state.sqlite").close()
             controller.exit = 1
             station._ended(controller.fileno())
             assert len(told(events, "ended")) == 1

@@ -17,32 +17,32 @@ import pytest
 from cotswold.host import Token
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.supervisor_link import Bond
-from cotswold.replication.client.endpoints import Outward
-from cotswold.replication.client.routed_messenger import RoutedPost
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.metadata import Place
-from cotswold.replication.replica.bucket_replica import Role
-from cotswold.replication.replica.settings import Copying
-from cotswold.replication.runtime.controller_process import ControllerRole, StateThread
-from cotswold.replication.runtime.networks import Ways
-from cotswold.replication.runtime.server_process import KeeperRole
+from cotswold.replication.client.endpoints import ClusterEndpoints
+from cotswold.replication.client.routed_messenger import RoutedMessenger
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.replication.metadata import MetadataLocation
+from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.settings import ReplicationSettings
+from cotswold.replication.runtime.controller_process import ControllerProcess, MetadataThread
+from cotswold.replication.runtime.networks import NetworkEndpoints
+from cotswold.replication.runtime.server_process import ReplicaServerProcess
 from cotswold.transport import Endpoint, Lost
 from cotswold.transport.address import Address
 from cotswold.wire import (
     CONTROLLERS,
     COORDINATOR,
     Create,
-    Ended,
-    Fenced,
-    Find,
-    Forget,
-    Found,
-    Here,
-    Leased,
-    Look,
-    Looked,
+    DeleteRun,
+    FenceReply,
+    Heartbeat,
+    LeaseGrant,
+    LookupReply,
+    LookupRequest,
     Prepare,
-    TakeOver,
+    PrimaryUnreachable,
+    ServerExited,
+    StatusReply,
+    StatusRequest,
 )
 from cotswold.wire.messenger import AnyMessage, Letter, Post
 from measures.fuzzing.descriptions import described
@@ -51,17 +51,17 @@ TOKEN = Token.new()
 CONTROLLER, RUN = "controller-127.0.0.1-7400", "run"
 FIRST, SECOND = "server-a-0", "server-b-0"
 SECONDS = 10.0
-Roles = ControllerRole | KeeperRole
+Roles = ControllerProcess | ReplicaServerProcess
 
 
 class Scene:
     """A controller with its state, servers, and endpoints of a test; one thread serves all in turn."""
 
     def __init__(self, folder: Path, held: ExitStack) -> None:
-        self._state, self._held = Place(sqlite=str(folder / "state.sqlite")), held
+        self._state, self._held = MetadataLocation(sqlite=str(folder / "state.sqlite")), held
         self.station = self.endpoint(COORDINATOR)
         self.roles: dict[str, Roles] = {}
-        self.leader: ControllerRole
+        self.leader: ControllerProcess
         """The newest controller."""
         self._heard: dict[Endpoint, list[AnyMessage]] = {}
         self._posts: dict[Endpoint, Post] = {}
@@ -71,18 +71,18 @@ class Scene:
     def endpoint(self, name: str, **settings: Any) -> Endpoint:
         return self._held.enter_context(Endpoint(TOKEN, name, **settings))
 
-    def controller(self) -> ControllerRole:
+    def controller(self) -> ControllerProcess:
         """One that leads, with the state of those before."""
         endpoint = self.endpoint(CONTROLLER, host="127.0.0.1", mode="curve")
         endpoint.connect(COORDINATOR, self.station.address)
-        state = self._held.enter_context(StateThread(self._state))
-        control = Control(copies=2, beat_seconds=0.01, retry_seconds=0.02, lease_seconds=SECONDS)
+        state = self._held.enter_context(MetadataThread(self._state))
+        control = ControllerSettings(copies=2, beat_seconds=0.01, retry_seconds=0.02, lease_seconds=SECONDS)
         bond = Bond(self.station.address, None)
-        role = ControllerRole(CONTROLLER, Post(endpoint), state, control, endpoint, bond)
+        role = ControllerProcess(CONTROLLER, Post(endpoint), state, control, endpoint, bond)
         self.roles[CONTROLLER] = self.leader = role
 
         def leads() -> bool:
-            role._machine.leading._since = float("-inf")  # nobody has led for long
+            role._machine.election._since = float("-inf")  # nobody has led for long
             return role._machine.leads(time.monotonic())
 
         self.until(leads)
@@ -98,12 +98,18 @@ class Scene:
         """Its process ends."""
         self.roles.pop(name)._post.endpoint.close(0.0)
 
-    def server(self, name: str, key: str) -> KeeperRole:
+    def server(self, name: str, key: str) -> ReplicaServerProcess:
         endpoint = self.endpoint(name)
         endpoint.connect(COORDINATOR, self.station.address)
-        role = KeeperRole(
-            *(name, name.split("-")[1], Post(endpoint), {CONTROLLER: self.port}, Copying(beat_seconds=0.02)),
-            *(Ways(endpoint, endpoint, endpoint), Bond(self.station.address, None), key),
+        role = ReplicaServerProcess(
+            *(
+                name,
+                name.split("-")[1],
+                Post(endpoint),
+                {CONTROLLER: self.port},
+                ReplicationSettings(beat_seconds=0.02),
+            ),
+            *(NetworkEndpoints(endpoint, endpoint, endpoint), Bond(self.station.address, None), key),
         )
         self.roles[name] = role
         return role
@@ -132,10 +138,10 @@ class Scene:
                 if event is None:
                     break
             role._tick(time.monotonic())
-            if isinstance(role, ControllerRole):
-                wish = role._machine.wish(time.monotonic())
+            if isinstance(role, ControllerProcess):
+                wish = role._machine.next_request(time.monotonic())
                 if wish is not None:
-                    role._state.ask(wish, role._answered)
+                    role._state.submit(wish, role._answered)
         for endpoint, post in self._posts.items():
             while (event := post.receive(0.0)) is not None:
                 if isinstance(event, Letter):
@@ -161,8 +167,8 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield Scene(tmp_path, held)
 
 
-def here(server: str, key: str, number: int = 1) -> Here:
-    return Here(server, "evil", ADDRESS, number, (), key=key)
+def here(server: str, key: str, number: int = 1) -> Heartbeat:
+    return Heartbeat(server, "evil", ADDRESS, number, (), key=key)
 
 
 ADDRESS = str(Address("host", 1, "challenge", None, "tcp://127.0.0.1:9", "hmac"))
@@ -178,16 +184,16 @@ def led(scene: Scene) -> Scene:
     return scene
 
 
-def trained(scene: Scene) -> tuple[str, KeeperRole, KeeperRole]:
+def trained(scene: Scene) -> tuple[str, ReplicaServerProcess, ReplicaServerProcess]:
     """A bucket of a run, its primary and its secondary."""
     client = scene.call(scene.endpoint("coordinator.run"), CONTROLLER, scene.port)
     known = described(RUN)
     wanted, bucket = Create(RUN, known.text, known.buckets, 2), known.buckets[0]
     scene.say(client, CONTROLLER, wanted)
 
-    def roles() -> list[KeeperRole]:
+    def roles() -> list[ReplicaServerProcess]:
         servers = [scene.roles[name] for name in (FIRST, SECOND)]
-        found = [each for each in servers if isinstance(each, KeeperRole)]
+        found = [each for each in servers if isinstance(each, ReplicaServerProcess)]
         wanted = (Role.PRIMARY, Role.SECONDARY)
         return [
             server
@@ -196,7 +202,7 @@ def trained(scene: Scene) -> tuple[str, KeeperRole, KeeperRole]:
             if bucket in server._machine.copies and server._machine.copies[bucket].role is role
         ]
 
-    scene.until(lambda: len(roles()) == 2 and roles()[0]._machine.copies[bucket].hears)
+    scene.until(lambda: len(roles()) == 2 and roles()[0]._machine.copies[bucket].complete_followers)
     primary, secondary = roles()
     return bucket, primary, secondary
 
@@ -208,7 +214,7 @@ def test_nobody_is_refused_who_has_its_key(led: Scene) -> None:
         led.until(lambda: led.leader._endpoint.has(primary._name))
         primary._machine._said = float("-inf")  # its next beat is due
         led.until(lambda: primary._name in led.leader._entitled._speaking)
-        led.until(lambda: primary._machine.copies[bucket].hears)
+        led.until(lambda: primary._machine.copies[bucket].complete_followers)
     assert not any(role._post.endpoint.refused["strangers"] for role in led.roles.values())
 
 
@@ -245,9 +251,9 @@ def test_whoever_has_the_name_of_a_silent_server_may_call_and_is_not_heard_witho
     led.until(lambda: FIRST not in controller._vouched)
     impostor = led.call(led.endpoint(FIRST), CONTROLLER, led.port)
     led.say(impostor, CONTROLLER, here(FIRST, "a guess"))
-    led.say(impostor, CONTROLLER, Look(number=7))
-    led.until(lambda: led.heard_by(impostor, Looked))
-    assert controller._post.endpoint.refused["strangers"] and not led.heard_by(impostor, Leased)
+    led.say(impostor, CONTROLLER, StatusRequest(number=7))
+    led.until(lambda: led.heard_by(impostor, StatusReply))
+    assert controller._post.endpoint.refused["strangers"] and not led.heard_by(impostor, LeaseGrant)
 
 
 def test_a_controller_that_was_started_again_does_not_believe_the_first_key(led: Scene) -> None:
@@ -258,14 +264,16 @@ def test_a_controller_that_was_started_again_does_not_believe_the_first_key(led:
     impostor = led.call(led.endpoint(FIRST), CONTROLLER, led.port)
     for number in (1, 2):
         led.say(impostor, CONTROLLER, here(FIRST, "a guess", number))
-    led.say(impostor, CONTROLLER, Look(number=7))
-    led.until(lambda: led.heard_by(impostor, Looked))
-    assert not led.heard_by(impostor, Leased)
-    events = [each.sentence for each in led.heard_by(impostor, Looked)[0].events if each.kind == "stranger"]
+    led.say(impostor, CONTROLLER, StatusRequest(number=7))
+    led.until(lambda: led.heard_by(impostor, StatusReply))
+    assert not led.heard_by(impostor, LeaseGrant)
+    events = [
+        each.sentence for each in led.heard_by(impostor, StatusReply)[0].events if each.kind == "stranger"
+    ]
     assert len(events) == 1 and events[0].startswith(f"a process uses the name {FIRST} without")
-    assert again._machine.servers.of[FIRST].heard is None
+    assert again._machine.servers.of[FIRST].last_heartbeat is None
     led.server(FIRST, "key of a")
-    led.until(lambda: again._machine.servers.of[FIRST].heard is not None)
+    led.until(lambda: again._machine.servers.of[FIRST].last_heartbeat is not None)
 
 
 def test_a_controller_that_was_started_again_believes_no_end_without_the_key(led: Scene) -> None:
@@ -274,12 +282,12 @@ def test_a_controller_that_was_started_again_believes_no_end_without_the_key(led
     again = led.controller()  # to which no server finds: it has another port
     again._entitled._began -= 60.0
     impostor = led.call(led.endpoint("station-0f/a"), CONTROLLER, led.port)
-    led.say(impostor, CONTROLLER, Ended(FIRST, "because I say so", "a guess"))
-    led.say(impostor, CONTROLLER, Look(number=7))
-    led.until(lambda: led.heard_by(impostor, Looked))
-    assert not again._machine.servers.of[FIRST].has_ended
-    led.say(impostor, CONTROLLER, Ended(FIRST, "was killed by SIGKILL", "key of a"))
-    led.until(lambda: again._machine.servers.of[FIRST].has_ended)
+    led.say(impostor, CONTROLLER, ServerExited(FIRST, "because I say so", "a guess"))
+    led.say(impostor, CONTROLLER, StatusRequest(number=7))
+    led.until(lambda: led.heard_by(impostor, StatusReply))
+    assert not again._machine.servers.of[FIRST].has_exited
+    led.say(impostor, CONTROLLER, ServerExited(FIRST, "was killed by SIGKILL", "key of a"))
+    led.until(lambda: again._machine.servers.of[FIRST].has_exited)
 
 
 def test_nothing_is_heard_of_a_server_that_has_not_said_its_key_on_this_connection(led: Scene) -> None:
@@ -289,17 +297,17 @@ def test_nothing_is_heard_of_a_server_that_has_not_said_its_key_on_this_connecti
     before = again._machine.groups[bucket]
     impostor = led.call(led.endpoint(before.primary), CONTROLLER, led.port)
     said = (
-        Fenced(bucket, before.term + 1, before.primary, before.term, 1 << 40),
-        TakeOver(bucket, before.term, before.primary, before.secondaries[0]),
+        FenceReply(bucket, before.term + 1, before.primary, before.term, 1 << 40),
+        PrimaryUnreachable(bucket, before.term, before.primary, before.secondaries[0]),
     )
     for each in said:
         led.say(impostor, CONTROLLER, each)
-    led.say(impostor, CONTROLLER, Look(number=7))
-    led.until(lambda: led.heard_by(impostor, Looked))
+    led.say(impostor, CONTROLLER, StatusRequest(number=7))
+    led.until(lambda: led.heard_by(impostor, StatusReply))
     assert again._post.endpoint.refused["early"] == len(said)
 
 
-def spied(role: KeeperRole) -> list[tuple[str, AnyMessage]]:
+def spied(role: ReplicaServerProcess) -> list[tuple[str, AnyMessage]]:
     """What a server hears from now on."""
     heard, right = [], role._hear
 
@@ -323,17 +331,17 @@ def test_an_impostor_is_no_member_of_a_group(led: Scene, *, is_primary: bool) ->
     led.settled(impostor, victim._name)
     assert (other._name, lie) not in heard
     assert victim._post.endpoint.refused["strangers"]
-    led.until(lambda: primary._machine.copies[bucket].hears)
+    led.until(lambda: primary._machine.copies[bucket].complete_followers)
 
 
 def test_an_impostor_with_the_address_of_a_controller_is_no_controller(led: Scene) -> None:
     victim, controller = led.roles[FIRST], led.leader
-    assert isinstance(victim, KeeperRole)
+    assert isinstance(victim, ReplicaServerProcess)
     heard = spied(victim)
     impostor = led.endpoint(CONTROLLER)
     impostor._address = Address.parsed(controller._post.endpoint.address)
     led.call(impostor, FIRST, victim._post.endpoint.address)
-    lie = Forget(1 << 40, RUN)
+    lie = DeleteRun(1 << 40, RUN)
     led.say(impostor, FIRST, lie)
     led.settled(impostor, FIRST)
     assert (CONTROLLER, lie) not in heard and victim._post.endpoint.refused["strangers"]
@@ -341,14 +349,14 @@ def test_an_impostor_with_the_address_of_a_controller_is_no_controller(led: Scen
 
 
 def test_a_client_hears_nobody_whom_it_has_not_called(led: Scene) -> None:
-    outward = Outward("replica-1", RUN, Reach(), TOKEN)
+    outward = ClusterEndpoints("replica-1", RUN, Reach(), TOKEN)
     with Endpoint(TOKEN, "replica-1") as own:
-        post = RoutedPost(own, {CONTROLLER: led.port}, outward)
-        post.send(CONTROLLER, Find((), number=3))
+        post = RoutedMessenger(own, {CONTROLLER: led.port}, outward)
+        post.send(CONTROLLER, LookupRequest((), number=3))
         way = outward.way(led.port)
         for name in (CONTROLLER, FIRST):
             impostor = led.call(led.endpoint(name), way.name, way.address)
-            led.say(impostor, way.name, Found((), (), 3))
+            led.say(impostor, way.name, LookupReply((), (), 3))
             deadline = time.monotonic() + SECONDS
             while impostor.has(way.name) or not way.refused["strangers"]:
                 assert time.monotonic() < deadline, f"{name} is heard"
@@ -360,10 +368,10 @@ def test_a_client_hears_nobody_whom_it_has_not_called(led: Scene) -> None:
 
 def test_a_process_of_a_run_takes_no_servers_place_at_another(led: Scene) -> None:
     bucket, primary, _ = trained(led)
-    outward = Outward("replica-1", RUN, Reach(), TOKEN)
+    outward = ClusterEndpoints("replica-1", RUN, Reach(), TOKEN)
     with Endpoint(Token.new(), "replica-1") as own:
         token = own._keyring
-        post = RoutedPost(own, {CONTROLLER: led.port}, outward)
+        post = RoutedMessenger(own, {CONTROLLER: led.port}, outward)
         impostors = [Endpoint(token, name) for name in (primary._name, CONTROLLER)]
         for each in impostors:
             each.connect("replica-1", own.address)
@@ -371,7 +379,7 @@ def test_a_process_of_a_run_takes_no_servers_place_at_another(led: Scene) -> Non
         post.meet([(bucket, "")])
         while own.has(primary._name) or own.refused["strangers"] < 2 or post.unknown:
             assert time.monotonic() < deadline, own.peers
-            post.send(CONTROLLERS, Find(((bucket, 0),)))
+            post.send(CONTROLLERS, LookupRequest(((bucket, 0),)))
             assert not isinstance(post.receive(0.0), Letter)
             led.serve()
         for each in impostors:

@@ -6,9 +6,9 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import cast
 
-from cotswold.replication.runtime.controller_process import ControllerRole
-from cotswold.wire import Here
-from cotswold.wire.lifecycle import Peers
+from cotswold.replication.runtime.controller_process import ControllerProcess
+from cotswold.wire import Heartbeat
+from cotswold.wire.lifecycle import PeerAddresses
 
 
 class Sent:
@@ -22,7 +22,7 @@ class Sent:
 
 
 def test_addresses_of_servers_that_are_forgotten_are_not_kept_and_news_of_others_are_told() -> None:
-    role = ControllerRole.__new__(ControllerRole)
+    role = ControllerProcess.__new__(ControllerProcess)
     known = {name: SimpleNamespace(name=name) for name in ("server-a-0", "server-b-0")}
     servers = SimpleNamespace(of=known, living=known.values())
     role._machine = cast(object, SimpleNamespace(servers=servers))  # type: ignore[assignment]  # a stand-in
@@ -31,9 +31,9 @@ def test_addresses_of_servers_that_are_forgotten_are_not_kept_and_news_of_others
     for number in range(50):
         name = f"server-c-0+{number}"
         known[name] = SimpleNamespace(name=name)
-        role._met(Here(name, "c", f"at {number}", 1, ()))
+        role._met(Heartbeat(name, "c", f"at {number}", 1, ()))
         del known[name]
     assert len(role._addressed) == 1
-    role._met(Here("server-a-0", "a", "here", 1, ()))
-    role._met(Here("server-a-0", "a", "there", 2, ()))
-    assert cast(Sent, role._post).sent == [("server-b-0", Peers((("server-a-0", "there"),)))]
+    role._met(Heartbeat("server-a-0", "a", "here", 1, ()))
+    role._met(Heartbeat("server-a-0", "a", "there", 2, ()))
+    assert cast(Sent, role._post).sent == [("server-b-0", PeerAddresses((("server-a-0", "there"),)))]

@@ -13,11 +13,11 @@ import pytest
 
 from cotswold.errors import DiskFullError
 from cotswold.replication.disk import BlockKey, BlockStore, Snapshot
-from cotswold.replication.replica.saved_bucket import Saved
+from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.runtime import disk as module
 from cotswold.replication.runtime import persistence as saving_module
 from cotswold.replication.runtime.disk import Disk
-from cotswold.replication.runtime.persistence import GIVEN_AFTER, GIVEN_AFTER_LEAST, Saving
+from cotswold.replication.runtime.persistence import GIVEN_AFTER, GIVEN_AFTER_LEAST, Persistence
 from cotswold.wire import Change
 
 FLUSH_SECONDS = 0.4
@@ -51,12 +51,12 @@ class Machine:
     def different(self) -> list[str]:
         return [bucket for bucket in BUCKETS if self.at[bucket] > self.given[bucket]]
 
-    def save(self, bucket: str) -> tuple[int, Saved]:
+    def save(self, bucket: str) -> tuple[int, SavedBucket]:
         self._number += 1
         self._numbers[self._number] = bucket
         self.given[bucket] = self.at[bucket]
         numbers = {KEY: self.at[bucket].to_bytes(8, "little")}
-        return self._number, Saved(bucket, 0, 1, self.at[bucket], CHANGE, ("weights",), numbers)
+        return self._number, SavedBucket(bucket, 0, 1, self.at[bucket], CHANGE, ("weights",), numbers)
 
     def unsaved(self, number: int) -> None:
         self.given[self._numbers[number]] = 0
@@ -102,7 +102,7 @@ class Server:
         monkeypatch.setattr(module, "BlockStore", Store)
         self.machine, self.said = Machine(), list[str]()
         self.disk = Disk(folder, FLUSH_SECONDS, lambda _: None, lambda _: None, self.said.append)
-        self.saving = Saving(cast(Any, self.machine), self.disk, FLUSH_SECONDS, time.monotonic())
+        self.saving = Persistence(cast(Any, self.machine), self.disk, FLUSH_SECONDS, time.monotonic())
 
     @property
     def store(self) -> Store:
@@ -168,7 +168,7 @@ def test_a_server_that_stands_still_again_and_again_says_so_seldom_and_how_old_i
     heals: bool,
 ) -> None:
     disk, now = Taking(), 0.0
-    saving = Saving(cast(Any, Machine()), cast(Any, disk), 1.0, now)
+    saving = Persistence(cast(Any, Machine()), cast(Any, disk), 1.0, now)
     turns = 20
     for _ in range(turns):
         now, disk.window_seconds = now + 2.5, 2.5
@@ -206,7 +206,7 @@ class Taking:
     def together(self) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def write(self, number: int, saved: Saved, since: float) -> bool:
+    def write(self, number: int, saved: SavedBucket, since: float) -> bool:
         self.taken.append(saved.bucket)
         return True
 
@@ -221,7 +221,7 @@ class Taking:
 def taken_in_turns(disk: Taking, seconds: float, pause: float) -> list[int]:
     """How many buckets, which change all the time, a disk is given each time."""
     machine, now, turns = Machine(), 0.0, list[int]()
-    saving = Saving(cast(Any, machine), cast(Any, disk), 1.0, now)
+    saving = Persistence(cast(Any, machine), cast(Any, disk), 1.0, now)
     while now < seconds:
         now += pause
         machine.change()

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from cotswold.errors import MachineError
 from cotswold.replication.run_settings import ReplicatedClusterSettings
-from cotswold.replication.runtime.run_cluster import CONTROLLER, Keepers
-from cotswold.wire import CONTROLLERS, Ended
-from cotswold.wire.lifecycle import Controllers, Serving
+from cotswold.replication.runtime.run_cluster import CONTROLLER, RunCluster
+from cotswold.wire import CONTROLLERS, ServerExited
+from cotswold.wire.lifecycle import ControllerAddresses, Serving
 
 
 class Staff:
@@ -39,12 +39,12 @@ class Post:
 def test_a_server_that_is_there_later_than_a_controller_that_was_started_again_hears_of_it() -> None:
     post = Post()
     with ExitStack() as held:
-        keepers = Keepers(
+        keepers = RunCluster(
             ReplicatedClusterSettings(), cast(Any, None), cast(Any, post), cast(Any, None), held
         )
         keepers.heard(Serving(CONTROLLER, "tcp://controller"), ["server-0"])
         keepers.heard(Serving("server-1", "tcp://server"), ["server-0"])
-    told = Controllers(((CONTROLLER, "tcp://controller"),))
+    told = ControllerAddresses(((CONTROLLER, "tcp://controller"),))
     assert post.sent == [("server-0", told), ("server-1", told)]
 
 
@@ -58,14 +58,14 @@ def test_a_controller_knows_with_how_few_copies_updates_wait() -> None:
     settings = ReplicatedClusterSettings(servers=3, server_copies=3, server_copies_min=2)
     with ExitStack() as held:
         call = cast(Any, lambda name, role, told: told)
-        Keepers(settings, cast(Any, Staff()), cast(Any, Post()), call, held).start_controller(0.0)
+        RunCluster(settings, cast(Any, Staff()), cast(Any, Post()), call, held).start_controller(0.0)
     assert (started[0]["control"]["copies"], started[0]["control"]["least"]) == (3, 2)
 
 
 def test_whoever_ends_at_once_is_started_again_later_and_later_and_who_cannot_be_is_named() -> None:
     staff, now = Staff(), 0.0
     with ExitStack() as held:
-        keepers = Keepers(
+        keepers = RunCluster(
             *(ReplicatedClusterSettings(), cast(Any, staff), cast(Any, Post())),
             *(cast(Any, lambda name, role, arguments: name), held),
         )
@@ -93,7 +93,7 @@ def test_whoever_ends_at_once_is_started_again_later_and_later_and_who_cannot_be
 def test_controllers_are_told_of_an_end_that_was_seen_and_of_no_lost_contact() -> None:
     post, started = Post(), Staff()
     with ExitStack() as held:
-        keepers = Keepers(
+        keepers = RunCluster(
             *(ReplicatedClusterSettings(), cast(Any, started), cast(Any, post)),
             *(cast(Any, lambda name, role, arguments: name), held),
         )
@@ -102,6 +102,6 @@ def test_controllers_are_told_of_an_end_that_was_seen_and_of_no_lost_contact() -
         keepers.ended("server-0", "was lost with its machine", 1.0, is_seen=False)
         assert post.sent == [], "it may live: its lease decides"
         keepers.ended("server-1", "was killed by SIGKILL", 1.0)
-        assert post.sent == [(CONTROLLERS, Ended("server-1", "was killed by SIGKILL"))]
+        assert post.sent == [(CONTROLLERS, ServerExited("server-1", "was killed by SIGKILL"))]
         keepers.start_due(60.0)
     assert started.started == ["server-0", "server-1", "server-0.1", "server-1.1"], "both are replaced"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import UserError
-from cotswold.replication.client.standalone_cluster import controllers_at, place_of, places_by_name
+from cotswold.replication.client.standalone_cluster import controllers_at, parse_controller, places_by_name
 from cotswold.replication.runtime import server_names as naming
-from cotswold.replication.runtime.leader_probe import Reaching
-from cotswold.replication.runtime.server_names import Names
+from cotswold.replication.runtime.leader_probe import LeaderProbe
+from cotswold.replication.runtime.server_names import ServerNames
 from cotswold.transport import End, Lost
 
 
@@ -20,9 +20,9 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
 
 
-def names(folder: Path, servers: int = 2, *, is_new: bool = False) -> Names:
+def names(folder: Path, servers: int = 2, *, is_new: bool = False) -> ServerNames:
     folder.mkdir(exist_ok=True)
-    return Names(folder, "server-a", servers, is_new=is_new)
+    return ServerNames(folder, "server-a", servers, is_new=is_new)
 
 
 def test_the_first_servers_of_a_new_cluster_have_short_names_at_once(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_two_hosts_of_one_name_that_begin_at_once_take_different_names(
 
 def test_names_that_a_restored_backup_has_are_gone_on_from(tmp_path: Path) -> None:
     (tmp_path / naming.FILE).write_text(json.dumps({"server-a-0": "server-a-0"}))
-    found = Names(tmp_path, "server-a", 1, is_new=False)
+    found = ServerNames(tmp_path, "server-a", 1, is_new=False)
     assert found.disks == ("server-a-0",) and found.next_of("server-a-0") == "server-a-0.1"
 
 
@@ -65,7 +65,7 @@ PLACES = places_by_name(["10.0.0.1", "10.0.0.2:99"])
 
 
 def test_who_waits_for_a_controller_says_so_after_two_seconds_and_then_seldom() -> None:
-    reaching = Reaching(PLACES, [], 100.0)
+    reaching = LeaderProbe(PLACES, [], 100.0)
     said = []
     for step in range(600):
         now = 100.0 + 0.1 * step
@@ -80,7 +80,7 @@ def test_who_waits_for_a_controller_says_so_after_two_seconds_and_then_seldom() 
 
 
 def test_a_host_says_where_its_token_is_refused_and_where_nobody_listens() -> None:
-    reaching, (first, second) = Reaching(PLACES, [], 100.0), PLACES
+    reaching, (first, second) = LeaderProbe(PLACES, [], 100.0), PLACES
     reaching.lost(Lost(first, "refused", End.REFUSED))
     reaching.lost(Lost(second, "not there", End.ABSENT))
     reaching.lost(Lost("server-a-0", "refused", End.REFUSED))
@@ -95,7 +95,7 @@ def test_a_host_says_where_its_token_is_refused_and_where_nobody_listens() -> No
 
 
 def test_a_host_says_of_controllers_that_do_not_answer_why_where_another_follows() -> None:
-    reaching, (first, second) = Reaching(PLACES, [], 100.0), PLACES
+    reaching, (first, second) = LeaderProbe(PLACES, [], 100.0), PLACES
     reaching.follows(first)
     reaching.follows(second)
     reaching.lost(Lost(second, "refused", End.REFUSED))
@@ -106,7 +106,7 @@ def test_a_host_says_of_controllers_that_do_not_answer_why_where_another_follows
 
 
 def test_a_host_that_stood_still_blames_nobody_for_it() -> None:
-    reaching = Reaching({"controller-a": "a"}, [], 100.0)
+    reaching = LeaderProbe({"controller-a": "a"}, [], 100.0)
     reaching.answered(100.5)
     assert not reaching.due(101.0) and not reaching.due(120.0), "it heard nobody meanwhile"
     later = [step for step in range(1, 60) if reaching.due(120.0 + 0.1 * step)]
@@ -114,7 +114,7 @@ def test_a_host_that_stood_still_blames_nobody_for_it() -> None:
 
 
 def test_controllers_that_answer_and_do_not_lead_point_at_etcd() -> None:
-    reaching = Reaching({"controller-a": "a", "controller-b": "b"}, ["e:2379"], 100.0)
+    reaching = LeaderProbe({"controller-a": "a", "controller-b": "b"}, ["e:2379"], 100.0)
     assert reaching.asks(100.0) and not reaching.asks(100.1) and reaching.asks(100.4)
     reaching.follows("controller-a")
     assert not any(reaching.due(100.0 + 0.1 * step) for step in range(1, 20))
@@ -129,12 +129,12 @@ def test_controllers_that_answer_and_do_not_lead_point_at_etcd() -> None:
 @pytest.mark.parametrize("text", ["10.0.0.1:7400:8", "a b", "", ":7400", "host:", "http://a", "a/b:3"])
 def test_what_names_no_controller_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="is no controller's address; name HOST:PORT"):
-        place_of(text)
+        parse_controller(text)
 
 
 def test_places_of_controllers_are_hosts_with_ports_or_without() -> None:
-    assert place_of("[::1]:7401") == ("::1", 7401) and place_of("::1")[0] == "::1"
-    assert place_of("a-b.c_d") == ("a-b.c_d", 7400)
+    assert parse_controller("[::1]:7401") == ("::1", 7401) and parse_controller("::1")[0] == "::1"
+    assert parse_controller("a-b.c_d") == ("a-b.c_d", 7400)
 
 
 def test_a_host_that_nobody_knows_is_refused_at_once() -> None:

@@ -13,12 +13,12 @@ from cotswold.errors import MachineError
 from cotswold.host import Token
 from cotswold.host.keyring import Keyring, KeyringFile
 from cotswold.processes.supervisor_link import Bond
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.metadata import Place
-from cotswold.replication.replica.settings import Copying
-from cotswold.replication.runtime.controller_process import ControllerRole, StateThread
-from cotswold.replication.runtime.networks import Ways
-from cotswold.replication.runtime.server_process import KeeperRole
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.replication.metadata import MetadataLocation
+from cotswold.replication.replica.settings import ReplicationSettings
+from cotswold.replication.runtime.controller_process import ControllerProcess, MetadataThread
+from cotswold.replication.runtime.networks import NetworkEndpoints
+from cotswold.replication.runtime.server_process import ReplicaServerProcess
 from cotswold.transport import Endpoint
 from cotswold.transport import token_rotation as rotating
 from cotswold.transport.token_rotation import Rotating
@@ -86,8 +86,8 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
 
 def test_a_server_without_a_port_for_the_next_token_says_so(endpoint: Endpoint, tokens: Rotating) -> None:
     post = Told(endpoint)
-    ways = Ways(endpoint, endpoint, endpoint)
-    role = KeeperRole("server-1", "host", post, {}, Copying(), ways, Bond("", tokens))
+    ways = NetworkEndpoints(endpoint, endpoint, endpoint)
+    role = ReplicaServerProcess("server-1", "host", post, {}, ReplicationSettings(), ways, Bond("", tokens))
     for now in (100.0, 200.0):
         role._tick(now)
     assert post.happened == [Happened("token", "server-1", "server-1: server-1 cannot listen")]
@@ -98,8 +98,10 @@ def test_a_controller_without_a_port_for_the_next_token_says_so(
 ) -> None:
     post = Told(endpoint)
     with ExitStack() as held:
-        state = held.enter_context(StateThread(Place(sqlite=str(tmp_path / "state.sqlite"))))
-        role = ControllerRole("controller-1", post, state, Control(), endpoint, Bond("", tokens))
+        state = held.enter_context(MetadataThread(MetadataLocation(sqlite=str(tmp_path / "state.sqlite"))))
+        role = ControllerProcess(
+            "controller-1", post, state, ControllerSettings(), endpoint, Bond("", tokens)
+        )
         for now in (100.0, 200.0):
             role._tick(now)
     told = [each for each in post.happened if each.kind == "token"]

@@ -19,7 +19,7 @@ from cotswold.replicas.evaluator import EvaluatorTask
 from cotswold.replicas.replicas import Replicas, open_replicas
 from cotswold.replicas.snapshot import Snapshot
 from cotswold.replicas.startup import ReplicaSettings
-from cotswold.replication.replica.settings import Way
+from cotswold.replication.replica.settings import Topology
 from cotswold.replication.run_settings import ReplicatedClusterSettings
 
 PATTERNS, SIZE, BATCH = 1000, 48, 10
@@ -38,7 +38,7 @@ def opened(fork_server: ForkServer) -> Opener:
         servers: int = 1,
         copies: int = 1,
         copies_min: int = 1,
-        replication: Way = "star",
+        replication: Topology = "star",
         rate: float = 0.05,
         snapshot: Snapshot | None = None,
         work: str = "regression",

@@ -14,7 +14,7 @@ import pytest
 from tests.ports import free_ports
 
 from cotswold.errors import MachineError
-from cotswold.replication.metadata import Etcd, EtcdState, Tls
+from cotswold.replication.metadata import Etcd, EtcdStore, Tls
 
 _START_SECONDS = 20
 
@@ -72,7 +72,7 @@ def _wait(etcd: Etcd, processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Until each member has heard of a leader."""
     deadline = time.monotonic() + _START_SECONDS
     for endpoint in etcd.endpoints:
-        with EtcdState(Etcd((endpoint,), etcd.tls, timeout_seconds=etcd.timeout_seconds)) as state:
+        with EtcdStore(Etcd((endpoint,), etcd.tls, timeout_seconds=etcd.timeout_seconds)) as state:
             while True:
                 assert all(each.poll() is None for each in processes), "etcd ended"
                 try:

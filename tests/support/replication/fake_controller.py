@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cotswold.replication.controller.controller import Controller
-from cotswold.replication.controller.leader_election import Read, Transact, Wish
-from cotswold.replication.controller.settings import Control
+from cotswold.replication.controller.leader_election import Read, StateRequest, Transact
+from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.replica.saved_bucket import disk_of
 from cotswold.wire import (
     Assign,
     Assigned,
-    Caught,
     Create,
-    Ended,
+    DiskStateReply,
+    DiskStateRequest,
     Fence,
-    Fenced,
-    FindSaved,
-    FoundSaved,
+    FenceReply,
     Group,
-    Here,
+    Heartbeat,
+    LearnerCaughtUp,
     Send,
+    ServerExited,
 )
 from cotswold.wire.names import bucket_of, run_of
 
@@ -51,9 +51,11 @@ PATIENCE = 0.2, 1.0
 class Desk:
     """One controller, its state, and the time."""
 
-    def __init__(self, state: State | None = None, name: str = "one", control: Control | None = None) -> None:
+    def __init__(
+        self, state: State | None = None, name: str = "one", control: ControllerSettings | None = None
+    ) -> None:
         self.now, self.state = 100.0, state or State()
-        self.controller = Controller(name, control or Control(copies=3), self.now, name)
+        self.controller = Controller(name, control or ControllerSettings(copies=3), self.now, name)
         self.sent: list[Send] = []
         self.beats = 0
 
@@ -67,13 +69,13 @@ class Desk:
             self.answer()
 
     def answer(self) -> None:
-        while (wish := self.controller.wish(self.now)) is not None:
+        while (wish := self.controller.next_request(self.now)) is not None:
             self.sent += self.answered(wish)
 
-    def answered(self, wish: Wish) -> list[Send]:
+    def answered(self, wish: StateRequest) -> list[Send]:
         if isinstance(wish, Read):
-            return self.controller.read(wish.of(self.state.items), self.now)
-        return self.controller.transacted(self.state.do(wish), self.now)
+            return self.controller.on_read(wish.of(self.state.items), self.now)
+        return self.controller.on_transaction(self.state.do(wish), self.now)
 
     def beat(self, name: str, *, leads: tuple[tuple[str, int], ...] | None = None) -> list[Send]:
         claims = tuple(
@@ -81,7 +83,7 @@ class Desk:
         )
         self.beats += 1  # it has heard all that was said to it
         leads = claims if leads is None else leads
-        here = Here(name, f"host {name[0]}", f"at {name}", 1, leads, answered=self.beats)
+        here = Heartbeat(name, f"host {name[0]}", f"at {name}", 1, leads, answered=self.beats)
         return self.tell(name, here)
 
     def tell(self, sender: str, message: object) -> list[Send]:
@@ -109,7 +111,7 @@ class Desk:
         self.pass_time(1.0, names)
         assert self.controller.create(Create("run", WHAT, (BUCKET,), len(names)), self.now)
         self.pass_time(0.1, names)
-        for name in self.group.everybody:
+        for name in self.group.all_servers:
             self.tell(name, Assigned(BUCKET, self.group.term, name))
         self.sent.clear()
 
@@ -120,7 +122,7 @@ class Cluster(Desk):
     def __init__(
         self,
         names: Iterable[str],
-        control: Control,
+        control: ControllerSettings,
         state: State | None = None,
         name: str = "one",
         buckets: int = 1,
@@ -154,7 +156,7 @@ class Cluster(Desk):
     def end(self, name: str, why: str = "was killed by SIGKILL") -> None:
         """A server's process ends, and its supervisor says so."""
         self.there.pop(name, None)
-        self.tell("supervisor", Ended(name, why))
+        self.tell("supervisor", ServerExited(name, why))
 
     def _play(self) -> None:
         sends, self.sent = self.sent, []
@@ -165,17 +167,19 @@ class Cluster(Desk):
             if isinstance(message, Fence):
                 group = self.controller.groups.get(message.bucket, Group(message.bucket, 0, ""))
                 if each.to == group.primary or self.answers:
-                    self.tell(each.to, Fenced(message.bucket, message.term, each.to, group.term, 7))
-            elif isinstance(message, FindSaved) and disk_of(each.to) in self.saved:
+                    self.tell(each.to, FenceReply(message.bucket, message.term, each.to, group.term, 7))
+            elif isinstance(message, DiskStateRequest) and disk_of(each.to) in self.saved:
                 found = self.controller.groups[message.bucket].term, self.saved[disk_of(each.to)]
-                self.tell(each.to, FoundSaved(message.bucket, each.to, 0, *found))
+                self.tell(each.to, DiskStateReply(message.bucket, each.to, 0, *found))
             elif isinstance(message, Assign):
                 group, number = message.group, message.number
                 self.tell(each.to, Assigned(group.bucket, group.term, each.to, number))
         for group in list(self.controller.groups.values()):
             for learner in group.learners if self.learns and group.primary in self.there else ():
                 if learner in self.there:
-                    self.tell(group.primary, Caught(group.bucket, group.term, group.primary, learner))
+                    self.tell(
+                        group.primary, LearnerCaughtUp(group.bucket, group.term, group.primary, learner)
+                    )
         self.answer()
 
     # --- what is so ---
@@ -187,7 +191,7 @@ class Cluster(Desk):
     def copies(self, run: str = "run") -> dict[str, int]:
         """Of each server, by what is written down."""
         groups = [each for each in self.controller.groups.values() if run_of(each.bucket) == run]
-        return {name: sum(name in each.everybody for each in groups) for name in self.there}
+        return {name: sum(name in each.all_servers for each in groups) for name in self.there}
 
     def leads(self) -> dict[str, int]:
         """Likewise."""

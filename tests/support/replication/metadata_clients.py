@@ -13,18 +13,18 @@ from pathlib import Path
 
 from tests.warm import PYTHON
 
-from cotswold.replication.metadata import Etcd, EtcdState, SqliteState, State
+from cotswold.replication.metadata import Etcd, EtcdStore, MetadataStore, SqliteStore
 
 Place = tuple[str, ...]
 """A state in words: ("sqlite", PATH), or ("etcd", PREFIX, ENDPOINT...)."""
 KEYS = 20
 
 
-def opened(place: Place) -> State:
+def opened(place: Place) -> MetadataStore:
     kind, name, *endpoints = place
     if kind == "sqlite":
-        return SqliteState(Path(name), busy_seconds=30)
-    return EtcdState(Etcd(tuple(endpoints), prefix=name, timeout_seconds=30))
+        return SqliteStore(Path(name), busy_seconds=30)
+    return EtcdStore(Etcd(tuple(endpoints), prefix=name, timeout_seconds=30))
 
 
 @contextmanager

@@ -8,19 +8,19 @@ from typing import cast
 from cotswold.optim.server_rules import Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.update_server import Updates
-from cotswold.replication.replica.bucket_state import Contents
-from cotswold.replication.replica.server import Keeper
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.replica.bucket_state import BucketState
+from cotswold.replication.replica.server import ReplicaServer
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates
 from cotswold.wire import (
     COORDINATOR,
     Assign,
     Assigned,
-    Enclosed,
+    BucketEnvelope,
+    BucketMessage,
     Group,
-    Leased,
-    OfBucket,
+    LeaseGrant,
     Order,
     Prepare,
     Send,
@@ -33,20 +33,21 @@ BUCKET = "bucket 0"
 SHARDS = [Shard(0, BUCKET, 0, 2, "", 0), Shard(1, BUCKET, 2, 4, "", 0)]
 
 
-def contents(_: str) -> Contents[list[float]]:
+def contents(_: str) -> BucketState[list[float]]:
     server = Server(BUCKET, SHARDS, ListArithmetic())
     settings = Asynchronous("run", "weights", Sgd(), {"": 2}, 8, room=Room(1000, 1000))
-    return Contents(server, Updates(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic())
+    return BucketState(server, Updates(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic())
 
 
 class House:
     """Servers with names of one letter, between whom messages are carried by hand."""
 
-    def __init__(self, names: str, copying: Copying | None = None) -> None:
+    def __init__(self, names: str, copying: ReplicationSettings | None = None) -> None:
         self.now = 100.0
-        copying = copying or Copying()
+        copying = copying or ReplicationSettings()
         self.of = {
-            name: Keeper(name, f"host {name}", f"at {name}", contents, copying, self.now) for name in names
+            name: ReplicaServer(name, f"host {name}", f"at {name}", contents, copying, self.now)
+            for name in names
         }
         self.waiting: list[tuple[str, Send]] = []
         """(sender, message) that nobody has carried."""
@@ -66,7 +67,7 @@ class House:
     def lease(self, name: str, seconds: float = 1000.0) -> None:
         """As if it had asked now."""
         number = self.of[name].lease.ask(self.now)
-        self.tell(name, "controller", Leased(1, name, number, seconds))
+        self.tell(name, "controller", LeaseGrant(1, name, number, seconds))
 
     def carry(self, *, lost: str = "", cut: str = "") -> list[Send]:
         """Bring everything to servers; what is for others comes back. Nothing passes by ``lost``, nor from
@@ -83,8 +84,8 @@ class House:
                 outside.append(send)
         return [each for each in outside if not isinstance(each.message, Assigned)]
 
-    def ask(self, name: str, sender: str, message: Enclosed) -> None:
-        self.tell(name, sender, OfBucket(BUCKET, 1, message))
+    def ask(self, name: str, sender: str, message: BucketMessage) -> None:
+        self.tell(name, sender, BucketEnvelope(BUCKET, 1, message))
 
     def drain(self, name: str) -> None:
         self.say(name, self.of[name].drain(self.now))
@@ -107,7 +108,7 @@ class House:
             self.kept = self.carry()
 
     def weights(self, name: str) -> list[list[float]]:
-        return self.of[name].copies[BUCKET].contents.vectors["weights"]
+        return self.of[name].copies[BUCKET].state.vectors["weights"]
 
 
 def push(number: int, *values: float) -> Update:
@@ -117,7 +118,7 @@ def push(number: int, *values: float) -> Update:
 
 def said(sends: Sequence[Send], kind: type) -> list[object]:
     """Of a kind, of buckets."""
-    inner = [each.message.message for each in sends if isinstance(each.message, OfBucket)]
+    inner = [each.message.message for each in sends if isinstance(each.message, BucketEnvelope)]
     return [each for each in inner if isinstance(each, kind)]
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from cotswold.host import Token
-from cotswold.replication.client.standalone_cluster import name_at
+from cotswold.replication.client.standalone_cluster import controller_name
 from cotswold.transport import Endpoint
-from cotswold.wire import EventSeen, Look, Looked, Message, RunSeen
+from cotswold.wire import ClusterEvent, Message, RunStatus, StatusReply, StatusRequest
 from cotswold.wire.messenger import AnyMessage, Letter, Post
 
 Answers = Callable[[str, AnyMessage], Sequence[Message]]
@@ -23,7 +23,7 @@ def controllers(token: Token, ports: Sequence[int], answers: Answers) -> Iterato
         over = threading.Event()
         stack.callback(over.set)
         for port in ports:
-            name = name_at("127.0.0.1", port)
+            name = controller_name("127.0.0.1", port)
             endpoint = stack.enter_context(
                 Endpoint(token, name, host="127.0.0.1", ports=(port,), mode="curve")
             )
@@ -45,8 +45,8 @@ def _play(name: str, post: Post, answers: Answers, over: threading.Event) -> Non
     post.endpoint.flush(0.2)
 
 
-def seen(asked: AnyMessage, *runs: RunSeen) -> Looked:
-    """The answer to a `Look`, with one event, which is about the bucket that was asked for."""
-    assert isinstance(asked, Look)
-    events = (EventSeen(1.0, "joined", asked.bucket, "it is there", "", ()),)
-    return Looked("controller", 1, 3, 1, (), runs, (), 0, events, number=asked.number)
+def seen(asked: AnyMessage, *runs: RunStatus) -> StatusReply:
+    """The answer to a `StatusRequest`, with one event, which is about the bucket that was asked for."""
+    assert isinstance(asked, StatusRequest)
+    events = (ClusterEvent(1.0, "joined", asked.bucket, "it is there", "", ()),)
+    return StatusReply("controller", 1, 3, 1, (), runs, (), 0, events, number=asked.number)

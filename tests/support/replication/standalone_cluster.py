@@ -16,22 +16,24 @@ from tests.ports import free_ports
 
 from cotswold.host import ForkServer, Token
 from cotswold.host.keyring import KeyringFile
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.replica.settings import Copying
-from cotswold.replication.runtime.host_supervisor import Drained, Station, StationSettings
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.replication.replica.settings import ReplicationSettings
+from cotswold.replication.runtime.drain_progress import DrainProgress
+from cotswold.replication.runtime.host_settings import HostSettings
+from cotswold.replication.runtime.host_supervisor import HostSupervisor
 
 
 class Host:
     """One host: its station, what it has told, and the thread that steps it."""
 
-    def __init__(self, settings: StationSettings, token: Token | KeyringFile, processes: ForkServer) -> None:
+    def __init__(self, settings: HostSettings, token: Token | KeyringFile, processes: ForkServer) -> None:
         self.events: list[tuple[str, str, str]] = []
-        self.drained: Drained | None = None
+        self.drained: DrainProgress | None = None
         self.folder = settings.folder
         self._over, self._drain = threading.Event(), threading.Event()
         self._ready = threading.Event()
         self._settings, self._token, self._processes = settings, token, processes
-        self.station: Station | None = None
+        self.station: HostSupervisor | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"station {settings.name}")
         self._thread.start()
@@ -66,7 +68,7 @@ class Host:
         def hear(kind: str, name: str, sentence: str) -> None:
             self.events.append((kind, name, sentence))
 
-        with Station(self._settings, self._token, hear, self._processes) as self.station:
+        with HostSupervisor(self._settings, self._token, hear, self._processes) as self.station:
             self._ready.set()
             while not self._over.is_set():
                 self.station.step(0.05)
@@ -84,15 +86,15 @@ def until(is_so: Callable[[], object], seconds: float = 20.0) -> None:
 
 def settings_of(
     folder: Path, port: int, *, servers: int = 3, name: str = "a", copies: int = 2
-) -> StationSettings:
-    return StationSettings(
+) -> HostSettings:
+    return HostSettings(
         at="127.0.0.1",
         controllers=(f"127.0.0.1:{port}",),
         servers=servers,
         folder=folder,
         name=name,
-        control=Control(copies=copies),
-        copying=Copying(),
+        control=ControllerSettings(copies=copies),
+        copying=ReplicationSettings(),
         flush_seconds=0.4,
     )
 

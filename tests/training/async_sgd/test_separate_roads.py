@@ -32,7 +32,7 @@ SERVERS, TRAINER = range(3), 3
 NAMES = {
     UPDATES: {"Update", "PullNewer", "PulledNewer"},
     REPLICATION: {"Prepare", "Prepared"},
-    ADMINISTRATION: {"Here", "Leased", "Assign", "Assigned"},
+    ADMINISTRATION: {"Heartbeat", "LeaseGrant", "Assign", "Assigned"},
 }
 """Messages that show what a network is used for; those of the third are secret wherever they go."""
 LAYERS = '{type = "linear", features = 300}, {type = "relu"}, {type = "linear", features = 300}'

@@ -22,7 +22,7 @@ def found(controllers: str, parts: int, copy_bytes: int) -> plan.Row:
     needed: plan.Row = {"parts_of_parameters": parts, "copy_memory_bytes": copy_bytes}
     try:
         with operator(controllers) as asked:
-            looked = asked.look()
+            looked = asked.status()
     except CotswoldError as error:
         return {**needed, "parameter_servers": f"the cluster does not answer: {error}"}
     living = [each for each in looked.servers if each.state == _LIVING]

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from cotswold.replication.client.admin import Operator
-    from cotswold.replication.metadata import Place, State
+    from cotswold.replication.client.admin import AdminClient
+    from cotswold.replication.metadata import MetadataLocation, MetadataStore
     from cotswold.replication.metadata.interface import Item
-    from cotswold.replication.replica.saved_bucket import Saved
+    from cotswold.replication.replica.saved_bucket import SavedBucket
     from cotswold.wire import Group
 
 FORMAT = 1
@@ -36,7 +36,7 @@ _BUCKETS, _CHECKPOINTS = "buckets", "checkpoints"
 Progress = Callable[[str, int], None]
 
 
-def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress) -> str:
+def write_backup(of: AdminClient, folder: Path, run: str | None, progress: Progress) -> str:
     """Write a backup of one run or all into a new folder; return a description and the next commands.
 
     Raises UserError if the folder exists or the run does not, and MachineError if a primary does not answer
@@ -70,10 +70,10 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
     names = [each for whole in vectors.values() for each in whole.buckets]
     terms: dict[str, tuple[int, int]] = {}
 
-    def kept() -> Iterator[Saved]:
+    def kept() -> Iterator[SavedBucket]:
         for done, saved in enumerate(of.saved(names), 1):
             vectors[run_of(saved.bucket)].add(saved)
-            terms[saved.bucket] = saved.term, saved.life
+            terms[saved.bucket] = saved.term, saved.incarnation
             progress("buckets written", done)
             yield saved
 
@@ -115,7 +115,7 @@ class _Vectors:
         """Names of all buckets of the run."""
         return self._description.buckets
 
-    def add(self, saved: Saved) -> None:
+    def add(self, saved: SavedBucket) -> None:
         """Add the contents of one bucket."""
         import numpy as np
 
@@ -149,7 +149,12 @@ class _Vectors:
 
 
 def restore_backup(
-    backup: Path, folder: Path, at: str, name: str, place: Place | None, controllers: str | None = None
+    backup: Path,
+    folder: Path,
+    at: str,
+    name: str,
+    place: MetadataLocation | None,
+    controllers: str | None = None,
 ) -> str:
     """Restore a backup into the folder of the first host of a new cluster.
 
@@ -159,24 +164,24 @@ def restore_backup(
     """
     from cotswold.files import replace_file
     from cotswold.replication.disk.bucket_format import write_saved
-    from cotswold.replication.metadata import Place
+    from cotswold.replication.metadata import MetadataLocation
     from cotswold.replication.replica.saved_bucket import restored_on
-    from cotswold.replication.runtime.host_supervisor import DISKS, STATE, StationSettings
+    from cotswold.replication.runtime.host_settings import DISKS_FOLDER, METADATA_FILE, HostSettings
     from cotswold.replication.runtime.server_names import FILE as NAMES
     from cotswold.wire import Group
     from cotswold.words import counted
 
     told = _read(backup)
-    settings = StationSettings(at=at, controllers=(at,), servers=1, folder=folder, name=name)
-    disk, disks, names = f"{settings.prefix}-0", folder / DISKS, folder / NAMES
-    own = folder / STATE
+    settings = HostSettings(at=at, controllers=(at,), servers=1, folder=folder, name=name)
+    disk, disks, names = f"{settings.prefix}-0", folder / DISKS_FOLDER, folder / NAMES
+    own = folder / METADATA_FILE
     if own.exists() or disks.exists():
         raise UserError(f"{folder} contains a cluster; restore into a new folder")
     owner = restored_on(disk)
-    groups = [Group(each, term, owner, life=life) for each, (term, life) in told["buckets"].items()]
+    groups = [Group(each, term, owner, incarnation=life) for each, (term, life) in told["buckets"].items()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with closing((place or Place(sqlite=str(own.absolute()))).opened()) as state:
+        with closing((place or MetadataLocation(sqlite=str(own.absolute()))).opened()) as state:
             if state.read(""):
                 raise UserError(
                     "the controllers' state already contains a cluster; give another etcd or prefix"
@@ -187,7 +192,7 @@ def restore_backup(
             _put_state(state, told["runs"], groups)
     except BaseException:
         shutil.rmtree(disks, ignore_errors=True)
-        for each in (names, *folder.glob(f"{STATE}*")):  # including SQLite's extra files
+        for each in (names, *folder.glob(f"{METADATA_FILE}*")):  # including SQLite's extra files
             each.unlink(missing_ok=True)
         raise
     has = f"{folder} has {counted(len(groups), 'bucket')} of {counted(len(told['runs']), 'run')}"
@@ -195,7 +200,7 @@ def restore_backup(
     return f"{has}; now start this host before any other, with --token-file and --servers as well: {start}"
 
 
-def _put_state(state: State, runs: Mapping[str, str], groups: Sequence[Group]) -> None:
+def _put_state(state: MetadataStore, runs: Mapping[str, str], groups: Sequence[Group]) -> None:
     """Write the groups and runs to the controllers' state, atomically."""
     from cotswold.replication.controller.bucket_map import items_of
 
@@ -214,14 +219,19 @@ def _put_state(state: State, runs: Mapping[str, str], groups: Sequence[Group]) -
         raise
 
 
-def _start_command(folder: Path, at: str, name: str, place: Place | None, controllers: str | None) -> str:
+def _start_command(
+    folder: Path, at: str, name: str, place: MetadataLocation | None, controllers: str | None
+) -> str:
     """Return the command that starts the host of a restored folder."""
-    from cotswold.replication.metadata import Place
+    from cotswold.replication.metadata import MetadataLocation
 
     given: dict[str, object] = {"folder": folder, "listen": at, "name": name, "controllers": controllers}
     if place is not None:
         given |= {"etcd": ",".join(place.etcd), "etcd-ca": place.authority, "etcd-cert": place.certificate}
-        given |= {"etcd-key": place.key, "etcd-prefix": place.prefix if place.prefix != Place.prefix else ""}
+        given |= {
+            "etcd-key": place.key,
+            "etcd-prefix": place.prefix if place.prefix != MetadataLocation.prefix else "",
+        }
     options = [part for option, value in given.items() if value for part in (f"--{option}", str(value))]
     return shlex.join(["cotswold", "cluster", "start", *options])
 
@@ -244,7 +254,7 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
     try:
         with apart(backup / _BUCKETS) as buckets:
             for saved in _saved_in(buckets, backup):
-                seen[saved.bucket] = [saved.term, saved.life]
+                seen[saved.bucket] = [saved.term, saved.incarnation]
                 tell(len(seen), len(wanted))
     except DiskFullError:  # unrelated to the backup
         raise
@@ -264,7 +274,7 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
     return findings
 
 
-def _saved_in(buckets: Path, backup: Path) -> Iterator[Saved]:
+def _saved_in(buckets: Path, backup: Path) -> Iterator[SavedBucket]:
     """Yield the buckets of a backup or its copy as `read_saved` does; errors name the backup."""
     from cotswold.replication.disk.bucket_format import read_saved
     from cotswold.replication.disk.corruption import REMEDIES

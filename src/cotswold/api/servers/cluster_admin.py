@@ -14,18 +14,18 @@ from cotswold.api.servers.cluster_host import cluster_tokens
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
-    from cotswold.replication.client.admin import Operator
-    from cotswold.wire import EventSeen, Looked, ServerSeen
-    from cotswold.wire.lifecycle import CopySeen, Reported
+    from cotswold.replication.client.admin import AdminClient
+    from cotswold.wire import ClusterEvent, ReplicaServerStatus, StatusReply
+    from cotswold.wire.lifecycle import ReplicaStatus, ServerReport
 
 
 @dataclass(frozen=True)
 class Overview:
     """The state of a cluster at one moment."""
 
-    looked: Looked
+    looked: StatusReply
     """The cluster as seen by the leader of the controllers."""
-    reports: dict[str, Reported]
+    reports: dict[str, ServerReport]
     """Reports of servers, by name; servers that do not answer are missing."""
 
     @property
@@ -44,50 +44,50 @@ class Explained:
     primary: str
     secondaries: tuple[str, ...]
     learners: tuple[str, ...]
-    copies: dict[str, CopySeen]
+    copies: dict[str, ReplicaStatus]
     """Copies by server; servers that do not answer are missing."""
-    servers: dict[str, ServerSeen]
+    servers: dict[str, ReplicaServerStatus]
     """The controllers' view of the servers of this bucket."""
     wanted: int
     """Number of copies that the bucket should have."""
     least: int
     why: str
     """Reason why the bucket waits; empty if it does not wait."""
-    events: tuple[EventSeen, ...]
+    events: tuple[ClusterEvent, ...]
     """Events of the bucket, oldest first, as seen by the leader of the controllers."""
 
 
-def operator(controllers: str | Sequence[str], token: Path | None = None) -> Operator:
+def operator(controllers: str | Sequence[str], token: Path | None = None) -> AdminClient:
     """Return an operator client for the cluster with these controllers, a list or comma-separated text."""
-    from cotswold.replication.client.admin import Operator
+    from cotswold.replication.client.admin import AdminClient
     from cotswold.ui.progress import say
 
     named = controllers.split(",") if isinstance(controllers, str) else controllers
     places = [each.strip() for each in named if each.strip()]
     if not places:
         raise UserError("controllers is empty; give HOST:PORT of each, separated by commas")
-    return Operator(places, cluster_tokens(token), say=say)
+    return AdminClient(places, cluster_tokens(token), say=say)
 
 
-def overview(of: Operator) -> Overview:
+def overview(of: AdminClient) -> Overview:
     """Return the current state of the cluster. Raises MachineError if no controller answers."""
-    looked = of.look()
+    looked = of.status()
     living = {each.name: each.address for each in looked.servers if each.state in ("living", "draining")}
     return Overview(looked, of.reports(living))
 
 
-def explained(of: Operator, bucket: str) -> Explained:
+def explained(of: AdminClient, bucket: str) -> Explained:
     """Return the current state of a bucket.
 
     Raises UserError for an unknown bucket and MachineError if no controller answers.
     """
     found = of.bucket(bucket)
     group = found.group
-    looked = of.look(group.bucket)
+    looked = of.status(group.bucket)
     return Explained(
-        *(group.bucket, group.term, group.life, group.primary, group.secondaries, group.learners),
+        *(group.bucket, group.term, group.incarnation, group.primary, group.secondaries, group.learners),
         copies=dict(found.copies),
-        servers={each.name: each for each in looked.servers if each.name in group.everybody},
+        servers={each.name: each for each in looked.servers if each.name in group.all_servers},
         wanted=looked.copies,
         least=looked.least,
         why=next((each.why for each in looked.short if each.bucket == group.bucket), ""),
@@ -115,9 +115,9 @@ def _place(address: str) -> str:
     return (known.tcp or known.unix or "").removeprefix("tcp://").removeprefix("ipc://")
 
 
-def run_meant(of: Operator, run: str) -> str:
+def run_meant(of: AdminClient, run: str) -> str:
     """Return the run whose name begins with ``run``. Raises UserError unless exactly one does."""
-    names = [each.run for each in of.look().runs]
+    names = [each.run for each in of.status().runs]
     fitting = [each for each in names if each.startswith(run)]
     if len(fitting) != 1 or not run:
         raise UserError(

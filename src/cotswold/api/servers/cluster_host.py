@@ -23,7 +23,8 @@ from cotswold.words import counted
 if TYPE_CHECKING:
     from cotswold.host import Token
     from cotswold.host.keyring import KeyringFile
-    from cotswold.replication.runtime.host_supervisor import Drained, StationSettings
+    from cotswold.replication.runtime.drain_progress import DrainProgress
+    from cotswold.replication.runtime.host_settings import HostSettings
     from cotswold.run import Stop
 
 EVENTS = "events.jsonl"
@@ -69,13 +70,13 @@ def made_tokens(token: Path | None) -> Token | KeyringFile:
 
 
 def serve_host(
-    settings: StationSettings,
+    settings: HostSettings,
     token: Token | KeyringFile,
     stop: Stop,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> None:
     """Serve on this host until ``stop``; report events by ``say`` and in the host's folder."""
-    from cotswold.replication.runtime.host_supervisor import Station
+    from cotswold.replication.runtime.host_supervisor import HostSupervisor
 
     settings.folder.mkdir(parents=True, exist_ok=True)
     with EventFile(settings.folder / EVENTS, say) as file:
@@ -93,7 +94,7 @@ def serve_host(
             say(f"warning: {little}")
         if few := few_servers(settings):
             say(few)
-        with Station(settings, token, hear) as station:
+        with HostSupervisor(settings, token, hear) as station:
             if processes := ", ".join(station.processes):
                 say(f"serving on {settings.at}: {processes}")
             else:
@@ -105,7 +106,7 @@ def serve_host(
                 say(_drained(station.drain(DRAIN_SECONDS), has_disks=settings.flush_seconds is not None))
 
 
-def little_room(settings: StationSettings, free: int) -> str:
+def little_room(settings: HostSettings, free: int) -> str:
     """Return a warning if the host's disk has few bytes free for its servers, else an empty string.
 
     The disk space that runs will need is unknown.
@@ -122,7 +123,7 @@ def little_room(settings: StationSettings, free: int) -> str:
     )
 
 
-def few_servers(settings: StationSettings) -> str:
+def few_servers(settings: HostSettings) -> str:
     """Return a note if a cluster's only host has fewer servers than copies, else an empty string."""
     copies, servers = settings.control.copies, counted(settings.servers, "server")
     if len(settings.controllers) > 1 or settings.own_controller is None or settings.servers >= copies:
@@ -133,7 +134,7 @@ def few_servers(settings: StationSettings) -> str:
     )
 
 
-def next_commands(settings: StationSettings, token: Token | KeyringFile) -> str:
+def next_commands(settings: HostSettings, token: Token | KeyringFile) -> str:
     """Return the commands to inspect the cluster and to train on it."""
     from cotswold.host.keyring import KeyringFile
     from cotswold.replication.client.standalone_cluster import places_by_name
@@ -150,7 +151,7 @@ def next_commands(settings: StationSettings, token: Token | KeyringFile) -> str:
     )
 
 
-def _drained(found: Drained, *, has_disks: bool) -> str:
+def _drained(found: DrainProgress, *, has_disks: bool) -> str:
     """Describe the data left on a host that ends."""
     if not found.is_more:
         return "all data were handed over"

@@ -19,7 +19,7 @@ from cotswold.batch.core.requests import Counted, Trouble
 from cotswold.batch.core.rounds import RoundDone
 from cotswold.processes.coordinator_loop import Listening, OnEvent, TroubleError
 from cotswold.processes.process_group import Staff
-from cotswold.wire.lifecycle import Peers
+from cotswold.wire.lifecycle import PeerAddresses
 from cotswold.wire.messenger import AnyMessage, Post
 
 _HEARD = get_args(m.FromWorker | m.FromServer)
@@ -63,7 +63,7 @@ class Conversation(Listening):
             # before the instructions that need them
             addresses = tuple((one.name, one.join.address) for one in self.machine.members)
             for name, _ in addresses:
-                self.post.send(name, Peers(addresses))
+                self.post.send(name, PeerAddresses(addresses))
         self.deliver(sends)
 
     def abandon(self) -> None:

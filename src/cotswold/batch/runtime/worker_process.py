@@ -37,7 +37,7 @@ from cotswold.shards.runtime.parameters import parameters_of
 from cotswold.shards.runtime.work import Work
 from cotswold.transport import Lost, Ready, Roads
 from cotswold.transport import Message as Piece
-from cotswold.wire.lifecycle import Give, Given, Made, Peers
+from cotswold.wire.lifecycle import Give, Given, Made, PeerAddresses
 from cotswold.wire.messenger import AnyMessage, Letter, Post
 
 _PATTERNS_KEPT = 1 << 22
@@ -149,7 +149,7 @@ class Worker:
         match message:
             case Give():
                 self._post.send(m.COORDINATOR, Given((raw(self._initial),)))
-            case Peers(addresses):
+            case PeerAddresses(addresses):
                 for name, address in addresses:
                     if name != self._name:
                         self._post.endpoint.connect(name, address)

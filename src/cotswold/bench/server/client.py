@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from cotswold import wire as m
 from cotswold.bench.server.served import RUN, heard
 from cotswold.errors import MachineError
-from cotswold.replication.client.routed_messenger import RoutedPost
+from cotswold.replication.client.routed_messenger import RoutedMessenger
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.transport import Endpoint
 from cotswold.wire.messenger import AnyMessage, Post
@@ -34,7 +34,7 @@ class Client:
         """``endpoint`` is closed with the client; ``kind`` is that of whole pushes; ``controllers`` are
         addresses, if servers are replicated."""
         self._session = session
-        self.post = RoutedPost(endpoint, controllers) if controllers else Post(endpoint)
+        self.post = RoutedMessenger(endpoint, controllers) if controllers else Post(endpoint)
         self._own: dict[str, list[m.Shard]] = {}
         for one in shards:
             self._own.setdefault(one.server, []).append(one)

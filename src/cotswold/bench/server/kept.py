@@ -26,10 +26,10 @@ from cotswold.bench.server.served import (
 from cotswold.bench.server.site import Site
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, is_readable
-from cotswold.replication.client.routed_messenger import RoutedPost
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.metadata import Place
-from cotswold.replication.replica.settings import Copying, Way
+from cotswold.replication.client.routed_messenger import RoutedMessenger
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.replication.metadata import MetadataLocation
+from cotswold.replication.replica.settings import ReplicationSettings, Topology
 from cotswold.replication.run_description import Description
 from cotswold.wire.lifecycle import Counts, Finish, Serving
 from cotswold.wire.messenger import AnyMessage, Post
@@ -53,7 +53,7 @@ class Kept:
         copies: int,
         servers: int = 0,
         buckets: int = 64,
-        way: Way = "star",
+        way: Topology = "star",
         is_led_by_one: bool = False,
     ) -> None:
         """``servers``: number of servers (default: the number of copies). ``is_led_by_one``: the first
@@ -66,12 +66,12 @@ class Kept:
         self.shards, self.buckets = described.shards, described.buckets
         self._addresses: dict[str, str] = {}
         self._held = ExitStack()
-        self._post = RoutedPost(self._site.endpoint(m.COORDINATOR), {CONTROLLER: ""})
+        self._post = RoutedMessenger(self._site.endpoint(m.COORDINATOR), {CONTROLLER: ""})
         self._client = self._post
         try:
             own = self._site.client()
             if own is not None:
-                self._client = RoutedPost(own, {CONTROLLER: ""})
+                self._client = RoutedMessenger(own, {CONTROLLER: ""})
             folder = Path(self._held.enter_context(tempfile.TemporaryDirectory(prefix="cotswold-")))
             self._start(folder, is_led_by_one)
             for post in (self._post, self._client):
@@ -109,7 +109,7 @@ class Kept:
         """Wait for a server process's exit, and report it to the controller."""
         process = self._servers.pop(name)
         is_readable(process, _SECONDS)
-        self._post.send(m.CONTROLLERS, m.Ended(name, process.why()))
+        self._post.send(m.CONTROLLERS, m.ServerExited(name, process.why()))
         self._post.endpoint.flush(_SECONDS)
         process.end()
 
@@ -117,7 +117,11 @@ class Kept:
         """Start another server, and wait until it is connected."""
         name = f"server-{self._number}"
         self._number += 1
-        told = {"host": name, "controllers": self.controllers, "copying": asdict(Copying(way=self._way))}
+        told = {
+            "host": name,
+            "controllers": self.controllers,
+            "copying": asdict(ReplicationSettings(topology=self._way)),
+        }
         self._servers[name] = self._forked.start(self._call(name, "keeper", told))
         heard(self._post, self._serving, lambda: name in self._addresses)
 
@@ -156,10 +160,10 @@ class Kept:
         self.close()
 
     def _start(self, folder: Path, is_led_by_one: bool) -> None:
-        control = asdict(Control(copies=self._copies, lease_seconds=LEASE_SECONDS))
+        control = asdict(ControllerSettings(copies=self._copies, lease_seconds=LEASE_SECONDS))
         if is_led_by_one:
             control["handover_seconds"] = _NEVER
-        state = {"state": asdict(Place(sqlite=str(folder / "state.sqlite"))), "control": control}
+        state = {"state": asdict(MetadataLocation(sqlite=str(folder / "state.sqlite"))), "control": control}
         process = self._forked.start(self._call(CONTROLLER, "controller", state))
         self._held.callback(process.end)
         heard(self._post, self._serving, lambda: bool(self._addresses))

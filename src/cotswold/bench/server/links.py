@@ -37,13 +37,13 @@ from cotswold.bench.server.served import Model, forked
 from cotswold.bench.server.site import DATA, LinkedHosts
 from cotswold.errors import MachineError
 from cotswold.host import Process, Token, keep_freed_bytes, token_of
-from cotswold.replication.replica.settings import Way
+from cotswold.replication.replica.settings import Topology
 from cotswold.testing.hosts import Hosts, why_not
 from cotswold.transport import Endpoint
 from cotswold.wire import Shard
 
 PUSHES, PULLS = "pushes", "pulls"
-BARS: Mapping[Way, float] = {"star": 0.45, "chain": 0.9}
+BARS: Mapping[Topology, float] = {"star": 0.45, "chain": 0.9}
 """Push rate with three copies, as a fraction of that with one."""
 CONGESTION = "cubic"
 """Linux's default, independent of this machine's setting. BBR mistakes a link without delay for one with
@@ -82,7 +82,7 @@ class _Group:
     """A number of copies in a topology; with one copy there is no topology."""
 
     copies: int
-    way: Way
+    way: Topology
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ from cotswold.bench.kernels.run import ALLOCATOR, Leave, Say, in_processes, unhe
 from cotswold.bench.measure import Document, document
 from cotswold.errors import UserError
 from cotswold.host import granted_cores
-from cotswold.replication.controller.settings import MOST_COPIES
+from cotswold.replication.controller.settings import MAX_COPIES
 
 _SECONDS, _QUICK_SECONDS = 3.0, 0.5
 """Seconds of a replay."""
@@ -85,6 +85,6 @@ def _with(case: Case[Any], copies: Sequence[int]) -> Case[Any]:
     """The case with these numbers of copies, if it is about copies and there are any."""
     if case.group not in _OF_COPIES or not copies:
         return case
-    if not all(1 <= count <= MOST_COPIES for count in copies):
-        raise UserError(f"copies {list(copies)}: a bucket has 1 to {MOST_COPIES}")
+    if not all(1 <= count <= MAX_COPIES for count in copies):
+        raise UserError(f"copies {list(copies)}: a bucket has 1 to {MAX_COPIES}")
     return replace(case, subject=replace(case.subject, counts=tuple(sorted(set(copies)))))

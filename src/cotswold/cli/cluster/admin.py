@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from cotswold.cli.cluster.tables import EVENTS, explaining, lines_of
 
 if TYPE_CHECKING:
-    from cotswold.replication.client.admin import Operator
+    from cotswold.replication.client.admin import AdminClient
 
 Json = Annotated[bool, Parameter(name="--json", negative=())]
 Flag = Annotated[bool, Parameter(negative=())]
@@ -227,7 +227,7 @@ def _check_events(events: int) -> None:
         raise UserError(f"--events must be 0 or more, got {events}")
 
 
-def operator_of(controllers: str, token_file: Path | None) -> Operator:
+def operator_of(controllers: str, token_file: Path | None) -> AdminClient:
     """Return a client for operators."""
     from cotswold.api.servers.cluster_admin import operator
 

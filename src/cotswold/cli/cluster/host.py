@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from cotswold.host import Token
     from cotswold.host.keyring import KeyringFile
-    from cotswold.replication.metadata import Place
-    from cotswold.replication.runtime.host_supervisor import StationSettings
+    from cotswold.replication.metadata import MetadataLocation
+    from cotswold.replication.runtime.host_settings import HostSettings
 
 _STOPPING = (
     "stopping the processes of this host; on SIGTERM other servers take over first, for at most 25 s; "
@@ -111,16 +111,16 @@ def start(
     """
     from cotswold.api.servers.cluster_host import made_tokens
     from cotswold.errors import UserError
-    from cotswold.replication.controller.settings import Control
-    from cotswold.replication.replica.settings import Copying
-    from cotswold.replication.runtime.host_supervisor import StationSettings
+    from cotswold.replication.controller.settings import ControllerSettings
+    from cotswold.replication.replica.settings import ReplicationSettings
+    from cotswold.replication.runtime.host_settings import HostSettings
 
     try:
-        control = Control(copies=copies, least=copies_min)
+        control = ControllerSettings(copies=copies, min_copies=copies_min)
     except ValueError as error:
         raise UserError(f"--copies {copies}, --copies-min {copies_min}: {error}") from error
     place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)
-    settings = StationSettings(
+    settings = HostSettings(
         listen,
         _named(controllers or listen),
         servers,
@@ -129,7 +129,7 @@ def start(
         name,
         _roads(updates, replication),
         control,
-        Copying(least=copies_min, way=way),
+        ReplicationSettings(min_members=copies_min, topology=way),
         flush_seconds if disks else None,
         encrypt,
         _ports(ports),
@@ -197,17 +197,17 @@ def add(
         Encrypt all traffic between hosts.
     """
     from cotswold.api.servers.cluster_host import cluster_tokens
-    from cotswold.replication.replica.settings import Copying
-    from cotswold.replication.runtime.host_supervisor import StationSettings
+    from cotswold.replication.replica.settings import ReplicationSettings
+    from cotswold.replication.runtime.host_settings import HostSettings
 
-    settings = StationSettings(
+    settings = HostSettings(
         at=listen,
         controllers=_named(controllers),
         servers=servers,
         folder=folder,
         name=name,
         roads=_roads(updates, replication),
-        copying=Copying(least=copies_min, way=way),
+        copying=ReplicationSettings(min_members=copies_min, topology=way),
         flush_seconds=flush_seconds if disks else None,
         encrypt=encrypt,
         ports=_ports(ports),
@@ -216,7 +216,7 @@ def add(
     return _serve(settings, cluster_tokens(token_file))
 
 
-def _serve(settings: StationSettings, tokens: Token | KeyringFile) -> int:
+def _serve(settings: HostSettings, tokens: Token | KeyringFile) -> int:
     from cotswold.api.servers.cluster_host import serve_host
     from cotswold.api.signals import stopping
     from cotswold.run import Stop
@@ -231,17 +231,17 @@ def _serve(settings: StationSettings, tokens: Token | KeyringFile) -> int:
 
 def state_place(
     etcd: str | None, ca: Path | None, certificate: Path | None, key: Path | None, prefix: str
-) -> Place | None:
+) -> MetadataLocation | None:
     """Return the etcd in which controllers keep their state; None if none is given."""
     from cotswold.errors import UserError
-    from cotswold.replication.metadata import Place
+    from cotswold.replication.metadata import MetadataLocation
 
     if etcd is None:
         if ca or certificate or key:
             raise UserError("certificates need an etcd; give --etcd HOST:PORT,HOST:PORT,HOST:PORT")
         return None
     files = [None if each is None else str(each.absolute()) for each in (ca, certificate, key)]
-    return Place(None, _named(etcd), files[0], files[1], files[2], prefix)
+    return MetadataLocation(None, _named(etcd), files[0], files[1], files[2], prefix)
 
 
 def _named(controllers: str) -> tuple[str, ...]:

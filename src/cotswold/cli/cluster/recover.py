@@ -56,15 +56,15 @@ def recover(
     from cotswold.cli.cluster.host import state_place
     from cotswold.errors import UserError
     from cotswold.files import DirectoryLock
-    from cotswold.replication.disk_recovery import found_on, recover
-    from cotswold.replication.runtime.host_supervisor import DISKS, STATE
+    from cotswold.replication.disk_recovery import read_disks, recover
+    from cotswold.replication.runtime.host_settings import DISKS_FOLDER, METADATA_FILE
     from cotswold.ui.progress import say
 
     place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)
-    if lacking := [each for each in (folder, *others) if not (each / DISKS).is_dir()]:
+    if lacking := [each for each in (folder, *others) if not (each / DISKS_FOLDER).is_dir()]:
         raise UserError(f"{lacking[0]} has no server disks; give the --folder of a host")
     with DirectoryLock(folder, "cluster host"):
-        disks = [disk for each in (folder, *others) for disk in sorted((each / DISKS).iterdir())]
+        disks = [disk for each in (folder, *others) for disk in sorted((each / DISKS_FOLDER).iterdir())]
         left_out = [each.strip() for each in without.split(",") if each.strip()]
-        has = recover(place or folder / STATE, found_on(disks), left_out)
+        has = recover(place or folder / METADATA_FILE, read_disks(disks), left_out)
     say(f"recovered {has}; now start the hosts of the cluster as before")

@@ -14,8 +14,8 @@ from cotswold.words import counted
 if TYPE_CHECKING:
     from cotswold.api.servers.cluster_admin import Explained, Overview
     from cotswold.ui.screen import Screen
-    from cotswold.wire import BucketSeen, EventSeen, ServerSeen
-    from cotswold.wire.lifecycle import CopySeen, Reported
+    from cotswold.wire import BucketStatus, ClusterEvent, ReplicaServerStatus
+    from cotswold.wire.lifecycle import ReplicaStatus, ServerReport
 
 EVENTS = 20
 """Events that are shown by default."""
@@ -102,13 +102,13 @@ def _lines(found: Overview) -> Iterator[str]:
         yield f"{counted(looked.moving, 'bucket')} {are}"
 
 
-def _short(buckets: Sequence[BucketSeen], count: int) -> Iterator[str]:
+def _short(buckets: Sequence[BucketStatus], count: int) -> Iterator[str]:
     """Yield a line for each reason of too few copies, so that none hides another.
 
     A controller lists at most 100 buckets.
     """
     least = "at least " if count > len(buckets) else ""
-    alike: dict[tuple[str, str], list[BucketSeen]] = {}
+    alike: dict[tuple[str, str], list[BucketStatus]] = {}
     for each in buckets:
         alike.setdefault((each.bucket.partition("/")[0], each.why), []).append(each)
     for (run, why), group in list(alike.items())[:_SHORT]:
@@ -128,7 +128,7 @@ def _idle(names: Sequence[str], what: str) -> str:
     return f"{', '.join(names[:_NAMED])}{more} {are} {what}, and {have}"
 
 
-def _server(seen: ServerSeen, report: Reported | None) -> Sequence[str]:
+def _server(seen: ReplicaServerStatus, report: ServerReport | None) -> Sequence[str]:
     heard = "-" if seen.seconds < 0 else f"{seen.seconds:.1f} s ago"
     process = "?" if report is None else str(report.process)
     known = (seen.name, seen.host or "?", process, seen.state, heard, str(seen.leads), str(seen.copies))
@@ -172,12 +172,12 @@ def explaining(found: Explained, events: int = EVENTS) -> list[str]:
     return [*lines, "", *said] if said else lines
 
 
-def _events(events: Sequence[EventSeen], most: int) -> Iterator[str]:
+def _events(events: Sequence[ClusterEvent], most: int) -> Iterator[str]:
     for event in events[len(events) - min(most, len(events)) :]:
         yield f"{_ago(event.seconds):>8}  {printable(event.sentence)}"
 
 
-def _copy(copy: CopySeen | None) -> Sequence[str]:
+def _copy(copy: ReplicaStatus | None) -> Sequence[str]:
     if copy is None:
         return ("does not answer", "?", "?", "?")
     indexes = (copy.index, copy.committed, copy.saved)

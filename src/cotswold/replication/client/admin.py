@@ -18,33 +18,33 @@ from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
 from cotswold.host.keyring import KeyringFile
 from cotswold.processes.endpoint_settings import Reach
-from cotswold.replication.client.endpoints import Outward
-from cotswold.replication.client.routed_messenger import RoutedPost
+from cotswold.replication.client.endpoints import ClusterEndpoints
+from cotswold.replication.client.routed_messenger import RoutedMessenger
 from cotswold.replication.client.standalone_cluster import controllers_at, places_by_name
 from cotswold.replication.client.unreachable import why_none_leads, why_unreached
-from cotswold.replication.replica.saved_bucket import Saved, disk_of, is_restored, restored_on
+from cotswold.replication.replica.saved_bucket import SavedBucket, disk_of, is_restored, restored_on
 from cotswold.transport import Endpoint
 from cotswold.transport.token_rotation import Rotating
 from cotswold.wire import (
     CONTROLLERS,
-    Describe,
-    Described,
+    DeleteRunRequest,
+    DiskStateReply,
     Drain,
     Draining,
-    Find,
-    Found,
-    FoundSaved,
     Group,
-    Look,
-    Looked,
+    LookupReply,
+    LookupRequest,
     Message,
     Prepare,
-    Remove,
-    Removed,
+    RunDeleted,
+    RunDescription,
+    RunDescriptionRequest,
+    StatusReply,
+    StatusRequest,
     Undrain,
     Undrained,
 )
-from cotswold.wire.lifecycle import CopySeen, Export, Report, Reported
+from cotswold.wire.lifecycle import ExportRequest, ReplicaStatus, ServerReport, ServerReportRequest
 from cotswold.wire.messenger import AnyMessage, Letter
 from cotswold.wire.names import run_of
 
@@ -59,15 +59,15 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class BucketState:
+class BucketOverview:
     """A bucket: its group and the state of each replica."""
 
     group: Group
-    copies: Mapping[str, CopySeen]
+    copies: Mapping[str, ReplicaStatus]
     """State by server, of those that replied."""
 
 
-class Operator:
+class AdminClient:
     """Client of an operator; use it in a ``with`` statement, or call `close`."""
 
     def __init__(
@@ -82,10 +82,10 @@ class Operator:
         longer than usual. Raises UserError without controllers."""
         name = f"operator-{secrets.token_hex(4)}"
         self._places, self._wait_seconds, self._say = tuple(controllers), wait_seconds, say
-        self._post = RoutedPost(
+        self._post = RoutedMessenger(
             Endpoint(Rotating(tokens).ring, name),
             controllers_at(controllers),
-            Outward(name, _RUN, Reach(), tokens),
+            ClusterEndpoints(name, _RUN, Reach(), tokens),
         )
         self._addresses: dict[str, str] = {}
         self._groups: dict[str, Group] = {}
@@ -93,43 +93,47 @@ class Operator:
         self._numbers = count(1)
         """Numbers of requests."""
 
-    def look(self, bucket: str = "") -> Looked:
+    def status(self, bucket: str = "") -> StatusReply:
         """Return the leader's status, with the events of one bucket if one is named; raises MachineError
         if no leader replies."""
         number = next(self._numbers)
-        return self._asked(Look(bucket, number), Looked, lambda looked: looked.number == number)
+        return self._asked(StatusRequest(bucket, number), StatusReply, lambda looked: looked.number == number)
 
     def groups(self) -> dict[str, Group]:
         """Return the group of each bucket; raises MachineError if no controller replies."""
         number = next(self._numbers)
-        found = self._asked(Find((), number=number), Found, lambda found: found.number == number)
-        self._addresses = {each.name: each.address for each in self.look().servers}
+        found = self._asked(
+            LookupRequest((), number=number), LookupReply, lambda found: found.number == number
+        )
+        self._addresses = {each.name: each.address for each in self.status().servers}
         self._groups = {each.bucket: each for each in found.groups}
         return dict(self._groups)
 
     def description(self, run: str) -> str:
         """Return the description of a run; raises UserError for an unknown run."""
         number = next(self._numbers)
-        found = self._asked(Describe(run, number), Described, lambda found: found.number == number)
+        found = self._asked(
+            RunDescriptionRequest(run, number), RunDescription, lambda found: found.number == number
+        )
         if not found.description:
             raise UserError(f"the cluster has no run {run}; `cotswold cluster status` lists its runs")
         return found.description
 
-    def reports(self, servers: Mapping[str, str], bucket: str = "") -> dict[str, Reported]:
+    def reports(self, servers: Mapping[str, str], bucket: str = "") -> dict[str, ServerReport]:
         """Return the status of servers, given with their addresses, by name; without those that do not
         reply."""
-        found: dict[str, Reported] = {}
+        found: dict[str, ServerReport] = {}
 
         def hear(message: AnyMessage) -> None:
-            if isinstance(message, Reported) and message.server in servers:
+            if isinstance(message, ServerReport) and message.server in servers:
                 found[message.server] = message
 
         self._ask_servers(
-            servers, lambda name: [Report(bucket)], hear, lambda: found.keys() >= servers.keys()
+            servers, lambda name: [ServerReportRequest(bucket)], hear, lambda: found.keys() >= servers.keys()
         )
         return found
 
-    def bucket(self, name: str) -> BucketState:
+    def bucket(self, name: str) -> BucketOverview:
         """Return one bucket; a unique short form of its name suffices. Raises UserError for an unknown
         bucket."""
         groups = self.groups()
@@ -148,10 +152,10 @@ class Operator:
                 f"letters of RUN suffice: {some}"
             )
         group = groups[fitting[0]]
-        servers = {each: self._addresses.get(each, "") for each in group.everybody}
+        servers = {each: self._addresses.get(each, "") for each in group.all_servers}
         reports = self.reports(servers, group.bucket)
         copies = {name: copy for name, each in reports.items() for copy in each.copies}
-        return BucketState(group, copies)
+        return BucketOverview(group, copies)
 
     def drain(self, server: str, seconds: float) -> Iterator[Draining]:
         """Drain a server; yield the progress until no replicas are left or the time is over. Raises
@@ -175,7 +179,7 @@ class Operator:
     def give_up(self, server: str) -> str:
         """Declare a silent server lost for good and return its full name. Raises UserError for an
         available server, a restored disk, or if no silent server has the name."""
-        states = {each.name: each.state for each in self.look().servers}
+        states = {each.name: each.state for each in self.status().servers}
         disk, others = disk_of(server), {disk_of(each) for each in states if not is_restored(each)}
         if restored_on(disk) in states and (is_restored(server) or disk not in others):
             raise UserError(
@@ -196,7 +200,7 @@ class Operator:
     def _meant(self, server: str, states: Collection[str] = _THERE) -> str:
         """Return the server in one of these states with this name; the number after the point may be
         omitted."""
-        seen = {each.name: each.state for each in self.look().servers}
+        seen = {each.name: each.state for each in self.status().servers}
         names = [name for name, state in seen.items() if state in states]
         fitting = _called(server, names)
         if len(fitting) > 1:
@@ -219,9 +223,9 @@ class Operator:
 
     def remove(self, run: str) -> None:
         """Delete a run from the cluster."""
-        self._asked(Remove(run), Removed, lambda said: said.run == run)
+        self._asked(DeleteRunRequest(run), RunDeleted, lambda said: said.run == run)
 
-    def saved(self, buckets: Sequence[str]) -> Iterator[Saved]:
+    def saved(self, buckets: Sequence[str]) -> Iterator[SavedBucket]:
         """Yield each of these buckets as its primary has it now, while runs continue. Raises MachineError
         if the primary of one does not reply."""
         self.groups()
@@ -286,12 +290,12 @@ class Operator:
                 case _:
                     pass
 
-    def _exported(self, bucket: str) -> Saved:
-        deadline, heard = time.monotonic() + self._wait_seconds, Whole(bucket)
+    def _exported(self, bucket: str) -> SavedBucket:
+        deadline, heard = time.monotonic() + self._wait_seconds, BucketExport(bucket)
         while bucket in self._groups:
             primary = self._groups[bucket].primary
             servers = {primary: self._addresses.get(primary, "")}
-            self._ask_servers(servers, lambda name: [Export(bucket)], heard.hear, heard.is_there)
+            self._ask_servers(servers, lambda name: [ExportRequest(bucket)], heard.hear, heard.is_there)
             if (saved := heard.saved()) is not None:
                 return saved
             if time.monotonic() > deadline:
@@ -302,17 +306,17 @@ class Operator:
         raise MachineError(f"bucket {bucket} no longer exists; perhaps its run has ended")
 
 
-class Whole:
+class BucketExport:
     """Assembles a bucket from two messages of its primary."""
 
     def __init__(self, bucket: str) -> None:
         self._bucket = bucket
-        self._found: FoundSaved | None = None
+        self._found: DiskStateReply | None = None
         self._prepare: Prepare | None = None
 
     def hear(self, message: AnyMessage) -> None:
         """Process a message."""
-        if isinstance(message, FoundSaved) and message.bucket == self._bucket:
+        if isinstance(message, DiskStateReply) and message.bucket == self._bucket:
             self._found = message
         elif isinstance(message, Prepare) and message.bucket == self._bucket:
             self._prepare = message
@@ -327,7 +331,7 @@ class Whole:
             and (found.term, found.index) == (prepare.term, prepare.index)
         )
 
-    def saved(self) -> Saved | None:
+    def saved(self) -> SavedBucket | None:
         """Return the bucket; None before both messages have arrived."""
         found, prepare = self._found, self._prepare
         if not self.is_there() or found is None or prepare is None or prepare.change is None:
@@ -335,7 +339,7 @@ class Whole:
         keys = [(name, shard) for name in prepare.names for shard in prepare.change.shards]
         numbers = dict(zip(keys, prepare.buffers, strict=True))
         kept = prepare.change, prepare.names, numbers
-        return Saved(found.bucket, found.life, found.term, found.index, *kept)
+        return SavedBucket(found.bucket, found.incarnation, found.term, found.index, *kept)
 
 
 def _is_meant(text: str, bucket: str) -> bool:

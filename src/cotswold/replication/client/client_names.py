@@ -14,7 +14,7 @@ def scoped(name: str, run: str) -> str:
     return f"{name}.{run}"
 
 
-class Clients:
+class ClientNames:
     """Clients that have sent messages to a server."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ _RUN = "run"
 
 
 @dataclass(frozen=True)
-class Standing:
+class ClusterEndpointConfig:
     """Settings of a cluster that outlives runs, for the processes of a run."""
 
     controllers: Mapping[str, str]
@@ -34,7 +34,7 @@ class Standing:
     """Name of the run in the cluster."""
 
 
-class Outward:
+class ClusterEndpoints:
     """Endpoints of the process ``name`` towards a cluster; `MultiEndpoint` closes them."""
 
     def __init__(self, name: str, run: str, reach: Reach, tokens: Token | KeyringFile | None = None) -> None:

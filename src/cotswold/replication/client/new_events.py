@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TypeVar
 
-from cotswold.wire import EventSeen, Looked
+from cotswold.wire import ClusterEvent, StatusReply
 
 _KEPT = 1000
 """Entries of each table."""
@@ -22,7 +22,7 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
-class News:
+class NewEvents:
     """New events of one run."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class News:
         self._last: OrderedDict[str, str] = OrderedDict()
         """The last sentence of each name."""
 
-    def new(self, looked: Looked) -> list[EventSeen]:
+    def new(self, looked: StatusReply) -> list[ClusterEvent]:
         """The events that are new."""
         process = looked.controller, looked.process
         before = self._numbers.get(process)
@@ -41,7 +41,7 @@ class News:
         _put(self._numbers, process, max([before or 0, *(each.number for each in looked.events)]))
         return found
 
-    def _is_new(self, event: EventSeen, before: int | None) -> bool:
+    def _is_new(self, event: ClusterEvent, before: int | None) -> bool:
         if before is not None:
             return event.number > before
         return self._last.get(event.name) != event.sentence

@@ -15,25 +15,34 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from cotswold.processes.endpoint_settings import Reach
-from cotswold.replication.client.endpoints import Outward
+from cotswold.replication.client.endpoints import ClusterEndpoints
 from cotswold.replication.client.router import Router, ToRouter
-from cotswold.replication.client.unreachable import Calls
+from cotswold.replication.client.unreachable import ConnectionResults
 from cotswold.transport import Endpoint, Lost
-from cotswold.wire import CONTROLLERS, COORDINATOR, Find, Found, Group, Message, NotLeading, Send
-from cotswold.wire.lifecycle import Controllers
+from cotswold.wire import (
+    CONTROLLERS,
+    COORDINATOR,
+    Group,
+    LookupReply,
+    LookupRequest,
+    Message,
+    NotLeader,
+    Send,
+)
+from cotswold.wire.lifecycle import ControllerAddresses
 from cotswold.wire.messenger import AnyMessage, Calling, Event, Letter, Moved, Post
 
 _TICK_SECONDS = 0.05
 
 
-class RoutedPost(Post):
+class RoutedMessenger(Post):
     """Messenger over an endpoint; ``controllers``: address by name, empty if not yet known.
 
     ``outward`` connects to servers and controllers of a cluster that outlives this run.
     """
 
     def __init__(
-        self, endpoint: Endpoint, controllers: Mapping[str, str], outward: Outward | None = None
+        self, endpoint: Endpoint, controllers: Mapping[str, str], outward: ClusterEndpoints | None = None
     ) -> None:
         super().__init__(endpoint if outward is None else outward.roads(endpoint))
         self._run = None if outward is None else endpoint
@@ -43,7 +52,7 @@ class RoutedPost(Post):
         self._router = Router(tuple(controllers))
         self._ticked = 0.0
         self._moved: list[str] = []
-        self.calls = Calls()
+        self.calls = ConnectionResults()
         """Connections to controllers."""
         self._reserve(controllers)
 
@@ -80,7 +89,7 @@ class RoutedPost(Post):
 
     def seek(self) -> None:
         """Request the groups of all buckets."""
-        self.send(CONTROLLERS, Find(tuple((name, 0) for name in self._router.buckets)))
+        self.send(CONTROLLERS, LookupRequest(tuple((name, 0) for name in self._router.buckets)))
 
     def meet(self, peers: Iterable[tuple[str, str]]) -> None:
         """Add peers; those without an address are buckets."""
@@ -130,19 +139,19 @@ class RoutedPost(Post):
     def _routed(self, event: Event | None) -> Event | None:
         """Return the event if it is for the user of this messenger."""
         if isinstance(event, Letter) and event.sender in self._controllers:
-            self.calls.heard(event.sender, leads=not isinstance(event.message, NotLeading))
+            self.calls.heard(event.sender, leads=not isinstance(event.message, NotLeader))
         match event:
             case Letter(sender, message) if isinstance(message, ToRouter):
                 said = self._router.receive(sender, message, time.monotonic())
-                if isinstance(message, Found):
+                if isinstance(message, LookupReply):
                     self._reserve(name for name, _ in message.addresses)
-                if isinstance(message, Found) and message.number:
+                if isinstance(message, LookupReply) and message.number:
                     return event
                 return None if said is None else Letter(*said)
             case Letter(sender, message) if sender in self._controllers:
                 self._router.heard(sender)
                 return event
-            case Letter(sender, Controllers(addresses)) if sender == COORDINATOR:
+            case Letter(sender, ControllerAddresses(addresses)) if sender == COORDINATOR:
                 self.find(dict(addresses))
                 return None
             case Lost(peer) if peer in self._router.addresses:
@@ -176,5 +185,5 @@ def messengers_of(
     """
     if not controllers:
         return Post
-    outward = Outward(name, standing_run, Reach(**reach)) if standing_run else None
-    return lambda endpoint: RoutedPost(endpoint, controllers, outward)
+    outward = ClusterEndpoints(name, standing_run, Reach(**reach)) if standing_run else None
+    return lambda endpoint: RoutedMessenger(endpoint, controllers, outward)

@@ -23,17 +23,17 @@ from typing import cast
 
 from cotswold.wire import (
     CONTROLLERS,
-    Elsewhere,
-    Enclosed,
-    Find,
-    Found,
+    BucketEnvelope,
+    BucketMessage,
     Group,
-    NotLeading,
-    OfBucket,
+    LookupReply,
+    LookupRequest,
+    NotLeader,
+    NotPrimary,
     Send,
 )
 
-ToRouter = OfBucket | Elsewhere | Found | NotLeading
+ToRouter = BucketEnvelope | NotPrimary | LookupReply | NotLeader
 
 
 @dataclass
@@ -104,27 +104,27 @@ class Router:
                 if route.asked is None:
                     route.asked = now
                 if route.primary:
-                    of_bucket = OfBucket(each.to, route.term, cast(Enclosed, each.message))
+                    of_bucket = BucketEnvelope(each.to, route.term, cast(BucketMessage, each.message))
                     found.append(Send(route.primary, of_bucket))
         return found
 
-    def receive(self, sender: str, message: ToRouter, now: float) -> tuple[str, Enclosed] | None:
+    def receive(self, sender: str, message: ToRouter, now: float) -> tuple[str, BucketMessage] | None:
         """Return the name of a bucket and its message; None for messages about routes."""
-        if isinstance(message, NotLeading):
+        if isinstance(message, NotLeader):
             self._follow(sender, message)
         else:
             self.heard(sender)
         match message:
-            case OfBucket(bucket, _, said) if bucket in self._routes:
+            case BucketEnvelope(bucket, _, said) if bucket in self._routes:
                 self._routes[bucket].asked = None
                 return bucket, said
-            case Elsewhere(bucket, term, primary) if bucket in self._routes:
+            case NotPrimary(bucket, term, primary) if bucket in self._routes:
                 route = self._routes[bucket]
                 if primary and term > route.term:
                     self._move(bucket, term, primary)
                 elif sender == route.primary:
                     route.asked = float("-inf")  # ask a controller at once
-            case Found(groups, addresses):
+            case LookupReply(groups, addresses):
                 self.addresses.update(addresses)
                 self._lost = {name: None for name in self._lost if name not in dict(addresses)}
                 for group in groups:
@@ -159,7 +159,7 @@ class Router:
             return []
         self._found = now
         terms = tuple((name, each.term) for name, each in self._routes.items())
-        return self.send([Send(CONTROLLERS, Find(terms, self._unreached))], now)
+        return self.send([Send(CONTROLLERS, LookupRequest(terms, self._unreached))], now)
 
     @property
     def _unreached(self) -> tuple[str, ...]:
@@ -190,7 +190,7 @@ class Router:
         if sender in self._controllers and sender == self._controllers[self._leader]:
             self._leader_asked = None
 
-    def _follow(self, sender: str, message: NotLeading) -> None:
+    def _follow(self, sender: str, message: NotLeader) -> None:
         if sender in self._controllers and message.leader in self._controllers and message.leader != sender:
             self._leader, self._leader_asked = self._controllers.index(message.leader), None
             self._found = float("-inf")

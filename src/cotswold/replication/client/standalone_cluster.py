@@ -16,10 +16,18 @@ from pathlib import Path
 
 from cotswold.errors import UserError
 from cotswold.files import MalformedError, read_object, replace_file, take
-from cotswold.replication.client.new_events import News
-from cotswold.replication.client.routed_messenger import RoutedPost
+from cotswold.replication.client.new_events import NewEvents
+from cotswold.replication.client.routed_messenger import RoutedMessenger
 from cotswold.transport.address import Address, is_ipv6
-from cotswold.wire import CONTROLLERS, Create, EventSeen, Look, Looked, Remove, Removed
+from cotswold.wire import (
+    CONTROLLERS,
+    ClusterEvent,
+    Create,
+    DeleteRunRequest,
+    RunDeleted,
+    StatusReply,
+    StatusRequest,
+)
 from cotswold.wire.lifecycle import Count, Serving
 from cotswold.wire.messenger import Letter
 
@@ -37,7 +45,7 @@ _WORDS = re.compile(r"[^A-Za-z0-9.]+")
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
 
 
-def place_of(text: str) -> tuple[str, int]:
+def parse_controller(text: str) -> tuple[str, int]:
     """Return the host and the port of a controller; raises UserError.
 
     >>> place_of("10.0.0.1:7400"), place_of("10.0.0.1")
@@ -59,7 +67,7 @@ def place_of(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def name_at(host: str, port: int) -> str:
+def controller_name(host: str, port: int) -> str:
     """Return the name of the controller at an address.
 
     >>> name_at("10.0.0.1", 7400)
@@ -74,14 +82,16 @@ def places_by_name(places: Sequence[str]) -> dict[str, str]:
     >>> places_by_name(["10.0.0.1"])
     {'controller-10.0.0.1-7400': '10.0.0.1:7400'}
     """
-    found = [place_of(each) for each in places]
-    return {name_at(host, port): f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in found}
+    found = [parse_controller(each) for each in places]
+    return {
+        controller_name(host, port): f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in found
+    }
 
 
 def controllers_at(places: Sequence[str]) -> dict[str, str]:
     """Return the addresses of controllers by name; raises UserError for a malformed address or an unknown
     host."""
-    found = [place_of(each) for each in places]
+    found = [parse_controller(each) for each in places]
     numbers: dict[str, str] = {}
     for host, _ in found:
         try:
@@ -93,14 +103,14 @@ def controllers_at(places: Sequence[str]) -> dict[str, str]:
                 f"the host {host!r} of a controller is not found ({error.strerror}); name HOST:PORT, with "
                 "its address, or a name that this machine knows"
             ) from error
-    return {name_at(host, port): str(Address.at_port(numbers[host], port)) for host, port in found}
+    return {controller_name(host, port): str(Address.at_port(numbers[host], port)) for host, port in found}
 
 
-class StandingServers:
+class StandaloneCluster:
     """The cluster's servers, as used by one run."""
 
     def __init__(
-        self, post: RoutedPost, controllers: Mapping[str, str], run: str, note: Path | None = None
+        self, post: RoutedMessenger, controllers: Mapping[str, str], run: str, note: Path | None = None
     ) -> None:
         """``note``: file with the run's current name in the cluster, and its earlier names until those are
         deleted from the cluster."""
@@ -123,7 +133,7 @@ class StandingServers:
         """True if the leader knows the run; None before it has replied."""
         self._was_known = True
         """The last reported value of that."""
-        self._news = News()
+        self._news = NewEvents()
 
     def _write_note(self) -> None:
         if self._note is not None:
@@ -189,9 +199,9 @@ class StandingServers:
     def ask(self) -> None:
         """Request the status from the leader."""
         self._unanswered = time.monotonic() if self._unanswered is None else self._unanswered
-        self.post.send(CONTROLLERS, Look())
+        self.post.send(CONTROLLERS, StatusRequest())
 
-    def happened(self, looked: Looked) -> list[EventSeen]:
+    def happened(self, looked: StatusReply) -> list[ClusterEvent]:
         """Return the new events of the run, and of servers since the run began."""
         self._unanswered = None
         is_there = any(each.run == self.run for each in looked.runs)
@@ -224,7 +234,7 @@ class StandingServers:
 
     def _remove_before(self) -> None:
         for run in self._before:
-            self.post.send(CONTROLLERS, Remove(run))
+            self.post.send(CONTROLLERS, DeleteRunRequest(run))
 
     def removed(self, run: str) -> None:
         """Record that a controller has deleted a run."""
@@ -234,18 +244,18 @@ class StandingServers:
 
     def close(self) -> None:
         """Delete the run's buckets at its end, if a controller replies in time."""
-        remove(self.post, self.run, _LEAVE_SECONDS)
+        delete_run(self.post, self.run, _LEAVE_SECONDS)
 
 
-def remove(post: RoutedPost, run: str, seconds: float) -> bool:
+def delete_run(post: RoutedMessenger, run: str, seconds: float) -> bool:
     """Delete the buckets of a run; False if no controller confirms it within ``seconds``."""
     deadline, said = time.monotonic() + seconds, float("-inf")
     while (now := time.monotonic()) < deadline:
         if now - said > _AGAIN_SECONDS:
             said = now
-            post.send(CONTROLLERS, Remove(run))
+            post.send(CONTROLLERS, DeleteRunRequest(run))
         match post.receive(_AGAIN_SECONDS):
-            case Letter(_, Removed(of)) if of == run:
+            case Letter(_, RunDeleted(of)) if of == run:
                 return True
             case _:
                 pass

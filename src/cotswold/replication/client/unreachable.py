@@ -28,7 +28,7 @@ _SAID = {
 
 
 @dataclass
-class Calls:
+class ConnectionResults:
     """Results of the connections to controllers."""
 
     following: dict[str, None] = field(default_factory=dict)

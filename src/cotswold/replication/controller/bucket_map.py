@@ -36,20 +36,20 @@ from cotswold.wire.names import run_of
 
 BUCKETS, RUNS, _DRAIN, _SERVER = "bucket/", "run/", "drain/", "server/"
 """Prefixes of keys."""
-DONE = 0.0
+DRAIN_DONE = 0.0
 """Value of a drain (in place of seconds) once the server has no replicas left."""
-_TOGETHER = 60
+_KEYS_PER_TRANSACTION = 60
 """Keys per transaction; etcd allows 128 operations."""
-_PART = 10_000
+_PART_LENGTH = 10_000
 """Characters per value; each may take up to four bytes."""
-DESCRIPTION_LETTERS = _TOGETHER * _PART
+DESCRIPTION_LETTERS = _KEYS_PER_TRANSACTION * _PART_LENGTH
 """Maximum length of a run's description."""
 
 Key = tuple[str, str | None]
 
 
 @dataclass
-class Written:
+class CommittedChanges:
     """Changes that a transaction has committed."""
 
     groups: list[tuple[Group | None, Group]] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Written:
 
 
 @dataclass
-class _Writing:
+class _InFlight:
     """The transaction in flight."""
 
     groups: dict[str, Group] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class _Writing:
     """A run whose description or, if any, ``deleted`` groups are deleted."""
 
 
-class Map:
+class BucketMap:
     """The bucket map of a leader."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Map:
         self.runs: dict[str, str] = {}
         """Committed descriptions that servers need, by run."""
         self.drains: dict[str, float] = {}
-        """Drained servers, each with its time limit in seconds, or `DONE`."""
+        """Drained servers, each with its time limit in seconds, or `DRAIN_DONE`."""
         self.keys: dict[str, str] = {}
         """Digests of the servers' keys, committed or pending."""
         self._bound: dict[str, str | None] = {}
@@ -93,13 +93,13 @@ class Map:
         """Pending groups of existing buckets."""
         self._new: OrderedDict[str, Group] = OrderedDict()
         """Pending groups of new buckets: existing buckets go first."""
-        self._told: dict[str, str] = {}
+        self._pending_descriptions: dict[str, str] = {}
         """Pending descriptions; they precede any group of the run."""
         self._drained: dict[str, float | None] = {}
         """Pending drains; None ends one."""
         self._removed: dict[str, None] = {}
         """Runs that are being deleted."""
-        self._writing: _Writing | None = None
+        self._in_flight: _InFlight | None = None
         self._parts: dict[str, list[tuple[int, str]]] = {}
         """Numbered parts of descriptions while keys are loaded."""
 
@@ -132,28 +132,28 @@ class Map:
     @property
     def moving(self) -> set[str]:
         """Buckets with a pending group or a group in flight."""
-        return {*self._next, *self._new, *(() if self._writing is None else self._writing.groups)}
+        return {*self._next, *self._new, *(() if self._in_flight is None else self._in_flight.groups)}
 
     @property
-    def is_still(self) -> bool:
+    def is_idle(self) -> bool:
         """True if no bucket has a group pending or in flight."""
-        return not (self._next or self._new or (self._writing is not None and self._writing.groups))
+        return not (self._next or self._new or (self._in_flight is not None and self._in_flight.groups))
 
     @property
-    def is_asking(self) -> bool:
+    def transaction_in_flight(self) -> bool:
         """True if a transaction is in flight."""
-        return self._writing is not None
+        return self._in_flight is not None
 
     def is_known(self, bucket: str) -> bool:
         """True if the bucket has a group, committed or not."""
-        return bucket in self.groups or self.is_moving(bucket)
+        return bucket in self.groups or self.has_pending_change(bucket)
 
-    def is_moving(self, bucket: str) -> bool:
+    def has_pending_change(self, bucket: str) -> bool:
         """True if the bucket has a group pending or in flight."""
         return (
             bucket in self._next
             or bucket in self._new
-            or (self._writing is not None and bucket in self._writing.groups)
+            or (self._in_flight is not None and bucket in self._in_flight.groups)
         )
 
     def is_removed(self, bucket: str) -> bool:
@@ -162,8 +162,16 @@ class Map:
 
     def has_run(self, run: str) -> bool:
         """True if anything of the run is committed or pending."""
-        is_told = self._writing is not None and self._writing.run is not None and self._writing.run[0] == run
-        return run in self.runs or run in self._told or is_told or run in self._removed or run in self._of_run
+        is_told = (
+            self._in_flight is not None and self._in_flight.run is not None and self._in_flight.run[0] == run
+        )
+        return (
+            run in self.runs
+            or run in self._pending_descriptions
+            or is_told
+            or run in self._removed
+            or run in self._of_run
+        )
 
     def buckets(self, run: str) -> Iterable[str]:
         """Return the committed buckets of a run."""
@@ -184,7 +192,7 @@ class Map:
 
     def all_of(self, bucket: str) -> list[Group]:
         """Return the groups that are committed, in flight, and pending, in this order."""
-        on_its_way = None if self._writing is None else self._writing.groups.get(bucket)
+        on_its_way = None if self._in_flight is None else self._in_flight.groups.get(bucket)
         found = self.groups.get(bucket), on_its_way, self._next.get(bucket), self._new.get(bucket)
         return [each for each in found if each is not None]
 
@@ -193,9 +201,9 @@ class Map:
     def describe(self, run: str, text: str) -> None:
         """Add the description of a new run."""
         if not self.has_run(run):
-            self._told[run] = text
+            self._pending_descriptions[run] = text
 
-    def put(self, group: Group) -> None:
+    def propose(self, group: Group) -> None:
         """Add the successor of a group; it is committed after its predecessor."""
         known = self.groups.get(group.bucket)
         next_term = 1 if known is None else known.term + 1
@@ -204,13 +212,13 @@ class Map:
         assert is_next, f"{group} follows {known}"
         (self._new if known is None else self._next)[group.bucket] = group
 
-    def call_back(self, bucket: str) -> Group | None:
+    def cancel_pending(self, bucket: str) -> Group | None:
         """Discard a pending group that is not in flight, and return it."""
         return self._next.pop(bucket, None) or self._new.pop(bucket, None)
 
     def drain(self, server: str, seconds: float | None) -> None:
         """Drain a server within a time limit, or, with None, end its drain."""
-        on_its_way = None if self._writing is None else self._writing.drain
+        on_its_way = None if self._in_flight is None else self._in_flight.drain
         known = on_its_way[1] if on_its_way and on_its_way[0] == server else self.drains.get(server)
         if known != seconds:
             self._drained[server] = seconds
@@ -229,7 +237,7 @@ class Map:
 
     def remove(self, run: str) -> None:
         """Delete a run; the caller cancels its pending groups."""
-        self._told.pop(run, None)
+        self._pending_descriptions.pop(run, None)
         if self.has_run(run):
             self._removed[run] = None
 
@@ -237,59 +245,59 @@ class Map:
 
     def transaction(self, leads: Key) -> Transact | None:
         """Return the next transaction, conditional on ``leads``; None if nothing is pending."""
-        assert self._writing is None, "one transaction at a time"
+        assert self._in_flight is None, "one transaction at a time"
         found = self._binds() or self._drains() or self._groups(self._next) or self._tells()
         found = found or self._removal() or self._groups(self._new)
         if found is None:
             return None
-        self._writing, compare, put = found
+        self._in_flight, compare, put = found
         return Transact((leads, *compare), tuple(put))
 
-    def _binds(self) -> tuple[_Writing, list[Key], list[Key]] | None:
+    def _binds(self) -> tuple[_InFlight, list[Key], list[Key]] | None:
         if not self._bound:
             return None
-        bound = dict(self._bound.popitem() for _ in range(min(len(self._bound), _TOGETHER)))
-        return _Writing(), [], [(_SERVER + name, digest) for name, digest in bound.items()]
+        bound = dict(self._bound.popitem() for _ in range(min(len(self._bound), _KEYS_PER_TRANSACTION)))
+        return _InFlight(), [], [(_SERVER + name, digest) for name, digest in bound.items()]
 
-    def _drains(self) -> tuple[_Writing, list[Key], list[Key]] | None:
+    def _drains(self) -> tuple[_InFlight, list[Key], list[Key]] | None:
         if not self._drained:
             return None
         server, seconds = self._drained.popitem()
         put: Key = _DRAIN + server, None if seconds is None else repr(float(seconds))
-        return _Writing(drain=(server, seconds)), [], [put]
+        return _InFlight(drain=(server, seconds)), [], [put]
 
-    def _groups(self, some: OrderedDict[str, Group]) -> tuple[_Writing, list[Key], list[Key]] | None:
+    def _groups(self, some: OrderedDict[str, Group]) -> tuple[_InFlight, list[Key], list[Key]] | None:
         if not some:
             return None
-        writing = dict(some.popitem(last=False) for _ in range(min(len(some), _TOGETHER)))
+        writing = dict(some.popitem(last=False) for _ in range(min(len(some), _KEYS_PER_TRANSACTION)))
         before = [(name, self.groups.get(name)) for name in writing]
         compare: list[Key] = [(BUCKETS + name, None if old is None else _text(old)) for name, old in before]
         put: list[Key] = [(BUCKETS + name, _text(group)) for name, group in writing.items()]
-        return _Writing(groups=writing), compare, put
+        return _InFlight(groups=writing), compare, put
 
-    def _tells(self) -> tuple[_Writing, list[Key], list[Key]] | None:
-        if not self._told:
+    def _tells(self) -> tuple[_InFlight, list[Key], list[Key]] | None:
+        if not self._pending_descriptions:
             return None
-        run, text = next(iter(self._told.items()))
-        del self._told[run]
+        run, text = next(iter(self._pending_descriptions.items()))
+        del self._pending_descriptions[run]
         put = _parts(run, text)
-        return _Writing(run=(run, text)), [(key, None) for key, _ in put], put
+        return _InFlight(run=(run, text)), [(key, None) for key, _ in put], put
 
-    def _removal(self) -> tuple[_Writing, list[Key], list[Key]] | None:
+    def _removal(self) -> tuple[_InFlight, list[Key], list[Key]] | None:
         """Delete a run's description first, then its groups."""
         if not self._removed:
             return None
         run = next(iter(self._removed))
         if run in self.runs:
-            return _Writing(removed=run), [], [(key, None) for key, _ in _parts(run, self.runs[run])]
-        names = tuple(islice(self.buckets(run), _TOGETHER))
-        return _Writing(removed=run, deleted=names), [], [(BUCKETS + name, None) for name in names]
+            return _InFlight(removed=run), [], [(key, None) for key, _ in _parts(run, self.runs[run])]
+        names = tuple(islice(self.buckets(run), _KEYS_PER_TRANSACTION))
+        return _InFlight(removed=run, deleted=names), [], [(BUCKETS + name, None) for name in names]
 
-    def done(self) -> Written:
+    def commit(self) -> CommittedChanges:
         """Apply the committed transaction and return its changes."""
-        writing, self._writing = self._writing, None
+        writing, self._in_flight = self._in_flight, None
         assert writing is not None, "a transaction is in flight"
-        found = Written([(self.groups.get(name), group) for name, group in writing.groups.items()])
+        found = CommittedChanges([(self.groups.get(name), group) for name, group in writing.groups.items()])
         for group in writing.groups.values():
             self._keep(group)
         if writing.run is not None:
@@ -303,7 +311,7 @@ class Map:
             self._deleted(writing, found)
         return found
 
-    def _deleted(self, writing: _Writing, found: Written) -> None:
+    def _deleted(self, writing: _InFlight, found: CommittedChanges) -> None:
         run = writing.removed
         if not writing.deleted:
             del self.runs[run]
@@ -315,10 +323,10 @@ class Map:
             del self._removed[run]
             found.removed = run
 
-    def in_doubt(self) -> None:
+    def discard_in_flight(self) -> None:
         """Discard a transaction with an unknown result; the leader reads the keys again before it builds
         on them."""
-        self._writing = None
+        self._in_flight = None
 
     def newer(self, terms: Mapping[str, int]) -> list[Group]:
         """Return the groups with newer terms than these, of the same runs; of all runs if ``terms`` is
@@ -333,21 +341,21 @@ def items_of(runs: Mapping[str, str], groups: Iterable[Group]) -> Iterator[list[
     for run, text in runs.items():
         yield _parts(run, text)
     written = [(BUCKETS + each.bucket, _text(each)) for each in groups]
-    for start in range(0, len(written), _TOGETHER):
-        yield [*written[start : start + _TOGETHER]]
+    for start in range(0, len(written), _KEYS_PER_TRANSACTION):
+        yield [*written[start : start + _KEYS_PER_TRANSACTION]]
 
 
 def _parts(run: str, text: str) -> list[Key]:
     """Return the keys and values of a run's description."""
-    parts = [text[start : start + _PART] for start in range(0, max(1, len(text)), _PART)]
-    assert len(parts) <= _TOGETHER, f"{len(text)} characters describe a run"
+    parts = [text[start : start + _PART_LENGTH] for start in range(0, max(1, len(text)), _PART_LENGTH)]
+    assert len(parts) <= _KEYS_PER_TRANSACTION, f"{len(text)} characters describe a run"
     return [(f"{RUNS}{run}/{number}", part) for number, part in enumerate(parts)]
 
 
 def _text(group: Group) -> str:
     """Return a group in its stored form."""
     return json.dumps(
-        [*(group.bucket, group.term, group.primary, group.secondaries), group.learners, group.life]
+        [*(group.bucket, group.term, group.primary, group.secondaries), group.learners, group.incarnation]
     )
 
 

@@ -8,26 +8,37 @@ A server has a replica as long as any group names it, be it committed, in flight
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from cotswold.replication.controller.bucket_map import DONE, Map, Written
-from cotswold.replication.controller.server_registry import Servers
-from cotswold.replication.controller.settings import Control
+from cotswold.replication.controller.bucket_map import DRAIN_DONE, BucketMap, CommittedChanges
+from cotswold.replication.controller.server_registry import ServerRegistry
+from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.wire import Group
 
 
-class Board:
+@dataclass(frozen=True)
+class Reason:
+    """Reason for a change of a group, in words."""
+
+    one: str = ""
+    """For a sentence about one bucket."""
+    each: str = ""
+    """For a sentence about many buckets with the same reason."""
+
+
+class ClusterView:
     """A leader's view of the cluster."""
 
-    def __init__(self, control: Control, since: float) -> None:
+    def __init__(self, control: ControllerSettings, since: float) -> None:
         """``since``: time at which it began to lead."""
         self.control, self.since = control, since
-        self.map, self.servers = Map(), Servers()
+        self.map, self.servers = BucketMap(), ServerRegistry()
         self.learning: dict[str, None] = {}
         """Buckets that have, or will have, a learner."""
         self.short: dict[str, None] = {}
         """Under-replicated buckets."""
-        self.reasons: dict[str, str] = {}
-        """Reason for the next group of a bucket, in words."""
+        self.reasons: dict[str, Reason] = {}
+        """Reason for the next group of a bucket."""
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -46,20 +57,20 @@ class Board:
         """Finish loading: all committed keys are loaded."""
         self.map.loaded()
         for server, seconds in self.map.drains.items():
-            if seconds == DONE:
-                self.servers.away(server)
-            self.servers.drained(server, True, self._named_until)
+            if seconds == DRAIN_DONE:
+                self.servers.add_absent(server)
+            self.servers.set_drained(server, True, self._named_until)
 
-    def put(self, group: Group, why: str = "") -> None:
-        """Propose a group for the next transaction."""
+    def propose(self, group: Group, why: str = "", *, each: str = "") -> None:
+        """Propose a group for the next transaction; ``why`` and ``each`` [``why``] make its `Reason`."""
         before = self.map.intended(group.bucket)
-        self.map.put(group)
-        self.reasons[group.bucket] = why
+        self.map.propose(group)
+        self.reasons[group.bucket] = Reason(why, each or why)
         self._expect(group.bucket, before, group)
 
-    def call_back(self, bucket: str) -> None:
+    def cancel_pending(self, bucket: str) -> None:
         """Cancel a pending group that is not in flight."""
-        group = self.map.call_back(bucket)
+        group = self.map.cancel_pending(bucket)
         if group is not None:
             self.reasons.pop(bucket, None)
             self._expect(bucket, group, self.map.intended(bucket))
@@ -70,17 +81,17 @@ class Board:
         self.map.remove(run)
         for bucket in sorted(self.map.moving):
             if self.map.is_removed(bucket):
-                self.call_back(bucket)
+                self.cancel_pending(bucket)
 
-    def done(self) -> Written:
+    def commit(self) -> CommittedChanges:
         """Apply the committed transaction."""
-        written = self.map.done()
+        written = self.map.commit()
         for old, group in written.groups:
             if old is not None:
                 self._release(old)
             self._measure(group)
         for group in written.deleted:
-            self.call_back(group.bucket)
+            self.cancel_pending(group.bucket)
             self._expect(group.bucket, group, None)
             self._release(group)
             self.short.pop(group.bucket, None)
@@ -92,9 +103,9 @@ class Board:
 
     def _expect(self, bucket: str, before: Group | None, group: Group | None) -> None:
         """Replace the intended group of a bucket in the records of its servers."""
-        for name in () if group is None else group.everybody:
+        for name in () if group is None else group.all_servers:
             self.servers.named(name, self._named_until)
-            self.servers.has(name, bucket)
+            self.servers.add_copy(name, bucket)
         if before is not None:
             self.servers.of[before.primary].leads.pop(bucket, None)
         self.learning.pop(bucket, None)
@@ -105,10 +116,10 @@ class Board:
 
     def _release(self, old: Group) -> None:
         """Remove the replica from servers that no group names any more."""
-        named = {name for each in self.map.all_of(old.bucket) for name in each.everybody}
-        for name in old.everybody:
+        named = {name for each in self.map.all_of(old.bucket) for name in each.all_servers}
+        for name in old.all_servers:
             if name not in named:
-                self.servers.has_not(name, old.bucket)
+                self.servers.remove_copy(name, old.bucket)
 
     def _measure(self, group: Group) -> None:
         if len(group.members) < self.control.copies:

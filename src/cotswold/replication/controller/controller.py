@@ -26,13 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from cotswold.replication.controller.event_log import Events
-from cotswold.replication.controller.leader import FromClients, FromServers, Reign
-from cotswold.replication.controller.leader_election import Leading, Read, Wish
-from cotswold.replication.controller.server_registry import Servers
-from cotswold.replication.controller.settings import Control
+from cotswold.replication.controller.event_log import EventLog
+from cotswold.replication.controller.leader import LeaderState
+from cotswold.replication.controller.leader_election import LeaderElection, Read, StateRequest
+from cotswold.replication.controller.messages import FromClients, FromServers
+from cotswold.replication.controller.server_registry import ServerRegistry
+from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.shards.core.events import Event
-from cotswold.wire import Create, Group, NotLeading, Send
+from cotswold.wire import Create, Group, NotLeader, Send
 
 _EVERYTHING = ""
 """Prefix of all keys."""
@@ -43,20 +44,20 @@ _PAGE = 4000
 class Controller:
     """A controller: follower or leader of the cluster's metadata."""
 
-    def __init__(self, name: str, control: Control, now: float, fresh: str) -> None:
+    def __init__(self, name: str, control: ControllerSettings, now: float, fresh: str) -> None:
         """``fresh``: a word that is unique to this process (`LeaderElection`)."""
         self.name, self.control = name, control
-        self.leading = Leading(
+        self.election = LeaderElection(
             name,
             now,
             fresh=fresh,
             beat_seconds=control.beat_seconds,
             leader_seconds=control.leader_seconds,
         )
-        self._events = Events()
-        self._reign = Reign(name, control, 0, "", self._events, now)
+        self._events = EventLog()
+        self._state = LeaderState(name, control, 0, "", self._events, now)
         """The state of the latest leadership; unused while this controller follows."""
-        self._asking: Wish | None = None
+        self._asking: StateRequest | None = None
         """The request to the metadata store that is in flight."""
         self._read_to = ""
         """The greatest key that the initial read has returned."""
@@ -65,89 +66,91 @@ class Controller:
 
     # --- metadata store ---
 
-    def wish(self, now: float) -> Wish | None:
+    def next_request(self, now: float) -> StateRequest | None:
         """Return the next request to the metadata store; None while one is in flight or nothing is due."""
         if self._asking is not None:
             return None
-        self._asking = self.leading.wish(now)
-        if self._asking is None and self.leading.leads(now):
-            if not self._reign.is_loaded:
+        self._asking = self.election.next_request(now)
+        if self._asking is None and self.election.leads(now):
+            if not self._state.is_loaded:
                 self._asking = Read(_EVERYTHING, self._read_to, _PAGE)
             else:
-                self._asking = self._reign.board.map.transaction(self.leading.key)
+                self._asking = self._state.board.map.transaction(self.election.key)
         return self._asking
 
-    def read(self, items: dict[str, str], now: float) -> list[Send]:
+    def on_read(self, items: dict[str, str], now: float) -> list[Send]:
         """Process the result of a read."""
         asked, self._asking = self._asking, None
         if asked != Read(_EVERYTHING, self._read_to, _PAGE):
-            self.leading.read(items, now)
-        elif self.leading.leads(now):
-            self._reign.load(items)
+            self.election.read(items, now)
+        elif self.election.leads(now):
+            self._state.load(items)
             self._read_to = max(items, default=self._read_to)
             if len(items) < _PAGE:
-                return self._reign.loaded(now)
+                return self._state.loaded(now)
         return []
 
-    def unread(self) -> list[Send]:
+    def on_read_failed(self) -> list[Send]:
         """Process a failed read."""
         self._asking = None
         return []
 
-    def transacted(self, is_done: bool | None, now: float) -> list[Send]:
+    def on_transaction(self, is_done: bool | None, now: float) -> list[Send]:
         """Process the result of a transaction: committed, refused, or None if the result is unknown."""
         self._asking = None
-        known = self._reign.board
-        if known.map.is_asking:
+        known = self._state.board
+        if known.map.transaction_in_flight:
             if is_done:
-                return self._reign.written(known.done(), now)
-            known.map.in_doubt()
-            self.leading.step_down()  # if it leads again, it reads the committed state
-        elif self.leading.transacted(is_done, now):
-            leading = self.leading
-            self._reign = Reign(self.name, self.control, leading.epoch, leading.cluster, self._events, now)
+                return self._state.written(known.commit(), now)
+            known.map.discard_in_flight()
+            self.election.step_down()  # if it leads again, it reads the committed state
+        elif self.election.transacted(is_done, now):
+            leading = self.election
+            self._state = LeaderState(
+                self.name, self.control, leading.epoch, leading.cluster, self._events, now
+            )
             self._ticked, self._read_to = None, ""
             self._events.note("leads", self.name, f"{self.name} leads the controllers", now)
         return []
 
     def leads(self, now: float) -> bool:
         """True if this controller leads and has read all keys."""
-        return self._reign.is_loaded and self.leading.leads(now)
+        return self._state.is_loaded and self.election.leads(now)
 
     # --- its view ---
 
     @property
-    def servers(self) -> Servers:
+    def servers(self) -> ServerRegistry:
         """All known servers."""
-        return self._reign.board.servers
+        return self._state.board.servers
 
     @property
     def groups(self) -> Mapping[str, Group]:
         """Committed groups, by bucket."""
-        return self._reign.board.groups
+        return self._state.board.groups
 
     @property
     def descriptions(self) -> Mapping[str, str]:
         """Committed descriptions that servers need, by run."""
-        return self._reign.board.map.runs
+        return self._state.board.map.runs
 
     @property
     def keys(self) -> Mapping[str, str]:
         """Digests of the servers' keys, by server name."""
-        return self._reign.board.map.keys
+        return self._state.board.map.keys
 
     def neighbours(self, server: str) -> list[str]:
         """Return the servers that share a bucket with this one, now or soon."""
         known, groups = self.servers.of.get(server), self.groups
         buckets = () if known is None else known.copies
-        found = {name for each in buckets if each in groups for name in groups[each].everybody}
+        found = {name for each in buckets if each in groups for name in groups[each].all_servers}
         return sorted(found - {server})
 
     @property
     def unsettled(self) -> set[str]:
         """Buckets whose group may change soon."""
-        reign = self._reign
-        return {*reign.board.map.moving, *reign.elections.of, *reign.judging.of}
+        reign = self._state
+        return {*reign.board.map.moving, *reign.elections.of, *reign.arbiter.of}
 
     def note(self, kind: str, name: str, sentence: str, now: float) -> None:
         """Record an event that only the process has observed."""
@@ -157,7 +160,7 @@ class Controller:
         """Return the events since the last call."""
         return self._events.take()
 
-    def take_gathered(self, now: float) -> list[Event]:
+    def take_summaries(self, now: float) -> list[Event]:
         """Return the bucket events since the last call, one sentence for all that share a cause, shortly
         after the last of them."""
         return self._events.gathered(now)
@@ -165,20 +168,20 @@ class Controller:
     @property
     def short(self) -> Collection[str]:
         """Under-replicated buckets."""
-        return self._reign.board.short
+        return self._state.board.short
 
     # --- inputs ---
 
     def create(self, wanted: Create, now: float) -> bool:
         """Place new buckets evenly on the available servers; False if there are too few servers or it does
         not lead."""
-        return self.leads(now) and self._reign.create(wanted, now)
+        return self.leads(now) and self._state.create(wanted, now)
 
     def receive(self, sender: str, message: FromServers, now: float) -> list[Send]:
         """Process a message and return the messages to send."""
         if self.leads(now):
-            return self._reign.receive(sender, message, now)
-        told = NotLeading(self.leading.epoch, self.leading.leader)
+            return self._state.receive(sender, message, now)
+        told = NotLeader(self.election.epoch, self.election.leader)
         # servers send to all controllers and need no redirect
         return [Send(sender, told)] if isinstance(message, FromClients) else []
 
@@ -187,6 +190,6 @@ class Controller:
         if not self.leads(now):
             return []
         since, self._ticked = self._ticked, now
-        if since is not None and now - since > self.control.still_seconds:
-            self._reign.stood_still(now - since)
-        return self._reign.tick(now)
+        if since is not None and now - since > self.control.stall_seconds:
+            self._state.extend_leases(now - since)
+        return self._state.tick(now)

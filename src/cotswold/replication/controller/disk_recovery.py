@@ -37,7 +37,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from cotswold.replication.replica.saved_bucket import disk_of, is_restored
-from cotswold.wire import FindSaved, FoundSaved, Group, Send
+from cotswold.wire import DiskStateReply, DiskStateRequest, Group, Send
 
 RESTORED_TERMS = 1000
 """Terms that a bucket may have had without a trace in metadata that was rebuilt from disks. A server that
@@ -47,14 +47,14 @@ _AGAIN_RETRIES = 4
 
 
 @dataclass
-class Revival:
+class DiskRecovery:
     """Recovery of one bucket."""
 
     group: Group
     """The last group."""
     began: float
-    answers: dict[str, FoundSaved] = field(default_factory=dict)
-    _disks: dict[str, tuple[float, FoundSaved]] = field(default_factory=dict)
+    answers: dict[str, DiskStateReply] = field(default_factory=dict)
+    _disks: dict[str, tuple[float, DiskStateReply]] = field(default_factory=dict)
     """The data of each disk that was reported, with the time of the last report."""
     told: set[tuple[bool, bool]] = field(default_factory=set)
     """States that were shown to people: whether it waits for members, and `is_empty`."""
@@ -81,7 +81,9 @@ class Revival:
         found = self._disks.get(disk_of(self.group.primary))
         return is_restored(self.group.primary) and found is not None and found[1].index < 0
 
-    def ask(self, living: Collection[str], epoch: int, now: float, retry_seconds: float) -> list[Send]:
+    def disk_requests(
+        self, living: Collection[str], epoch: int, now: float, retry_seconds: float
+    ) -> list[Send]:
         """Return requests for the servers that have not replied."""
         if now - self._asked < retry_seconds:
             return []
@@ -90,10 +92,10 @@ class Revival:
         if now - self._asked_again >= _AGAIN_RETRIES * retry_seconds:
             self._asked_again = now
             wanted |= {name for name in living if name in self.answers and self.answers[name].index < 0}
-        question = FindSaved(epoch, self.group.bucket)
+        question = DiskStateRequest(epoch, self.group.bucket)
         return [Send(name, question) for name in sorted(wanted)]
 
-    def heard(self, found: FoundSaved, now: float) -> None:
+    def record_reply(self, found: DiskStateReply, now: float) -> None:
         """Record the reply of a server."""
         self.answers[found.server] = found
         self._disks[disk_of(found.server)] = now, found
@@ -103,17 +105,17 @@ class Revival:
         disks = {disk_of(each) for each in self._of_living(living)}
         return [each for each in self.group.members if each not in ended and disk_of(each) not in disks]
 
-    def _of_living(self, living: Collection[str]) -> dict[str, FoundSaved]:
+    def _of_living(self, living: Collection[str]) -> dict[str, DiskStateReply]:
         return {name: each for name, each in self.answers.items() if name in living}
 
-    def _is_elsewhere(self, most: FoundSaved, since: float) -> bool:
+    def _is_elsewhere(self, most: DiskStateReply, since: float) -> bool:
         """True if a disk with more recent data was reported not long ago."""
         return any(
             when >= since and each.index >= 0 and _rank(each) > _rank(most)
             for when, each in self._disks.values()
         )
 
-    def decided(
+    def result(
         self,
         living: Collection[str],
         ended: Collection[str],
@@ -144,8 +146,8 @@ class Revival:
             return None
         more = RESTORED_TERMS if is_restored(self.group.primary) else 1
         term = max(self.group.term, most.term) + more
-        return Group(self.group.bucket, term, most.server, life=term)
+        return Group(self.group.bucket, term, most.server, incarnation=term)
 
 
-def _rank(found: FoundSaved) -> tuple[int, int, int]:
-    return found.life, found.term, found.index
+def _rank(found: DiskStateReply) -> tuple[int, int, int]:
+    return found.incarnation, found.term, found.index

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.replication.controller.bucket_map import DONE
-from cotswold.replication.controller.cluster_view import Board
-from cotswold.replication.controller.replication_repair import Filling
+from cotswold.replication.controller.bucket_map import DRAIN_DONE
+from cotswold.replication.controller.cluster_view import ClusterView
+from cotswold.replication.controller.replication_repair import ReplicationRepair
 from cotswold.replication.replica.saved_bucket import disk_of
 from cotswold.wire import Draining
 from cotswold.wire.names import spoken
@@ -32,12 +32,10 @@ from cotswold.words import counted
 
 _PAUSE_SECONDS = 0.1
 _LEAST_SECONDS = 1.0
-UNDER_WAY = " is copied to "
-"""Text in `Draining` for a server with a replica that is being copied to another server."""
 
 
 @dataclass
-class _Drain:
+class _DrainState:
     since: float
     seconds: float
     is_done: bool = False
@@ -47,14 +45,14 @@ class _Drain:
     request."""
 
 
-class Drains:
+class DrainManager:
     """The drains of a leader."""
 
-    def __init__(self, board: Board, filling: Filling, now: float) -> None:
+    def __init__(self, board: ClusterView, filling: ReplicationRepair, now: float) -> None:
         """``board`` has the drains that are committed."""
         self._board, self._filling = board, filling
         self._of = {
-            server: _Drain(now, seconds, is_done=seconds == DONE)
+            server: _DrainState(now, seconds, is_done=seconds == DRAIN_DONE)
             for server, seconds in board.map.drains.items()
         }
         self._looked = now
@@ -64,13 +62,13 @@ class Drains:
         known, seconds = self._of.get(server), max(seconds, _LEAST_SECONDS)
         if known is not None and not known.is_written and not by_host:
             known.is_written = True
-            self._board.map.drain(server, DONE if known.is_done else seconds)
+            self._board.map.drain(server, DRAIN_DONE if known.is_done else seconds)
         if known is not None:
             return False
-        self._of[server] = _Drain(now, seconds, is_written=not by_host)
+        self._of[server] = _DrainState(now, seconds, is_written=not by_host)
         if not by_host:
             self._board.map.drain(server, seconds)
-        self._board.servers.drained(server, True, now)
+        self._board.servers.set_drained(server, True, now)
         return True
 
     def ended(self, server: str) -> bool:
@@ -88,7 +86,7 @@ class Drains:
             server
             for server, drain in self._of.items()
             if drain.is_done
-            and written.get(server) == DONE
+            and written.get(server) == DRAIN_DONE
             and server.startswith(prefix)
             and not self._left(server)
         )
@@ -96,7 +94,7 @@ class Drains:
     def _left(self, server: str) -> list[str]:
         """Return the buckets of which the server has a replica, or which may be recovered from its disk."""
         servers, disk = self._board.servers, disk_of(server)
-        known = [each for each in servers.of.values() if not each.is_living and disk_of(each.name) == disk]
+        known = [each for each in servers.of.values() if not each.is_alive and disk_of(each.name) == disk]
         return list(dict.fromkeys(bucket for each in (servers.of[server], *known) for bucket in each.copies))
 
     def keeps(self, server: str) -> bool:
@@ -107,7 +105,7 @@ class Drains:
     def heir(self, server: str) -> str:
         """Return the live server that has the disk of a lost one; the same server if there is none."""
         servers = self._board.servers
-        if servers.lives(server):
+        if servers.is_alive(server):
             return server
         return next((each.name for each in servers.living if disk_of(each.name) == disk_of(server)), server)
 
@@ -128,8 +126,8 @@ class Drains:
         self._board.map.drain(server, None)
         self._filling.late.pop(server, None)
         if is_news:
-            self._board.servers.drained(server, False, float("-inf"))
-            self._filling.came()
+            self._board.servers.set_drained(server, False, float("-inf"))
+            self._filling.server_available()
         return is_news
 
     def tick(self, now: float) -> list[str]:
@@ -138,7 +136,7 @@ class Drains:
             return []
         self._looked, done = now, []
         for server, drain in self._of.items():
-            is_empty = self._board.servers.lives(server) and not self._left(server)
+            is_empty = self._board.servers.is_alive(server) and not self._left(server)
             if drain.is_done and not is_empty and self._board.servers.of[server].copies:
                 drain.is_done = False  # a lost bucket was recovered from its disk
                 if drain.is_written:
@@ -147,16 +145,16 @@ class Drains:
                 drain.is_done = True
                 done.append(server)
                 if drain.is_written:
-                    self._board.map.drain(server, DONE)
+                    self._board.map.drain(server, DRAIN_DONE)
             is_late = now - drain.since >= drain.seconds / 2
             if is_late:
                 self._filling.late[server] = None
             for bucket in list(self._board.servers.of[server].copies):
                 if is_late or bucket not in self._board.learning:
-                    self._filling.look(bucket, now)
+                    self._filling.reconcile(bucket, now)
         return done
 
-    def answer(self, server: str, now: float) -> Draining:
+    def progress(self, server: str, now: float) -> Draining:
         """Return the progress of a drain."""
         if server not in self._board.servers.of:
             return Draining(server, 0, f"unknown server {server}; the cluster's status lists all servers")
@@ -168,10 +166,11 @@ class Drains:
         if waits and moving is None:
             more = f" (and {counted(len(waits) - 1, 'more bucket')})" if len(waits) > 1 else ""
             return Draining(server, len(copies), waits[0] + more)
-        first = "" if moving is None else f"; {spoken(moving)}{UNDER_WAY}{_learner(self._board, moving)}"
-        return Draining(server, len(copies), f"{server} has {counted(len(copies), 'copy')}{first}")
+        first = "" if moving is None else f"; {spoken(moving)} is copied to {_learner(self._board, moving)}"
+        why = f"{server} has {counted(len(copies), 'copy')}{first}"
+        return Draining(server, len(copies), why, copying=moving is not None)
 
 
-def _learner(board: Board, bucket: str) -> str:
+def _learner(board: ClusterView, bucket: str) -> str:
     group = board.map.intended(bucket)
     return group.learners[0] if group is not None and group.learners else "another"

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from cotswold.replication.controller.event_text import Change, gathered, servers_of
+from cotswold.replication.controller.event_text import BucketEvent, changes_by_server, summary_text
 from cotswold.shards.core.events import Event
-from cotswold.wire import EventSeen
+from cotswold.wire import ClusterEvent
 
 _KEPT = 200
 """Maximum number of events in the status."""
@@ -30,7 +30,7 @@ _MOST_SECONDS = 5.0
 
 
 @dataclass
-class _Told:
+class _Entry:
     """One entry of the status: an event, or many changes of buckets with one cause."""
 
     began: float
@@ -38,47 +38,47 @@ class _Told:
     event: Event
     number: int = 0
     """Sequence number in the order of display, from 1; 0 before it is shown."""
-    changes: list[Change] = field(default_factory=list)
+    changes: list[BucketEvent] = field(default_factory=list)
 
-    def seen(self, now: float) -> EventSeen:
-        event, counts = self.event, servers_of(self.changes)
+    def seen(self, now: float) -> ClusterEvent:
+        event, counts = self.event, changes_by_server(self.changes)
         run = self.changes[0].run if self.changes else event.name if event.kind in _OF_RUNS else ""
-        return EventSeen(
+        return ClusterEvent(
             now - self.last, event.kind, event.name, event.sentence, run, tuple(counts.items()), self.number
         )
 
 
-class Events:
+class EventLog:
     """Events of one controller."""
 
     def __init__(self) -> None:
         self._new: list[Event] = []
-        self._last: deque[_Told] = deque(maxlen=_KEPT)
+        self._last: deque[_Entry] = deque(maxlen=_KEPT)
         self._count = 0
         """Number of entries shown so far."""
-        self._open: dict[tuple[str, str, str], _Told] = {}
+        self._open: dict[tuple[str, str, str], _Entry] = {}
         """Entries that may still grow, by cause."""
-        self._changes: deque[tuple[float, Change]] = deque(maxlen=_CHANGES)
+        self._changes: deque[tuple[float, BucketEvent]] = deque(maxlen=_CHANGES)
 
     def note(self, kind: str, name: str, sentence: str, now: float) -> None:
         """Record an event that is not about a bucket."""
         event = Event(kind, name, sentence)
         self._new.append(event)
-        self._show(_Told(now, now, event))
+        self._show(_Entry(now, now, event))
 
-    def _show(self, told: _Told) -> None:
+    def _show(self, told: _Entry) -> None:
         self._count += 1
         told.number = self._count
         self._last.append(told)
 
-    def changed(self, change: Change, now: float) -> None:
+    def changed(self, change: BucketEvent, now: float) -> None:
         """Record a new group of a bucket."""
         event = Event(change.kind, change.servers[0], change.sentence)
         self._new.append(event)
         self._changes.append((now, change))
         told = self._open.get(change.cause)
         if told is None:
-            self._open[change.cause] = told = _Told(now, now, event)
+            self._open[change.cause] = told = _Entry(now, now, event)
         told.last = now
         told.changes.append(change)
 
@@ -94,18 +94,18 @@ class Events:
         for cause, told in list(self._open.items()):
             if now - told.last >= _QUIET_SECONDS or now - told.began >= _MOST_SECONDS:
                 del self._open[cause]
-                name = next(iter(servers_of(told.changes)))
-                told.event = Event(told.event.kind, name, gathered(told.changes))
+                name = next(iter(changes_by_server(told.changes)))
+                told.event = Event(told.event.kind, name, summary_text(told.changes))
                 self._show(told)
                 found.append(told.event)
         return found
 
-    def last(self, now: float, bucket: str = "") -> tuple[EventSeen, ...]:
+    def last(self, now: float, bucket: str = "") -> tuple[ClusterEvent, ...]:
         """Return the most recent events, the oldest first; of one bucket, if named."""
         if bucket:
             own = [(when, each) for when, each in self._changes if each.bucket == bucket]
             return tuple(
-                _Told(when, when, Event(each.kind, each.servers[0], each.sentence), changes=[each]).seen(now)
+                _Entry(when, when, Event(each.kind, each.servers[0], each.sentence), changes=[each]).seen(now)
                 for when, each in own
             )
         return tuple(each.seen(now) for each in self._last)

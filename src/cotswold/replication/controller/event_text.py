@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cotswold.replication.controller.election import Cause, Election
+from cotswold.replication.controller.cluster_view import Reason
+from cotswold.replication.controller.election import Election, ElectionReason
 from cotswold.replication.replica.saved_bucket import disk_of, is_restored
-from cotswold.wire import Group, Here
+from cotswold.wire import Group, Heartbeat
 from cotswold.wire.names import run_of, spoken
 
 GATHERED = "gathered"
@@ -24,7 +25,7 @@ _RUNS = 3
 
 
 @dataclass(frozen=True)
-class Change:
+class BucketEvent:
     """A change of one bucket."""
 
     kind: str
@@ -50,7 +51,7 @@ class Change:
         return self.kind, self.run, self.shape
 
 
-def stranger(here: Here, cluster: str) -> str:
+def foreign_server_text(here: Heartbeat, cluster: str) -> str:
     """Return the sentence about a server of another cluster."""
     of = f" of {', '.join(here.runs[:_RUNS])}" if here.runs else ""
     return (
@@ -60,13 +61,13 @@ def stranger(here: Here, cluster: str) -> str:
     )
 
 
-def gathered(changes: Sequence[Change]) -> str:
+def summary_text(changes: Sequence[BucketEvent]) -> str:
     """Return one sentence for changes that share a cause; for a single change, its own sentence.
 
     >>> shape = "primary b2 ended; {who|secondary|secondaries} took over, {terms}, {took}"
     >>> def change(n, who):
-    ...     return Change("elected", f"run/000{n}", (who,), "", shape, 3 + n, 301.0 + n)
-    >>> gathered([change(0, "c"), change(1, "d"), change(2, "c")])
+    ...     return BucketEvent("elected", f"run/000{n}", (who,), "", shape, 3 + n, 301.0 + n)
+    >>> summary_text([change(0, "c"), change(1, "d"), change(2, "c")])
     '3 buckets of run: primary b2 ended; secondaries c (2), d (1) took over, terms 3 to 5, in 301 to 303 ms'
     """
     if len(changes) == 1:
@@ -78,22 +79,22 @@ def gathered(changes: Sequence[Change]) -> str:
     numbers = sorted(each.term for each in changes)
     times = [each.milliseconds for each in changes]
     said = {
-        "who": in_numbers(changes),
+        "who": servers_with_counts(changes),
         "terms": _between("term", "terms", numbers[0], numbers[-1]),
         "took": f"in {_range(min(times), max(times))} ms",
     }
-    return f"{many}{whose}: {_filled(first.shape, said, len(servers_of(changes)) == 1)}"
+    return f"{many}{whose}: {_filled(first.shape, said, len(changes_by_server(changes)) == 1)}"
 
 
-def servers_of(changes: Sequence[Change]) -> dict[str, int]:
+def changes_by_server(changes: Sequence[BucketEvent]) -> dict[str, int]:
     """Return the number of changes of each server, in descending order."""
     counted = Counter(name for each in changes for name in each.servers)
     return dict(sorted(counted.items(), key=lambda one: (-one[1], one[0])))
 
 
-def in_numbers(changes: Sequence[Change]) -> str:
+def servers_with_counts(changes: Sequence[BucketEvent]) -> str:
     """Return the servers, each with its number of changes."""
-    found = servers_of(changes)
+    found = changes_by_server(changes)
     return next(iter(found)) if len(found) == 1 else ", ".join(f"{each} ({n})" for each, n in found.items())
 
 
@@ -120,38 +121,37 @@ def _range(least: float, most: float) -> str:
     return f"{least:.0f}" if round(least) == round(most) else f"{least:.0f} to {most:.0f}"
 
 
-def changed(old: Group, new: Group, why: str) -> Change | None:
+def group_event(old: Group, new: Group, reason: Reason) -> BucketEvent | None:
     """Return a change made without an election; None if nothing changed."""
     bucket = spoken(new.bucket)
     caught = tuple(each for each in new.secondaries if each not in old.secondaries)
-    came = tuple(each for each in new.learners if each not in old.everybody)
-    left = tuple(each for each in old.everybody if each not in new.everybody)
+    came = tuple(each for each in new.learners if each not in old.all_servers)
+    left = tuple(each for each in old.all_servers if each not in new.all_servers)
     if caught:
         sentence = f"{bucket}: {caught[0]} has caught up, and is a secondary, term {new.term}"
         shape = "{who} {has|have} caught up, and {is a secondary|are secondaries}, {terms}"
-        return Change("caught-up", new.bucket, caught[:1], sentence, shape, new.term)
+        return BucketEvent("caught-up", new.bucket, caught[:1], sentence, shape, new.term)
     if left:
         names = ", ".join(left)
-        sentence = f"{bucket}: {names} no longer has a copy, term {new.term}: {why}"
-        shape = f"{{who}} no longer {{has|have}} a copy, {{terms}}: {_plain(why)}"
-        return Change("left-out", new.bucket, left, sentence, shape, new.term)
+        sentence = f"{bucket}: {names} no longer has a copy, term {new.term}: {reason.one}"
+        shape = f"{{who}} no longer {{has|have}} a copy, {{terms}}: {_plain(reason.each)}"
+        return BucketEvent("left-out", new.bucket, left, sentence, shape, new.term)
     if came:
-        sentence = f"{bucket}: {came[0]} copies from {new.primary}, term {new.term}: {why}"
-        each = _plain(why).replace("it has", "each has", 1)
-        shape = f"{{who}} {{copies|copy}} from their primaries, {{terms}}: {each}"
-        return Change("copied", new.bucket, came[:1], sentence, shape, new.term)
+        sentence = f"{bucket}: {came[0]} copies from {new.primary}, term {new.term}: {reason.one}"
+        shape = f"{{who}} {{copies|copy}} from their primaries, {{terms}}: {_plain(reason.each)}"
+        return BucketEvent("copied", new.bucket, came[:1], sentence, shape, new.term)
     return None
 
 
-def elected(new: Group, election: Election, now: float) -> Change:
+def election_event(new: Group, election: Election, now: float) -> BucketEvent:
     """Return the change made by an election."""
     bucket, old = spoken(new.bucket), election.group
     took = 1000 * (now - election.noticed)
     end = f"term {new.term}, in {took:.0f} ms"
 
-    def told(kind: str, sentence: str, shape: str) -> Change:
+    def told(kind: str, sentence: str, shape: str) -> BucketEvent:
         whole = f"{bucket}: {sentence}, {end}"
-        return Change(
+        return BucketEvent(
             kind, new.bucket, (new.primary,), whole, f"{shape}, {{terms}}, {{took}}", new.term, took
         )
 
@@ -161,7 +161,7 @@ def elected(new: Group, election: Election, now: float) -> Change:
             f"restored; {new.primary} starts from its disk",
             "restored; {who} {starts from its disk|start from their disks}",
         )
-    if new.life != old.life:
+    if new.incarnation != old.incarnation:
         lost = "every copy was lost"
         return told(
             "revived",
@@ -169,7 +169,7 @@ def elected(new: Group, election: Election, now: float) -> Change:
             f"{lost}; {{who}} {{resumes from its disk|resume from their disks}}",
         )
     why = _plain(election.why)
-    if election.cause is Cause.EVEN:
+    if election.cause is ElectionReason.REBALANCE:
         why = "primaries are balanced"
     if new.primary == old.primary:
         return told(
@@ -177,9 +177,9 @@ def elected(new: Group, election: Election, now: float) -> Change:
             f"{election.why}; {new.primary} remains its primary",
             f"{why}; {{who}} {{remains the primary|remain primaries}}",
         )
-    if election.cause is Cause.EVEN:
+    if election.cause is ElectionReason.REBALANCE:
         kind, verb, verbs = "balanced", "leads now", "{leads now|lead now}"
-    elif election.cause is Cause.DRAINED:
+    elif election.cause is ElectionReason.DRAINED:
         kind, verb, verbs = "handed-over", "took over", "took over"
     else:
         kind, verb, verbs = "elected", "took over", "took over"
@@ -190,7 +190,7 @@ def elected(new: Group, election: Election, now: float) -> Change:
     )
 
 
-def waits(group: Group, silent: Sequence[str], *, is_empty: bool = False) -> Change:
+def waiting_event(group: Group, silent: Sequence[str], *, is_empty: bool = False) -> BucketEvent:
     """Return the change of a bucket without an available replica; ``silent``: members that may come back;
     ``is_empty``: True if the disk that was restored is available and has no data."""
     if silent and is_restored(group.primary) and [disk_of(group.primary)] != [*silent]:
@@ -199,7 +199,7 @@ def waits(group: Group, silent: Sequence[str], *, is_empty: bool = False) -> Cha
             "{it|them}: start the host; otherwise another disk is used after a minute"
         )
         sentence = f"{spoken(group.bucket)}: {_filled(made, {}, True)}"
-        return Change("waits", group.bucket, tuple(silent), sentence, made, group.term)
+        return BucketEvent("waits", group.bucket, tuple(silent), sentence, made, group.term)
     if is_restored(group.primary):
         disk, order = disk_of(group.primary), f"`cotswold cluster remove {run_of(group.bucket)}`"
         restored = f"restored, and {disk} is not available yet: start the host with that folder"
@@ -210,19 +210,19 @@ def waits(group: Group, silent: Sequence[str], *, is_empty: bool = False) -> Cha
             )
         sentence = f"{spoken(group.bucket)}: it was {restored}"
         many = f"{{it was|they were}} {restored}"
-        return Change("waits", group.bucket, (group.primary,), sentence, many, group.term)
+        return BucketEvent("waits", group.bucket, (group.primary,), sentence, many, group.term)
     if not silent:
         lost = (
-            "no available server has any of it, in memory or on disk: unless one comes back, end "
+            "no available server has any of {}, in memory or on disk: unless one comes back, end "
             "the run and resume it from its last checkpoint"
         )
-        sentence, many = f"{spoken(group.bucket)}: {lost}", lost.replace(" of it", " of them")
-        return Change("waits", group.bucket, (group.primary,), sentence, many, group.term)
+        sentence, many = f"{spoken(group.bucket)}: {lost.format('it')}", lost.format("them")
+        return BucketEvent("waits", group.bucket, (group.primary,), sentence, many, group.term)
     order = "`cotswold cluster drain NAME --lost` declares one lost for good"
     one, shape = "its servers are silent", "{its|their} servers are silent"
     sentence = f"{spoken(group.bucket)}: {one}; it waits for {', '.join(silent)}; {order}"
     many = f"{shape}; {{it waits|they wait}} for {{who}}; {order}"
-    return Change("waits", group.bucket, tuple(silent), sentence, many, group.term)
+    return BucketEvent("waits", group.bucket, tuple(silent), sentence, many, group.term)
 
 
 def _plain(why: str) -> str:

@@ -18,15 +18,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from cotswold.replication.controller.cluster_view import Board
-from cotswold.replication.controller.election import Cause
-from cotswold.replication.controller.election_manager import Elections
-from cotswold.replication.controller.replication_repair import Filling
-from cotswold.wire import Group, Silent, TakeOver
+from cotswold.replication.controller.cluster_view import ClusterView
+from cotswold.replication.controller.election import ElectionManager, ElectionReason
+from cotswold.replication.controller.replication_repair import ReplicationRepair
+from cotswold.wire import Group, PeerUnreachable, PrimaryUnreachable
 
 
 @dataclass
-class Complaints:
+class FailureReports:
     """Failure reports about one group."""
 
     term: int
@@ -36,44 +35,46 @@ class Complaints:
     of_secondaries: set[str] = field(default_factory=set)
     """Secondaries that cannot reach the primary."""
 
-    def hear(self, sender: str, message: Silent | TakeOver, group: Group) -> None:
+    def add(self, sender: str, message: PeerUnreachable | PrimaryUnreachable, group: Group) -> None:
         """Add a report if its sender may make it."""
-        if isinstance(message, Silent):
+        if isinstance(message, PeerUnreachable):
             if sender == group.primary:
                 self.of_primary.add(message.copy)
         elif sender in group.secondaries:
             self.of_secondaries.add(sender)
 
-    def is_cut_off(self, group: Group, living: set[str]) -> bool:
+    def is_partitioned(self, group: Group, living: set[str]) -> bool:
         """True if the primary is partitioned, rather than one of several secondaries; ``living``:
         secondaries that are alive."""
         apart = (self.of_primary | self.of_secondaries) & set(group.secondaries)
         return len(living) > 1 and living <= apart  # the primary alone, or all of them at once
 
-    def silent(self, group: Group) -> set[str]:
+    def unreachable(self, group: Group) -> set[str]:
         """Return the replicas that the primary cannot reach."""
-        return self.of_primary & set(group.everybody)
+        return self.of_primary & set(group.all_servers)
 
 
 _SOON_SECONDS = 10.0
 
 
-class Judging:
+class FailureArbiter:
     """The failure reports of a leader, and its decisions."""
 
-    def __init__(self, board: Board, elections: Elections, filling: Filling) -> None:
+    def __init__(self, board: ClusterView, elections: ElectionManager, filling: ReplicationRepair) -> None:
         self._board, self._elections, self._filling = board, elections, filling
-        self.of: OrderedDict[str, Complaints] = OrderedDict()
+        self.of: OrderedDict[str, FailureReports] = OrderedDict()
         """Reports by bucket."""
         self._blamed: OrderedDict[str, tuple[str, float, set[str]]] = OrderedDict()
         """Last accepted report by bucket: the primary, the time, and the replicas that it could not reach."""
 
-    def hear(self, sender: str, message: Silent | TakeOver, group: Group, now: float) -> None:
+    def record_report(
+        self, sender: str, message: PeerUnreachable | PrimaryUnreachable, group: Group, now: float
+    ) -> None:
         """Record a report."""
-        complaints = self.of.setdefault(group.bucket, Complaints(group.term, now))
-        complaints.hear(sender, message, group)
+        complaints = self.of.setdefault(group.bucket, FailureReports(group.term, now))
+        complaints.add(sender, message, group)
 
-    def noticed(self, bucket: str) -> float | None:
+    def suspected_since(self, bucket: str) -> float | None:
         """Return the time of the first report about a bucket."""
         return self.of[bucket].began if bucket in self.of else None
 
@@ -85,29 +86,29 @@ class Judging:
         """Decide about the reports that were collected for long enough."""
         while self.of:
             bucket, complaints = next(iter(self.of.items()))
-            if now - complaints.began < self._board.control.judging_seconds:
+            if now - complaints.began < self._board.control.failure_report_seconds:
                 break
             del self.of[bucket]
             if bucket in self._board.groups:
-                self._judge(self._board.groups[bucket], complaints, now)
+                self._decide(self._board.groups[bucket], complaints, now)
 
-    def _judge(self, group: Group, complaints: Complaints, now: float) -> None:
+    def _decide(self, group: Group, complaints: FailureReports, now: float) -> None:
         servers, control = self._board.servers, self._board.control
         if complaints.term != group.term or not self._elections.is_settled(group.bucket):
             return
-        living = {each for each in group.secondaries if servers.lives(each)}
-        if complaints.is_cut_off(group, living):
+        living = {each for each in group.secondaries if servers.is_alive(each)}
+        if complaints.is_partitioned(group, living):
             why = f"primary {group.primary} and its secondaries could not reach each other"
-            self._elections.hold(group, Cause.CUT_OFF, why, now, complaints.began)
+            self._elections.start(group, ElectionReason.PARTITIONED, why, now, complaints.began)
             return
-        silent, before = complaints.silent(group), self._blamed_before(group, now)
+        silent, before = complaints.unreachable(group), self._blamed_before(group, now)
         if before and living and living <= silent - before:
             why = f"primary {group.primary} lost contact with one secondary after the other"
-            self._elections.hold(group, Cause.CUT_OFF, why, now, complaints.began)
-        elif silent and servers.of[group.primary].held_until - now > control.lease_seconds / 2:
+            self._elections.start(group, ElectionReason.PARTITIONED, why, now, complaints.began)
+        elif silent and servers.of[group.primary].lease_until - now > control.lease_seconds / 2:
             self._blamed[group.bucket] = group.primary, now, silent | before
             self._blamed.move_to_end(group.bucket)
-            self._filling.silent(group, silent, now)
+            self._filling.remove_unreachable(group, silent, now)
 
     def _blamed_before(self, group: Group, now: float) -> set[str]:
         """Return the replicas that the same primary reported a moment ago."""

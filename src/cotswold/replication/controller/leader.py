@@ -35,53 +35,44 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cotswold.replication.controller import event_text as sentences
-from cotswold.replication.controller.assignment_delivery import Telling
-from cotswold.replication.controller.bucket_creation import Creating
-from cotswold.replication.controller.bucket_map import Written
-from cotswold.replication.controller.cluster_view import Board
-from cotswold.replication.controller.drain import Drains
-from cotswold.replication.controller.election import Cause
-from cotswold.replication.controller.election_manager import Elections
-from cotswold.replication.controller.event_log import Events
-from cotswold.replication.controller.failure_detector import Judging
-from cotswold.replication.controller.primary_claims import Claims
-from cotswold.replication.controller.rebalancing import Balancing
-from cotswold.replication.controller.removal_check import Confirming
-from cotswold.replication.controller.replication_repair import Filling
-from cotswold.replication.controller.run_deletion import Forgetting
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.controller.status import looked
+from cotswold.replication.controller.assignment_delivery import AssignmentDelivery, PrimaryClaims
+from cotswold.replication.controller.bucket_map import CommittedChanges
+from cotswold.replication.controller.cluster_view import ClusterView, Reason
+from cotswold.replication.controller.drain import DrainManager
+from cotswold.replication.controller.election import ElectionManager, ElectionReason
+from cotswold.replication.controller.event_log import EventLog
+from cotswold.replication.controller.failure_detector import FailureArbiter
+from cotswold.replication.controller.messages import FromClients, FromServers, is_host, servers_of
+from cotswold.replication.controller.placement import BucketCreation
+from cotswold.replication.controller.rebalancing import Rebalancer
+from cotswold.replication.controller.replication_repair import RemovalCheck, ReplicationRepair
+from cotswold.replication.controller.run_deletion import RunDeletion
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.replication.controller.status import cluster_status, lookup_reply
 from cotswold.wire import (
-    COORDINATOR,
     Assigned,
-    Caught,
     Create,
-    Describe,
-    Described,
+    DeleteRunRequest,
+    DiskStateReply,
     Drain,
-    Ended,
-    Fenced,
-    Find,
-    Found,
-    FoundSaved,
+    FenceReply,
     Group,
-    Here,
-    Leased,
-    Look,
-    Remove,
+    Heartbeat,
+    LearnerCaughtUp,
+    LeaseGrant,
+    LookupRequest,
+    PeerUnreachable,
+    PrimaryUnreachable,
+    RunDescription,
+    RunDescriptionRequest,
     Send,
-    Silent,
-    TakeOver,
+    ServerExited,
+    StatusRequest,
     Undrain,
     Undrained,
 )
 from cotswold.words import counted
 
-FromClients = Find | Create | Remove | Drain | Undrain | Look | Describe
-"""Requests that get a reply. A controller that does not lead redirects the client."""
-STATION = "station-"
-"""Prefix of the names of host supervisors."""
-FromServers = Here | Assigned | Fenced | FoundSaved | Caught | Silent | TakeOver | Ended | FromClients
 _REST_SECONDS = 2.0
 """Seconds without a planned election of a bucket after one was abandoned because members were silent."""
 _SWEEP_SECONDS = 10.0
@@ -91,11 +82,11 @@ _STRANGERS = 1000
 """Maximum number of servers of other clusters that are reported."""
 
 
-class Reign:
+class LeaderState:
     """State of a controller from the moment when it begins to lead."""
 
     def __init__(
-        self, name: str, control: Control, epoch: int, cluster: str, events: Events, now: float
+        self, name: str, control: ControllerSettings, epoch: int, cluster: str, events: EventLog, now: float
     ) -> None:
         """``cluster``: name of the cluster."""
         self.name, self.control, self.epoch, self._events = name, control, epoch, events
@@ -104,75 +95,75 @@ class Reign:
         """Servers of other clusters."""
         self.is_loaded = False
         """True once all committed keys are loaded."""
-        self.board = Board(control, now)
-        self.elections = Elections(self.board, epoch)
-        self._claims = Claims(self.board)
-        self._telling = Telling(self.board, epoch)
-        self._confirming = Confirming(epoch)
-        self._filling = Filling(self.board, self.elections, self._confirming)
-        self.judging = Judging(self.board, self.elections, self._filling)
-        self._forgetting = Forgetting(self.board, epoch, cluster)
-        self._creating = Creating(self.board, self._forgetting)
-        self._drains = Drains(self.board, self._filling, now)
-        self._balancing = Balancing(self.board, self.elections, self._filling, now)
+        self.board = ClusterView(control, now)
+        self.elections = ElectionManager(self.board, epoch)
+        self._claims = PrimaryClaims(self.board)
+        self._delivery = AssignmentDelivery(self.board, epoch)
+        self._removals = RemovalCheck(epoch)
+        self._repair = ReplicationRepair(self.board, self.elections, self._removals)
+        self.arbiter = FailureArbiter(self.board, self.elections, self._repair)
+        self._deletions = RunDeletion(self.board, epoch, cluster)
+        self._creation = BucketCreation(self.board, self._deletions)
+        self._drains = DrainManager(self.board, self._repair, now)
+        self._rebalancer = Rebalancer(self.board, self.elections, self._repair, now)
         self._since = self._swept = now
 
     def load(self, items: Mapping[str, str]) -> None:
         """Load a page of committed keys."""
         for group in self.board.load(items):
-            self._filling.look_at((group.bucket,))
-            self._telling.owe(group.everybody, group.bucket)
+            self._repair.enqueue((group.bucket,))
+            self._delivery.enqueue(group.all_servers, group.bucket)
 
     def loaded(self, now: float) -> list[Send]:
         """Finish loading: all committed keys are loaded."""
         self.is_loaded = True
         self.board.loaded()
-        self._drains = Drains(self.board, self._filling, now)
-        return self._telling.say(now)
+        self._drains = DrainManager(self.board, self._repair, now)
+        return self._delivery.due_messages(now)
 
-    def written(self, written: Written, now: float) -> list[Send]:
+    def written(self, written: CommittedChanges, now: float) -> list[Send]:
         """Apply a committed transaction."""
         for old, group in written.groups:
             self._changed(old, group, now)
         if written.deleted:
-            self._balancing.changed()
+            self._rebalancer.changed()
         for group in written.deleted:
             self.elections.forget(group.bucket)
-            self.judging.forget(group.bucket)
-            self._filling.forget(group.bucket)
-            self._confirming.forget(group.bucket)
+            self.arbiter.forget(group.bucket)
+            self._repair.forget(group.bucket)
+            self._removals.forget(group.bucket)
             self._claims.changed(group.bucket, (group.primary,))
         sends = []
         if written.removed:
             self._events.note("removed", written.removed, f"nothing is left of {written.removed}", now)
-            sends = self._forgetting.removed(written.removed)
-        return [*sends, *self._telling.say(now)]
+            sends = self._deletions.removed(written.removed)
+        return [*sends, *self._delivery.due_messages(now)]
 
     def _changed(self, old: Group | None, group: Group, now: float) -> None:
-        bucket, why = group.bucket, self.board.reasons.pop(group.bucket, "")
-        election = self.elections.written(group)
-        self.judging.forget(bucket)
-        self._confirming.forget(bucket)
-        self._filling.look_at((bucket,))
-        self._balancing.changed()
+        bucket, reason = group.bucket, self.board.reasons.pop(group.bucket, Reason())
+        election = self.elections.committed(group)
+        self.arbiter.forget(bucket)
+        self._removals.forget(bucket)
+        self._repair.enqueue((bucket,))
+        self._rebalancer.changed()
         self._claims.changed(bucket, (group.primary, *(() if old is None else (old.primary,))))
         if old is not None and election is not None:
-            if election.cause is not Cause.EVEN:
-                self._balancing.shaken(now)
-            self._events.changed(sentences.elected(group, election, now), now)
+            if election.cause is not ElectionReason.REBALANCE:
+                self._rebalancer.postpone(now)
+            self._events.changed(sentences.election_event(group, election, now), now)
             if election.cause.is_planned and group.primary == old.primary:
-                self._filling.rest(bucket, now + _REST_SECONDS)
+                self._repair.postpone(bucket, now + _REST_SECONDS)
         elif old is not None:
-            said = sentences.changed(old, group, why)
+            said = sentences.group_event(old, group, reason)
             if said is not None:
                 self._events.changed(said, now)
-        self._telling.owe((*group.everybody, *(() if old is None else old.everybody)), bucket)
+        self._delivery.enqueue((*group.all_servers, *(() if old is None else old.all_servers)), bucket)
 
     # --- requests ---
 
     def create(self, wanted: Create, now: float) -> bool:
         """Place new buckets evenly on the available servers; False if there are too few servers."""
-        made = self._creating.create(wanted)
+        made = self._creation.create(wanted)
         if made:
             self._events.note("created", wanted.run, f"{wanted.run} has {counted(made, 'bucket')}", now)
         return made is not None
@@ -181,139 +172,144 @@ class Reign:
         """Process a message and return the messages to send."""
         sends: list[Send] = []
         match message:
-            case Here() if message.server == sender:
-                sends = self._here(message, now)
+            case Heartbeat() if message.server == sender:
+                sends = self._on_heartbeat(message, now)
             case Assigned() if message.server == sender:
                 group = self.board.groups.get(message.bucket)
                 if group is None or message.term >= group.term:
-                    self._telling.heard(sender, message.bucket)
-                if self._confirming.heard(message):
-                    self._filling.look(message.bucket, now)
-            case Fenced() | FoundSaved() if message.server == sender:
-                self.elections.answered(message, now)
-            case Caught() | Silent() | TakeOver() if message.server == sender:
-                self._proposed(sender, message, now)
-            case Ended():
-                self._ended(message, now)
-            case Find() | Create() | Remove() | Drain() | Undrain() | Look() | Describe():
-                sends = self._asked(sender, message, now)
+                    self._delivery.acknowledged(sender, message.bucket)
+                if self._removals.record_reply(message):
+                    self._repair.reconcile(message.bucket, now)
+            case FenceReply() | DiskStateReply() if message.server == sender:
+                self.elections.record_reply(message, now)
+            case LearnerCaughtUp() | PeerUnreachable() | PrimaryUnreachable() if message.server == sender:
+                self._on_report(sender, message, now)
+            case ServerExited():
+                self._on_exit(message, now)
+            case (
+                LookupRequest()
+                | Create()
+                | DeleteRunRequest()
+                | Drain()
+                | Undrain()
+                | StatusRequest()
+                | RunDescriptionRequest()
+            ):
+                sends = self._on_request(sender, message, now)
             case _:
                 pass
-        return [*sends, *self.elections.advance(now), *self._confirming.take()]
+        return [*sends, *self.elections.advance(now), *self._removals.take()]
 
-    def _asked(self, sender: str, message: FromClients, now: float) -> list[Send]:
+    def _on_request(self, sender: str, message: FromClients, now: float) -> list[Send]:
         match message:
-            case Find():
-                return [Send(sender, self._found(message))]
-            case Describe(run, number):
-                drained = () if run or not _is_host(sender) else self._drains.done(_servers_of(sender))
-                return [Send(sender, Described(run, self.board.map.runs.get(run, ""), number, drained))]
+            case LookupRequest():
+                return [Send(sender, lookup_reply(message, self.board))]
+            case RunDescriptionRequest(run, number):
+                drained = () if run or not is_host(sender) else self._drains.done(servers_of(sender))
+                return [Send(sender, RunDescription(run, self.board.map.runs.get(run, ""), number, drained))]
             case Create():
                 self.create(message, now)
                 return []
-            case Remove(run):
-                return self._forgetting.remove(sender, run)
+            case DeleteRunRequest(run):
+                return self._deletions.remove(sender, run)
             case Drain():
                 return self._drain(sender, message, now)
             case Undrain(server):
                 heir = self._drains.heir(server)
                 was_drained = self._drains.end(server)
                 if (heir != server and self._drains.end(heir)) or was_drained:
-                    self._balancing.shaken(now)
+                    self._rebalancer.postpone(now)
                     self._events.note("undrained", server, f"{server} may have copies again", now)
                 return [Send(sender, Undrained(server))]
-            case Look(bucket, number):
+            case StatusRequest(bucket, number):
                 last = self._events.last(now, bucket)
-                found = looked(self.name, self.epoch, self.board, self._filling, last, now)
+                found = cluster_status(self.name, self.epoch, self.board, self._repair, last, now)
                 return [Send(sender, replace(found, number=number))]
 
     def _drain(self, sender: str, wanted: Drain, now: float) -> list[Send]:
         known = self.board.servers.of.get(wanted.server)
         if wanted.is_lost:
-            if known is not None and not known.is_living and not known.has_ended:
-                self.board.servers.ended(known.name)
-                self.board.servers.given_up(known.name)
+            if known is not None and not known.is_alive and not known.has_exited:
+                self.board.servers.record_exit(known.name)
+                self.board.servers.declare_lost(known.name)
                 sentence = f"{known.name} is declared lost by an operator"
                 self._events.note("lost", known.name, sentence, now)
-            return [Send(sender, self._drains.answer(wanted.server, now))]
+            return [Send(sender, self._drains.progress(wanted.server, now))]
         if known is None and now - self._since < self.control.lease_seconds:
             return []  # the server may still report; the client asks again
-        name, by_host = self._drains.heir(wanted.server), _is_host(sender)
+        name, by_host = self._drains.heir(wanted.server), is_host(sender)
         known = self.board.servers.of.get(name)
-        may_begin = known is not None and not (known.has_ended and by_host)  # an operator means the disk
+        may_begin = known is not None and not (known.has_exited and by_host)  # an operator means the disk
         if may_begin and self._drains.begin(name, wanted.seconds, now, by_host=by_host):
             sentence = f"{name} is being drained, within {wanted.seconds:g} s"
             self._events.note("draining", name, sentence, now)
-        return [Send(sender, replace(self._drains.answer(name, now), server=wanted.server))]
-
-    def _found(self, find: Find) -> Found:
-        groups, of = tuple(self.board.map.newer(dict(find.terms))), self.board.servers.of
-        primaries = dict.fromkeys(each.primary for each in groups)
-        primaries.update(dict.fromkeys(name for name in find.lost if name in of))
-        return Found(groups, tuple((name, of[name].address) for name in primaries), find.number)
+        return [Send(sender, replace(self._drains.progress(name, now), server=wanted.server))]
 
     # --- messages of servers ---
 
-    def _here(self, here: Here, now: float) -> list[Send]:
+    def _on_heartbeat(self, here: Heartbeat, now: float) -> list[Send]:
         servers, known = self.board.servers, self.board.servers.of.get(here.server)
         if here.cluster not in ("", self._cluster):
             if here.server not in self._strangers and len(self._strangers) < _STRANGERS:
                 self._strangers[here.server] = None
-                self._events.note("stranger", here.server, sentences.stranger(here, self._cluster), now)
+                sentence = sentences.foreign_server_text(here, self._cluster)
+                self._events.note("stranger", here.server, sentence, now)
             return []
-        deaf = 0.0 if known is None else known.hears(here.answered, now)
+        deaf = 0.0 if known is None else known.record_acknowledged(here.answered, now)
         is_deaf = deaf >= _DEAF * self.control.lease_seconds
-        none = Leased(self.epoch, here.server, here.number, 0.0, self._cluster)
-        is_away = known is not None and (known.may_return or not (known.is_living or known.has_ended))
+        none = LeaseGrant(self.epoch, here.server, here.number, 0.0, self._cluster)
+        is_away = known is not None and (known.may_return or not (known.is_alive or known.has_exited))
         if is_deaf and is_away:
             return [Send(here.server, none)]
-        is_new, is_first = not servers.lives(here.server), known is None or known.heard is None
-        known = servers.heard(here, now)
-        if known.has_ended:
+        is_new, is_first = not servers.is_alive(here.server), known is None or known.last_heartbeat is None
+        known = servers.record_heartbeat(here, now)
+        if known.has_exited:
             return []
         if here.key:
             self.board.map.bind(here.server, here.key)
         if is_new:
             self._events.note("joined", here.server, f"{here.server} has joined, on {here.host}", now)
             servers.lease(known, now + self.control.lease_seconds)  # so that it is not lost at once
-            self._telling.came(here.server, known.copies)
+            self._delivery.server_joined(here.server, known.copies)
             self._take_over(now)
         if is_new or is_first:
-            self._filling.came()
-            self._balancing.shaken(now)
+            self._repair.server_available()
+            self._rebalancer.postpone(now)
         for bucket, term in here.fenced:  # by an earlier leader that stepped down before it decided
             group = self.board.groups.get(bucket)
-            if group is None or here.server not in group.everybody:
+            if group is None or here.server not in group.all_servers:
                 continue
             if group.term < term and self.elections.is_settled(bucket):
                 why = f"{here.server} was fenced by a controller that no longer leads"
-                self.elections.hold(group, Cause.LOST, why, now)
-        sends = self._forgetting.forgets(here.server, here.runs, now)
+                self.elections.start(group, ElectionReason.LOST, why, now)
+        sends = self._deletions.due_deletions(here.server, here.runs, now)
         stale = self._claims.heard(here)
         if stale is None:
             return [*sends, Send(here.server, none)]
         for bucket in stale:
-            self._telling.remind(here.server, bucket)
-        if stale or self.elections.holds_up(here.server):
-            return [*sends, *self._telling.say(now)]
+            self._delivery.resend(here.server, bucket)
+        if stale or self.elections.blocks_lease(here.server):
+            return [*sends, *self._delivery.due_messages(now)]
         seconds = self.control.lease_seconds
         if is_deaf:  # else a server that cannot hear controllers would stay an idle primary
-            seconds = max(0.0, min(seconds, known.held_until - now))
+            seconds = max(0.0, min(seconds, known.lease_until - now))
         else:
             servers.lease(known, now + seconds)
         known.leased_from = now if known.leased_from is None else known.leased_from
-        leased = Leased(self.epoch, here.server, here.number, seconds, self._cluster)
+        leased = LeaseGrant(self.epoch, here.server, here.number, seconds, self._cluster)
         return [*sends, Send(here.server, leased)]
 
-    def _proposed(self, sender: str, message: Caught | Silent | TakeOver, now: float) -> None:
+    def _on_report(
+        self, sender: str, message: LearnerCaughtUp | PeerUnreachable | PrimaryUnreachable, now: float
+    ) -> None:
         group = self.board.groups.get(message.bucket)
         if group is None or message.term != group.term:
             if group is not None:
-                self._telling.remind(sender, message.bucket)
-        elif not isinstance(message, Caught):
+                self._delivery.resend(sender, message.bucket)
+        elif not isinstance(message, LearnerCaughtUp):
             # a primary without a lease sends nothing
-            if self.board.servers.of[group.primary].acts_for(now) >= self.control.lease_seconds / 2:
-                self.judging.hear(sender, message, group, now)
+            if self.board.servers.of[group.primary].leased_seconds(now) >= self.control.lease_seconds / 2:
+                self.arbiter.record_report(sender, message, group, now)
         elif (
             self.elections.is_settled(group.bucket)
             and sender == group.primary
@@ -321,49 +317,50 @@ class Reign:
         ):
             learners = tuple(each for each in group.learners if each != message.learner)
             members = (*group.secondaries, message.learner)
-            self.board.put(replace(group, term=group.term + 1, secondaries=members, learners=learners))
+            self.board.propose(replace(group, term=group.term + 1, secondaries=members, learners=learners))
 
-    def _ended(self, ended: Ended, now: float) -> None:
+    def _on_exit(self, ended: ServerExited, now: float) -> None:
         was_drained = self._drains.ended(ended.server)
-        if self.board.servers.ended(ended.server):
+        if self.board.servers.record_exit(ended.server):
             drained = "; it was drained and had no copies" if was_drained else ""
             self._events.note("lost", ended.server, f"{ended.server} {ended.why}{drained}", now)
-            self._telling.ended(ended.server)
+            self._delivery.server_exited(ended.server)
             self._claims.forget(ended.server)
-            self._lost(ended.server, f"primary {ended.server} {ended.why}", now)
+            self._on_lost(ended.server, f"primary {ended.server} {ended.why}", now)
 
     # --- time ---
 
-    def stood_still(self, seconds: float) -> None:
+    def extend_leases(self, seconds: float) -> None:
         """Extend all leases by a stall in which no heartbeats arrived and no leases were granted."""
-        self.board.servers.spare(seconds)
+        self.board.servers.extend_leases(seconds)
 
     def tick(self, now: float) -> list[Send]:
         """Process the passing of time; call it a few times per retry interval."""
-        for known in self.board.servers.gone(now):
+        for known in self.board.servers.take_expired(now):
             self._drains.ended(known.name)
-            is_heard = known.heard is not None and now - known.heard < _DEAF * self.control.lease_seconds
+            last, recent = known.last_heartbeat, _DEAF * self.control.lease_seconds
+            is_heard = last is not None and now - last < recent
             why = f"has sent no heartbeat for {self.control.lease_seconds:g} s"
-            missed = known.missed(now)
+            missed = known.missed_heartbeats(now)
             short = f"missed {counted(missed, 'heartbeat')}" if missed else "sent no more heartbeats"
             if is_heard:
                 why = f"has received no reply for {now - known.answered_at:.1f} s, but sends heartbeats"
                 short = "received no replies"
             self._events.note("lost", known.name, f"{known.name} {why}", now)
-            self._lost(known.name, f"primary {known.name} {short}", now)
-        self.judging.tick(now)
-        self._creating.tick()
-        self._filling.tick(now)
+            self._on_lost(known.name, f"primary {known.name} {short}", now)
+        self.arbiter.tick(now)
+        self._creation.tick()
+        self._repair.tick(now)
         self._take_over(now)
         for server in self._drains.tick(now):
             self._events.note("drained", server, f"{server} has no copies left", now)
-        self._balancing.tick(now)
+        self._rebalancer.tick(now)
         if now - self._swept >= _SWEEP_SECONDS:
             self._sweep(now)
         sends = self.elections.tick(now)
         for group, silent, is_empty in self.elections.take_waiting():
-            self._events.changed(sentences.waits(group, silent, is_empty=is_empty), now)
-        return [*sends, *self._confirming.take(), *self._telling.say(now)]
+            self._events.changed(sentences.waiting_event(group, silent, is_empty=is_empty), now)
+        return [*sends, *self._removals.take(), *self._delivery.due_messages(now)]
 
     def _take_over(self, now: float) -> None:
         """Continue drains on the servers that now own the disks."""
@@ -371,45 +368,32 @@ class Reign:
             sentence = f"{server} is being drained, like the server that had its disk before"
             self._events.note("draining", server, sentence, now)
 
-    def _lost(self, name: str, why: str, now: float) -> None:
+    def _on_lost(self, name: str, why: str, now: float) -> None:
         """Handle a server without a valid lease: start elections and repairs for its buckets."""
         known = self.board.servers.of[name]
-        self._balancing.shaken(now)
+        self._rebalancer.postpone(now)
         for bucket in list(known.copies):
             group = self.board.groups.get(bucket)
             if group is None:
                 continue
             if group.primary == name:
-                self.elections.hold(group, Cause.LOST, why, now, self.judging.noticed(bucket))
-            elif known.has_ended:  # else the primary knows whether it is reachable
-                self._filling.look(bucket, now)
+                noticed = self.arbiter.suspected_since(bucket)
+                self.elections.start(group, ElectionReason.LOST, why, now, noticed)
+            elif known.has_exited:  # else the primary knows whether it is reachable
+                self._repair.reconcile(bucket, now)
 
     def _sweep(self, now: float) -> None:
         """Forget servers that are lost, have no replicas, and have been silent for long."""
         self._swept = now
         for name, known in list(self.board.servers.of.items()):
-            heard = self._since if known.heard is None else known.heard
-            is_wanted = known.is_living or known.copies or self._drains.keeps(name)
+            heard = self._since if known.last_heartbeat is None else known.last_heartbeat
+            is_wanted = known.is_alive or known.copies or self._drains.keeps(name)
             if not is_wanted and now - heard > self.control.forget_seconds:
                 self._drains.end(name)
                 self._claims.forget(name)
-                self._telling.ended(name)
-                self._forgetting.ended(name)
+                self._delivery.server_exited(name)
+                self._deletions.ended(name)
                 self.board.servers.forget(name)
         if now - self._since > self.control.forget_seconds:
             for name in [each for each in self.board.map.keys if each not in self.board.servers.of]:
                 self.board.map.bind(name, None)
-
-
-def _is_host(sender: str) -> bool:
-    """True if the sender supervises a host; on the controller's own host the coordinator does."""
-    return sender == COORDINATOR or sender.startswith(STATION)
-
-
-def _servers_of(host: str) -> str:
-    """Return the prefix of the names of the servers on a supervisor's host, as far as known.
-
-    >>> _servers_of("station-3f/a"), _servers_of("coordinator")
-    ('server-a-', 'server-')
-    """
-    return "server-" if host == COORDINATOR else f"server-{host.partition('/')[2]}-"

@@ -33,7 +33,7 @@ LEADER, BEAT, CLUSTER = "leader", "leader-beat", "leader-cluster"
 """Keys: the leader and its epoch; the count of its heartbeats; the cluster's name."""
 
 
-class Standing(Enum):
+class LeadershipState(Enum):
     """State of a controller."""
 
     FOLLOWING = "following"
@@ -66,18 +66,18 @@ class Transact:
     put: tuple[tuple[str, str | None], ...]
 
 
-Wish = Read | Transact
+StateRequest = Read | Transact
 """Request to the metadata store; one is in flight at a time."""
 
 
-class Leading:
+class LeaderElection:
     """The part of a controller that knows whether it leads."""
 
     def __init__(
         self, name: str, now: float, *, fresh: str, beat_seconds: float, leader_seconds: float
     ) -> None:
         """``fresh``: a word that is unique to this process; the name of a new cluster is made of it."""
-        self.name, self.standing = name, Standing.FOLLOWING
+        self.name, self.state = name, LeadershipState.FOLLOWING
         self.cluster = ""
         """Name of the cluster, once this controller has led."""
         self.epoch = 0
@@ -101,19 +101,19 @@ class Leading:
 
     def leads(self, now: float) -> bool:
         """True while no other controller can lead."""
-        return self.standing is Standing.LEADING and now < self._until
+        return self.state is LeadershipState.LEADING and now < self._until
 
-    def wish(self, now: float) -> Wish | None:
+    def next_request(self, now: float) -> StateRequest | None:
         """Return the request to the metadata store that is due, if any."""
         if now - self._asked < self._beat_seconds:
             return None
         self._asked = now
-        if self.standing is Standing.LEADING:
+        if self.state is LeadershipState.LEADING:
             self._beats += 1
             return Transact((self.key,), ((BEAT, f"{self.epoch} {self._beats}"),))
         is_still = self._seen is not None and now - self._since > self._leader_seconds
         if self._seen is not None and (self._seen[0] is None or is_still):
-            self.standing = Standing.CLAIMING
+            self.state = LeadershipState.CLAIMING
             leader, beat, cluster = self._seen
             self._claimed = f"{self._fresh}-{self.epoch + 1}" if cluster is None else cluster
             put = (LEADER, _said(self.name, self.epoch + 1)), (BEAT, f"{self.epoch + 1} 0")
@@ -131,14 +131,14 @@ class Leading:
 
     def transacted(self, is_done: bool | None, now: float) -> bool:
         """Process the result of a transaction; True if it made this controller the leader."""
-        if self.standing is Standing.CLAIMING:
-            self.standing, self._seen = Standing.FOLLOWING, None
+        if self.state is LeadershipState.CLAIMING:
+            self.state, self._seen = LeadershipState.FOLLOWING, None
             if is_done:
-                self.standing, self.leader, self.epoch = Standing.LEADING, self.name, self.epoch + 1
+                self.state, self.leader, self.epoch = LeadershipState.LEADING, self.name, self.epoch + 1
                 self.cluster = self._claimed
                 self._beats, self._until = 0, self._asked + self._leader_seconds * (1 - DRIFT)
                 return True
-        elif self.standing is Standing.LEADING and is_done:
+        elif self.state is LeadershipState.LEADING and is_done:
             self._until = self._asked + self._leader_seconds * (1 - DRIFT)
         elif is_done is False:
             self.step_down()
@@ -146,7 +146,7 @@ class Leading:
 
     def step_down(self) -> None:
         """Become a follower."""
-        self.standing, self._seen, self._until = Standing.FOLLOWING, None, float("-inf")
+        self.state, self._seen, self._until = LeadershipState.FOLLOWING, None, float("-inf")
 
 
 def _said(name: str, epoch: int) -> str:

@@ -14,21 +14,37 @@ progress, the time of any step.
     more members than needed, all alive                           drop the most dispensable
 
 Drained servers leave, the others stay. At least `min_copies` members stay, and never fewer than one.
+
+Initial placement of a run's buckets: evenly, on different hosts where possible.
+
+    request                                                   action
+    buckets, and enough servers                               commit the description, then the first groups
+    the same again                                            create only unknown buckets
+    more than can be placed between two heartbeats            create the rest in later ticks
+    the run was deleted meanwhile                             ignore it
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
-from cotswold.replication.controller.server_registry import Servers
-from cotswold.replication.controller.settings import Control
-from cotswold.wire import Group
+from cotswold.replication.controller.cluster_view import ClusterView
+from cotswold.replication.controller.run_deletion import RunDeletion
+from cotswold.replication.controller.server_registry import LoadIndex, ServerRegistry
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.wire import Create, Group
 from cotswold.wire.names import spoken
+
+_CREATED_AT_ONCE = 2000
+"""Buckets placed per tick, so that heartbeats are answered in between."""
+_MANY = 1 << 24
+"""More replicas than any server has."""
 
 
 @dataclass(frozen=True)
-class Add:
+class AddReplica:
     """Add a replica on a server."""
 
     server: str
@@ -37,7 +53,7 @@ class Add:
 
 
 @dataclass(frozen=True)
-class Drop:
+class DropReplicas:
     """Drop the replicas of these servers."""
 
     servers: tuple[str, ...]
@@ -45,7 +61,7 @@ class Drop:
 
 
 @dataclass(frozen=True)
-class HandOver:
+class HandOverPrimary:
     """Elect another primary; this one then loses its replica."""
 
     why: str
@@ -60,13 +76,13 @@ class Wait:
     """``learner``, ``server`` (another one that is free) or ``time``."""
 
 
-Step = Add | Drop | HandOver | Wait
+Step = AddReplica | DropReplicas | HandOverPrimary | Wait
 _NAMED = 3
 """Maximum number of servers that a sentence names."""
 
 
 def next_step(
-    group: Group, servers: Servers, control: Control, avoid: Collection[str], is_late: bool
+    group: Group, servers: ServerRegistry, control: ControllerSettings, avoid: Collection[str], is_late: bool
 ) -> Step | None:
     """Return the next step; None if the group is complete.
 
@@ -74,22 +90,22 @@ def next_step(
     for learners.
     """
     of = servers.of
-    ended = tuple(each for each in group.everybody[1:] if of[each].has_ended)
+    ended = tuple(each for each in group.all_servers[1:] if of[each].has_exited)
     if ended:
-        return Drop(ended, "its process exited")
-    leaving = [each for each in group.everybody if of[each].is_drained]
+        return DropReplicas(ended, "its process exited")
+    leaving = [each for each in group.all_servers if of[each].is_drained]
     late = tuple(each for each in leaving if each in group.learners)
     if late:
-        return Drop(late, "it is drained")
+        return DropReplicas(late, "it is drained")
     staying = [each for each in group.members if each not in leaving]
-    is_enough = sum(of[each].is_living for each in staying) >= max(1, control.least)
+    is_enough = sum(of[each].is_alive for each in staying) >= max(1, control.min_copies)
     if group.learners and not (is_late and leaving and is_enough):
         return Wait(f"{group.learners[0]} copies from {group.primary}", "learner")
     if len(staying) < control.copies and not group.learners:
-        place = servers.place(group.everybody, avoid)
+        place = servers.place(group.all_servers, avoid)
         if place is not None:
-            return Add(place, len(group.members) < control.copies)
-        if avoid and servers.place(group.everybody, ()) is not None:
+            return AddReplica(place, len(group.members) < control.copies)
+        if avoid and servers.place(group.all_servers, ()) is not None:
             return Wait(f"{', '.join(sorted(avoid))} is unreachable from the primary and is avoided", "time")
     if leaving:
         if is_enough:
@@ -97,17 +113,17 @@ def next_step(
         names = ", ".join(leaving)
         what = f"no other server can take {spoken(group.bucket)} from {names}"
         return Wait(f"{what}: add a server, or end the drain of {names}", "server")
-    if len(staying) > control.copies and all(of[each].is_living for each in staying):
-        dropped = surplus(group, servers)
+    if len(staying) > control.copies and all(of[each].is_alive for each in staying):
+        dropped = surplus_member(group, servers)
         if dropped == group.primary:
-            return HandOver(f"{dropped} has more copies than others")
-        return Drop((dropped,), "others have fewer copies")
+            return HandOverPrimary(f"{dropped} has more copies than others")
+        return DropReplicas((dropped,), "others have fewer copies")
     if len(staying) < control.copies:
         return Wait(_too_few(servers), "server")
     return None
 
 
-def _too_few(servers: Servers) -> str:
+def _too_few(servers: ServerRegistry) -> str:
     """Return a sentence with the number of available servers and the remedy."""
     drained = sorted(each.name for each in servers.of.values() if each.is_drained)
     count = sum(not each.is_drained for each in servers.living)
@@ -123,11 +139,11 @@ def _too_few(servers: Servers) -> str:
 def _without(group: Group, leaving: list[str]) -> Step:
     secondaries = tuple(each for each in leaving if each != group.primary)
     if secondaries:
-        return Drop(secondaries, "it is drained")
-    return HandOver(f"{group.primary} is drained")
+        return DropReplicas(secondaries, "it is drained")
+    return HandOverPrimary(f"{group.primary} is drained")
 
 
-def surplus(group: Group, servers: Servers) -> str:
+def surplus_member(group: Group, servers: ServerRegistry) -> str:
     """Return the most dispensable member: one that shares a host with another, or else has the most
     replicas; preferably a secondary."""
     hosts = [servers.of[each].host for each in group.members]
@@ -137,3 +153,58 @@ def surplus(group: Group, servers: Servers) -> str:
         return hosts.count(known.host) > 1, len(known.copies), name != group.primary, name
 
     return max(group.members, key=cost)
+
+
+class BucketCreation:
+    """Buckets that a leader has yet to create."""
+
+    def __init__(self, board: ClusterView, forgetting: RunDeletion) -> None:
+        self._board, self._forgetting = board, forgetting
+        self._wanted: dict[str, Iterator[str]] = {}
+        """Buckets to create, by run."""
+
+    def create(self, wanted: Create) -> int | None:
+        """Return the number of new buckets; None if there are too few servers or the run was deleted."""
+        run, known, servers = wanted.run, self._board.map, self._board.servers
+        if len(servers.loads.ascending) < max(1, wanted.servers) or self._forgetting.is_removed(run):
+            return None
+        if run in self._wanted:
+            return 0
+        new = [bucket for bucket in wanted.buckets if not known.is_known(bucket)]
+        if new:
+            known.describe(run, wanted.description)
+            self._wanted[run] = iter(new)
+            self.tick()
+        return len(new)
+
+    def tick(self) -> None:
+        """Create the next buckets."""
+        for run, buckets in list(self._wanted.items())[:1]:
+            some = [] if self._forgetting.is_removed(run) else list(islice(buckets, _CREATED_AT_ONCE))
+            if some and not self._board.servers.loads.ascending:
+                return  # no server is available
+            for group in initial_groups(some, self._board.control.copies, self._board.servers):
+                self._board.propose(group)
+            if len(some) < _CREATED_AT_ONCE:
+                del self._wanted[run]
+
+
+def initial_groups(buckets: Iterable[str], copies: int, servers: ServerRegistry) -> Iterator[Group]:
+    """Yield the first group of each bucket. Every server gets as many of these buckets; ties go to the
+    server with the fewest replicas in all. The same holds for primaries."""
+    loads, own, leads = LoadIndex(), dict[str, int](), dict[str, int]()
+    for load, name in servers.loads.ascending:
+        own[name], leads[name] = load, len(servers.of[name].leads)
+        loads.put(name, servers.of[name].host, load)
+    for bucket in buckets:
+        members: list[str] = []
+        while len(members) < copies:
+            place = loads.place({servers.of[each].host for each in members}, members)
+            if place is None:
+                break
+            members.append(place)
+            own[place] += _MANY
+            loads.put(place, servers.of[place].host, own[place])
+        members.sort(key=lambda name: leads[name])
+        leads[members[0]] += _MANY
+        yield Group(bucket, 1, members[0], tuple(members[1:]))

@@ -22,11 +22,10 @@ from collections import Counter
 from dataclasses import replace
 from itertools import islice
 
-from cotswold.replication.controller.cluster_view import Board
-from cotswold.replication.controller.election import Cause
-from cotswold.replication.controller.election_manager import Elections
-from cotswold.replication.controller.placement import surplus
-from cotswold.replication.controller.replication_repair import Filling
+from cotswold.replication.controller.cluster_view import ClusterView
+from cotswold.replication.controller.election import ElectionManager, ElectionReason
+from cotswold.replication.controller.placement import surplus_member
+from cotswold.replication.controller.replication_repair import ReplicationRepair
 from cotswold.wire import Group
 from cotswold.words import counted
 
@@ -39,10 +38,12 @@ _SWEPT = 200
 """Buckets checked for shared hosts per step."""
 
 
-class Balancing:
+class Rebalancer:
     """Rebalancing by a leader."""
 
-    def __init__(self, board: Board, elections: Elections, filling: Filling, now: float) -> None:
+    def __init__(
+        self, board: ClusterView, elections: ElectionManager, filling: ReplicationRepair, now: float
+    ) -> None:
         self._board, self._elections, self._filling = board, elections, filling
         self._shaken = self._moved = self._looked = self._handed = now
         """Times of the last cluster change, move of a replica, tick, and handover of a primary."""
@@ -50,7 +51,7 @@ class Balancing:
         """True if nothing was found to do and nothing has changed since."""
         self._sweep: list[str] = []
 
-    def shaken(self, now: float) -> None:
+    def postpone(self, now: float) -> None:
         """Record that a server joined or left, or that a bucket lost a replica."""
         self._shaken = now
         self.changed()
@@ -64,11 +65,11 @@ class Balancing:
         if now - self._looked < _PAUSE_SECONDS:
             return
         self._looked, control = now, self._board.control
-        if now - self._shaken < control.settle_seconds or not self._board.map.is_still:
+        if now - self._shaken < control.settle_seconds or not self._board.map.is_idle:
             return
-        while len(self._board.learning) < control.moves and (self._spread() or self._move()):
+        while len(self._board.learning) < control.max_concurrent_moves and (self._spread() or self._move()):
             self._moved = now
-        is_calm = now - max(self._shaken, self._moved) >= control.calm_seconds
+        is_calm = now - max(self._shaken, self._moved) >= control.rebalance_quiet_seconds
         if is_calm and self._is_even and now - self._handed >= control.handover_seconds:
             self._even_leads(now)
 
@@ -96,7 +97,7 @@ class Balancing:
         """Return the number of replicas that each server is about to lose."""
         groups = map(self._board.map.intended, self._board.learning)
         return Counter(
-            surplus(_with(group), self._board.servers)
+            surplus_member(_with(group), self._board.servers)
             for group in groups
             if group is not None and len(group.members) >= self._board.control.copies
         )
@@ -105,10 +106,10 @@ class Balancing:
         known = self._board.servers.of[most]
         for bucket in sorted(known.copies, key=lambda name: name in known.leads):  # primaries last
             group = self._whole(bucket)
-            if group is None or least in group.everybody or self._filling.is_avoided(bucket, least):
+            if group is None or least in group.all_servers or self._filling.is_avoided(bucket, least):
                 continue
             grown = replace(group, secondaries=(*group.secondaries, least))
-            dropped = surplus(grown, self._board.servers)
+            dropped = surplus_member(grown, self._board.servers)
             is_better = dropped in loads and loads[dropped] - loads[least] >= 2
             if is_better and self._hosts(grown, dropped) >= self._hosts(group):
                 self._learn(group, least, f"{dropped} has more copies")
@@ -131,7 +132,7 @@ class Balancing:
         return False
 
     def _learn(self, group: Group, server: str, why: str) -> None:
-        self._board.put(replace(group, term=group.term + 1, learners=(server,)), why)
+        self._board.propose(replace(group, term=group.term + 1, learners=(server,)), why)
 
     def _whole(self, bucket: str) -> Group | None:
         """Return the group if all members are present and alive and no change is in progress."""
@@ -140,7 +141,7 @@ class Balancing:
             return None
         if not self._elections.is_settled(bucket):
             return None
-        return group if all(of[each].may_have_more for each in group.members) else None
+        return group if all(of[each].can_receive for each in group.members) else None
 
     def _hosts(self, group: Group, without: str = "") -> int:
         return len({self._board.servers.of[each].host for each in group.members if each != without})
@@ -160,7 +161,7 @@ class Balancing:
                 self._handed = now
                 many = counted(leads[group.primary], "bucket")
                 why = f"{group.primary} leads {many}, and {to} {leads[to]}"
-                self._elections.hold(group, Cause.EVEN, why, now, preferred=to)
+                self._elections.start(group, ElectionReason.REBALANCE, why, now, preferred=to)
                 return
         self._is_led_evenly = True
 
@@ -187,7 +188,7 @@ class Balancing:
         """Return the groups that a server leads and may hand over."""
         now = self._looked
         found = (self._whole(bucket) for bucket in self._board.servers.of[name].leads)
-        return [each for each in found if each and not self._filling.is_resting(each.bucket, now)]
+        return [each for each in found if each and not self._filling.is_postponed(each.bucket, now)]
 
 
 def _with(group: Group) -> Group:

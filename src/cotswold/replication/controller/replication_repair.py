@@ -12,6 +12,12 @@ Does not know: the next step for a bucket (`placement`), how a primary is electe
     a live member is to be dropped                  first the others confirm that they are alive
                                                       (`removal_check`)
     its primary is lost                             an election
+
+Confirmation that members are alive, before the replica of a live server is dropped.
+
+A server that has just died counts as alive until its lease expires. If a replica were dropped meanwhile, the
+last copy of a bucket could be lost. So the members that stay first confirm the current group. A reply carries
+the number of its request: replies to older requests are ignored.
 """
 
 from __future__ import annotations
@@ -19,24 +25,30 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from cotswold.replication.controller.cluster_view import Board
-from cotswold.replication.controller.election import Cause
-from cotswold.replication.controller.election_manager import Elections
-from cotswold.replication.controller.placement import Add, Drop, HandOver, Wait, next_step
-from cotswold.replication.controller.removal_check import FRESH_SECONDS, Confirming
-from cotswold.wire import Group
+from cotswold.replication.controller.cluster_view import ClusterView
+from cotswold.replication.controller.election import ElectionManager, ElectionReason
+from cotswold.replication.controller.placement import (
+    AddReplica,
+    DropReplicas,
+    HandOverPrimary,
+    Wait,
+    next_step,
+)
+from cotswold.wire import Assign, Assigned, Group, Send
 
+FRESH_SECONDS = 0.5
+"""Seconds for which replies are valid; then the members are asked again."""
 _AT_ONCE = 500
 """Buckets reconciled per tick, so that heartbeats are answered in between."""
 _WAIT_SECONDS = 1.0
 
 
-class Filling:
+class ReplicationRepair:
     """The repairs of a leader."""
 
-    def __init__(self, board: Board, elections: Elections, confirming: Confirming) -> None:
+    def __init__(self, board: ClusterView, elections: ElectionManager, confirming: RemovalCheck) -> None:
         self._board, self._elections, self._confirming = board, elections, confirming
         self._due: OrderedDict[str, None] = OrderedDict()
         self.waiting: dict[str, Wait] = {}
@@ -47,29 +59,29 @@ class Filling:
         self._silent: dict[str, tuple[Group, frozenset[str], float]] = {}
         """Reports to act on, by bucket: the group, the servers that its primary cannot reach, the expiry of
         the report."""
-        self._rests: dict[str, float] = {}
+        self._postponed: dict[str, float] = {}
         """Time until which no planned election of a bucket begins."""
         self.late: dict[str, None] = {}
         """Drained servers that no longer wait for learners."""
 
-    def look_at(self, buckets: Iterable[str]) -> None:
+    def enqueue(self, buckets: Iterable[str]) -> None:
         """Enqueue buckets to be reconciled."""
         self._due.update(dict.fromkeys(buckets))
 
-    def came(self) -> None:
+    def server_available(self) -> None:
         """Enqueue all waiting buckets: a server is available."""
-        self.look_at(self.waiting)
+        self.enqueue(self.waiting)
 
     def forget(self, bucket: str) -> None:
         """Forget a deleted bucket."""
-        for each in (self._due, self.waiting, self._avoided, self._silent, self._rests):
+        for each in (self._due, self.waiting, self._avoided, self._silent, self._postponed):
             each.pop(bucket, None)
 
-    def silent(self, group: Group, servers: set[str], now: float) -> None:
+    def remove_unreachable(self, group: Group, servers: set[str], now: float) -> None:
         """Remove servers that the primary cannot reach, once the others have confirmed that they are
         alive; avoid them for a while."""
         self._silent[group.bucket] = group, frozenset(servers), now + self._board.control.lease_seconds
-        self.look(group.bucket, now)
+        self.reconcile(group.bucket, now)
 
     def _leave_out(self, group: Group, now: float) -> bool:
         """Remove unreachable servers; False if there are none."""
@@ -81,7 +93,7 @@ class Filling:
             return False
         if self._may_drop(group, servers, now):
             del self._silent[group.bucket]
-            end = now + self._board.control.avoid_seconds
+            end = now + self._board.control.placement_cooldown_seconds
             self._avoided.setdefault(group.bucket, {}).update(dict.fromkeys(sorted(servers), end))
             self.drop(group, servers, f"{group.primary} cannot reach it")
         else:
@@ -97,50 +109,52 @@ class Filling:
         secondaries = tuple(each for each in group.secondaries if each not in names)
         learners = tuple(each for each in group.learners if each not in names)
         term = group.term + 1
-        self._board.put(replace(group, term=term, secondaries=secondaries, learners=learners), why)
+        self._board.propose(replace(group, term=term, secondaries=secondaries, learners=learners), why)
 
-    def rest(self, bucket: str, until: float) -> None:
+    def postpone(self, bucket: str, until: float) -> None:
         """Begin no planned election of the bucket until then: the last one was abandoned."""
-        self._rests[bucket] = until
+        self._postponed[bucket] = until
         heapq.heappush(self._later, (until, bucket))
 
-    def is_resting(self, bucket: str, now: float) -> bool:
+    def is_postponed(self, bucket: str, now: float) -> bool:
         """True if planned elections of the bucket are postponed."""
-        if self._rests.get(bucket, now) <= now:
-            self._rests.pop(bucket, None)
-        return bucket in self._rests
+        if self._postponed.get(bucket, now) <= now:
+            self._postponed.pop(bucket, None)
+        return bucket in self._postponed
 
     def tick(self, now: float) -> None:
         """Process the passing of time."""
         while self._later and self._later[0][0] <= now:
             self._due[heapq.heappop(self._later)[1]] = None
         for _ in range(min(len(self._due), _AT_ONCE)):
-            self.look(self._due.popitem(last=False)[0], now)
+            self.reconcile(self._due.popitem(last=False)[0], now)
 
-    def look(self, bucket: str, now: float) -> None:
+    def reconcile(self, bucket: str, now: float) -> None:
         """Reconcile a bucket: begin its next step."""
         board, servers, group = self._board, self._board.servers, self._board.groups.get(bucket)
         if group is None or not self._elections.is_settled(bucket):
             return
         self.waiting.pop(bucket, None)
-        if not servers.lives(group.primary):
+        if not servers.is_alive(group.primary):
             if not servers.may_act(group.primary, now):
-                self._elections.hold(group, Cause.LOST, f"primary {group.primary} is lost", now)
+                self._elections.start(group, ElectionReason.LOST, f"primary {group.primary} is lost", now)
             return
         if self._leave_out(group, now):
             return
-        is_late = bool(self.late) and any(each in self.late for each in group.everybody)
+        is_late = bool(self.late) and any(each in self.late for each in group.all_servers)
         match next_step(group, servers, board.control, self._avoid(group, now), is_late):
-            case Add(server, is_urgent) if is_urgent or len(board.learning) < 4 * board.control.moves:
+            case AddReplica(server, is_urgent) if (
+                is_urgent or len(board.learning) < 4 * board.control.max_concurrent_moves
+            ):
                 term, count = group.term + 1, len(group.members)
-                has = f"it has {count} {'copy' if count == 1 else 'copies'}"
-                board.put(replace(group, term=term, learners=(server,)), has)
-            case Drop(names, why) if self._may_drop(group, names, now):
+                has = f"has {count} {'copy' if count == 1 else 'copies'}"
+                board.propose(replace(group, term=term, learners=(server,)), f"it {has}", each=f"each {has}")
+            case DropReplicas(names, why) if self._may_drop(group, names, now):
                 self.drop(group, names, why)
-            case Drop():
+            case DropReplicas():
                 heapq.heappush(self._later, (now + FRESH_SECONDS, bucket))
-            case HandOver(why) if not self.is_resting(bucket, now):
-                self._elections.hold(group, Cause.DRAINED, why, now)
+            case HandOverPrimary(why) if not self.is_postponed(bucket, now):
+                self._elections.start(group, ElectionReason.DRAINED, why, now)
             case Wait() as wait:
                 if wait.until != "learner":
                     self.waiting[bucket] = wait
@@ -152,10 +166,10 @@ class Filling:
     def _may_drop(self, group: Group, names: Collection[str], now: float) -> bool:
         """True if others have the data of these servers: live members that stay have just confirmed."""
         servers = self._board.servers
-        if not any(each in group.members and servers.lives(each) for each in names):
+        if not any(each in group.members and servers.is_alive(each) for each in names):
             return True
-        staying = [each for each in group.members if each not in names and servers.lives(each)]
-        return self._confirming.are_there(group, staying, now)
+        staying = [each for each in group.members if each not in names and servers.is_alive(each)]
+        return self._confirming.have_confirmed(group, staying, now)
 
     def avoided(self, bucket: str) -> list[str]:
         """Return the servers that receive no replica of the bucket."""
@@ -172,11 +186,57 @@ class Filling:
         avoided = self._avoided.get(bucket)
         if avoided is None:
             return []
-        is_needy = len(group.members) < min(control.copies, max(control.least, 2))
-        if is_needy and servers.place(group.everybody, avoided) is None:
-            now += control.avoid_seconds - control.again_seconds
+        is_needy = len(group.members) < min(control.copies, max(control.min_copies, 2))
+        if is_needy and servers.place(group.all_servers, avoided) is None:
+            now += control.placement_cooldown_seconds - control.retry_placement_seconds
         left = {server: until for server, until in avoided.items() if until > now}
         self._avoided[bucket] = left
         if not left:
             del self._avoided[bucket]
         return list(left)
+
+
+@dataclass
+class _Question:
+    number: int
+    group: Group
+    members: tuple[str, ...]
+    asked: float
+    answers: dict[str, None] = field(default_factory=dict)
+
+
+class RemovalCheck:
+    """Removal checks of a leader."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch, self._number = epoch, 0
+        self._of: dict[str, _Question] = {}
+        self._sends: list[Send] = []
+
+    def have_confirmed(self, group: Group, members: Collection[str], now: float) -> bool:
+        """True if all of these members have confirmed the group just now; otherwise ask them."""
+        question = self._of.get(group.bucket)
+        if question is None or question.group != group or now - question.asked > FRESH_SECONDS:
+            self._number += 1
+            question = _Question(self._number, group, tuple(members), now)
+            self._of[group.bucket] = question
+            assign = Assign(self._epoch, group, question.number)
+            self._sends += [Send(name, assign) for name in members]
+        return all(name in question.answers for name in members)
+
+    def record_reply(self, assigned: Assigned) -> bool:
+        """Record a reply; True if all members of the request have confirmed."""
+        question = self._of.get(assigned.bucket)
+        if question is None or assigned.number != question.number or assigned.term != question.group.term:
+            return False
+        question.answers[assigned.server] = None
+        return all(name in question.answers for name in question.members)
+
+    def forget(self, bucket: str) -> None:
+        """Forget a bucket whose group has changed or was deleted."""
+        self._of.pop(bucket, None)
+
+    def take(self) -> list[Send]:
+        """Return the requests to send."""
+        sends, self._sends = self._sends, []
+        return sends

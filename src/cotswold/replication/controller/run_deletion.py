@@ -19,16 +19,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from cotswold.replication.controller.cluster_view import Board
-from cotswold.wire import Forget, Removed, Send
+from cotswold.replication.controller.cluster_view import ClusterView
+from cotswold.wire import DeleteRun, RunDeleted, Send
 
 _REMEMBERED = 10_000
 
 
-class Forgetting:
+class RunDeletion:
     """Run deletions of a leader."""
 
-    def __init__(self, board: Board, epoch: int, cluster: str) -> None:
+    def __init__(self, board: ClusterView, epoch: int, cluster: str) -> None:
         """``cluster``: name of the cluster."""
         self._board, self._epoch, self._cluster = board, epoch, cluster
         self._asked: dict[str, dict[str, None]] = {}
@@ -47,14 +47,14 @@ class Forgetting:
         self._remember(run)
         self._board.remove(run)
         if not self._board.map.has_run(run):
-            return [Send(sender, Removed(run))]
+            return [Send(sender, RunDeleted(run))]
         self._asked.setdefault(run, {})[sender] = None
         return []
 
     def removed(self, run: str) -> list[Send]:
         """Process the end of a deletion: the metadata store has no key of the run."""
         self._remember(run)
-        return [Send(sender, Removed(run)) for sender in self._asked.pop(run, {})]
+        return [Send(sender, RunDeleted(run)) for sender in self._asked.pop(run, {})]
 
     def _remember(self, run: str) -> None:
         self._removed[run] = None
@@ -65,7 +65,7 @@ class Forgetting:
         """Forget a server that does not come back."""
         self._said.pop(server, None)
 
-    def forgets(self, server: str, runs: Iterable[str], now: float) -> list[Send]:
+    def due_deletions(self, server: str, runs: Iterable[str], now: float) -> list[Send]:
         """Return the deletions to send to a server that listed these runs."""
         unknown = [run for run in runs if run and not self._board.map.has_run(run)]
         if not unknown:
@@ -73,4 +73,4 @@ class Forgetting:
         if now - self._said.get(server, float("-inf")) < self._board.control.retry_seconds:
             return []
         self._said[server] = now
-        return [Send(server, Forget(self._epoch, run, self._cluster)) for run in unknown]
+        return [Send(server, DeleteRun(self._epoch, run, self._cluster)) for run in unknown]

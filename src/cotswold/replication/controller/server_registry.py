@@ -19,21 +19,28 @@ drained. Does not know: groups, elections.
 A server that an earlier leader named may hold a lease of that leader until it has reported to this one: at
 most as long as a lease granted at the start of this leadership. A drained server stays alive and gets no new
 replicas.
+
+Servers ordered by load, over all and per host.
+
+The lists stay sorted: a search reads only a few of their first entries.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from cotswold.replication.controller.load_index import Loads
 from cotswold.replication.replica.saved_bucket import is_restored
-from cotswold.wire import Here
+from cotswold.wire import Heartbeat
+
+_Item = TypeVar("_Item", tuple[int, str], tuple[int, str, str])
 
 
 @dataclass
-class Known:
+class ServerRecord:
     """One server."""
 
     name: str
@@ -41,24 +48,24 @@ class Known:
     address: str = ""
     peer_address: str = ""
     """Address for other servers."""
-    is_living: bool = True
-    held_until: float = 0.0
+    is_alive: bool = True
+    lease_until: float = 0.0
     """Time after which no lease of it can be valid, by the controller's clock."""
     leased_from: float | None = None
     """Start of the uninterrupted sequence of its leases."""
-    has_ended: bool = False
+    has_exited: bool = False
     """True if its supervisor has reported that the process exited."""
     may_return: bool = False
     """True if the exit was not observed: a heartbeat brings the server back to life."""
     is_drained: bool = False
     """True if it must not have replicas."""
-    heard: float | None = None
+    last_heartbeat: float | None = None
     """Time of the last heartbeat."""
     answered: int = -1
     """Number of the newest reply that the server has acknowledged."""
     answered_at: float = float("inf")
     """Time at which that number last changed."""
-    pause: float = 0.0
+    heartbeat_interval: float = 0.0
     """Smoothed interval between two heartbeats, in seconds."""
     copies: dict[str, None] = field(default_factory=dict)
     """Buckets of which it has, or will have, a replica."""
@@ -66,113 +73,121 @@ class Known:
     """Buckets of which it is, or will be, the primary."""
 
     @property
-    def may_have_more(self) -> bool:
+    def can_receive(self) -> bool:
         """True if it may receive replicas."""
-        return self.is_living and self.heard is not None and not self.is_drained
+        return self.is_alive and self.last_heartbeat is not None and not self.is_drained
 
-    def acts_for(self, now: float) -> float:
+    def leased_seconds(self, now: float) -> float:
         """Return for how many seconds it has had leases without a gap; 0 if it has none."""
         return 0.0 if self.leased_from is None else now - self.leased_from
 
-    def hears(self, answered: int, now: float) -> float:
+    def record_acknowledged(self, answered: int, now: float) -> float:
         """Return the seconds since the newest acknowledged reply changed; ``answered`` is its number."""
         if answered != self.answered:
             self.answered, self.answered_at = answered, now
         return now - self.answered_at
 
-    def missed(self, now: float) -> int:
+    def missed_heartbeats(self, now: float) -> int:
         """Return the number of missed heartbeats."""
-        return 0 if self.heard is None or not self.pause else max(1, round((now - self.heard) / self.pause))
+        return (
+            0
+            if self.last_heartbeat is None or not self.heartbeat_interval
+            else max(1, round((now - self.last_heartbeat) / self.heartbeat_interval))
+        )
 
 
-class Servers:
+class ServerRegistry:
     """All servers that were ever named."""
 
     def __init__(self) -> None:
-        self.of: dict[str, Known] = {}
+        self.of: dict[str, ServerRecord] = {}
         self._leased: OrderedDict[str, None] = OrderedDict()
         """Live servers, in the order in which their leases expire."""
-        self._loads = Loads()
+        self._loads = LoadIndex()
         self._stale: dict[str, None] = {}
         """Servers whose place in the load index is outdated."""
 
-    def heard(self, here: Here, now: float) -> Known:
+    def record_heartbeat(self, here: Heartbeat, now: float) -> ServerRecord:
         """Record a heartbeat; it does not revive a server whose exit was reported."""
         known = self.of.get(here.server)
         if known is None:
-            known = self.of[here.server] = Known(here.server)
-        if known.heard is not None:
-            known.pause = 0.9 * known.pause + 0.1 * (now - known.heard) if known.pause else now - known.heard
-        if known.heard is None or not known.is_living or known.host != here.host:
+            known = self.of[here.server] = ServerRecord(here.server)
+        if known.last_heartbeat is not None:
+            known.heartbeat_interval = (
+                0.9 * known.heartbeat_interval + 0.1 * (now - known.last_heartbeat)
+                if known.heartbeat_interval
+                else now - known.last_heartbeat
+            )
+        if known.last_heartbeat is None or not known.is_alive or known.host != here.host:
             self._stale[here.server] = None
-        known.heard = now
+        known.last_heartbeat = now
         known.host, known.address = here.host, here.address
         known.peer_address = here.peer_address or here.address
         if known.may_return:
-            known.has_ended = known.may_return = False
-        known.is_living = not known.has_ended
-        if known.is_living:
+            known.has_exited = known.may_return = False
+        known.is_alive = not known.has_exited
+        if known.is_alive:
             self._leased[here.server] = None
         return known
 
-    def lease(self, known: Known, until: float) -> None:
+    def lease(self, known: ServerRecord, until: float) -> None:
         """Record a lease that may be valid until ``until``."""
-        known.held_until = max(known.held_until, until)
+        known.lease_until = max(known.lease_until, until)
         self._leased[known.name] = None
         self._leased.move_to_end(known.name)
 
-    def spare(self, seconds: float) -> None:
+    def extend_leases(self, seconds: float) -> None:
         """Extend all leases by a stall of the leader, and restart the sequences of leases."""
         for name in self._leased:
-            self.of[name].held_until += seconds
+            self.of[name].lease_until += seconds
             self.of[name].answered_at += seconds
             self.of[name].leased_from = None
 
-    def named(self, name: str, held_until: float) -> Known:
+    def named(self, name: str, held_until: float) -> ServerRecord:
         """Return the record of a server named in a group. It may not have reported yet, or stand for a
         restored disk that no server has had."""
         if name not in self.of and is_restored(name):
-            self.of[name] = Known(name, is_living=False, has_ended=True)
+            self.of[name] = ServerRecord(name, is_alive=False, has_exited=True)
         elif name not in self.of:
-            self.of[name] = Known(name, held_until=held_until)
+            self.of[name] = ServerRecord(name, lease_until=held_until)
             self._leased[name] = None
         return self.of[name]
 
-    def away(self, name: str) -> None:
+    def add_absent(self, name: str) -> None:
         """Record a drained server without replicas: it counts as exited until a heartbeat arrives."""
         if name not in self.of:
-            self.of[name] = Known(name, is_living=False, has_ended=True, may_return=True)
+            self.of[name] = ServerRecord(name, is_alive=False, has_exited=True, may_return=True)
 
-    def ended(self, name: str) -> bool:
+    def record_exit(self, name: str) -> bool:
         """Record that the process exited; True if that is new. An unknown server without replicas is no
         news: an earlier leader was told."""
         known = self.of.get(name)
         if known is None:
             return False
-        is_news = known.is_living
-        known.has_ended, known.is_living, known.may_return = True, False, False
+        is_news = known.is_alive
+        known.has_exited, known.is_alive, known.may_return = True, False, False
         self._leased.pop(name, None)
         self._stale[name] = None
         return is_news
 
-    def given_up(self, name: str) -> None:
+    def declare_lost(self, name: str) -> None:
         """Declare a server lost on an operator's word; a heartbeat brings it back."""
         self.of[name].may_return = True
 
-    def drained(self, name: str, is_drained: bool, held_until: float) -> None:
+    def set_drained(self, name: str, is_drained: bool, held_until: float) -> None:
         """Record that a drain begins or ends."""
         self.named(name, held_until).is_drained = is_drained
         self._stale[name] = None
 
-    def gone(self, now: float) -> list[Known]:
+    def take_expired(self, now: float) -> list[ServerRecord]:
         """Remove and return the servers whose last lease has expired."""
         found = []
         while self._leased:
             known = self.of[next(iter(self._leased))]
-            if now <= known.held_until:
+            if now <= known.lease_until:
                 break
             del self._leased[known.name]
-            known.is_living, known.leased_from = False, None
+            known.is_alive, known.leased_from = False, None
             self._stale[known.name] = None
             found.append(known)
         return found
@@ -187,35 +202,35 @@ class Servers:
     def may_act(self, name: str, now: float) -> bool:
         """True if a lease of the server may be valid."""
         known = self.of[name]
-        return not known.has_ended and now <= known.held_until
+        return not known.has_exited and now <= known.lease_until
 
-    def lives(self, name: str) -> bool:
+    def is_alive(self, name: str) -> bool:
         """True if the server is alive."""
-        return name in self.of and self.of[name].is_living
+        return name in self.of and self.of[name].is_alive
 
     @property
-    def living(self) -> list[Known]:
+    def living(self) -> list[ServerRecord]:
         """Live servers."""
-        return [each for each in self.of.values() if each.is_living]
+        return [each for each in self.of.values() if each.is_alive]
 
     # --- replicas ---
 
-    def has(self, name: str, bucket: str) -> None:
+    def add_copy(self, name: str, bucket: str) -> None:
         """Record that the server has, or will have, a replica."""
         self.of[name].copies[bucket] = None
         self._stale[name] = None
 
-    def has_not(self, name: str, bucket: str) -> None:
+    def remove_copy(self, name: str, bucket: str) -> None:
         """Record that the server has no replica any more."""
         if self.of[name].copies.pop(bucket, bucket) is None:
             self._stale[name] = None
 
     @property
-    def loads(self) -> Loads:
+    def loads(self) -> LoadIndex:
         """Servers that may receive replicas, ordered by their number of replicas."""
         for name in self._stale:
             known = self.of[name]
-            if known.may_have_more:
+            if known.can_receive:
                 self._loads.put(name, known.host, len(known.copies))
             else:
                 self._loads.remove(name)
@@ -227,3 +242,71 @@ class Servers:
         there the server with the fewest replicas."""
         hosts = {self.of[each].host for each in members if each in self.of}
         return self.loads.place(hosts, {*members, *avoid})
+
+
+class LoadIndex:
+    """Servers that may take more load."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[int, str]] = {}
+        self._all: list[tuple[int, str]] = []
+        """(load, name); the same for each host."""
+        self._on: dict[str, list[tuple[int, str]]] = {}
+        self._hosts: list[tuple[int, str, str]] = []
+        """(load, name, host) of the least loaded server of each host."""
+
+    def put(self, name: str, host: str, load: int) -> None:
+        """Set the load of a server."""
+        if self._of.get(name) == (load, host):
+            return
+        self.remove(name)
+        self._of[name] = load, host
+        insort(self._all, (load, name))
+        own = self._on.setdefault(host, [])
+        if own and own[0] > (load, name):
+            _take(self._hosts, (*own[0], host))
+        if not own or own[0] > (load, name):
+            insort(self._hosts, (load, name, host))
+        insort(own, (load, name))
+
+    def remove(self, name: str) -> None:
+        """Remove a server that may take no more load."""
+        known = self._of.pop(name, None)
+        if known is None:
+            return
+        load, host = known
+        own = self._on[host]
+        _take(self._all, (load, name))
+        is_first = own[0] == (load, name)
+        _take(own, (load, name))
+        if is_first:
+            _take(self._hosts, (load, name, host))
+            if own:
+                insort(self._hosts, (*own[0], host))
+        if not own:
+            del self._on[host]
+
+    @property
+    def ascending(self) -> list[tuple[int, str]]:
+        """(load, name) in ascending order."""
+        return self._all
+
+    def place(self, hosts: Collection[str], without: Collection[str]) -> str | None:
+        """Return the least loaded server outside these hosts, or, if there is none, on any host; never one
+        of ``without``."""
+        best: tuple[int, str] | None = None
+        for load, name, host in self._hosts:
+            if best is not None and (load, name) > best:
+                break
+            if host not in hosts:
+                able = next((each for each in self._on[host] if each[1] not in without), None)
+                best = able if best is None or (able is not None and able < best) else best
+        if best is None:
+            best = next((each for each in self._all if each[1] not in without), None)
+        return None if best is None else best[1]
+
+
+def _take(items: list[_Item], item: _Item) -> None:
+    place = bisect_left(items, item)
+    assert items[place] == item, f"{item} is in its place"
+    del items[place]

@@ -5,20 +5,33 @@ Knows: servers, runs, under-replicated buckets. Does not know: its presentation.
 
 from __future__ import annotations
 
-from cotswold.replication.controller.cluster_view import Board
-from cotswold.replication.controller.replication_repair import Filling
-from cotswold.replication.controller.server_registry import Known
+from cotswold.replication.controller.cluster_view import ClusterView
+from cotswold.replication.controller.replication_repair import ReplicationRepair
+from cotswold.replication.controller.server_registry import ServerRecord
 from cotswold.replication.replica.saved_bucket import disk_of, is_restored
-from cotswold.wire import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
+from cotswold.wire import (
+    BucketStatus,
+    ClusterEvent,
+    LookupReply,
+    LookupRequest,
+    ReplicaServerStatus,
+    RunStatus,
+    StatusReply,
+)
 from cotswold.wire.names import run_of
 
 _SHOWN = 100
 """Maximum number of under-replicated buckets that are listed."""
 
 
-def looked(
-    controller: str, epoch: int, board: Board, filling: Filling, events: tuple[EventSeen, ...], now: float
-) -> Looked:
+def cluster_status(
+    controller: str,
+    epoch: int,
+    board: ClusterView,
+    filling: ReplicationRepair,
+    events: tuple[ClusterEvent, ...],
+    now: float,
+) -> StatusReply:
     """Return the status of the cluster."""
     control, found = board.control, board.map
     short = [board.groups[bucket] for bucket in board.short]
@@ -26,16 +39,18 @@ def looked(
     for group in short:
         counted = runs.setdefault(run_of(group.bucket), [0, 0])
         counted[0] += 1
-        counted[1] += len(group.members) < control.least
-    return Looked(
+        counted[1] += len(group.members) < control.min_copies
+    return StatusReply(
         controller,
         epoch,
         control.copies,
-        control.least,
+        control.min_copies,
         tuple(_server(known, now) for known in _shown(board)),
-        tuple(RunSeen(run, found.count(run), few, waiting) for run, (few, waiting) in runs.items()),
+        tuple(RunStatus(run, found.count(run), few, waiting) for run, (few, waiting) in runs.items()),
         tuple(
-            BucketSeen(each.bucket, each.term, each.members, each.learners, _why(each.bucket, board, filling))
+            BucketStatus(
+                each.bucket, each.term, each.members, each.learners, _why(each.bucket, board, filling)
+            )
             for each in short[:_SHOWN]
         ),
         len(board.learning),
@@ -43,37 +58,45 @@ def looked(
     )
 
 
-def _shown(board: Board) -> list[Known]:
+def lookup_reply(find: LookupRequest, board: ClusterView) -> LookupReply:
+    """Return the newer groups, with the addresses of their primaries."""
+    groups, of = tuple(board.map.newer(dict(find.terms))), board.servers.of
+    primaries = dict.fromkeys(each.primary for each in groups)
+    primaries.update(dict.fromkeys(name for name in find.lost if name in of))
+    return LookupReply(groups, tuple((name, of[name].address) for name in primaries), find.number)
+
+
+def _shown(board: ClusterView) -> list[ServerRecord]:
     """Return the servers to show: without silent ones that have no replicas and whose disk another server
     has taken over."""
     known = [each for _, each in sorted(board.servers.of.items())]
-    disks = {disk_of(each.name) for each in known if each.is_living}
+    disks = {disk_of(each.name) for each in known if each.is_alive}
     return [
         each
         for each in known
         if each.copies
-        or each.is_living
-        or not (is_restored(each.name) or (disk_of(each.name) in disks and not each.has_ended))
+        or each.is_alive
+        or not (is_restored(each.name) or (disk_of(each.name) in disks and not each.has_exited))
     ]
 
 
-def _server(known: Known, now: float) -> ServerSeen:
+def _server(known: ServerRecord, now: float) -> ReplicaServerStatus:
     state = "living"
-    if known.is_drained and not (known.is_living or known.copies):
+    if known.is_drained and not (known.is_alive or known.copies):
         state = "drained"
-    elif known.has_ended:
+    elif known.has_exited:
         state = "ended"
-    elif not known.is_living:
+    elif not known.is_alive:
         state = "gone"
     elif known.is_drained:
         state = "draining"
-    seconds = -1.0 if known.heard is None else now - known.heard
-    return ServerSeen(
+    seconds = -1.0 if known.last_heartbeat is None else now - known.last_heartbeat
+    return ReplicaServerStatus(
         known.name, known.host, known.address, state, seconds, len(known.copies), len(known.leads)
     )
 
 
-def _why(bucket: str, board: Board, filling: Filling) -> str:
+def _why(bucket: str, board: ClusterView, filling: ReplicationRepair) -> str:
     group = board.map.intended(bucket)
     if group is not None and group.learners:
         return f"{group.learners[0]} copies from {group.primary}"

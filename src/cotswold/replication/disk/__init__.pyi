@@ -2,10 +2,10 @@ from .block_store import CONTENTS as CONTENTS
 from .block_store import BlockStore as BlockStore
 from .corruption import Damage as Damage
 from .corruption import DamagedError as DamagedError
-from .corruption import Renewed as Renewed
+from .corruption import RebuiltIndex as RebuiltIndex
 from .flusher import Flusher as Flusher
+from .flusher import WriteCompleted as WriteCompleted
 from .flusher import WriteFailed as WriteFailed
-from .flusher import Written as Written
 from .records import BlockKey as BlockKey
 from .records import Bucket as Bucket
 from .records import Head as Head
@@ -24,8 +24,8 @@ __all__ = [
     "Flusher",
     "Head",
     "Policy",
-    "Renewed",
+    "RebuiltIndex",
     "Snapshot",
+    "WriteCompleted",
     "WriteFailed",
-    "Written",
 ]

@@ -30,12 +30,12 @@ from cotswold.errors import FormatError, MachineError, StoreError, UserError
 from cotswold.files.durable import create_file, disk_errors
 from cotswold.files.lock import DirectoryLock
 from cotswold.files.untrusted_json import MalformedError, describe_format_error, parse_object, take
-from cotswold.replication.disk.compression import unpacked
+from cotswold.replication.disk.compression import decompress
 from cotswold.replication.disk.corruption import (
     BEGIN_WITHOUT_FORMAT,
     Damage,
     DamagedError,
-    Renewed,
+    RebuiltIndex,
 )
 from cotswold.replication.disk.index import CorruptError, Database
 from cotswold.replication.disk.records import (
@@ -54,8 +54,8 @@ from cotswold.replication.disk.records import (
     verify,
 )
 from cotswold.replication.disk.segments import SEGMENT_BYTES, Segments
-from cotswold.replication.disk.space_accounting import Usage, blocks_in
-from cotswold.replication.disk.write_batch import Group
+from cotswold.replication.disk.space_accounting import SpaceUsage, blocks_in
+from cotswold.replication.disk.write_batch import WriteBatch
 
 FORMAT = 1
 CONTENTS = "contents"
@@ -75,7 +75,7 @@ class BlockStore:
         self,
         folder: Path,
         segment_bytes: int = SEGMENT_BYTES,
-        renewed: Callable[[Renewed], None] = lambda _: None,
+        renewed: Callable[[RebuiltIndex], None] = lambda _: None,
     ) -> None:
         """``segment_bytes``: minimum size of a full file of contents. ``renewed`` is called, on the
         writing thread, after the index was rebuilt; it must not call the store."""
@@ -140,7 +140,7 @@ class BlockStore:
                 try:
                     stored = self._segments.read(place.segment, place.at, place.stored)
                     verify(block_key(bucket, block), place, stored)
-                    blocks[block] = unpacked(stored, place.size)
+                    blocks[block] = decompress(stored, place.size)
                 except RecordError as error:
                     damaged.append(Damage(bucket, block, str(error)))
         found = Bucket(head.index, head.head, blocks)
@@ -174,7 +174,7 @@ class BlockStore:
     def _written(self, snapshots: Iterable[Snapshot]) -> dict[str, Head]:
         """Append blocks and return their heads: those of the snapshots, and of buckets in a file that is
         compacted."""
-        group = Group(self._heads)
+        group = WriteBatch(self._heads)
         for each in snapshots:
             group.add(each)
         emptied = self._usage.to_empty(self._segments.sizes, self._segments.current)
@@ -233,7 +233,7 @@ class BlockStore:
             self._salvage()
         self._database.begin_anew(_records(self._heads))
         lost, self._damaged_heads, self._index_damage = self._damaged_heads, (), None
-        self._renewed(Renewed(str(self.folder), str(why), lost, len(self._heads)))
+        self._renewed(RebuiltIndex(str(self.folder), str(why), lost, len(self._heads)))
 
     def _salvage(self) -> None:
         """Read heads from all tables of the index that can be opened."""
@@ -248,7 +248,7 @@ class BlockStore:
         self._heads.update(known)
         new = {each.bucket: each for each in (*self._damaged_heads, *named) if each.bucket not in self._heads}
         self._damaged_heads = tuple(new.values())
-        self._usage = Usage(self._heads.values(), 2 * self._segment_bytes)
+        self._usage = SpaceUsage(self._heads.values(), 2 * self._segment_bytes)
 
     def _load_again(self) -> None:
         """Reload after a failed write; if the index is damaged now, the known heads stay valid."""
@@ -258,7 +258,7 @@ class BlockStore:
             new = (each for each in self._damaged_heads if each.bucket is not None)
             self._damaged_heads = *damaged, *(each for each in new if each.bucket not in heads)
             self._heads.update(heads)
-            self._usage = Usage(self._heads.values(), 2 * self._segment_bytes)
+            self._usage = SpaceUsage(self._heads.values(), 2 * self._segment_bytes)
 
     def _load(self) -> None:
         """Read all heads: forward, and if that ends early also backward, up to the damage."""
@@ -278,7 +278,7 @@ class BlockStore:
             except CorruptError:
                 pass  # the same damage, from the other side
         self._damaged_heads = tuple(damaged)
-        self._usage = Usage(self._heads.values(), 2 * self._segment_bytes)
+        self._usage = SpaceUsage(self._heads.values(), 2 * self._segment_bytes)
 
     def _load_head(self, key: bytes, record: bytes, damaged: list[Damage]) -> None:
         bucket = None

@@ -1,6 +1,6 @@
 """Stored form of a saved bucket in a block store; folders of saved buckets, independent of a server.
 
-Knows: the encoding of head and numbers of a `Saved`, block stores. Does not know: when anything is
+Knows: the encoding of head and numbers of a `SavedBucket`, block stores. Does not know: when anything is
 saved, the owner of a folder.
 """
 
@@ -17,8 +17,8 @@ import msgpack
 from cotswold.errors import DiskFullError, MachineError, UserError
 from cotswold.files.durable import FREE_AND_REPEAT, PARTIAL, disk_errors, is_full, sync_folder
 from cotswold.replication.disk import CONTENTS, BlockKey, BlockStore, Bucket, Damage, DamagedError, Snapshot
-from cotswold.replication.replica.saved_bucket import Saved
-from cotswold.wire import FoundSaved, Prepare
+from cotswold.replication.replica.saved_bucket import SavedBucket
+from cotswold.wire import DiskStateReply, Prepare
 from cotswold.wire.codec import Packing, decode
 
 _GROUP_BYTES = 32 << 20
@@ -26,29 +26,29 @@ _NEW = 1
 """Index of the blocks in a folder written at once."""
 
 
-def snapshot_of(saved: Saved, index: int) -> Snapshot:
+def snapshot_of(saved: SavedBucket, index: int) -> Snapshot:
     """Return a bucket in its stored form; ``index`` orders its blocks against older ones."""
     blocks = {BlockKey(*key): _raw(buffer) for key, buffer in saved.numbers.items()}
     return Snapshot(saved.bucket, index, _written_head(saved), blocks)
 
 
-def saved_of(name: str, read: Bucket) -> Saved:
+def saved_of(name: str, read: Bucket) -> SavedBucket:
     """Decode the stored bucket ``name``; raises ValueError for anything else."""
     try:
         header, *buffers = msgpack.unpackb(read.head)
         found, prepare = decode(msgpack.unpackb(header, strict_map_key=False), buffers)
     except (TypeError, ValueError, msgpack.UnpackException) as error:
         raise ValueError(f"its head is not that of a bucket: {error}") from error
-    if not isinstance(found, FoundSaved) or not isinstance(prepare, Prepare) or prepare.change is None:
+    if not isinstance(found, DiskStateReply) or not isinstance(prepare, Prepare) or prepare.change is None:
         raise ValueError("its head is not that of a bucket")
     if found.bucket != name:
         raise ValueError(f"its head is that of bucket {found.bucket}")
     numbers = {(key.vector, key.shard): contents for key, contents in read.blocks.items()}
-    rank = found.life, found.term, found.index
-    return Saved(name, *rank, prepare.change, prepare.names, numbers, found.members)
+    rank = found.incarnation, found.term, found.index
+    return SavedBucket(name, *rank, prepare.change, prepare.names, numbers, found.members)
 
 
-def write_saved(folder: Path, saved: Iterable[Saved]) -> None:
+def write_saved(folder: Path, saved: Iterable[SavedBucket]) -> None:
     """Write buckets, each with all its numbers, into a new folder: completely, or not at all.
 
     A server can use the folder as its disk and resumes from these buckets. Raises UserError if the folder
@@ -69,7 +69,7 @@ def write_saved(folder: Path, saved: Iterable[Saved]) -> None:
             shutil.rmtree(beside, ignore_errors=True)
 
 
-def read_saved(folder: Path) -> Iterator[Saved]:
+def read_saved(folder: Path) -> Iterator[SavedBucket]:
     """Yield all buckets of a folder, by name, each verified when it is read.
 
     Damaged ones are omitted and named by a DamagedError after the last. Raises as `BlockStore`; UserError if
@@ -124,7 +124,7 @@ def apart(folder: Path) -> Iterator[Path]:
         yield copy
 
 
-def _groups(saved: Iterable[Saved]) -> Iterator[list[Snapshot]]:
+def _groups(saved: Iterable[SavedBucket]) -> Iterator[list[Snapshot]]:
     """Yield batches of a few buckets, so that not all are in memory."""
     group, count = list[Snapshot](), 0
     for each in saved:
@@ -137,9 +137,9 @@ def _groups(saved: Iterable[Saved]) -> Iterator[list[Snapshot]]:
         yield group
 
 
-def _written_head(saved: Saved) -> bytes:
+def _written_head(saved: SavedBucket) -> bytes:
     """Encode everything except numbers: two messages, in their wire form."""
-    found = FoundSaved(saved.bucket, "", *saved.rank, saved.members)
+    found = DiskStateReply(saved.bucket, "", *saved.recency, saved.members)
     prepare = Prepare(
         *(saved.bucket, saved.term, -1, saved.index, saved.index, saved.change, saved.vectors),
     )

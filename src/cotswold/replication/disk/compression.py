@@ -20,15 +20,15 @@ _WORTH = 0.75
 _LENGTH_BYTES = 4
 
 
-def packed(contents: memoryview) -> Buffer:
-    """Return the contents, compressed if that is smaller; `unpacked` recognises which by the length."""
+def compress(contents: memoryview) -> Buffer:
+    """Return the contents, compressed if that is smaller; `decompress` recognises which by the length."""
     if not contents.nbytes or _share(_pieces(contents)) > _WORTH:
         return contents
     found: bytes = lz4.compress(contents)
     return found if len(found) < contents.nbytes else contents
 
 
-def unpacked(stored: bytes, size: int) -> memoryview:
+def decompress(stored: bytes, size: int) -> memoryview:
     """Return the contents, of ``size`` bytes; raises RecordError if the stored bytes do not match."""
     if len(stored) == size:
         return memoryview(stored)

@@ -39,7 +39,7 @@ class Damage:
 
 
 @dataclass(frozen=True)
-class Renewed:
+class RebuiltIndex:
     """An index that was damaged and was rebuilt from all sound heads."""
 
     store: str

@@ -20,7 +20,7 @@ from cotswold.replication.disk.write_backlog import Backlog, Policy
 Clock = Callable[[], float]
 
 
-class Writes(Protocol):
+class SnapshotStore(Protocol):
     """The part of a store that a flusher uses."""
 
     def write(self, *snapshots: Snapshot) -> None:
@@ -31,7 +31,7 @@ class Writes(Protocol):
 
 
 @dataclass(frozen=True)
-class Written:
+class WriteCompleted:
     """Result of a write: these buckets are on disk."""
 
     indices: tuple[tuple[str, int], ...]
@@ -52,7 +52,7 @@ class WriteFailed:
     window_seconds: float
 
 
-Tell = Callable[[Written | WriteFailed], None]
+Tell = Callable[[WriteCompleted | WriteFailed], None]
 """Callback on the flusher's thread, without a lock: it may call `offer` and must not take long."""
 
 
@@ -63,7 +63,7 @@ class Flusher:
     """
 
     def __init__(
-        self, store: Writes, tell: Tell, policy: Policy | None = None, clock: Clock = time.monotonic
+        self, store: SnapshotStore, tell: Tell, policy: Policy | None = None, clock: Clock = time.monotonic
     ) -> None:
         self._store, self._tell, self._clock = store, tell, clock
         self._backlog = Backlog(policy or Policy())
@@ -187,13 +187,13 @@ class Flusher:
                 self._drops = {**dict.fromkeys(drops), **self._drops}
                 now = self._clock()
                 self._backlog.failed(now)
-                said: Written | WriteFailed = WriteFailed(error, self._backlog.window_seconds(now))
+                said: WriteCompleted | WriteFailed = WriteFailed(error, self._backlog.window_seconds(now))
         else:
             with self._changed:
                 now, indices = self._clock(), self._backlog.written()
                 assert self._began is not None, "a write is in progress"
                 count, took = sum(each.bytes for each in group), now - self._began
-                said = Written(indices, self._backlog.window_seconds(now), count, took)
+                said = WriteCompleted(indices, self._backlog.window_seconds(now), count, took)
         with self._changed:
             self._is_dropping, self._began = False, None
             self._changed.notify_all()

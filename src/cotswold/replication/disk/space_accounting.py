@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from cotswold.replication.disk.records import BlockKey, Head
 
 
-class Usage:
+class SpaceUsage:
     """Space accounting of one store."""
 
     def __init__(self, heads: Iterable[Head], slack_bytes: int) -> None:

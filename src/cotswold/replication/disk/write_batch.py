@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from cotswold.replication.disk.compression import packed
+from cotswold.replication.disk.compression import compress
 from cotswold.replication.disk.records import (
     Block,
     BlockKey,
@@ -20,7 +20,7 @@ from cotswold.replication.disk.records import (
 )
 
 
-class Group:
+class WriteBatch:
     """A batch; its input must not change until it is written."""
 
     def __init__(self, heads: Mapping[str, Head]) -> None:
@@ -47,7 +47,7 @@ class Group:
         blocks = dict(self._newest(bucket).blocks)
         for key, contents in snapshot.blocks.items():
             raw = memoryview(contents).cast("B")
-            stored = packed(raw)
+            stored = compress(raw)
             checksum = checksum_of(block_key(bucket, key), index, stored)
             blocks[key] = Block(index, 0, 0, len(stored), raw.nbytes, checksum)
             self._parts[bucket, key] = stored

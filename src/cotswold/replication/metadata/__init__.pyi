@@ -1,9 +1,17 @@
-from .etcd import EtcdState as EtcdState
+from .etcd import EtcdStore as EtcdStore
 from .etcd_http import Etcd as Etcd
 from .etcd_http import Tls as Tls
+from .interface import MetadataStore as MetadataStore
 from .interface import OutcomeUnknownError as OutcomeUnknownError
-from .interface import State as State
-from .location import Place as Place
-from .sqlite import SqliteState as SqliteState
+from .location import MetadataLocation as MetadataLocation
+from .sqlite import SqliteStore as SqliteStore
 
-__all__ = ["Etcd", "EtcdState", "OutcomeUnknownError", "Place", "SqliteState", "State", "Tls"]
+__all__ = [
+    "Etcd",
+    "EtcdStore",
+    "MetadataLocation",
+    "MetadataStore",
+    "OutcomeUnknownError",
+    "SqliteStore",
+    "Tls",
+]

@@ -18,7 +18,7 @@ from types import TracebackType
 from cotswold.errors import StoreError
 from cotswold.files.untrusted_json import JsonObject, MalformedError, take
 from cotswold.replication.metadata.etcd_http import RANGE, Etcd, Gateway, RefusedError, strings
-from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, after, checked
+from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, after, checked_transaction
 
 _TRANSACTION = "/v3/kv/txn"
 _PAGE = 256
@@ -27,7 +27,7 @@ _READS_MAX = 3
 """Attempts to read all pages of a revision before etcd compacts it."""
 
 
-class EtcdState:
+class EtcdStore:
     """Metadata in an etcd; only the thread that created this object may use it.
 
     A call waits at most ``etcd.timeout_seconds`` for each member (a read: for each page), in addition to the
@@ -38,7 +38,7 @@ class EtcdState:
         self._prefix = etcd.prefix
         self._gateway = Gateway(etcd)
 
-    def __enter__(self) -> EtcdState:
+    def __enter__(self) -> EtcdStore:
         return self
 
     def __exit__(
@@ -47,7 +47,7 @@ class EtcdState:
         self.close()
 
     def read(self, prefix: str, after: str = "", most: int | None = None) -> dict[str, str]:
-        """See `State.read`."""
+        """See `MetadataStore.read`."""
         for _ in range(_READS_MAX - 1):
             try:
                 return dict(islice(self._pages(prefix, after), most))
@@ -57,8 +57,8 @@ class EtcdState:
         return dict(islice(self._pages(prefix, after), most))
 
     def transact(self, compare: Sequence[Item], put: Sequence[Item]) -> bool:
-        """See `State.transact`."""
-        wanted = checked(compare, put, self._prefix)
+        """See `MetadataStore.transact`."""
+        wanted = checked_transaction(compare, put, self._prefix)
         question = {
             "compare": [_comparison(*each) for each in wanted.compare],
             "success": [_operation(*each) for each in wanted.put],

@@ -31,7 +31,7 @@ class OutcomeUnknownError(MachineError):
     """Error: a transaction was or was not done; read again before building on either."""
 
 
-class State(Protocol):
+class MetadataStore(Protocol):
     """Keys with values, shared by processes. Only the thread that created an instance may use it."""
 
     def read(self, prefix: str, after: str = "", most: int | None = None) -> dict[str, str]:
@@ -66,8 +66,8 @@ class Transaction:
     put: tuple[Raw, ...]
 
 
-def checked(compare: Sequence[Item], put: Sequence[Item], prefix: str = "") -> Transaction:
-    """Return the transaction with ``prefix`` added to its keys; raises ValueError as `State.transact`."""
+def checked_transaction(compare: Sequence[Item], put: Sequence[Item], prefix: str = "") -> Transaction:
+    """Return the transaction with ``prefix`` added to its keys; raises as `MetadataStore.transact`."""
     for kind, items in (("comparisons", compare), ("puts", put)):
         if len(items) > OPERATIONS_MAX:
             raise ValueError(f"a transaction has at most {OPERATIONS_MAX} {kind}, got {len(items)}")

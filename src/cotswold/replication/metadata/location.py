@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotswold.errors import UserError
-from cotswold.replication.metadata.etcd import EtcdState
+from cotswold.replication.metadata.etcd import EtcdStore
 from cotswold.replication.metadata.etcd_http import Etcd, Tls
-from cotswold.replication.metadata.interface import PREFIX_BYTES_MAX, State
-from cotswold.replication.metadata.sqlite import SqliteState
+from cotswold.replication.metadata.interface import PREFIX_BYTES_MAX, MetadataStore
+from cotswold.replication.metadata.sqlite import SqliteStore
 
 TIMEOUT_SECONDS = 0.5
 """Timeout of a member of etcd: when one member leaves a leader's heartbeat unanswered, the leader must
@@ -21,7 +21,7 @@ have asked another while it still leads. Members reply within milliseconds."""
 
 
 @dataclass(frozen=True)
-class Place:
+class MetadataLocation:
     """A file on this machine, or an etcd shared by several. Raises UserError for neither or both and for a
     prefix of more than 128 bytes, ClusterError for malformed endpoints."""
 
@@ -49,9 +49,9 @@ class Place:
         if self.etcd:
             _ = self._etcd  # raises for malformed endpoints
 
-    def opened(self) -> State:
+    def opened(self) -> MetadataStore:
         """Open the store; raises its errors."""
-        return SqliteState(Path(self.sqlite)) if self.sqlite is not None else EtcdState(self._etcd)
+        return SqliteStore(Path(self.sqlite)) if self.sqlite is not None else EtcdStore(self._etcd)
 
     @property
     def _etcd(self) -> Etcd:

@@ -29,7 +29,7 @@ from cotswold.errors import DiskFullError, FormatError, MachineError, StoreError
 from cotswold.files.checksum import crc32
 from cotswold.files.durable import create_file, is_full
 from cotswold.files.untrusted_json import describe_format_error
-from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, Raw, after, checked
+from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, Raw, after, checked_transaction
 
 APPLICATION = 0x43_6F_74_53
 """SQLite's identifier for the kind of file: "CotS"."""
@@ -52,7 +52,7 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR,
 _READ_ONLY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
 
-class SqliteState:
+class SqliteStore:
     """Metadata in a file, which is created if missing; only the thread that created this object may use it.
 
     A forked process opens its own. ``busy_seconds``: time to wait for other processes. Raises UserError for a
@@ -79,7 +79,7 @@ class SqliteState:
             self._database.close()
             raise
 
-    def __enter__(self) -> SqliteState:
+    def __enter__(self) -> SqliteStore:
         return self
 
     def __exit__(
@@ -88,7 +88,7 @@ class SqliteState:
         self.close()
 
     def read(self, prefix: str, after: str = "", most: int | None = None) -> dict[str, str]:
-        """See `State.read`."""
+        """See `MetadataStore.read`."""
         if self._is_unsettled:
             self._settle()
         with self._errors("read"):
@@ -97,8 +97,8 @@ class SqliteState:
         return {key.decode(): value.decode() for key, value in found if key}
 
     def transact(self, compare: Sequence[Item], put: Sequence[Item]) -> bool:
-        """See `State.transact`; raises MachineError also if another process locks the file for too long."""
-        wanted = checked(compare, put)
+        """See `MetadataStore.transact`; raises MachineError also if the file stays locked."""
+        wanted = checked_transaction(compare, put)
         with self._writing():
             holds = all(self._value(key) == value for key, value in wanted.compare)
             if holds:

@@ -55,43 +55,29 @@ Source: Chilimbi et al. 2014, section 3.3.3; Lin et al. 2008, PacificA.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum
-from typing import Generic
 
-from cotswold.replication.replica.bucket_state import Contents
-from cotswold.replication.replica.durability import OnDisk
 from cotswold.replication.replica.follower_progress import (
-    NOTHING,
-    Neighbours,
-    Offer,
-    Peers,
+    NO_INDEX,
+    PrimaryState,
     is_index,
     is_silent,
 )
-from cotswold.replication.replica.lease import Lease
-from cotswold.replication.replica.pending_replies import Answers, Held
-from cotswold.replication.replica.saved_bucket import Saved
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.replica.group_member import GroupMember, Role
 from cotswold.shards.core.shard_server import Values
-from cotswold.shards.core.versions import LIVES
 from cotswold.wire import (
     CONTROLLERS,
-    Caught,
-    Elsewhere,
-    Fence,
-    Fenced,
     Group,
+    LearnerCaughtUp,
+    NotPrimary,
     Ordered,
+    PeerUnreachable,
     Prepare,
     Prepared,
+    PrimaryUnreachable,
     Pull,
     PullNewer,
     Send,
-    Silent,
-    TakeOver,
     ToUpdates,
     Write,
 )
@@ -99,254 +85,48 @@ from cotswold.wire import (
 _SETTLE_SECONDS = 0.5
 """Seconds after which numbers are copied out of the memory of the message that brought them; at most twice
 as long."""
-FIRST = 1
-"""The term in which all replicas are new and therefore equal."""
 
 
-class Role(Enum):
-    """Role of a replica in its group."""
-
-    OUTSIDE = "outside"
-    LEARNER = "learner"
-    SECONDARY = "secondary"
-    PRIMARY = "primary"
-
-
-class Copy(Generic[Values]):
+class BucketReplica(GroupMember[Values]):
     """A bucket's replica on a server."""
-
-    def __init__(
-        self,
-        bucket: str,
-        server: str,
-        make: Callable[[], Contents[Values]],
-        copying: Copying,
-        lease: Lease,
-        neighbours: Neighbours,
-    ) -> None:
-        """``make`` creates the initial contents of the bucket."""
-        self.bucket, self.server, self.copying, self._lease = bucket, server, copying, lease
-        self.group = Group(bucket, 0, "")
-        self.role = Role.OUTSIDE
-        self.fence = 0
-        """Term below which it is inactive."""
-        self.committed = NOTHING
-        self._make = make
-        self.contents = make()
-        self._pending: deque[Prepare] = deque()
-        self._prepared = NOTHING
-        self._primary_heard = self._settled = 0.0
-        self._proposed = float("-inf")
-        self._neighbours = neighbours
-        self._peers = Peers(copying, neighbours)
-        self._held = Held()
-        """Replies that wait for a commit."""
-        self._answers = Answers()
-        self.on_disk = OnDisk()
-        self.restored: tuple[tuple[int, int], ...] = ()
-        """(number, version) of the shards with which its incarnation began, if that was here."""
-        self.history = 0
-        """Number that changes whenever it discards its data."""
-        self.spoke = 0, 0.0, 0.0
-        """The term, and the first and last time in it, in which clients got replies."""
-        self._complete = 0
-        """For a learner: the newest term in which it had everything acknowledged so far."""
-
-    @property
-    def index(self) -> int:
-        """Index up to which it has everything, at least prepared; -1 if it has no valid data."""
-        return self.contents.index if self.role is Role.PRIMARY else self._prepared
-
-    def is_acting(self, now: float) -> bool:
-        """True if it may act as the primary."""
-        return self.role is Role.PRIMARY and self.fence <= self.group.term and self._lease.holds(now)
-
-    @property
-    def rank(self) -> tuple[int, int, int]:
-        """Recency of its memory, like `Saved.recency`; the index is -1 if it has no valid data."""
-        index = NOTHING if self.role is Role.OUTSIDE else self.index
-        return (self.group.life, self._term, index) if index > NOTHING else (0, 0, NOTHING)
-
-    @property
-    def best(self) -> tuple[tuple[int, int, int], tuple[str, ...]]:
-        """Recency of its memory, or of its disk if that is more recent, and the members at that time."""
-        found = self.on_disk.found
-        if found is not None and found.rank > self.rank:
-            return found.rank, found.members
-        return self.rank, self._known if self.rank[2] > NOTHING else ()
-
-    @property
-    def _known(self) -> tuple[str, ...]:
-        return tuple(each for each in self.group.everybody if each)
-
-    @property
-    def _term(self) -> int:
-        """Term in which it had everything acknowledged so far."""
-        return self._complete if self.role is Role.LEARNER else self.group.term
-
-    @property
-    def is_short(self) -> bool:
-        """True if it is the primary and has too few members."""
-        return self.role is Role.PRIMARY and len(self.group.members) < self.copying.least
-
-    @property
-    def is_waiting(self) -> bool:
-        """True if updates wait: for acknowledgements or for members."""
-        return self.is_short or self.contents.index - self.committed >= self.copying.window
-
-    @property
-    def lag(self) -> dict[str, int]:
-        """Number of indexes by which each follower is behind."""
-        return {name: self.contents.index - (peer.has or 0) for name, peer in self._peers.items()}
-
-    @property
-    def hears(self) -> tuple[str, ...]:
-        """Followers that have everything."""
-        return tuple(name for name, peer in self._peers.items() if peer.has == self.contents.index)
 
     # --- groups ---
 
     def assign(self, group: Group, now: float) -> list[Send]:
         """Process a group sent by a controller."""
-        assert group.bucket == self.bucket, f"{group} is of another bucket than {self.bucket}"
-        if group.term <= self.group.term or not (is_index(group.term) and 0 <= group.life < LIVES):
-            return []
-        most, is_memory = None, False
-        if self.server == group.primary and group.life > self.group.life:
-            most, is_memory = self._most()
-        before, old, self.group = self.role, self.group, group
-        self.fence = max(self.fence, group.term)
-        self._proposed, self._primary_heard = float("-inf"), now
-        self.on_disk.another_term()
-        if self.server not in group.everybody:
-            self._forget(Role.OUTSIDE)
-            found = self.on_disk.found
-            if found is not None and group.life > found.life:  # else a recovery may still ask for it
-                self.on_disk.unread()
-            return []
-        self.on_disk.unread()
-        if self.server == group.primary:
-            if most is not None:
-                self._revive(most, is_memory=is_memory)
-                before = Role.PRIMARY
-            self._lead(before, now)
-        else:
-            follows = Role.SECONDARY if self.server in group.secondaries else Role.LEARNER
-            if self._is_foreign(before, old, follows):
-                self._forget(follows)
-            elif before is Role.PRIMARY:
-                self._follow()
-            elif before is Role.OUTSIDE:
-                self._prepared = self.committed = 0
-            self.role = follows
-        return self._tell(now) if self.role is Role.PRIMARY else []
-
-    def _is_foreign(self, before: Role, old: Group, follows: Role) -> bool:
-        """True if its data may belong to a history that is not the bucket's."""
-        if before is Role.OUTSIDE:
-            return self.group.term > FIRST
-        if follows is Role.LEARNER:  # it may have been dropped without its knowledge
-            is_next = self.group.term == old.term + 1 and self.group.primary == old.primary
-            return before is not Role.LEARNER or not is_next
-        return False
-
-    def _forget(self, role: Role) -> None:
-        """Discard its data: no other replica may ever have had them."""
-        self.role, self.contents, self.restored = role, self._make(), ()
-        self._prepared = self.committed = NOTHING
-        self._pending.clear()
-        self._held.clear()
-        self._peers.clear()
-        self._answers.clear()
-        self.on_disk.nothing()
-        self._complete = 0
-        self.history += 1
-
-    def _follow(self) -> None:
-        """Turn a fenced primary into a secondary: the next primary has the same data."""
-        told, index = self.contents.since(NOTHING), self.contents.index
-        whole = Prepare(
-            *(self.bucket, self.group.term, NOTHING, index, index),
-            *(told.change, told.names, told.buffers),
-        )
-        self._forget(Role.SECONDARY)
-        self.contents.install(whole)
-        self._prepared = index
-
-    def _most(self) -> tuple[Saved | None, bool]:
-        """Return the data with which an incarnation can begin, and True if they are in memory rather than
-        on the disk."""
-        rank, found = self.rank, self.on_disk.found
-        if rank[2] == NOTHING or (found is not None and found.rank >= rank):
-            return found, False
-        if self.role is not Role.PRIMARY:
-            self._install_to(self._prepared)
-        change, numbers = self.contents.save(NOTHING)
-        return Saved(self.bucket, *rank, change, tuple(self.contents.vectors), numbers), True
-
-    def _revive(self, saved: Saved, *, is_memory: bool) -> None:
-        """Begin another incarnation with saved data."""
-        self._forget(Role.PRIMARY)
-        self.contents.revive(saved, self.group.life)
-        self.contents.stamp()
-        self.restored = self.contents.versions
-        if not is_memory:
-            self.on_disk.was(saved.index)
-
-    def _lead(self, before: Role, now: float) -> None:
-        if before is not Role.PRIMARY:
-            if before is Role.OUTSIDE and self.group.term == FIRST:
-                self._prepared = self.committed = 0
-            if self._prepared == NOTHING:
-                self._forget(Role.OUTSIDE)  # it cannot lead, as it reported when it was fenced
-                self.fence = self.group.term + 1
-                return
-            for each in self._pending:
-                self.contents.install(each)
-            self._pending.clear()
-            self.contents.promote()
-            self.role, self._prepared = Role.PRIMARY, NOTHING
-            self._peers.clear()
-            self._answers.clear()
-        self.contents.updates.books.life = self.group.life
-        self._peers.regroup(self.group, now)
-
-    def fenced(self, fence: Fence) -> Fenced:
-        """Fence itself below a term, on a controller's request, and report its index."""
-        self.fence = max(self.fence, fence.term)
-        return Fenced(self.bucket, fence.term, self.server, self.group.term, self.index)
+        return self._tell(now) if self._adopt(group, now) and self.role is Role.PRIMARY else []
 
     # --- primary ---
 
-    def hear(self, sender: str, message: ToUpdates | Pull | Write, now: float) -> list[Send]:
+    def on_client_message(self, sender: str, message: ToUpdates | Pull | Write, now: float) -> list[Send]:
         """Process a client's message."""
         if not self.is_acting(now):
             return []
-        is_pull, copies = isinstance(message, Pull | PullNewer), 1 + self.copying.window
-        if is_pull and not self.contents.has_room(self._held, copies):
+        is_pull, copies = isinstance(message, Pull | PullNewer), 1 + self.settings.window
+        if is_pull and not self.state.has_room(self._held, copies):
             return []  # the client asks again
-        return self._hold(self.contents.receive(sender, message), now)
+        return self._hold(self.state.receive(sender, message), now)
 
-    def elsewhere(self) -> Elsewhere:
+    def not_primary(self) -> NotPrimary:
         """Return a reply for a client that takes this replica for the primary."""
         known = self.group.primary if self.group.primary != self.server else ""
-        return Elsewhere(self.bucket, self.group.term, known)
+        return NotPrimary(self.bucket, self.group.term, known)
 
     def drain(self, now: float) -> list[Send]:
         """Apply the updates that wait, if possible."""
         if not self.is_acting(now) or self.is_waiting:
             return []
-        return self._hold(self.contents.updates.drain(), now)
+        return self._hold(self.state.updates.drain(), now)
 
     def _hold(self, sends: list[Send], now: float) -> list[Send]:
         """Hold replies until the state that they were made from is committed."""
-        is_different, index = self.contents.stamp(), self.contents.index
+        is_different, index = self.state.bump_index(), self.state.index
         if not (sends or is_different or self._held):  # the common case of an update that arrives
             return []
         new = [self._answering(each) for each in sends if each not in self._held]
         keys = self._held.add(new, index)
         told = [*(self._tell(now) if is_different else []), *self._commit(now)]
-        self._held.keep(keys, self.contents.kept)
+        self._held.keep(keys, self.state.snapshot_reply)
         return told
 
     def _answering(self, send: Send) -> Send:
@@ -355,66 +135,68 @@ class Copy(Generic[Values]):
         if not isinstance(send.message, Ordered):
             return send
         least = None
-        if self.copying.saves:
-            has = [each.saved for each in self._peers.values() if each.is_needed]
-            least = min([self.on_disk.this_term, *has])
-        answer = self._answers.answer(send.message, self.group.life, self.contents.index, least)
+        if self.settings.saves:
+            has = [each.durable_index for each in self._followers.values() if each.is_voter]
+            least = min([self.durability.this_term, *has])
+        answer = self._answers.answer(send.message, self.group.incarnation, self.state.index, least)
         return Send(send.to, answer)
 
     def _tell(self, now: float) -> list[Send]:
         """Send every follower the changes since it was last sent something."""
-        return self._peers.tell(self._offer, now)
+        return self._followers.tell(self._offer, now)
 
     @property
-    def _offer(self) -> Offer:
-        contents = self.contents
-        return Offer(self.bucket, self.group.term, contents.index, self.committed, contents.since)
+    def _offer(self) -> PrimaryState:
+        contents = self.state
+        return PrimaryState(
+            self.bucket, self.group.term, contents.index, self.committed, contents.changes_since
+        )
 
     def prepared(self, sender: str, prepared: Prepared, now: float) -> list[Send]:
         """Process a follower's report of its index."""
-        peer = self._peers.get(sender)
+        peer = self._followers.get(sender)
         if self.role is not Role.PRIMARY or prepared.term != self.group.term or peer is None:
             return []
         if not (is_index(prepared.index) and is_index(prepared.saved)):
             return []
-        sends = self._peers.heard(sender, prepared, self._offer, now)
-        if not peer.is_needed and peer.has is not None and peer.has >= self.contents.index:
-            peer.is_needed = True  # before it becomes a secondary, so that it lacks nothing then
+        sends = self._followers.heard(sender, prepared, self._offer, now)
+        if not peer.is_voter and peer.match_index is not None and peer.match_index >= self.state.index:
+            peer.is_voter = True  # before it becomes a secondary, so that it lacks nothing then
             self._proposed = now
-            sends += [Send(CONTROLLERS, Caught(self.bucket, self.group.term, self.server, sender))]
+            sends += [Send(CONTROLLERS, LearnerCaughtUp(self.bucket, self.group.term, self.server, sender))]
         return [*sends, *self._commit(now)]
 
     def _commit(self, now: float) -> list[Send]:
         """Commit, and send the replies whose index all members have."""
         if not self.is_acting(now):
             return []
-        if len(self.group.members) >= self.copying.least:
-            self.committed = max(self.committed, self._peers.least(self.contents.index))
+        if len(self.group.members) >= self.settings.min_members:
+            self.committed = max(self.committed, self._followers.least(self.state.index))
         sends = self._held.committed(self.committed)
         if sends:
             self._speak(now)
         if not self._held:
-            self.contents.drop_shared()
+            self.state.drop_shared()
         return sends
 
     def _speak(self, now: float) -> None:
-        term, since, _ = self.spoke
-        self.spoke = self.group.term, since if term == self.group.term else now, now
+        term, since, _ = self.last_replies
+        self.last_replies = self.group.term, since if term == self.group.term else now, now
 
     def tick(self, now: float) -> list[Send]:
         """Process the passing of time."""
         if self.role is Role.PRIMARY:
-            if not self._peers and not self._held:
+            if not self._followers and not self._held:
                 return []
             return [*self._watch_peers(now), *self._commit(now)] if self.is_acting(now) else []
         if now - self._settled >= _SETTLE_SECONDS:
             self._settled = now
-            self.contents.settle()
+            self.state.release_borrowed()
         return self._watch_primary(now) if self.role is Role.SECONDARY else []
 
     def _watch_peers(self, now: float) -> list[Send]:
-        sends = self._peers.watch(self._offer, now)
-        if now - self._proposed >= self.copying.retry_seconds:
+        sends = self._followers.watch(self._offer, now)
+        if now - self._proposed >= self.settings.retry_seconds:
             proposals = self._proposals(now)
             if proposals:
                 self._proposed = now
@@ -423,61 +205,12 @@ class Copy(Generic[Values]):
 
     def _proposals(self, now: float) -> list[Send]:
         """Return the changes of the group to propose to the controllers."""
-        term, silent = self.group.term, self._peers.silent(now)
-        found = [Send(CONTROLLERS, Silent(self.bucket, term, self.server, name)) for name in silent]
-        for name, peer in self._peers.items():
-            if peer.is_needed and name in self.group.learners and name not in silent:
-                found.append(Send(CONTROLLERS, Caught(self.bucket, term, self.server, name)))
+        term, silent = self.group.term, self._followers.silent(now)
+        found = [Send(CONTROLLERS, PeerUnreachable(self.bucket, term, self.server, name)) for name in silent]
+        for name, peer in self._followers.items():
+            if peer.is_voter and name in self.group.learners and name not in silent:
+                found.append(Send(CONTROLLERS, LearnerCaughtUp(self.bucket, term, self.server, name)))
         return found
-
-    # --- disk ---
-
-    @property
-    def is_unsaved(self) -> bool:
-        """True if there is something to save."""
-        return self.role is not Role.OUTSIDE and self.on_disk.is_behind(self.contents.index)
-
-    @property
-    def unsaved_buffers(self) -> list[object]:
-        """Buffers, in memory, that `save` would return."""
-        return self.contents.unsaved(self.on_disk.given) if self.is_unsaved else []
-
-    def save(self) -> Saved | None:
-        """Return the changes since the durable state, unless all of them are being written. The caller writes
-        them and then calls `saved` or `unsaved`. Changes that are being written are included: that write may
-        fail and this one may not.
-
-        Every replica is saved in each term, if only to record the term: of two disks, the one of the later
-        term is more recent.
-        """
-        if not self.is_unsaved:
-            return None
-        index = self.contents.index
-        change, numbers = self.contents.save(self.on_disk.index)
-        self.on_disk.giving(index)
-        vectors = tuple(self.contents.vectors)
-        rank = self.group.life, self._term, index
-        return Saved(self.bucket, *rank, change, vectors, numbers, self._known)
-
-    def saved(self, index: int, term: int) -> None:
-        """Record that it is durable up to this index, written in this term."""
-        self.on_disk.taken(index, is_of_this_term=term == self.group.term)
-
-    def unsaved(self) -> None:
-        """Record that a write was rejected: everything that is not durable is dirty again."""
-        self.on_disk.refused()
-
-    def recalled(self, disk: Saved | None) -> None:
-        """Record the data read from the disk, and keep them if they are more recent than memory."""
-        is_more = disk is not None and disk.rank > self.rank and self.contents.fits(disk)
-        self.on_disk.read(disk if is_more else None)
-
-    def save_again(self) -> bool:
-        """Invalidate the disk's data; False if there is nothing to write."""
-        self.on_disk.nothing()
-        self.on_disk.again()
-        self.history += 1
-        return self.role is not Role.OUTSIDE
 
     # --- secondary or learner ---
 
@@ -491,22 +224,22 @@ class Copy(Generic[Values]):
         self._primary_heard = now
         is_lacking = prepare.after > self._prepared
         if prepare.change is not None and not is_lacking and prepare.index > self._prepared:
-            before = self._pending[-1].change if self._pending and prepare.after != NOTHING else None
-            if not self.contents.takes(prepare, before):
-                refused = self.contents.updates.refused
+            before = self._pending[-1].change if self._pending and prepare.after != NO_INDEX else None
+            if not self.state.can_apply(prepare, before):
+                refused = self.state.updates.refused
                 refused["prepare"] = refused.get("prepare", 0) + 1
                 return []
-            if prepare.after == NOTHING:
+            if prepare.after == NO_INDEX:
                 self._pending.clear()
             self._pending.append(prepare)
             self._prepared = prepare.index
         if not is_lacking and self._prepared >= prepare.committed and self._complete < self.group.term:
             self._complete = self.group.term
-            self.on_disk.again()
+            self.durability.mark_dirty()
         self._install_to(min(prepare.committed, self._prepared))
-        saved = self.on_disk.this_term
+        saved = self.durability.this_term
         prepared = Prepared(self.bucket, self.group.term, self.server, self._prepared, is_lacking, saved)
-        return [Send(self.group.primary, prepared), *self._hand_on(prepare)]
+        return [Send(self.group.primary, prepared), *self._forward(prepare)]
 
     def _comes_before(self, sender: str) -> bool:
         """True if the sender is the primary or precedes this replica in the chain."""
@@ -517,7 +250,7 @@ class Copy(Generic[Values]):
             return False
         return secondaries.index(sender) < secondaries.index(self.server)
 
-    def _hand_on(self, prepare: Prepare) -> list[Send]:
+    def _forward(self, prepare: Prepare) -> list[Send]:
         """Forward a message to the next replica of the chain, which must come after this one."""
         if not prepare.onward:
             return []
@@ -530,17 +263,11 @@ class Copy(Generic[Values]):
             return []
         return [Send(following, replace(prepare, onward=tuple(others)))]
 
-    def _install_to(self, index: int) -> None:
-        """Apply the prepared changes up to an index."""
-        while self._pending and self._pending[0].index <= index:
-            self.contents.install(self._pending.popleft())
-        self.committed = max(self.committed, index)
-
     def _watch_primary(self, now: float) -> list[Send]:
-        is_due = now - self._proposed >= self.copying.retry_seconds
+        is_due = now - self._proposed >= self.settings.retry_seconds
         primary = self.group.primary
-        if not is_due or not is_silent(primary, self._primary_heard, self._neighbours, now, self.copying):
+        if not is_due or not is_silent(primary, self._primary_heard, self._activity, now, self.settings):
             return []
         self._proposed = now
-        proposal = TakeOver(self.bucket, self.group.term, self.server, self.group.primary)
+        proposal = PrimaryUnreachable(self.bucket, self.group.term, self.server, self.group.primary)
         return [Send(CONTROLLERS, proposal)]

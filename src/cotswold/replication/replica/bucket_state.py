@@ -19,7 +19,7 @@ from typing import Generic
 
 from cotswold.paramserver.core.frozen_state import Frozen
 from cotswold.paramserver.core.update_server import Updates
-from cotswold.replication.replica.saved_bucket import Saved
+from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.shards.core.shard_server import Arithmetic, Server, Values
 from cotswold.shards.core.versions import is_version
 from cotswold.wire import (
@@ -42,7 +42,7 @@ message memory is bounded."""
 
 
 @dataclass(frozen=True)
-class Difference:
+class Delta:
     """A change with the numbers of its shards: fields of `Prepare`."""
 
     change: Change
@@ -50,12 +50,12 @@ class Difference:
     buffers: tuple[object, ...]
 
 
-def named(change: Change) -> set[int]:
+def known_sessions(change: Change) -> set[int]:
     """Return the sessions that a replica knows after a change."""
     return {*change.living, *change.ended, *change.gone, *change.past}
 
 
-class Contents(Generic[Values]):
+class BucketState(Generic[Values]):
     """Contents of one replica."""
 
     def __init__(
@@ -116,7 +116,7 @@ class Contents(Generic[Values]):
         self._updates.books.wrote(self._server.numbers)
         return sends
 
-    def kept(self, send: Send) -> Send:
+    def snapshot_reply(self, send: Send) -> Send:
         """Return the reply with a copy of the shards' current numbers; replies at one index share it."""
         message = send.message
         if not isinstance(message, PulledNewer | Pulled):
@@ -149,7 +149,7 @@ class Contents(Generic[Values]):
         }
         return sum(sizes.values()) < copies * self._size
 
-    def stamp(self) -> bool:
+    def bump_index(self) -> bool:
         """Start a new index if anything changed; False otherwise."""
         books = self._updates.books
         if not books.changed:
@@ -164,7 +164,7 @@ class Contents(Generic[Values]):
             self._frozen, self._froze_then = self.index, True
         return True
 
-    def since(self, after: int) -> Difference:
+    def changes_since(self, after: int) -> Delta:
         """Return the changes since an index; everything since -1."""
         books = self._updates.books
         shards = tuple(number for number, index in self._shards.items() if index > after)
@@ -180,7 +180,7 @@ class Contents(Generic[Values]):
             if not is_now:
                 held = books.frozen.vectors
                 buffers += [each for name in names for each in write(held.get(name) or self._zeros)]
-        return Difference(self._change(after, shards, sessions, frozen), names, tuple(buffers))
+        return Delta(self._change(after, shards, sessions, frozen), names, tuple(buffers))
 
     @property
     def _zeros(self) -> list[Values]:
@@ -236,11 +236,11 @@ class Contents(Generic[Values]):
             for number in shards
         }
 
-    def fits(self, saved: Saved) -> bool:
+    def fits(self, saved: SavedBucket) -> bool:
         """True if the saved data have the shards of this bucket."""
         return set(saved.change.shards) == set(self._server.numbers)
 
-    def revive(self, saved: Saved, life: int) -> None:
+    def revive(self, saved: SavedBucket, life: int) -> None:
         """Begin another incarnation with the data of a disk."""
         zeros, numbers = self._arithmetic.zeros, saved.numbers
         places = [(name, number) for name in saved.vectors for number in saved.change.shards]
@@ -257,11 +257,11 @@ class Contents(Generic[Values]):
             )
         )
         self._own()
-        self._updates.books.revived(life - saved.life)
+        self._updates.books.revived(life - saved.incarnation)
 
     # --- secondary ---
 
-    def takes(self, prepare: Prepare, before: Change | None) -> bool:
+    def can_apply(self, prepare: Prepare, before: Change | None) -> bool:
         """True if a change can be applied after ``before``: its shards and sessions are known and its
         numbers have their lengths. A correct primary sends no other."""
         change = prepare.change
@@ -278,8 +278,8 @@ class Contents(Generic[Values]):
         are_fit = all(fit_all(buffers, each) for each in expected) and not [*buffers]
         if frozen is not None and len(frozen.versions) != len(sizes):
             return False
-        sessions = self._updates.books.sessions.numbers if before is None else named(before)
-        are_known = named(change) <= sessions | {each.number for each in change.sessions}
+        sessions = self._updates.books.sessions.numbers if before is None else known_sessions(before)
+        are_known = known_sessions(change) <= sessions | {each.number for each in change.sessions}
         are_versions = len(change.versions) == len(shards) and all(map(is_version, change.versions))
         return are_versions and are_fit and are_known
 
@@ -329,7 +329,7 @@ class Contents(Generic[Values]):
         if change.frozen is not None:
             self._frozen, self._froze_then = self.index, change.frozen.is_now
 
-    def settle(self) -> None:
+    def release_borrowed(self) -> None:
         """Copy the numbers in message memory that nothing has replaced since the last call, and release
         that memory."""
         lent, self._lent_long, self._lent = self._lent_long, self._lent, set()
@@ -337,8 +337,8 @@ class Contents(Generic[Values]):
 
     def _own(self) -> None:
         """Copy all numbers out of message memory."""
-        self.settle()
-        self.settle()
+        self.release_borrowed()
+        self.release_borrowed()
 
     def _copy(self, lent: Iterable[int]) -> None:
         places, arithmetic = sorted(lent), self._arithmetic
@@ -348,7 +348,7 @@ class Contents(Generic[Values]):
             for place, values in zip(places, arithmetic.read_all(written, sizes), strict=True):
                 rows[place] = values
 
-    def promote(self) -> None:
+    def make_writable(self) -> None:
         """Prepare for the role of the primary: updates change numbers in place."""
         self._own()
         vectors = self._server.vectors

@@ -8,7 +8,7 @@ from __future__ import annotations
 Leads = tuple[tuple[str, int], ...]
 
 
-class Claims:
+class SentClaims:
     """Claims of one server."""
 
     def __init__(self) -> None:

@@ -14,23 +14,23 @@ disk. Does not know: the contents of the bucket, when it is written, files.
 
 from __future__ import annotations
 
-from cotswold.replication.replica.follower_progress import NOTHING
-from cotswold.replication.replica.saved_bucket import Saved
+from cotswold.replication.replica.follower_progress import NO_INDEX
+from cotswold.replication.replica.saved_bucket import SavedBucket
 
 
-class OnDisk:
+class Durability:
     """Durability of one replica."""
 
     def __init__(self) -> None:
-        self.index = self.given = NOTHING
+        self.index = self.given = NO_INDEX
         """Indexes up to which everything is durable, and up to which everything is durable or being
         written."""
-        self.this_term = NOTHING
+        self.this_term = NO_INDEX
         """Index up to which everything is durable of what was submitted in this term. Data of an earlier
         term may not be the most recent of all disks."""
         self._is_given_again = True
         """True once anything was submitted in this term."""
-        self.found: Saved | None = None
+        self.found: SavedBucket | None = None
         """Data found on the disk, if more recent than memory, until a group decides about them."""
         self.is_read = False
         """True once the disk was read."""
@@ -39,41 +39,41 @@ class OnDisk:
         """True if a replica that is complete up to ``index`` has something to submit."""
         return index > (max(self.given, 0) if self._is_given_again else 0)
 
-    def giving(self, index: int) -> None:
+    def submitted(self, index: int) -> None:
         """Record that everything up to an index is being written."""
         self.given, self._is_given_again = index, True
 
-    def refused(self) -> None:
+    def rejected(self) -> None:
         """Record that the disk rejected what was submitted."""
         self.given, self._is_given_again = self.index, False
 
-    def taken(self, index: int, *, is_of_this_term: bool) -> None:
+    def persisted(self, index: int, *, is_of_this_term: bool) -> None:
         """Record that everything up to an index is durable."""
         self.index = max(self.index, index)
         if is_of_this_term:
             self.this_term = max(self.this_term, index)
 
-    def again(self) -> None:
+    def mark_dirty(self) -> None:
         """Mark the replica as not submitted in this term, so that its term reaches the disk."""
         self._is_given_again = False
 
-    def another_term(self) -> None:
+    def begin_term(self) -> None:
         """Begin a term."""
-        self.this_term = NOTHING
-        self.again()
+        self.this_term = NO_INDEX
+        self.mark_dirty()
 
-    def was(self, index: int) -> None:
+    def restore(self, index: int) -> None:
         """Begin with the data on the disk, of another term."""
         self.index = self.given = index
 
-    def nothing(self) -> None:
+    def clear(self) -> None:
         """Invalidate the data on the disk."""
-        self.index = self.given = self.this_term = NOTHING
+        self.index = self.given = self.this_term = NO_INDEX
 
-    def read(self, found: Saved | None) -> None:
+    def set_found(self, found: SavedBucket | None) -> None:
         """Record the data found on the disk."""
         self.found, self.is_read = found, True
 
-    def unread(self) -> None:
+    def clear_found(self) -> None:
         """Forget the data found on the disk."""
         self.found, self.is_read = None, False

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 
-class Spreading:
+class FlushSchedule:
     """Flush schedule of one server."""
 
     def __init__(self, seconds: float, now: float) -> None:
@@ -64,7 +64,7 @@ class Spreading:
         """Return a time at or before the bucket's oldest unflushed change."""
         return self._since[bucket]
 
-    def given(self, bucket: str) -> None:
+    def flushed(self, bucket: str) -> None:
         """Record that a bucket was flushed, whether it was due or not."""
         del self._since[bucket]
         self._share -= 1

@@ -1,7 +1,7 @@
 """Progress of the followers, as tracked by the primary: what each has, and what to send next.
 
 Knows: the group, the topology, when each follower replied. Does not know: the contents of the bucket
-(`Offer.since`), clients, leases, disks.
+(`PrimaryState.since`), clients, leases, disks.
 
     follower                                           message
     has not reported its index in this term            a heartbeat, which it answers
@@ -26,16 +26,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cotswold.replication.replica.bucket_state import Difference
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.replica.bucket_state import Delta
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.wire import Group, Prepare, Prepared, Send
 
-NOTHING = -1
+NO_INDEX = -1
 """Index of a follower without valid data."""
 _INDEXES = 1 << 62
-DEAF = 8
+BUCKET_SILENCE_FACTOR = 8
 """Factor on the silence limit of a bucket while its server sends messages of other buckets."""
-_SELDOM = 5.0
+_IDLE_HEARTBEAT_FACTOR = 5.0
 """Factor on the heartbeat interval of an up-to-date follower whose server receives messages of other
 buckets."""
 _PATIENCE, _FORGETS, _MOST = 2.0, 0.9, 16.0
@@ -45,66 +45,66 @@ maximum relative to the initial timeout."""
 
 def is_index(number: int) -> bool:
     """True if an index is in range, or -1; the limit leaves room to count on."""
-    return NOTHING <= number < _INDEXES
+    return NO_INDEX <= number < _INDEXES
 
 
 @dataclass
-class Neighbours:
+class PeerActivity:
     """Activity of the other servers, over all buckets."""
 
-    spoke: dict[str, float] = field(default_factory=dict)
+    last_received: dict[str, float] = field(default_factory=dict)
     """Time of the last message from each server."""
-    told: dict[str, float] = field(default_factory=dict)
+    last_sent: dict[str, float] = field(default_factory=dict)
     """Time of the last message to each server."""
 
     def forget(self, before: float) -> None:
         """Forget activity before this time: nothing depends on it any more."""
-        self.spoke = {name: at for name, at in self.spoke.items() if at >= before}
-        self.told = {name: at for name, at in self.told.items() if at >= before}
+        self.last_received = {name: at for name, at in self.last_received.items() if at >= before}
+        self.last_sent = {name: at for name, at in self.last_sent.items() if at >= before}
 
 
 @dataclass
-class Peer:
+class FollowerProgress:
     """Progress of one follower. `match_index` is the index up to which its state is known to match the
     primary's."""
 
-    heard: float
+    last_reply: float
     patience: float
     """Timeout of a reply, in seconds."""
-    has: int | None = None
+    match_index: int | None = None
     """Index up to which the follower has everything; None until it reports in this term."""
-    sent: int = NOTHING
+    next_index: int = NO_INDEX
     """Index up to which everything was sent."""
-    spoken: float = float("-inf")
+    last_sent: float = float("-inf")
     """Time of the last message to it."""
-    knows: int = NOTHING
+    known_commit: int = NO_INDEX
     """Committed index that it was last sent."""
-    asked: float = float("-inf")
+    last_request: float = float("-inf")
     """Time of the oldest message without a reply."""
-    is_needed: bool = True
+    is_voter: bool = True
     """True if a commit requires its acknowledgement."""
-    saved: int = NOTHING
+    durable_index: int = NO_INDEX
     """Index up to which its disk has everything."""
     direct_until: float = float("-inf")
     """Time until which no chain includes it."""
 
 
 @dataclass(frozen=True)
-class Offer:
+class PrimaryState:
     """State of the primary that followers are sent."""
 
     bucket: str
     term: int
     index: int
     committed: int
-    since: Callable[[int], Difference]
+    since: Callable[[int], Delta]
     """Return the changes since an index."""
 
 
-class Peers(dict[str, Peer]):
+class Followers(dict[str, FollowerProgress]):
     """Followers by name, in the order of the group."""
 
-    def __init__(self, copying: Copying, neighbours: Neighbours) -> None:
+    def __init__(self, copying: ReplicationSettings, neighbours: PeerActivity) -> None:
         super().__init__()
         self._copying, self._neighbours = copying, neighbours
         self._secondaries: tuple[str, ...] = ()
@@ -114,32 +114,32 @@ class Peers(dict[str, Peer]):
         before = dict(self)
         self.clear()
         self._secondaries = group.secondaries
-        for name in group.everybody[1:]:
-            self[name] = peer = before.get(name) or Peer(now, self._copying.retry_seconds)
-            peer.is_needed, peer.saved = name in group.secondaries, NOTHING
+        for name in group.all_servers[1:]:
+            self[name] = peer = before.get(name) or FollowerProgress(now, self._copying.retry_seconds)
+            peer.is_voter, peer.durable_index = name in group.secondaries, NO_INDEX
             # it may have missed messages of this term
-            peer.sent = NOTHING if peer.has is None else peer.has
+            peer.next_index = NO_INDEX if peer.match_index is None else peer.match_index
 
     def least(self, index: int) -> int:
         """Return the index that all required followers have; ``index`` if none is required."""
         for peer in self.values():
-            if peer.is_needed and (peer.has is None or peer.has < index):
-                index = NOTHING if peer.has is None else peer.has
+            if peer.is_voter and (peer.match_index is None or peer.match_index < index):
+                index = NO_INDEX if peer.match_index is None else peer.match_index
         return index
 
     # --- messages to followers ---
 
-    def tell(self, offer: Offer, now: float) -> list[Send]:
+    def tell(self, offer: PrimaryState, now: float) -> list[Send]:
         """Send every follower the changes since it was last sent something."""
-        told: dict[int, Difference] = {}
-        chain = self._chain(now) if self._copying.way == "chain" else ()
+        told: dict[int, Delta] = {}
+        chain = self._chain(now) if self._copying.topology == "chain" else ()
         sends = self._send(chain, offer, now, told) if chain else []
         for name in self:
             if name not in chain:
                 sends += self._send((name,), offer, now, told)
         return sends
 
-    def tell_one(self, name: str, offer: Offer, now: float) -> list[Send]:
+    def tell_one(self, name: str, offer: PrimaryState, now: float) -> list[Send]:
         """Send one follower the changes, from the primary itself."""
         return self._send((name,), offer, now, {})
 
@@ -148,96 +148,102 @@ class Peers(dict[str, Peer]):
         able = [
             name
             for name in self._secondaries
-            if self[name].has is not None and self[name].direct_until <= now
+            if self[name].match_index is not None and self[name].direct_until <= now
         ]
-        return tuple(name for name in able if self[name].sent == self[able[0]].sent)
+        return tuple(name for name in able if self[name].next_index == self[able[0]].next_index)
 
     def _send(
-        self, way: tuple[str, ...], offer: Offer, now: float, told: dict[int, Difference]
+        self, way: tuple[str, ...], offer: PrimaryState, now: float, told: dict[int, Delta]
     ) -> list[Send]:
         """Send to the first of these, which forwards it to the others. ``told`` caches changes since an
         index, which most followers share."""
         first, index = self[way[0]], offer.index
-        first.spoken = self._neighbours.told[way[0]] = now
+        first.last_sent = self._neighbours.last_sent[way[0]] = now
         for name in way:
-            self[name].knows = offer.committed
-        after = index if first.has is None else first.sent  # it reports its index first
+            self[name].known_commit = offer.committed
+        after = index if first.match_index is None else first.next_index  # it reports its index first
         if after >= index:
             return [self._beat(way[0], offer)]
         for name in way:
             peer = self[name]
-            if peer.has is not None and peer.sent <= peer.has:
-                peer.asked = now
-            peer.sent = index
+            if peer.match_index is not None and peer.next_index <= peer.match_index:
+                peer.last_request = now
+            peer.next_index = index
         found = told.get(after)
         if found is None:
             found = told[after] = offer.since(after)
         words = (offer.bucket, offer.term, after, index, offer.committed)
         return [Send(way[0], Prepare(*words, found.change, found.names, found.buffers, way[1:]))]
 
-    def _beat(self, name: str, offer: Offer) -> Send:
+    def _beat(self, name: str, offer: PrimaryState) -> Send:
         """Return a heartbeat. It names no index that is still on its way along a chain."""
-        has, index = self[name].has, offer.index
-        if self._copying.way == "chain" and has is not None:
+        has, index = self[name].match_index, offer.index
+        if self._copying.topology == "chain" and has is not None:
             index = min(has, index)
         return Send(name, Prepare(offer.bucket, offer.term, index, index, offer.committed, None))
 
     # --- messages from followers ---
 
-    def heard(self, sender: str, prepared: Prepared, offer: Offer, now: float) -> list[Send]:
+    def heard(self, sender: str, prepared: Prepared, offer: PrimaryState, now: float) -> list[Send]:
         """Process a follower's report of its index."""
         peer = self[sender]
-        peer.heard, peer.saved = now, prepared.saved
-        if peer.has is None or prepared.is_lacking:
+        peer.last_reply, peer.durable_index = now, prepared.saved
+        if peer.match_index is None or prepared.is_lacking:
             # its higher indexes are of an earlier primary; it is sent all changes since the index that all
             # have
-            peer.has = peer.sent = prepared.index
-            return self.tell_one(sender, offer, now) if peer.sent < offer.index else []
-        if prepared.index > peer.has:
-            self._wait(peer, max(_PATIENCE * (now - peer.asked), _FORGETS * peer.patience))
-            peer.has, peer.asked = prepared.index, now
+            peer.match_index = peer.next_index = prepared.index
+            return self.tell_one(sender, offer, now) if peer.next_index < offer.index else []
+        if prepared.index > peer.match_index:
+            self._wait(peer, max(_PATIENCE * (now - peer.last_request), _FORGETS * peer.patience))
+            peer.match_index, peer.last_request = prepared.index, now
         return []
 
-    def _wait(self, peer: Peer, seconds: float) -> None:
+    def _wait(self, peer: FollowerProgress, seconds: float) -> None:
         """Set the timeout of the next reply, within bounds."""
         usual = self._copying.retry_seconds
         peer.patience = min(max(usual, seconds), _MOST * usual)
 
-    def watch(self, offer: Offer, now: float) -> list[Send]:
+    def watch(self, offer: PrimaryState, now: float) -> list[Send]:
         """Process the passing of time: resend to late followers, and send heartbeats."""
         sends: list[Send] = []
         for name, peer in self.items():
-            is_late = peer.has is not None and peer.sent > peer.has and now - peer.asked > peer.patience
+            is_late = (
+                peer.match_index is not None
+                and peer.next_index > peer.match_index
+                and now - peer.last_request > peer.patience
+            )
             if is_late:
                 self._wait(peer, _PATIENCE * peer.patience)
-                peer.sent, peer.asked = peer.has or 0, now
-                peer.direct_until = now + self._copying.direct_seconds
+                peer.next_index, peer.last_request = peer.match_index or 0, now
+                peer.direct_until = now + self._copying.chain_bypass_seconds
             if is_late or self._is_due(name, peer, offer, now):
                 sends += self.tell_one(name, offer, now)
         return sends
 
-    def _is_due(self, name: str, peer: Peer, offer: Offer, now: float) -> bool:
+    def _is_due(self, name: str, peer: FollowerProgress, offer: PrimaryState, now: float) -> bool:
         """True if a heartbeat is due."""
-        quiet, beat = now - peer.spoken, self._copying.beat_seconds
+        quiet, beat = now - peer.last_sent, self._copying.beat_seconds
         if quiet < beat:
             return False
-        knows_all = peer.has == offer.index and peer.knows >= offer.committed
-        hears = now - self._neighbours.told.get(name, float("-inf")) < beat
-        return quiet >= _SELDOM * beat or not (knows_all and hears)
+        knows_all = peer.match_index == offer.index and peer.known_commit >= offer.committed
+        hears = now - self._neighbours.last_sent.get(name, float("-inf")) < beat
+        return quiet >= _IDLE_HEARTBEAT_FACTOR * beat or not (knows_all and hears)
 
     def silent(self, now: float) -> list[str]:
         """Return the silent followers."""
         return [
             name
             for name, peer in self.items()
-            if is_silent(name, peer.heard, self._neighbours, now, self._copying)
+            if is_silent(name, peer.last_reply, self._neighbours, now, self._copying)
         ]
 
 
-def is_silent(name: str, heard: float, neighbours: Neighbours, now: float, copying: Copying) -> bool:
+def is_silent(
+    name: str, heard: float, neighbours: PeerActivity, now: float, copying: ReplicationSettings
+) -> bool:
     """True if a server is silent whose last message about a bucket came at ``heard``."""
     quiet = now - heard
     return quiet > copying.silent_seconds and (
-        now - neighbours.spoke.get(name, heard) > copying.silent_seconds
-        or quiet > DEAF * copying.silent_seconds
+        now - neighbours.last_received.get(name, heard) > copying.silent_seconds
+        or quiet > BUCKET_SILENCE_FACTOR * copying.silent_seconds
     )

@@ -13,7 +13,7 @@ from dataclasses import replace
 from cotswold.wire import FrozenPart, Ordered, Pulled, Send
 
 
-def answer_of(send: Send) -> object:
+def reply_key(send: Send) -> object:
     """Return a key that is equal for all replies to the same request."""
     said = send.message
     known = [getattr(said, name, None) for name in ("session", "number", "evaluation", "checkpoint", "name")]
@@ -21,7 +21,7 @@ def answer_of(send: Send) -> object:
     return (send.to, type(said), *known, shards)
 
 
-class Held:
+class PendingReplies:
     """Replies in the order of their indexes. A repeated request does not add a second reply."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Held:
         return len(self._of)
 
     def __contains__(self, send: Send) -> bool:
-        return answer_of(send) in self._of
+        return reply_key(send) in self._of
 
     def __iter__(self) -> Iterator[Send]:
         """Return an iterator over the replies."""
@@ -39,7 +39,7 @@ class Held:
 
     def add(self, sends: Iterable[Send], index: int) -> list[object]:
         """Add replies that wait for an index, unless they already wait; return their keys."""
-        new = {answer_of(each): (index, each) for each in sends}
+        new = {reply_key(each): (index, each) for each in sends}
         self._of.update(new)
         return list(new)
 
@@ -62,7 +62,7 @@ class Held:
         self._of.clear()
 
 
-class Answers:
+class CoordinatorReplies:
     """Replies to the coordinator since this replica became the primary, and which of them are durable
     everywhere."""
 

@@ -21,11 +21,11 @@ ASIDE = "-damaged-"
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedBucket:
     """A bucket as of ``index``; it has the numbers of the shards that changed since the last save."""
 
     bucket: str
-    life: int
+    incarnation: int
     term: int
     """Term in which it was saved."""
     index: int
@@ -38,9 +38,9 @@ class Saved:
     """Servers of the newest group that the replica knew when it was saved; empty if unknown."""
 
     @property
-    def rank(self) -> tuple[int, int, int]:
+    def recency(self) -> tuple[int, int, int]:
         """Recency: the greatest value has lost the least."""
-        return self.life, self.term, self.index
+        return self.incarnation, self.term, self.index
 
 
 def disk_of(server: str) -> str:
@@ -64,7 +64,7 @@ def is_restored(server: str) -> bool:
     return server.endswith(_RESTORED)
 
 
-def next_of(server: str) -> str:
+def next_server_name(server: str) -> str:
     """Return the name of the next server with the same disk."""
     disk = disk_of(server)
     number = server.removeprefix(disk).removeprefix(".")

@@ -26,27 +26,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, cast
 
-from cotswold.replication.replica.bucket_replica import Copy, Role
-from cotswold.replication.replica.bucket_state import Contents
-from cotswold.replication.replica.claims import Claims
-from cotswold.replication.replica.follower_progress import Neighbours
+from cotswold.replication.replica.bucket_replica import BucketReplica
+from cotswold.replication.replica.bucket_state import BucketState
+from cotswold.replication.replica.claims import SentClaims
+from cotswold.replication.replica.follower_progress import PeerActivity
+from cotswold.replication.replica.group_member import Role
 from cotswold.replication.replica.lease import Lease
-from cotswold.replication.replica.saved_bucket import Saved
-from cotswold.replication.replica.settings import Copying
+from cotswold.replication.replica.saved_bucket import SavedBucket
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.shards.core.shard_server import Values
 from cotswold.wire import (
     CONTROLLERS,
     Assign,
     Assigned,
-    Elsewhere,
-    Enclosed,
+    BucketEnvelope,
+    BucketMessage,
+    DeleteRun,
+    DiskStateReply,
+    DiskStateRequest,
     Fence,
-    FindSaved,
-    Forget,
-    FoundSaved,
-    Here,
-    Leased,
-    OfBucket,
+    Heartbeat,
+    LeaseGrant,
+    NotPrimary,
     Prepare,
     Prepared,
     Pull,
@@ -56,10 +57,12 @@ from cotswold.wire import (
 )
 from cotswold.wire.names import run_of
 
-ToKeeper = Assign | Fence | FindSaved | Forget | Leased | Prepare | Prepared | OfBucket
+ToReplicaServer = (
+    Assign | Fence | DiskStateRequest | DeleteRun | LeaseGrant | Prepare | Prepared | BucketEnvelope
+)
 
 
-class Keeper(Generic[Values]):
+class ReplicaServer(Generic[Values]):
     """A replica server for the lifetime of its process: a restarted process has another name."""
 
     def __init__(
@@ -67,20 +70,20 @@ class Keeper(Generic[Values]):
         name: str,
         host: str,
         address: str,
-        make: Callable[[str], Contents[Values]],
-        copying: Copying,
+        make: Callable[[str], BucketState[Values]],
+        copying: ReplicationSettings,
         now: float,
         peer_address: str = "",
     ) -> None:
         """``make`` creates the initial contents of a bucket; ``peer_address``: address for other servers,
         if different from ``address``."""
-        self.name, self.host, self.address, self.copying = name, host, address, copying
+        self.name, self.host, self.address, self.settings = name, host, address, copying
         self.peer_address = peer_address
         self.lease = Lease()
-        self._claims = Claims()
-        self.copies: dict[str, Copy[Values]] = {}
+        self._claims = SentClaims()
+        self.copies: dict[str, BucketReplica[Values]] = {}
         self._make = make
-        self._neighbours = Neighbours()
+        self._neighbours = PeerActivity()
         self._epoch = 0
         self._busy: dict[str, None] = {}
         """Buckets that may have updates that wait."""
@@ -89,7 +92,7 @@ class Keeper(Generic[Values]):
         """The newest heartbeat with a reply."""
         self._recalls: dict[str, None] = {}
         """Buckets to be read from the disk."""
-        self._saves: dict[int, tuple[Copy[Values], int, int, int]] = {}
+        self._saves: dict[int, tuple[BucketReplica[Values], int, int, int]] = {}
         """Writes in flight, by number: the replica, its history, the index and the term."""
         self._save, self._first = 0, ""
         """Number of the newest write, and the bucket to begin with next time."""
@@ -123,7 +126,7 @@ class Keeper(Generic[Values]):
     def short(self, belongs: Callable[[str], bool] = lambda bucket: True) -> tuple[int, int]:
         """Return the number of buckets led here (and selected by ``belongs``) that wait for members, and
         the smallest number of members among them."""
-        if self.copying.least == 1:
+        if self.settings.min_members == 1:
             return 0, 0
         found = [
             len(copy.group.members) for name, copy in self.copies.items() if copy.is_short and belongs(name)
@@ -140,18 +143,18 @@ class Keeper(Generic[Values]):
         """Cluster that owns its data; empty if it has none and may join any."""
         return self.cluster if self.copies or self._on_disk else ""
 
-    def receive(self, sender: str, message: ToKeeper, now: float) -> list[Send]:
+    def receive(self, sender: str, message: ToReplicaServer, now: float) -> list[Send]:
         """Process a message; the caller passes controllers' messages only if one of them sent it."""
         match message:
-            case OfBucket():
+            case BucketEnvelope():
                 return self._client(sender, message, now)
             case Prepare():
                 copy = self._copy_with(sender, message.bucket, now)
                 return [] if copy is None else copy.prepare(sender, message, now)
             case Prepared():
                 copy = self._copy_with(sender, message.bucket, now)
-                return [] if copy is None else self._said_by(copy, copy.prepared(sender, message, now))
-            case Leased():
+                return [] if copy is None else self._enclosed(copy, copy.prepared(sender, message, now))
+            case LeaseGrant():
                 is_for_this = message.server == self.name and self._is_current(message.epoch)
                 if is_for_this and message.cluster == (self.belongs_to or message.cluster):
                     self._answered = max(self._answered, message.number)
@@ -163,11 +166,11 @@ class Keeper(Generic[Values]):
                 if not self._is_current(message.epoch):
                     return []
                 return [Send(sender, self._copy(message.bucket).fenced(message))]
-            case Forget():
+            case DeleteRun():
                 if self._is_current(message.epoch) and message.cluster == self.belongs_to:
                     self._forget(message.run)
                 return []
-            case FindSaved():
+            case DiskStateRequest():
                 return self._find_saved(sender, message) if self._is_current(message.epoch) else []
             case Assign():
                 if not self._is_current(message.epoch):
@@ -175,7 +178,7 @@ class Keeper(Generic[Values]):
                 copy = self._copy(message.group.bucket)
                 sends = copy.assign(message.group, now)
                 answer = Assigned(message.group.bucket, copy.group.term, self.name, message.number)
-                return [*self._said_by(copy, sends), Send(sender, answer)]
+                return [*self._enclosed(copy, sends), Send(sender, answer)]
 
     @property
     def is_busy(self) -> bool:
@@ -185,16 +188,16 @@ class Keeper(Generic[Values]):
     def tick(self, now: float) -> list[Send]:
         """Process the passing of time; call it a few times per heartbeat interval."""
         sends: list[Send] = []
-        if now - self._said >= self.copying.beat_seconds:
+        if now - self._said >= self.settings.beat_seconds:
             self._said = now
             number = self.lease.ask(now)
             leads = self._claims.say(self.leads, number)
             own = self.name, self.host, self.address, number, leads, self.fenced, self.peer_address
             more = self.runs, self._claims.number, self.belongs_to, self._answered
-            sends.append(Send(CONTROLLERS, Here(*own, *more)))
-            self._neighbours.forget(now - max(self.copying.silent_seconds, self.copying.beat_seconds))
+            sends.append(Send(CONTROLLERS, Heartbeat(*own, *more)))
+            self._neighbours.forget(now - max(self.settings.silent_seconds, self.settings.beat_seconds))
         for copy in self.copies.values():
-            sends += self._said_by(copy, copy.tick(now))
+            sends += self._enclosed(copy, copy.tick(now))
         return sends
 
     def drain(self, now: float) -> list[Send]:
@@ -202,19 +205,19 @@ class Keeper(Generic[Values]):
         sends: list[Send] = []
         for name in list(self._busy):
             copy = self.copies[name]
-            sends += self._said_by(copy, copy.drain(now))
-            if not copy.contents.updates.queued:
+            sends += self._enclosed(copy, copy.drain(now))
+            if not copy.state.updates.queued:
                 del self._busy[name]
         return sends
 
     # --- disk ---
 
     @property
-    def different(self) -> list[str]:
+    def dirty(self) -> list[str]:
         """Dirty buckets."""
-        return [name for name, copy in self.copies.items() if self.copying.saves and copy.is_unsaved]
+        return [name for name, copy in self.copies.items() if self.settings.saves and copy.is_unsaved]
 
-    def save(self, bucket: str) -> tuple[int, Saved]:
+    def save(self, bucket: str) -> tuple[int, SavedBucket]:
         """Return the data of a dirty bucket to write, with a number for `saved` and `unsaved`."""
         copy = self.copies[bucket]
         each = copy.save()
@@ -224,14 +227,14 @@ class Keeper(Generic[Values]):
         self._on_disk[bucket] = None
         return self._save, each
 
-    def saves(self) -> Iterator[tuple[int, Saved]]:
+    def saves(self) -> Iterator[tuple[int, SavedBucket]]:
         """Yield all data to write now, one bucket after the other. A caller that takes only some gets the
         others first next time."""
         names = list(self.copies)
         start = names.index(self._first) if self._first in names else 0
         for name in (*names[start:], *names[:start]):
             self._first = name
-            if self.copying.saves and self.copies[name].is_unsaved:
+            if self.settings.saves and self.copies[name].is_unsaved:
                 yield self.save(name)
 
     def damaged(self, bucket: str) -> bool:
@@ -284,57 +287,59 @@ class Keeper(Generic[Values]):
         found, self._recalls = list(self._recalls), {}
         return found
 
-    def recalled(self, bucket: str, saved: Saved | None) -> None:
+    def recalled(self, bucket: str, saved: SavedBucket | None) -> None:
         """Record the sound data that the disk has of a bucket; None if it has none."""
         copy = self.copies.get(bucket)
         if copy is not None:
             copy.recalled(saved)
 
-    def _find_saved(self, sender: str, message: FindSaved) -> list[Send]:
+    def _find_saved(self, sender: str, message: DiskStateRequest) -> list[Send]:
         copy = self._copy(message.bucket)
-        if self.copying.saves and not copy.on_disk.is_read:
+        if self.settings.saves and not copy.durability.is_read:
             self._recalls[message.bucket] = None  # the controller asks again
             return []
-        rank, members = copy.best
-        return [Send(sender, FoundSaved(message.bucket, self.name, *rank, members))]
+        rank, members = copy.best_recency
+        return [Send(sender, DiskStateReply(message.bucket, self.name, *rank, members))]
 
     def _is_current(self, epoch: int) -> bool:
         self._epoch = max(self._epoch, epoch)
         return epoch == self._epoch
 
-    def _copy_with(self, sender: str, bucket: str, now: float) -> Copy[Values] | None:
+    def _copy_with(self, sender: str, bucket: str, now: float) -> BucketReplica[Values] | None:
         """Return the replica of a bucket that the sender also has, and record that the sender is active."""
         copy = self.copies.get(bucket)
-        if copy is None or sender not in copy.group.everybody:
+        if copy is None or sender not in copy.group.all_servers:
             return None
-        self._neighbours.spoke[sender] = now
+        self._neighbours.last_received[sender] = now
         return copy
 
-    def _copy(self, bucket: str) -> Copy[Values]:
+    def _copy(self, bucket: str) -> BucketReplica[Values]:
         if bucket not in self.copies:
-            self.copies[bucket] = Copy(
-                bucket, self.name, lambda: self._make(bucket), self.copying, self.lease, self._neighbours
+            self.copies[bucket] = BucketReplica(
+                bucket, self.name, lambda: self._make(bucket), self.settings, self.lease, self._neighbours
             )
         return self.copies[bucket]
 
-    def _client(self, sender: str, message: OfBucket, now: float) -> list[Send]:
+    def _client(self, sender: str, message: BucketEnvelope, now: float) -> list[Send]:
         copy = self.copies.get(message.bucket)
         if copy is None:
-            return [Send(sender, Elsewhere(message.bucket, 0, ""))]
+            return [Send(sender, NotPrimary(message.bucket, 0, ""))]
         if copy.role is not Role.PRIMARY:
-            return [Send(sender, copy.elsewhere())]
-        if message.term < copy.group.life:
-            return [Send(sender, Elsewhere(message.bucket, copy.group.term, self.name))]
-        sends = copy.hear(sender, cast(ToUpdates | Pull | Write, message.message), now)
-        if copy.contents.updates.queued:
+            return [Send(sender, copy.not_primary())]
+        if message.term < copy.group.incarnation:
+            return [Send(sender, NotPrimary(message.bucket, copy.group.term, self.name))]
+        sends = copy.on_client_message(sender, cast(ToUpdates | Pull | Write, message.message), now)
+        if copy.state.updates.queued:
             self._busy[message.bucket] = None
-        return self._said_by(copy, sends)
+        return self._enclosed(copy, sends)
 
-    def _said_by(self, copy: Copy[Values], sends: list[Send]) -> list[Send]:
+    def _enclosed(self, copy: BucketReplica[Values], sends: list[Send]) -> list[Send]:
         """Wrap messages to clients in an envelope with the bucket's name."""
         return [
             each
             if each.to == CONTROLLERS or isinstance(each.message, Prepare)
-            else Send(each.to, OfBucket(copy.bucket, copy.group.term, cast(Enclosed, each.message)))
+            else Send(
+                each.to, BucketEnvelope(copy.bucket, copy.group.term, cast(BucketMessage, each.message))
+            )
             for each in sends
         ]

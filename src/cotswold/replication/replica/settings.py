@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Way = Literal["star", "chain"]
+Topology = Literal["star", "chain"]
 
 
 @dataclass(frozen=True)
-class Copying:
+class ReplicationSettings:
     """Settings of replication."""
 
-    least: int = 1
+    min_members: int = 1
     """With fewer members, the primary included, updates wait."""
-    way: Way = "star"
+    topology: Topology = "star"
     """`star`: the primary sends changes to each follower. `chain`: it sends them to the first secondary,
     which forwards them to the next, and so on; each follower reports its index to the primary."""
     window: int = 4
@@ -28,7 +28,7 @@ class Copying:
     """Initial timeout of a reply; replies usually take less than half of it."""
     silent_seconds: float = 0.5
     """Seconds of silence after which a member, or the primary, is reported to the controllers."""
-    direct_seconds: float = 5.0
+    chain_bypass_seconds: float = 5.0
     """Seconds for which the primary itself sends to a secondary that a chain reached too late."""
     saves: bool = False
     """True if there is a disk."""

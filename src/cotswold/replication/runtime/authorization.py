@@ -31,7 +31,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from cotswold.replication.controller.bucket_map import DESCRIPTION_LETTERS
-from cotswold.replication.controller.leader import STATION, FromServers
+from cotswold.replication.controller.messages import SUPERVISOR_PREFIX, FromServers
 from cotswold.replication.metadata.interface import (
     KEY_BYTES_MAX,
     OPERATIONS_MAX,
@@ -43,14 +43,14 @@ from cotswold.transport.address import Address
 from cotswold.wire import (
     COORDINATOR,
     Assigned,
-    Caught,
     Create,
-    Ended,
-    Fenced,
-    FoundSaved,
-    Here,
-    Silent,
-    TakeOver,
+    DiskStateReply,
+    FenceReply,
+    Heartbeat,
+    LearnerCaughtUp,
+    PeerUnreachable,
+    PrimaryUnreachable,
+    ServerExited,
 )
 from cotswold.wire.names import is_run, run_of
 
@@ -75,7 +75,7 @@ _NAMES = 1 << 12
 """Maximum number of names that a controller remembers; it forgets the one silent for longest."""
 
 
-class Entitled:
+class Authorization:
     """Decides which messages one controller accepts; ``now`` is its start.
 
     ``written`` returns the stored digests of keys (`digest_of`), by server.
@@ -88,22 +88,29 @@ class Entitled:
         self._keys: OrderedDict[str, tuple[str, float]] = OrderedDict()
         """Key of each server and time of its last heartbeat, in the order of these times."""
 
-    def wrong(self, sender: str, message: FromServers, now: float) -> str:
+    def rejection_reason(self, sender: str, message: FromServers, now: float) -> str:
         """Return the reason to reject a message: that of `rejection_reason`, or a missing proof; empty to
         accept it."""
-        if found := wrong(sender, message):
+        if found := rejection_reason(sender, message):
             return found
         match message:
-            case Here(server, key=key):
+            case Heartbeat(server, key=key):
                 if not self._binds(server, key, now):
                     self._speaking.pop(server, None)
                     return "strangers"
                 self._speaking[server] = digest_of(key)
                 return ""
-            case Assigned() | Fenced() | FoundSaved() | Caught() | Silent() | TakeOver():
+            case (
+                Assigned()
+                | FenceReply()
+                | DiskStateReply()
+                | LearnerCaughtUp()
+                | PeerUnreachable()
+                | PrimaryUnreachable()
+            ):
                 said = self._speaking.get(sender)
                 return "" if said is not None and self._written().get(sender, said) == said else "early"
-            case Ended(server, key=key) if sender != COORDINATOR:
+            case ServerExited(server, key=key) if sender != COORDINATOR:
                 return self._wrong_end(server, key, now)
             case _:
                 return ""
@@ -122,7 +129,7 @@ class Entitled:
         _, heard = self._keys.get(server, ("", float("-inf")))
         return now - heard >= _SILENT_SECONDS
 
-    def is_impostor(self, here: Here) -> bool:
+    def is_impostor(self, here: Heartbeat) -> bool:
         """True if a process uses the name of a server with a stored key, but has another key."""
         return self._is_written(here.server, here.key) is False
 
@@ -162,7 +169,7 @@ def _is_same(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
-def wrong(sender: str, message: FromServers) -> str:
+def rejection_reason(sender: str, message: FromServers) -> str:
     """Return the reason under which a message is rejected and counted; empty to accept it."""
     texts = [
         value for name, value in vars(message).items() if isinstance(value, str) and name != "description"
@@ -170,12 +177,12 @@ def wrong(sender: str, message: FromServers) -> str:
     if any(len(each) > _TEXT_LETTERS for each in texts):
         return "oversized"
     match message:
-        case Here(server, _, address, peer_address=peer_address):
+        case Heartbeat(server, _, address, peer_address=peer_address):
             if sender != server or not sender.startswith(_SERVER):
                 return "strangers"
             are_reached = all(map(Address.is_reached, (address, peer_address or address)))
             return "" if are_reached else "malformed"
-        case Ended(server):
+        case ServerExited(server):
             return "" if _supervises(sender, server) else "strangers"
         case Create():
             return _wrong_run(message)
@@ -187,8 +194,10 @@ def _supervises(sender: str, server: str) -> bool:
     """True if the sender started the server's process."""
     if sender == COORDINATOR:
         return True
-    _, _, host = sender.removeprefix(STATION).partition("/")  # before it: the part that tells hosts apart
-    return sender.startswith(STATION) and bool(host) and server.startswith(f"{_SERVER}{host}-")
+    _, _, host = sender.removeprefix(SUPERVISOR_PREFIX).partition(
+        "/"
+    )  # before it: the part that tells hosts apart
+    return sender.startswith(SUPERVISOR_PREFIX) and bool(host) and server.startswith(f"{_SERVER}{host}-")
 
 
 def _wrong_run(wanted: Create) -> str:

@@ -24,17 +24,17 @@ from cotswold.processes.supervisor_link import Bond
 from cotswold.processes.worker_thread import Working
 from cotswold.replication.controller.controller import Controller
 from cotswold.replication.controller.event_text import GATHERED
-from cotswold.replication.controller.leader import FromServers
-from cotswold.replication.controller.leader_election import Read, Wish
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.metadata import Place, State
-from cotswold.replication.run_description import name_in
-from cotswold.replication.runtime.authorization import Entitled, digest_of
+from cotswold.replication.controller.leader_election import Read, StateRequest
+from cotswold.replication.controller.messages import FromServers
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.replication.metadata import MetadataLocation, MetadataStore
+from cotswold.replication.run_description import display_name
+from cotswold.replication.runtime.authorization import Authorization, digest_of
 from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.names import pair_key
 from cotswold.transport.token_rotation import Rotating
-from cotswold.wire import COORDINATOR, Assign, Here, Looked, RunSeen, Send
-from cotswold.wire.lifecycle import Finish, Happened, Peers, Serving
+from cotswold.wire import COORDINATOR, Assign, Heartbeat, RunStatus, Send, StatusReply
+from cotswold.wire.lifecycle import Finish, Happened, PeerAddresses, Serving
 from cotswold.wire.messenger import Calling, Letter, Post
 
 _TICK_SECONDS = 0.02
@@ -44,9 +44,9 @@ _IMPOSTOR_SECONDS = 60.0
 """Minimum interval between two events about an impostor of a server."""
 _HEARD = get_args(FromServers)
 
-Found = dict[str, str] | bool | ValueError | None
+StoreResult = dict[str, str] | bool | ValueError | None
 """Result of a request; an error if the store rejects the transaction."""
-Answered = Callable[[Wish, Found], None]
+OnStoreResult = Callable[[StateRequest, StoreResult], None]
 
 
 def main(
@@ -61,10 +61,10 @@ def main(
 ) -> int:
     """Run the controller ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``state`` has the fields of `Place`, the location of the metadata; ``reach`` those of `EndpointSettings`;
-    ``control`` those of `ControllerSettings`. With ``port``, the controller listens there, for clients that
-    know only the port. The token is in the environment. Raises MachineError if the coordinator exits first,
-    and the errors of the metadata store.
+    ``state`` has the fields of `MetadataLocation`, ``reach`` of `EndpointSettings`, ``control`` of
+    `ControllerSettings`. With ``port``, the controller listens there, for clients that know only the port.
+    The token is in the environment. Raises MachineError if the coordinator exits first, and the errors of the
+    metadata store.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after the processes that need it
     found = Reach(**reach)
@@ -74,23 +74,25 @@ def main(
     with own_endpoint(name, found, None if ring is None else ring.ring) as endpoint:
         endpoint.connect(COORDINATOR, coordinator)
         post = Post(endpoint)
-        with StateThread(Place(**state)) as kept:
+        with MetadataThread(MetadataLocation(**state)) as kept:
             post.send(COORDINATOR, Serving(name, endpoint.address))
-            ControllerRole(name, post, kept, Control(**control), endpoint, Bond(coordinator, ring)).run()
+            ControllerProcess(
+                name, post, kept, ControllerSettings(**control), endpoint, Bond(coordinator, ring)
+            ).run()
     return 0
 
 
-class StateThread:
+class MetadataThread:
     """A metadata store accessed from its own thread, one request at a time."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: MetadataLocation) -> None:
         self._working = Working()
-        self._state: State | None = None
+        self._state: MetadataStore | None = None
         self.trouble = ""
         """Why the last request failed; empty if it succeeded."""
         self._working.do(partial(self._open, place))
 
-    def __enter__(self) -> StateThread:
+    def __enter__(self) -> MetadataThread:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -105,20 +107,20 @@ class StateThread:
         """Deliver the results; raises the store's error if it is damaged."""
         self._working.take()
 
-    def ask(self, wish: Wish, answered: Answered) -> None:
+    def submit(self, wish: StateRequest, answered: OnStoreResult) -> None:
         """Send a request; `take` calls ``answered`` with the result."""
         self._working.do(partial(self._ask, wish, answered))
 
-    def _open(self, place: Place) -> None:
+    def _open(self, place: MetadataLocation) -> None:
         self._state = place.opened()
 
     def _close(self) -> None:
         if self._state is not None:
             self._state.close()
 
-    def _ask(self, wish: Wish, answered: Answered) -> None:
+    def _ask(self, wish: StateRequest, answered: OnStoreResult) -> None:
         assert self._state is not None, "the store is open"
-        found: Found
+        found: StoreResult
         try:
             if isinstance(wish, Read):
                 found = self._state.read(wish.prefix, wish.after, wish.most)
@@ -135,21 +137,21 @@ class StateThread:
         self._working.tell(partial(answered, wish, found))
 
 
-class ControllerRole:
+class ControllerProcess:
     """Process of one controller."""
 
     def __init__(
         self,
         name: str,
         post: Post,
-        state: StateThread,
-        control: Control,
+        state: MetadataThread,
+        control: ControllerSettings,
         endpoint: Endpoint,
         bond: Bond,
     ) -> None:
         self._name, self._post, self._state = name, post, state
         self._machine = Controller(name, control, time.monotonic(), secrets.token_hex(6))
-        self._entitled = Entitled(time.monotonic(), lambda: self._machine.keys)
+        self._entitled = Authorization(time.monotonic(), lambda: self._machine.keys)
         self._ticked = 0.0
         self._bond, self._endpoint = bond, endpoint
         endpoint.keep(COORDINATOR)
@@ -173,9 +175,9 @@ class ControllerRole:
         while self._attend(self._post.receive(_TICK_SECONDS)):
             now = time.monotonic()
             self._tick(now)
-            wish = self._machine.wish(now)
+            wish = self._machine.next_request(now)
             if wish is not None:
-                self._state.ask(wish, self._answered)
+                self._state.submit(wish, self._answered)
 
     def _tick(self, now: float) -> None:
         if now - self._ticked < _TICK_SECONDS:
@@ -189,7 +191,7 @@ class ControllerRole:
             self._post.send(COORDINATOR, Happened(event.kind, event.name, event.sentence))
         self._tell_trouble(now)
         self._forget_names(now)
-        for event in self._machine.take_gathered(now):
+        for event in self._machine.take_summaries(now):
             self._post.send(COORDINATOR, Happened(GATHERED, event.name, event.sentence))
 
     def _attend(self, event: object) -> bool:
@@ -209,15 +211,19 @@ class ControllerRole:
         return True
 
     def _hear(self, sender: str, message: FromServers, now: float) -> None:
-        if reason := self._entitled.wrong(sender, message, now):
+        if reason := self._entitled.rejection_reason(sender, message, now):
             self._post.endpoint.refused[reason] += 1
-            if isinstance(message, Here) and sender == message.server and self._entitled.is_impostor(message):
+            if (
+                isinstance(message, Heartbeat)
+                and sender == message.server
+                and self._entitled.is_impostor(message)
+            ):
                 self._tell_impostor(sender, now)
             return
-        if isinstance(message, Here) and message.key:
+        if isinstance(message, Heartbeat) and message.key:
             message = replace(message, key=digest_of(message.key))  # the controller stores it
         self._deliver(self._machine.receive(sender, message, now))
-        if isinstance(message, Here) and message.server == sender:
+        if isinstance(message, Heartbeat) and message.server == sender:
             self._met(message)
             self._vouch(sender)
 
@@ -233,7 +239,7 @@ class ControllerRole:
         self._vouched[server] = key
         self._endpoint.vouch(server, pair)
         for each in self._machine.neighbours(server):
-            self._post.send(each, Peers((), ((server, pair_key(key, each)),)))
+            self._post.send(each, PeerAddresses((), ((server, pair_key(key, each)),)))
 
     def _forget_names(self, now: float) -> None:
         """Stop requiring proofs of servers that are unknown or silent: any process may connect under these
@@ -270,7 +276,7 @@ class ControllerRole:
                 self._post.send(COORDINATOR, Happened("state", self._name, said))
             self._troubled, self._is_told = None, False
 
-    def _met(self, here: Here) -> None:
+    def _met(self, here: Heartbeat) -> None:
         """Send the new address of a server to the others."""
         address = here.peer_address or here.address
         if here.server not in self._addressed:
@@ -280,44 +286,46 @@ class ControllerRole:
         if before != address:
             for each in self._machine.servers.living:
                 if each.name != here.server:
-                    self._post.send(each.name, Peers(((here.server, address),)))
+                    self._post.send(each.name, PeerAddresses(((here.server, address),)))
 
-    def _answered(self, wish: Wish, found: Found) -> None:
+    def _answered(self, wish: StateRequest, found: StoreResult) -> None:
         now, machine = time.monotonic(), self._machine
         if isinstance(found, ValueError):
             sentence = f"the state rejected a transaction of {self._name}, which is discarded: {found}"
             self._post.send(COORDINATOR, Happened("refused", self._name, sentence))
             found = False
         if not isinstance(wish, Read):
-            self._deliver(machine.transacted(cast(bool | None, found), now))
+            self._deliver(machine.on_transaction(cast(bool | None, found), now))
         elif found is None:
-            self._deliver(machine.unread())
+            self._deliver(machine.on_read_failed())
         else:
-            self._deliver(machine.read(cast(dict[str, str], found), now))
+            self._deliver(machine.on_read(cast(dict[str, str], found), now))
 
     def _deliver(self, sends: Sequence[Send]) -> None:
         """Send groups; before each, send the addresses of the group's servers."""
         named: dict[str, set[str]] = {}
         for each in sends:
             if isinstance(each.message, Assign):
-                named.setdefault(each.to, set()).update(each.message.group.everybody)
+                named.setdefault(each.to, set()).update(each.message.group.all_servers)
         for server, names in named.items():
             others = sorted(names)
-            self._post.send(server, Peers(tuple(self._addresses(others)), self._pair_keys(others, server)))
+            self._post.send(
+                server, PeerAddresses(tuple(self._addresses(others)), self._pair_keys(others, server))
+            )
         self._post.deliver(map(self._with_more, sends))
 
     def _with_more(self, send: Send) -> Send:
         """Add to a status: this process, rejected messages, and the names of runs."""
-        if not isinstance(send.message, Looked):
+        if not isinstance(send.message, StatusReply):
             return send
         refused = tuple(sorted(self._post.endpoint.refused.items()))
         runs = self._with_names(send.message.runs)
         return replace(send, message=replace(send.message, refused=refused, process=os.getpid(), runs=runs))
 
-    def _with_names(self, runs: Sequence[RunSeen]) -> tuple[RunSeen, ...]:
+    def _with_names(self, runs: Sequence[RunStatus]) -> tuple[RunStatus, ...]:
         described, known = self._machine.descriptions, self._called
         self._called = {
-            each.run: known[each.run] if each.run in known else name_in(described[each.run])
+            each.run: known[each.run] if each.run in known else display_name(described[each.run])
             for each in runs
             if each.run in described
         }

@@ -25,13 +25,13 @@ from cotswold.replication.disk import (
     DamagedError,
     Flusher,
     Head,
-    Renewed,
+    RebuiltIndex,
+    WriteCompleted,
     WriteFailed,
-    Written,
 )
 from cotswold.replication.disk.bucket_format import saved_of, snapshot_of
 from cotswold.replication.disk_recovery import CLUSTER_FILE, RUNS_FOLDER
-from cotswold.replication.replica.saved_bucket import ASIDE, Saved
+from cotswold.replication.replica.saved_bucket import ASIDE, SavedBucket
 from cotswold.wire.lifecycle import FINISH_SECONDS
 from cotswold.wire.names import is_run
 
@@ -142,11 +142,11 @@ class Disk:
         """Deliver the results of requests."""
         self._working.take()
 
-    def write(self, number: int, saved: Saved, since: float) -> bool:
+    def write(self, number: int, saved: SavedBucket, since: float) -> bool:
         """Submit a write, whose oldest change was made at ``since``; False if there is no room now."""
         return self._flusher.offer(snapshot_of(saved, self._first + number), since)
 
-    def read(self, bucket: str, done: Callable[[Saved | None], None]) -> None:
+    def read(self, bucket: str, done: Callable[[SavedBucket | None], None]) -> None:
         """Read a bucket; ``done`` receives its data if all of it is sound."""
         self._working.do(partial(self._read, bucket, done))
 
@@ -208,10 +208,10 @@ class Disk:
             self._scrub_at = float("inf")
             self._working.do(self._scrub)
 
-    def _tell(self, said: Written | WriteFailed) -> None:
+    def _tell(self, said: WriteCompleted | WriteFailed) -> None:
         self._working.tell(partial(self._written, said))
 
-    def _written(self, said: Written | WriteFailed) -> None:
+    def _written(self, said: WriteCompleted | WriteFailed) -> None:
         now = time.monotonic()
         if isinstance(said, WriteFailed):
             since, told = self._failing or (now, float("-inf"))
@@ -230,7 +230,7 @@ class Disk:
         for _, index in said.indices:
             self._saved(index - self._first)
 
-    def _read(self, bucket: str, done: Callable[[Saved | None], None]) -> None:
+    def _read(self, bucket: str, done: Callable[[SavedBucket | None], None]) -> None:
         found = None
         try:
             found = saved_of(bucket, self._store.read(bucket))
@@ -271,10 +271,10 @@ class Disk:
             self._store.mend()
         return self._store.heads()
 
-    def _tell_renewed(self, renewed: Renewed) -> None:
+    def _tell_renewed(self, renewed: RebuiltIndex) -> None:
         self._working.tell(partial(self._renew, renewed))
 
-    def _renew(self, renewed: Renewed) -> None:
+    def _renew(self, renewed: RebuiltIndex) -> None:
         self._trouble(str(renewed))
         for bucket in renewed.buckets:
             self._damaged(bucket)

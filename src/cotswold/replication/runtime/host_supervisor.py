@@ -21,14 +21,11 @@ disks.
 
 from __future__ import annotations
 
-import ipaddress
-import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict
 from types import TracebackType
 from typing import Self
 
@@ -43,32 +40,37 @@ from cotswold.processes.programs import PROGRAMS
 from cotswold.processes.restart_backoff import Life
 from cotswold.replication.client.standalone_cluster import (
     PORT,
+    controller_name,
     controllers_at,
-    name_at,
-    place_of,
     places_by_name,
 )
-from cotswold.replication.controller.drain import UNDER_WAY
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.metadata import Place
+from cotswold.replication.metadata import MetadataLocation
 from cotswold.replication.replica.saved_bucket import disk_of
-from cotswold.replication.replica.settings import Copying
-from cotswold.replication.runtime.leader_probe import Reaching
-from cotswold.replication.runtime.server_names import Names
+from cotswold.replication.runtime.drain_progress import DrainProgress
+from cotswold.replication.runtime.host_settings import (
+    DISKS_FOLDER,
+    METADATA_FILE,
+    HostSettings,
+    recover_metadata,
+    refuse_foreign_disks,
+    require_metadata,
+)
+from cotswold.replication.runtime.leader_probe import LeaderProbe
+from cotswold.replication.runtime.server_names import ServerNames
 from cotswold.transport import Endpoint, Lost, Ready, Roads
 from cotswold.transport.address import is_taken
 from cotswold.transport.token_rotation import Rotating
 from cotswold.wire import (
     COORDINATOR,
-    Describe,
-    Described,
     Drain,
     Draining,
-    Ended,
-    Look,
-    Looked,
-    NotLeading,
+    NotLeader,
+    RunDescription,
+    RunDescriptionRequest,
     Send,
+    ServerExited,
+    StatusReply,
+    StatusRequest,
 )
 from cotswold.wire.lifecycle import FINISH_SECONDS, Finish, Happened, Serving
 from cotswold.wire.messenger import Calling, Letter, Post
@@ -77,7 +79,6 @@ from cotswold.words import counted
 OnEvent = Callable[[str, str, str], None]
 """Callback for events: kind, name of the process, sentence."""
 PRELOADED = ("cotswold.replication.runtime.server_process", "cotswold.replication.runtime.controller_process")
-_NO_WORD = re.compile(r"[^A-Za-z0-9_-]")
 _TICK_SECONDS = 0.1
 _END_SECONDS = FINISH_SECONDS + 2.0
 """Seconds from the request to stop a process until it is killed."""
@@ -86,158 +87,14 @@ _STILL_SECONDS = 3.0
 """Seconds without progress after which a drain is abandoned: no server can take the replicas."""
 _TELLING_SECONDS = 60.0
 """Seconds for which exits are reported to controllers; later leaders notice the silence."""
-STATE = "state.sqlite"
-DISKS = "servers"
-"""Names in a host's folder: the controllers' metadata, if in a file, and the servers' disks."""
 
 
-@dataclass(frozen=True)
-class StationSettings:
-    """Settings of one host. Raises UserError if they are inconsistent."""
-
-    at: str
-    """Address of this host for controllers and servers of other hosts."""
-    controllers: tuple[str, ...]
-    """HOST:PORT of all controllers of the cluster; one runs here if ``at`` is one of these hosts."""
-    servers: int
-    folder: Path
-    """Folder of this host: the servers' disks, logs, and the metadata if in a file."""
-    place: Place | None = None
-    """Location of the controllers' metadata [a file in the folder]."""
-    name: str = ""
-    """Name of this host in the names of its servers [``at``]."""
-    roads: Mapping[str, str] = field(default_factory=dict)
-    """Addresses of this host by network (`replication.runtime.networks`)."""
-    control: Control = Control()  # noqa: RUF009  # it is frozen
-    copying: Copying = Copying()  # noqa: RUF009
-    flush_seconds: float | None = 1.0
-    """Seconds until a change is on disk; None for no disks."""
-    encrypt: bool = True
-    ports: tuple[int, int] | None = None
-    has_controller: bool = True
-    """False if only servers are added here, without a controller."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "at", _without_brackets(self.at))
-        roads = {road: _without_brackets(address) for road, address in self.roads.items()}
-        object.__setattr__(self, "roads", roads)
-        if self.servers < 0 or (self.servers == 0 and self.own_controller is None):
-            raise UserError(f"servers={self.servers} and no controller runs on {self.at}: nothing to do")
-        self._check_addresses()
-        if self.flush_seconds is not None and not self.flush_seconds > 0:
-            raise UserError(f"flush_seconds must be more than 0, got {self.flush_seconds}")
-        if self.place is None and len(self.controllers) > 1 and self.own_controller is not None:
-            raise UserError(
-                f"{len(self.controllers)} controllers need shared metadata; name an etcd: "
-                "--etcd HOST:PORT,HOST:PORT,HOST:PORT"
-            )
-
-    def _check_addresses(self) -> None:
-        for address in (self.at, *self.roads.values()):
-            if _is_every(address):
-                raise UserError(
-                    f"{address} is not an address of this host for others; name one that it has on their "
-                    "network, such as 10.0.0.1"
-                )
-        known = (port for host, port in map(place_of, self.controllers) if host == self.at)
-        first, last = self.ports or (0, 0)
-        if (taken := next((port for port in known if first <= port <= last), None)) is not None:
-            raise UserError(
-                f"--ports {first}-{last} includes the port {taken} of this host's controller, which a server "
-                "could occupy; name a range without it"
-            )
-
-    @property
-    def own_controller(self) -> tuple[str, int] | None:
-        """Host and port of this host's controller."""
-        if not self.has_controller:
-            return None
-        return next((each for each in map(place_of, self.controllers) if each[0] == self.at), None)
-
-    @property
-    def owns_state(self) -> bool:
-        """True if the metadata are in this host's folder."""
-        return self.place is None and self.own_controller is not None
-
-    @property
-    def prefix(self) -> str:
-        """Prefix of the names of this host's servers."""
-        return f"server-{self.name or _NO_WORD.sub('-', self.at)}"
-
-
-def _recovered(settings: StationSettings) -> str:
-    """Rebuild lost metadata, and return what was done, in words; empty if nothing was."""
-    disks = settings.folder / DISKS
-    if not settings.owns_state or settings.flush_seconds is None or not disks.is_dir():
-        return ""
-    from cotswold.replication.disk_recovery import recover_alone
-
-    try:
-        return recover_alone(settings.folder / STATE, disks)
-    except CotswoldError as error:
-        return f"cannot tell whether the controllers' state is lost; it is left as it is: {error}"
-
-
-def _require_state(settings: StationSettings) -> None:
-    """Raise MachineError if the metadata were lost while in use: the next controller would begin another
-    cluster."""
-    if not settings.owns_state or settings.flush_seconds is None:
-        return
-    from cotswold.replication.disk_recovery import is_sound
-
-    state = settings.folder / STATE
-    try:
-        is_there = is_sound(state)
-    except CotswoldError:  # the file exists; its next user reports why it fails
-        is_there = True
-    if not is_there:
-        raise MachineError(
-            f"{state} was removed or damaged while it was in use; start this host again: it makes the state "
-            "again from its servers' disks"
-        )
-
-
-def _without_brackets(address: str) -> str:
-    """Return an IPv6 address without brackets."""
-    inner = address.removeprefix("[").removesuffix("]")
-    return inner if address == f"[{inner}]" else address
-
-
-def _is_every(address: str) -> bool:
-    """True if the address stands for all addresses of a machine."""
-    try:
-        return ipaddress.ip_address(address).is_unspecified
-    except ValueError:  # a host name
-        return False
-
-
-@dataclass(frozen=True)
-class Drained:
-    """Progress of other servers in taking over the replicas of a host."""
-
-    left: int
-    """Number of replicas left."""
-    unknown: tuple[str, ...] = ()
-    """Servers about which no controller has replied."""
-
-    @classmethod
-    def of(cls, heard: Mapping[str, Draining | None]) -> Drained:
-        """Return the progress from the last reply about each server."""
-        unknown = tuple(name for name, said in heard.items() if said is None)
-        return cls(sum(said.left for said in heard.values() if said is not None), unknown)
-
-    @property
-    def is_more(self) -> bool:
-        """True if replicas are left, or may be."""
-        return self.left > 0 or bool(self.unknown)
-
-
-class Station:
+class HostSupervisor:
     """Supervisor of this host; use it in a ``with`` statement, or call `close`."""
 
     def __init__(
         self,
-        settings: StationSettings,
+        settings: HostSettings,
         token: Token | KeyringFile,
         on_event: OnEvent = lambda kind, name, sentence: None,
         processes: Processes | None = None,
@@ -279,14 +136,14 @@ class Station:
             self._untold: dict[str, tuple[str, float]] = {}
             """Exited servers that are still being reported, each with the reason and the time."""
             self._told = 0.0
-            if said := _recovered(settings):
+            if said := recover_metadata(settings):
                 self._on_event("state", settings.prefix, said)
-            is_new = settings.owns_state and not (settings.folder / STATE).exists()
-            self._disks = Names(settings.folder, settings.prefix, settings.servers, is_new=is_new)
-            self._refuse_strange_disks()
+            is_new = settings.owns_state and not (settings.folder / METADATA_FILE).exists()
+            self._disks = ServerNames(settings.folder, settings.prefix, settings.servers, is_new=is_new)
+            refuse_foreign_disks(settings, self._disks)
             self._begin()
             etcd = () if settings.place is None else settings.place.etcd
-            self._reaching = Reaching(places_by_name(settings.controllers), etcd, time.monotonic())
+            self._reaching = LeaderProbe(places_by_name(settings.controllers), etcd, time.monotonic())
             self._held = opened.pop_all()
 
     @property
@@ -312,11 +169,11 @@ class Station:
             case Letter(sender, Serving(name, _)) if sender == name and name in self._names:
                 self._served.add(name)
                 self._on_event("serving", name, f"{name} serves, process {self._staff.pid_of(name)}")
-            case Letter(sender, NotLeading()) if sender in self._controllers:
+            case Letter(sender, NotLeader()) if sender in self._controllers:
                 self._reaching.follows(sender)
             case Lost():
                 self._reaching.lost(event)
-            case Letter(sender, Described("") | Looked() as answer) if sender in self._controllers:
+            case Letter(sender, RunDescription("") | StatusReply() as answer) if sender in self._controllers:
                 self._reached(answer)
             case _:
                 pass
@@ -328,14 +185,14 @@ class Station:
         """Forward an event of a process; events of a disk do not name their server."""
         self._on_event(kind, name, f"{name}: {sentence}" if kind == "disk" else sentence)
 
-    def drain(self, seconds: float) -> Drained:
+    def drain(self, seconds: float) -> DrainProgress:
         """Have servers of other hosts take over the replicas of this host, while its servers keep running.
         Stop after ``seconds``, or when there is no progress."""
         heard: dict[str, Draining | None] = {
             name: None for name, life in self._names.items() if life in self._disks.disks
         }
         deadline, moved, asked = time.monotonic() + seconds, time.monotonic(), float("-inf")
-        while (drained := Drained.of(heard)).is_more and (now := time.monotonic()) < deadline:
+        while (drained := DrainProgress.of(heard)).is_more and (now := time.monotonic()) < deadline:
             if now - moved > _STILL_SECONDS:
                 break
             if now - asked > _ASK_SECONDS:
@@ -347,7 +204,7 @@ class Station:
             if not isinstance(said, Draining) or said.server not in heard:
                 continue
             before, heard[said.server] = heard[said.server], said
-            if said != before or UNDER_WAY in said.why:  # a copy may take long
+            if said != before or said.copying:  # a copy may take long
                 moved = time.monotonic()
             if before is None or said.left != before.left:
                 self._on_event("draining", said.server, f"{said.server}: {counted(said.left, 'copy')} left")
@@ -391,21 +248,11 @@ class Station:
                 f"the same on all hosts: --controllers {host}:{port + 2}"
             )
 
-    def _refuse_strange_disks(self) -> None:
-        folder = self._settings.folder / DISKS
-        if self._settings.flush_seconds is None or not folder.is_dir():
-            return
-        if strange := self._disks.strange(each.name for each in folder.iterdir() if each.is_dir()):
-            raise UserError(
-                f"{folder} has {', '.join(strange)}, which is the disk of no {self._settings.prefix}-NUMBER: "
-                "give the --listen and --name of the host that had these disks, or another --folder"
-            )
-
     def _begin(self) -> None:
         now, settings = time.monotonic(), self._settings
         self._begin_servers(self._disks.disks)
         if settings.own_controller is not None:
-            name = name_at(*settings.own_controller)
+            name = controller_name(*settings.own_controller)
             self._lives[name] = Life(now)
             self._start(name)
 
@@ -418,20 +265,20 @@ class Station:
     def _seek(self, now: float) -> None:
         """Probe the leading controller now and then; report if none replies."""
         if self._reaching.asks(now):
-            question = Look() if self._disks.lacking else Describe("")
+            question = StatusRequest() if self._disks.lacking else RunDescriptionRequest("")
             self._post.deliver([Send(to, question) for to in self._controllers])
         if said := self._reaching.due(now):
             self._on_event("waiting", self._settings.prefix, said)
 
-    def _reached(self, answer: Described | Looked) -> None:
+    def _reached(self, answer: RunDescription | StatusReply) -> None:
         """Process a reply of the leader; it lists the names that are taken."""
         if said := self._reaching.answered(time.monotonic()):
             self._on_event("reached", self._settings.prefix, said)
-        if isinstance(answer, Looked) and self._disks.lacking:
+        if isinstance(answer, StatusReply) and self._disks.lacking:
             new = self._disks.choose(each.name for each in answer.servers)
             self._on_event("begins", self._settings.prefix, f"starting {', '.join(new)}")
             self._begin_servers(new)
-        if isinstance(answer, Described):
+        if isinstance(answer, RunDescription):
             self._keep_drained(answer.drained)
 
     def _keep_drained(self, servers: Sequence[str]) -> None:
@@ -472,7 +319,7 @@ class Station:
             return
         life = self._names.pop(ended.name)
         if life not in self._disks.disks and ended.name in self._served:
-            _require_state(self._settings)
+            require_metadata(self._settings)
         if life in self._disks.disks:
             self._untold[ended.name] = ended.why, now
             self._tell(now)
@@ -498,7 +345,7 @@ class Station:
         self._told = now
         self._untold = {name: told for name, told in self._untold.items() if now - told[1] < _TELLING_SECONDS}
         self._keys = {name: key for name, key in self._keys.items() if name in {*self._names, *self._untold}}
-        ended = [Ended(name, why, self._keys.get(name, "")) for name, (why, _) in self._untold.items()]
+        ended = [ServerExited(name, why, self._keys.get(name, "")) for name, (why, _) in self._untold.items()]
         sends = [Send(to, each) for each in ended for to in self._controllers]
         self._post.deliver(sends)
 
@@ -507,7 +354,7 @@ class Station:
     def _controller(self, name: str) -> Call:
         settings = self._settings
         assert settings.own_controller is not None, "there is one here"
-        place = settings.place or Place(sqlite=str((settings.folder / STATE).absolute()))
+        place = settings.place or MetadataLocation(sqlite=str((settings.folder / METADATA_FILE).absolute()))
         told = {
             "state": asdict(place),
             "control": asdict(settings.control),
@@ -526,7 +373,7 @@ class Station:
             "roads": dict(settings.roads),
         }
         if settings.flush_seconds is not None:
-            disk = (settings.folder / DISKS / disk_of(name)).absolute()
+            disk = (settings.folder / DISKS_FOLDER / disk_of(name)).absolute()
             told |= {"disk": str(disk), "flush_seconds": settings.flush_seconds}
         return self._call(name, "keeper", told)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cotswold.replication.client.unreachable import Calls, why_others, why_unreached
+from cotswold.replication.client.unreachable import ConnectionResults, why_others, why_unreached
 from cotswold.transport import Lost
 
 _FIRST_SECONDS, _LATER_SECONDS = 2.0, 5.0
@@ -23,7 +23,7 @@ _STILL_SECONDS = 1.0
 _ASKS_SECONDS, _SELDOM_SECONDS = 0.3, 1.0
 
 
-class Reaching:
+class LeaderProbe:
     """Probe of one host."""
 
     def __init__(self, controllers: Mapping[str, str], etcd: Sequence[str], now: float) -> None:
@@ -38,7 +38,7 @@ class Reaching:
         """Time of the last check for a due sentence."""
         self._told = 0.0
         """Seconds of waiting when the last sentence was due; 0 if none was."""
-        self._calls = Calls()
+        self._calls = ConnectionResults()
 
     def asks(self, now: float) -> bool:
         """True if a request is due; record it as sent."""
@@ -60,7 +60,7 @@ class Reaching:
         """Record a leader's reply; return a sentence, or an empty text."""
         waited, told = now - self._since, self._told
         self._since, self._is_answered, self._told, self._patience = now, True, 0.0, _LATER_SECONDS
-        self._calls = Calls()
+        self._calls = ConnectionResults()
         return f"reached a leading controller after {waited:.0f} s" if told else ""
 
     def due(self, now: float) -> str:

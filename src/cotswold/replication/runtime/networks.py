@@ -21,7 +21,7 @@ ADMINISTRATION, REPLICATION, UPDATES = "administration", "replication", "updates
 
 
 @dataclass(frozen=True)
-class Ways:
+class NetworkEndpoints:
     """An endpoint for each network; several may be the same."""
 
     administration: Endpoint
@@ -43,9 +43,9 @@ class Ways:
         )
 
 
-def open_ways(
+def open_networks(
     name: str, reach: Reach, roads: Mapping[str, str], held: ExitStack, token: Token | Keyring | None = None
-) -> Ways:
+) -> NetworkEndpoints:
     """Open the endpoints of a process; they close with ``held``. ``roads``: addresses of this machine for
     `REPLICATION` and `UPDATES`, if different from that of ``reach``. Raises as `own_endpoint`."""
     endpoints: dict[str | None, Endpoint] = {}
@@ -56,4 +56,4 @@ def open_ways(
             endpoints[where] = held.enter_context(own_endpoint(name, replace(reach, at=where), token))
         return endpoints[where]
 
-    return Ways(at(ADMINISTRATION), at(REPLICATION), at(UPDATES))
+    return NetworkEndpoints(at(ADMINISTRATION), at(REPLICATION), at(UPDATES))

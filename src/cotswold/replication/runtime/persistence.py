@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from cotswold.replication.replica.flush_schedule import Spreading
-from cotswold.replication.replica.server import Keeper
+from cotswold.replication.replica.flush_schedule import FlushSchedule
+from cotswold.replication.replica.server import ReplicaServer
 from cotswold.replication.runtime.disk import Disk
 from cotswold.shards.runtime.arithmetic import Array, bytes_of
 from cotswold.wire.lifecycle import Unsaved
@@ -44,12 +44,12 @@ _SAY_SECONDS = 10.0
 """Minimum interval between two events about a long window, and between two about a stall."""
 
 
-class Saving:
+class Persistence:
     """Persistence of one server process."""
 
-    def __init__(self, machine: Keeper[Array], disk: Disk, flush_seconds: float, now: float) -> None:
+    def __init__(self, machine: ReplicaServer[Array], disk: Disk, flush_seconds: float, now: float) -> None:
         self._machine, self._disk, self._flush_seconds = machine, disk, flush_seconds
-        self._spreading = Spreading(GIVEN_AFTER * flush_seconds, now)
+        self._spreading = FlushSchedule(GIVEN_AFTER * flush_seconds, now)
         self._offer_at = now
         self._longest = 0.0
         """The longest window so far."""
@@ -70,7 +70,7 @@ class Saving:
         for bucket in self._machine.take_recalls():
             self._disk.read(bucket, partial(self._machine.recalled, bucket))
         self._disk.scrub(now)
-        self._spreading.note(self._machine.different, now)
+        self._spreading.note(self._machine.dirty, now)
         if now >= self._offer_at:
             self._give(now)
         self._watch(now)
@@ -78,14 +78,14 @@ class Saving:
     def finish(self, now: float) -> bool:
         """Give the disk all changes, at the end. False if it has no room now."""
         self._forget()
-        self._spreading.note(self._machine.different, now)
+        self._spreading.note(self._machine.dirty, now)
         buckets = self._spreading.all
         return self._offer(buckets, len(buckets))
 
     def unsaved(self, run: str, now: float) -> Unsaved:
         """Return how much could be lost at this moment, of one run or of all."""
         copies = self._machine.copies
-        of = [copies[name] for name in self._machine.different if run in ("", run_of(name))]
+        of = [copies[name] for name in self._machine.dirty if run in ("", run_of(name))]
         count = sum(bytes_of(tuple(each.unsaved_buffers)) for each in of)
         dirty = count + self._disk.unsaved_bytes
         return Unsaved(dirty, self._window(now), self._longest, self._flush_seconds)
@@ -109,7 +109,7 @@ class Saving:
                 if not self._disk.write(number, saved, self._spreading.since(bucket)):
                     self._machine.unsaved(number)
                     return False
-                self._spreading.given(bucket)
+                self._spreading.flushed(bucket)
                 given += bytes_of(tuple(saved.numbers.values()))
         return True
 

@@ -23,30 +23,30 @@ from cotswold.errors import CotswoldError
 from cotswold.host import Call
 from cotswold.processes.process_group import Staff
 from cotswold.processes.restart_backoff import Life
-from cotswold.replication.client.routed_messenger import RoutedPost
-from cotswold.replication.controller.settings import Control
-from cotswold.replication.metadata import Place
-from cotswold.replication.replica.saved_bucket import disk_of, next_of
+from cotswold.replication.client.routed_messenger import RoutedMessenger
+from cotswold.replication.controller.settings import ControllerSettings
+from cotswold.replication.metadata import MetadataLocation
+from cotswold.replication.replica.saved_bucket import disk_of, next_server_name
 from cotswold.replication.run_settings import ReplicatedClusterSettings
-from cotswold.wire import CONTROLLERS, Create, Ended
-from cotswold.wire.lifecycle import Controllers, Count, Serving
+from cotswold.wire import CONTROLLERS, Create, ServerExited
+from cotswold.wire.lifecycle import ControllerAddresses, Count, Serving
 
 CONTROLLER = "controller-0"
-DISKS = "servers"
+DISKS_FOLDER = "servers"
 """Folder of a run with its servers' disks, until the run ends."""
-Calling = Callable[[str, str, Mapping[str, object]], Call]
+CallFactory = Callable[[str, str, Mapping[str, object]], Call]
 """Makes a call from a name, a role and arguments."""
 
 
-class Keepers:
+class RunCluster:
     """Server processes and the controller of one run."""
 
     def __init__(
         self,
         settings: ReplicatedClusterSettings,
         staff: Staff,
-        post: RoutedPost,
-        call: Calling,
+        post: RoutedMessenger,
+        call: CallFactory,
         held: ExitStack,
     ) -> None:
         """``held``: closed at the end of the run."""
@@ -129,9 +129,9 @@ class Keepers:
             self._start_server(name)
 
     def _start_controller(self) -> None:
-        state = Place(sqlite=str(self._folder / "state.sqlite"))
+        state = MetadataLocation(sqlite=str(self._folder / "state.sqlite"))
         settings = self._settings
-        control = Control(copies=settings.server_copies, least=settings.copying.least)
+        control = ControllerSettings(copies=settings.server_copies, min_copies=settings.copying.min_members)
         told = {"state": asdict(state), "control": asdict(control)}
         self._staff.start(self._call(CONTROLLER, "controller", told))
 
@@ -161,7 +161,7 @@ class Keepers:
 
     def tell(self, client: str) -> None:
         """Send the controllers' addresses to a server or a client."""
-        self.post.send(client, Controllers(tuple(self.controllers.items())))
+        self.post.send(client, ControllerAddresses(tuple(self.controllers.items())))
 
     def ended(self, name: str, why: str, now: float, *, is_seen: bool = True) -> None:
         """Replace a process when that is due.
@@ -171,9 +171,9 @@ class Keepers:
         """
         self._addresses.pop(name, None)
         if name != CONTROLLER and is_seen:
-            self.post.send(CONTROLLERS, Ended(name, why))
+            self.post.send(CONTROLLERS, ServerExited(name, why))
         life = disk_of(name)
-        self._due[life] = name if name == CONTROLLER else next_of(name)
+        self._due[life] = name if name == CONTROLLER else next_server_name(name)
         self._lives[life].ended(now)
 
     def create(self, wanted: Create) -> None:

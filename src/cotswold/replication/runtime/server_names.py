@@ -29,7 +29,7 @@ from pathlib import Path
 
 from cotswold.files import replace_file
 from cotswold.files.untrusted_json import MalformedError, parse_object, read_object
-from cotswold.replication.replica.saved_bucket import ASIDE, disk_of, next_of
+from cotswold.replication.replica.saved_bucket import ASIDE, disk_of, next_server_name
 
 FILE, DRAINED_FILE = "names.json", "drained.json"
 """Files in a folder: the newest server name of each disk, and the disks that an operator drained."""
@@ -38,7 +38,7 @@ _GIVEN_SECONDS = 60.0
 _BYTES = 1 << 16
 
 
-class Names:
+class ServerNames:
     """Names of one host."""
 
     def __init__(self, folder: Path, prefix: str, servers: int, *, is_new: bool) -> None:
@@ -72,7 +72,7 @@ class Names:
         """Name the remaining disks and return the new names; ``known``: server names that controllers
         know."""
         before, taken = self.disks, {disk_of(each) for each in known}
-        with _Given(self._prefix) as given:
+        with _RecentNames(self._prefix) as given:
             self._take(each for each in map(self._disk, map(str, count())) if each not in taken | given.disks)
             given.give(self.disks[len(before) :])
         return self.disks[len(before) :]
@@ -80,7 +80,7 @@ class Names:
     def next_of(self, disk: str) -> str:
         """Return the name of the next server with this disk; names are never reused. Raises OSError if it
         cannot be recorded."""
-        found = next_of(self._last[disk]) if disk in self._last else disk
+        found = next_server_name(self._last[disk]) if disk in self._last else disk
         last = {**self._last, disk: found}
         replace_file(self._path, json.dumps(last).encode())
         self._last = last
@@ -110,7 +110,7 @@ class Names:
         return disk.removeprefix(f"{self._prefix}-")
 
 
-class _Given:
+class _RecentNames:
     """Disk names that processes of this machine have just taken; use it in a ``with`` statement."""
 
     def __init__(self, prefix: str) -> None:
@@ -118,7 +118,7 @@ class _Given:
         self._file = -1
         self._when: dict[str, float] = {}
 
-    def __enter__(self) -> _Given:
+    def __enter__(self) -> _RecentNames:
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX)
         with suppress(MalformedError):

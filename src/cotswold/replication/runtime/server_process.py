@@ -21,15 +21,14 @@ from cotswold.host import keep_freed_bytes
 from cotswold.paramserver.runtime.server_metrics import Work
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.supervisor_link import Bond
-from cotswold.replication.client.client_names import Clients
-from cotswold.replication.replica.bucket_replica import Role
-from cotswold.replication.replica.server import Keeper, ToKeeper
-from cotswold.replication.replica.settings import Copying
-from cotswold.replication.run_description import Description
+from cotswold.replication.client.client_names import ClientNames
+from cotswold.replication.replica.server import ReplicaServer, ToReplicaServer
+from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.replication.runtime.disk import Disk, open_disk
-from cotswold.replication.runtime.networks import Ways, open_ways
-from cotswold.replication.runtime.persistence import Saving
-from cotswold.replication.runtime.server_report import exported, reported
+from cotswold.replication.runtime.known_runs import KnownRuns
+from cotswold.replication.runtime.networks import NetworkEndpoints, open_networks
+from cotswold.replication.runtime.persistence import Persistence
+from cotswold.replication.runtime.server_report import bucket_export, server_counts, server_report
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Lost, Ready
 from cotswold.transport.address import Address
@@ -38,32 +37,31 @@ from cotswold.wire import (
     CONTROLLERS,
     COORDINATOR,
     Assign,
-    Describe,
-    Described,
-    Elsewhere,
+    BucketEnvelope,
+    DeleteRun,
+    DiskStateRequest,
     Fence,
-    FindSaved,
-    Forget,
-    Here,
-    Leased,
+    Heartbeat,
+    LeaseGrant,
     Message,
-    OfBucket,
+    NotPrimary,
     Prepare,
     Prepared,
     PullNewer,
+    RunDescription,
+    RunDescriptionRequest,
     Send,
     Update,
 )
 from cotswold.wire.lifecycle import (
     FINISH_SECONDS,
-    Controllers,
+    ControllerAddresses,
     Count,
-    Export,
+    ExportRequest,
     Finish,
     Happened,
-    Parts,
-    Peers,
-    Report,
+    PeerAddresses,
+    ServerReportRequest,
     Serving,
     Unsaved,
 )
@@ -78,10 +76,8 @@ _BATCH = 256
 """Maximum number of messages between two applications of waiting updates."""
 _UNREAD_BYTES = 1 << 24
 """Unread bytes of a client from which on it gets no further reply to a pull."""
-_SAY_SECONDS = 10.0
-"""Minimum interval between two events about a malformed description."""
-_HEARD = get_args(ToKeeper)
-_OFTEN = (OfBucket, Prepare, Prepared)
+_HEARD = get_args(ToReplicaServer)
+_OFTEN = (BucketEnvelope, Prepare, Prepared)
 
 
 def main(
@@ -111,12 +107,12 @@ def main(
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after the processes that need it
     with ExitStack() as held:
         ring = Rotating.of_file(tokens)
-        ways = open_ways(name, Reach(**reach), roads or {}, held, None if ring is None else ring.ring)
+        ways = open_networks(name, Reach(**reach), roads or {}, held, None if ring is None else ring.ring)
         ways.administration.connect(COORDINATOR, coordinator)
         post = Post(ways.all)
         post.send(COORDINATOR, Serving(name, ways.administration.address))
-        saving = replace(Copying(**copying), saves=disk is not None)
-        role = KeeperRole(name, host, post, controllers, saving, ways, Bond(coordinator, ring), key)
+        saving = replace(ReplicationSettings(**copying), saves=disk is not None)
+        role = ReplicaServerProcess(name, host, post, controllers, saving, ways, Bond(coordinator, ring), key)
         if disk is None:
             role.run()
         else:
@@ -127,7 +123,7 @@ def main(
     return 0
 
 
-class KeeperRole:
+class ReplicaServerProcess:
     """Process of one replica server."""
 
     def __init__(
@@ -136,16 +132,16 @@ class KeeperRole:
         host: str,
         post: Post,
         controllers: Mapping[str, str],
-        copying: Copying,
-        ways: Ways,
+        copying: ReplicationSettings,
+        ways: NetworkEndpoints,
         bond: Bond,
         key: str = "",
     ) -> None:
         self._key = key
         self._name, self._post, self._controllers, self._ways = name, post, dict(controllers), ways
-        self._runs: dict[str, Description] = {}
-        self._machine: Keeper[Array] = Keeper(
-            *(name, host, ways.updates.address, self._contents, copying, time.monotonic()),
+        self._runs = KnownRuns(self._tell_malformed)
+        self._machine: ReplicaServer[Array] = ReplicaServer(
+            *(name, host, ways.updates.address, self._runs.contents, copying, time.monotonic()),
             ways.replication.address,
         )
         self._bond = bond
@@ -157,7 +153,7 @@ class KeeperRole:
         self._peers: dict[str, str] = {}
         """Servers of its buckets and their addresses."""
         self._meeting = Calling(lambda address: ways.replication)
-        self._clients = Clients()
+        self._clients = ClientNames()
         self._work = Work()
         self._is_due = False
         """True if a message has arrived since queues were drained: held updates wait for that."""
@@ -169,17 +165,15 @@ class KeeperRole:
         """Number of messages processed since these were sent."""
         self._ticked = 0.0
         self._disk: Disk | None = None
-        self._malformed: tuple[str, float] | None = None
-        """A run with a malformed description, and the time of the last event about it."""
         self._short = 0, 0
         """Buckets that waited for members at the last event about them."""
-        self._saving: Saving | None = None
+        self._saving: Persistence | None = None
 
     def save(self, disk: Disk, flush_seconds: float) -> None:
         """Save changes to a disk within ``flush_seconds``."""
         self._disk = disk
         self._machine.found_on_disk(disk.buckets, disk.cluster)
-        self._saving = Saving(self._machine, disk, flush_seconds, time.monotonic())
+        self._saving = Persistence(self._machine, disk, flush_seconds, time.monotonic())
         self._post.endpoint.watch(disk.fileno())
 
     def run(self) -> None:
@@ -221,45 +215,51 @@ class KeeperRole:
             self._do(sender, message)
             return
         match message:
-            case Peers(addresses, keys) if sender in self._controllers:
+            case PeerAddresses(addresses, keys) if sender in self._controllers:
                 for name, pair in keys:
                     for way in self._ways.each:
                         way.vouch(name, pair)
                 self._meet(dict(addresses))
-            case Controllers(addresses) if sender == COORDINATOR:
+            case ControllerAddresses(addresses) if sender == COORDINATOR:
                 known = [each for each in addresses if not each[1] or Address.is_one(each[1])]
                 self._controllers.update(known)
                 self._keep_answers(name for name, _ in known)
-            case Described(run, description) if sender in self._controllers:
+            case RunDescription(run, description) if sender in self._controllers:
                 if description and run not in self._runs:
                     self._learn(run, description)
-            case Report(bucket):
-                self._post.send(sender, reported(self._machine, self._ways, self._unsaved(), bucket))
-            case Export(bucket):
-                whole = exported(self._machine, bucket) or [
-                    reported(self._machine, self._ways, self._unsaved(), bucket)
+            case ServerReportRequest(bucket):
+                self._post.send(sender, server_report(self._machine, self._ways, self._unsaved(), bucket))
+            case ExportRequest(bucket):
+                whole = bucket_export(self._machine, bucket) or [
+                    server_report(self._machine, self._ways, self._unsaved(), bucket)
                 ]
                 self._post.deliver([Send(sender, cast(Message, each)) for each in whole])
             case Count(run):
-                self._post.send(sender, self._counts(run))
-            case Assign() | Fence() | FindSaved() | Forget() | Leased() if sender not in self._controllers:
+                refused = self._post.endpoint.refused
+                counts = server_counts(self._machine, self._work, refused, self._unsaved(run), run)
+                self._post.send(sender, counts)
+            case Assign() | Fence() | DiskStateRequest() | DeleteRun() | LeaseGrant() if (
+                sender not in self._controllers
+            ):
                 self._post.endpoint.refused["strangers"] += 1
-            case Assign() | Fence() | FindSaved() if run_of(_bucket(message)) not in self._runs:
-                self._post.send(sender, Describe(run_of(_bucket(message))))  # the controller sends it again
-            case Assign() | Fence() | FindSaved() if not self._is_known(_bucket(message)):
+            case Assign() | Fence() | DiskStateRequest() if run_of(_bucket(message)) not in self._runs:
+                self._post.send(
+                    sender, RunDescriptionRequest(run_of(_bucket(message)))
+                )  # the controller sends it again
+            case Assign() | Fence() | DiskStateRequest() if not self._runs.has_bucket(_bucket(message)):
                 self._post.endpoint.refused["malformed"] += 1
-            case Forget():
+            case DeleteRun():
                 self._do(sender, message)
                 self._let_go()
             case _ if isinstance(message, _HEARD):
-                self._do(sender, cast(ToKeeper, message))
+                self._do(sender, cast(ToReplicaServer, message))
             case _:
                 pass
 
     def _meet(self, addresses: Mapping[str, str]) -> None:
         """Update the addresses of servers; those without a common bucket are not called again."""
         groups = (each.group for each in self._machine.copies.values())
-        known = {name for group in groups for name in group.everybody}
+        known = {name for group in groups for name in group.all_servers}
         self._peers = {name: address for name, address in self._peers.items() if name in known}
         for name, address in addresses.items():
             if not Address.is_one(address):
@@ -275,51 +275,32 @@ class KeeperRole:
                 way.keep_answers_of(each)
 
     def _learn(self, run: str, description: str) -> None:
-        """Learn the description of a run, if one of its buckets can be created and updated."""
-        try:
-            found = Description.of(description)
-            if found.run != run:
-                raise ValueError(f"it is one of {found.run!r:.80}")
-            found.rehearse()
-            found.contents(found.buckets[0])
-        except Exception as error:  # a client's malformed description must not harm other runs
+        if not self._runs.learn(run, description):
             self._post.endpoint.refused["malformed"] += 1
-            self._tell_malformed(run, f"{type(error).__name__}: {error}")
-            return
-        self._runs[run] = found
-        if self._disk is not None:
+        elif self._disk is not None:
             self._disk.describe(run, description)
 
     def _let_go(self) -> None:
-        """Forget runs without data here: they are described again if they return."""
-        for run in self._runs.keys() - {*self._machine.runs}:
-            del self._runs[run]
+        """Forget runs without data here."""
+        for run in self._runs.keep(self._machine.runs):
             self._clients.forget(run)
             if self._disk is not None:
                 self._disk.describe(run, "")
 
     def _tell_malformed(self, run: str, why: str) -> None:
-        """Report a run that gets no replicas here; it is described again and again."""
-        now = time.monotonic()
-        if self._malformed is None or self._malformed[0] != run or now - self._malformed[1] > _SAY_SECONDS:
-            self._malformed = run, now
-            sentence = f"{self._name} cannot have copies of {run!r:.80}: malformed description ({why:.200})"
-            self._post.send(COORDINATOR, Happened("malformed", self._name, f"{sentence}; remove that run"))
+        sentence = f"{self._name} cannot have copies of {run!r:.80}: malformed description ({why:.200})"
+        self._post.send(COORDINATOR, Happened("malformed", self._name, f"{sentence}; remove that run"))
 
-    def _is_known(self, bucket: str) -> bool:
-        """True if the bucket belongs to a described run."""
-        return run_of(bucket) in self._runs and bucket in self._runs[run_of(bucket)].has
-
-    def _do(self, sender: str, message: ToKeeper) -> None:
+    def _do(self, sender: str, message: ToReplicaServer) -> None:
         self._work.begin()
-        if isinstance(message, OfBucket):
+        if isinstance(message, BucketEnvelope):
             self._serve(sender, message)
         else:
             self._deliver(self._machine.receive(sender, message, time.monotonic()))
         self._heard += 1
         self._is_due = self._machine.is_busy
 
-    def _serve(self, sender: str, message: OfBucket) -> None:
+    def _serve(self, sender: str, message: BucketEnvelope) -> None:
         """Process a client's message."""
         if message.bucket in self._spoken:
             self._flush()  # before numbers change that are waiting to be sent
@@ -387,44 +368,27 @@ class KeeperRole:
         servers."""
         for each in sends:
             message = each.message
-            if isinstance(message, OfBucket | Prepare):
+            if isinstance(message, BucketEnvelope | Prepare):
                 self._spoken.add(message.bucket)
-            if isinstance(message, OfBucket | Elsewhere):
+            if isinstance(message, BucketEnvelope | NotPrimary):
                 peer = self._clients.peer(each.to, run_of(message.bucket))
                 self._sends.append(each if peer == each.to else Send(peer, message))
             elif each.to == CONTROLLERS:
-                message = replace(message, key=self._key) if isinstance(message, Here) else message
+                message = replace(message, key=self._key) if isinstance(message, Heartbeat) else message
                 self._sends += [Send(name, message) for name in self._controllers]
             else:
                 self._sends.append(each)
-
-    def _contents(self, bucket: str) -> Any:
-        return self._runs[run_of(bucket)].contents(bucket)
-
-    def _counts(self, run: str) -> Any:
-        own = [each for name, each in self._machine.copies.items() if run in ("", run_of(name))]
-        led = [each for each in own if each.role is Role.PRIMARY]
-        lag = max((behind for each in led for behind in each.lag.values()), default=0)
-        counts = self._work.counts(
-            self._name, [each.contents.updates for each in led], self._post.endpoint.refused
-        )
-        short = self._machine.short(lambda name: run in ("", run_of(name)))
-        return replace(
-            counts,
-            short=(*short, self._machine.copying.least),
-            unsaved=self._unsaved(run),
-            restored=tuple(shard for each in led for shard in each.restored),
-            parts=Parts(len(led), len(own), max((each.group.term for each in own), default=0), lag),
-        )
 
     def _tell_short(self) -> None:
         """Report when updates wait for members, and when they no longer do."""
         short = self._machine.short()
         if short != self._short:
             self._short = short
-            sentence = short_in_words(*short, self._machine.copying.least) or "no bucket waits for copies"
+            sentence = (
+                short_in_words(*short, self._machine.settings.min_members) or "no bucket waits for copies"
+            )
             self._post.send(COORDINATOR, Happened("short", self._name, f"{self._name}: {sentence}"))
 
 
-def _bucket(message: Assign | Fence | FindSaved) -> str:
+def _bucket(message: Assign | Fence | DiskStateRequest) -> str:
     return message.group.bucket if isinstance(message, Assign) else message.bucket

@@ -8,25 +8,32 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 
-from cotswold.replication.replica.bucket_replica import Copy, Role
-from cotswold.replication.replica.server import Keeper
-from cotswold.replication.runtime.networks import Ways
+from cotswold.paramserver.runtime.server_metrics import Work
+from cotswold.replication.replica.bucket_replica import BucketReplica
+from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.server import ReplicaServer
+from cotswold.replication.runtime.networks import NetworkEndpoints
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Endpoint
-from cotswold.wire import FoundSaved, Prepare
-from cotswold.wire.lifecycle import CopySeen, Reported, RoadSeen, Unsaved
+from cotswold.wire import DiskStateReply, Prepare
+from cotswold.wire.lifecycle import Counts, NetworkTraffic, Parts, ReplicaStatus, ServerReport, Unsaved
 from cotswold.wire.messenger import AnyMessage
+from cotswold.wire.names import run_of
 
 
-def reported(machine: Keeper[Array], ways: Ways, unsaved: Unsaved | None, bucket: str = "") -> Reported:
+def server_report(
+    machine: ReplicaServer[Array], ways: NetworkEndpoints, unsaved: Unsaved | None, bucket: str = ""
+) -> ServerReport:
     """Return the status of all buckets, or of one; ``unsaved`` is None if there is no disk."""
     named = {"administration": ways.administration, "replication": ways.replication, "updates": ways.updates}
     roads: dict[Endpoint, list[str]] = {}  # one entry per distinct network
     for name, endpoint in named.items():
         roads.setdefault(endpoint, []).append(name)
     refused = ways.all.refused
-    return Reported(
+    return ServerReport(
         machine.name,
         tuple(_seen(each) for name, each in sorted(machine.copies.items()) if bucket in ("", name)),
         0 if unsaved is None else unsaved.dirty_bytes,
@@ -38,41 +45,59 @@ def reported(machine: Keeper[Array], ways: Ways, unsaved: Unsaved | None, bucket
     )
 
 
-def exported(machine: Keeper[Array], bucket: str) -> tuple[AnyMessage, ...]:
+def server_counts(
+    machine: ReplicaServer[Array], work: Work, refused: Mapping[str, int], unsaved: Unsaved | None, run: str
+) -> Counts:
+    """Return the counters of a server; of one run, if named."""
+    own = [each for name, each in machine.copies.items() if run in ("", run_of(name))]
+    led = [each for each in own if each.role is Role.PRIMARY]
+    lag = max((behind for each in led for behind in each.lag.values()), default=0)
+    counts = work.counts(machine.name, [each.state.updates for each in led], refused)
+    short = machine.short(lambda name: run in ("", run_of(name)))
+    return replace(
+        counts,
+        short=(*short, machine.settings.min_members),
+        unsaved=unsaved,
+        restored=tuple(shard for each in led for shard in each.restored),
+        parts=Parts(len(led), len(own), max((each.group.term for each in own), default=0), lag),
+    )
+
+
+def bucket_export(machine: ReplicaServer[Array], bucket: str) -> tuple[AnyMessage, ...]:
     """Return the whole of a bucket that this server leads, in the form of a save; empty if it does not
     lead it."""
     copy = machine.copies.get(bucket)
     if copy is None or copy.role is not Role.PRIMARY or not copy.is_acting(time.monotonic()):
         return ()
-    change, numbers = copy.contents.save(-1)
-    group, index, vectors = copy.group, copy.contents.index, tuple(copy.contents.vectors)
+    change, numbers = copy.state.save(-1)
+    group, index, vectors = copy.group, copy.state.index, tuple(copy.state.vectors)
     buffers = tuple(numbers[name, shard] for name in vectors for shard in change.shards)
     return (
-        FoundSaved(bucket, machine.name, group.life, group.term, index),
+        DiskStateReply(bucket, machine.name, group.incarnation, group.term, index),
         Prepare(bucket, group.term, -1, index, index, change, vectors, buffers),
     )
 
 
-def _seen(copy: Copy[Array]) -> CopySeen:
+def _seen(copy: BucketReplica[Array]) -> ReplicaStatus:
     is_primary = copy.role is Role.PRIMARY
-    return CopySeen(
+    return ReplicaStatus(
         copy.bucket,
         copy.role.value,
         copy.group.term,
-        copy.group.life,
+        copy.group.incarnation,
         copy.index,
         copy.committed,
-        copy.on_disk.index,
+        copy.durability.index,
         tuple(sorted(copy.lag.items())) if is_primary else (),
-        copy.contents.updates.waiting,
+        copy.state.updates.waiting,
         is_primary and copy.is_waiting,
-        *copy.spoke,
+        *copy.last_replies,
     )
 
 
-def _road(name: str, endpoint: Endpoint) -> RoadSeen:
+def _road(name: str, endpoint: Endpoint) -> NetworkTraffic:
     traffic = endpoint.traffic
-    return RoadSeen(
+    return NetworkTraffic(
         name,
         endpoint.address,
         traffic.sent_bytes + traffic.sent_shared_bytes,

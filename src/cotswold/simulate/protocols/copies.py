@@ -14,15 +14,15 @@ from typing import cast
 
 from cotswold.replication.client.router import Router, ToRouter
 from cotswold.replication.controller.controller import Controller
-from cotswold.replication.controller.leader import FromServers
-from cotswold.replication.controller.leader_election import Read, Wish
-from cotswold.replication.replica.saved_bucket import Saved
-from cotswold.replication.replica.server import Keeper, ToKeeper
+from cotswold.replication.controller.leader_election import Read, StateRequest
+from cotswold.replication.controller.messages import FromServers
+from cotswold.replication.replica.saved_bucket import SavedBucket
+from cotswold.replication.replica.server import ReplicaServer, ToReplicaServer
 from cotswold.simulate.protocols.disks import SimulatedDisk
 from cotswold.simulate.protocols.loop import VirtualTimeLoop
 from cotswold.simulate.protocols.network import Endpoint, SimulatedNetwork
 from cotswold.simulate.protocols.process import SimulatedProcess
-from cotswold.wire import CONTROLLERS, Ended, Message, Send
+from cotswold.wire import CONTROLLERS, Message, Send, ServerExited
 
 TICK_SECONDS = 0.05
 Watch = Callable[[str, Sequence[Send]], None]
@@ -70,7 +70,10 @@ class SharedState:
         self._late, self._late_seconds = late, late_seconds
 
     def ask(
-        self, who: str, wish: Wish, answered: Callable[[Wish, dict[str, str] | bool | None], None]
+        self,
+        who: str,
+        wish: StateRequest,
+        answered: Callable[[StateRequest, dict[str, str] | bool | None], None],
     ) -> None:
         """Execute a request after some time, then report the result."""
         is_lost = self._random.random() < self._lost
@@ -90,7 +93,7 @@ class SharedState:
     def _seconds(self) -> float:
         return 0.001 + self._random.random() * 0.01
 
-    def _do(self, wish: Wish) -> dict[str, str] | bool:
+    def _do(self, wish: StateRequest) -> dict[str, str] | bool:
         if isinstance(wish, Read):
             return wish.of(self.items)
         if any(self.items.get(key) != value for key, value in wish.compare):
@@ -126,21 +129,23 @@ class SimulatedController(SimulatedProcess):
         self._do(lambda: self._send(self.controller.receive(sender, heard, self.clock.now)))
 
     def _advance(self) -> None:
-        wish = self.controller.wish(self.clock.now)
+        wish = self.controller.next_request(self.clock.now)
         if wish is not None:
             self._state.ask(
                 self.name, wish, lambda asked, found: self._do(lambda: self._answered(asked, found))
             )
 
-    def _answered(self, wish: Wish, found: dict[str, str] | bool | None) -> None:
+    def _answered(self, wish: StateRequest, found: dict[str, str] | bool | None) -> None:
         now = self.clock.now
         if isinstance(wish, Read):
             self._send(
-                self.controller.read(found, now) if isinstance(found, dict) else self.controller.unread()
+                self.controller.on_read(found, now)
+                if isinstance(found, dict)
+                else self.controller.on_read_failed()
             )
         else:
             assert not isinstance(found, dict), "a transaction is done or not"
-            self._send(self.controller.transacted(found, now))
+            self._send(self.controller.on_transaction(found, now))
 
     def _tick(self) -> None:
         if not self.is_alive:
@@ -164,7 +169,7 @@ class SimulatedKeeper(SimulatedProcess):
     def __init__(
         self,
         network: SimulatedNetwork,
-        keeper: Keeper[list[float]],
+        keeper: ReplicaServer[list[float]],
         controllers: Sequence[str],
         clock: Clock,
         watch: Watch,
@@ -181,7 +186,7 @@ class SimulatedKeeper(SimulatedProcess):
 
     def receive(self, sender: str, message: Message) -> None:
         """Receive a message."""
-        heard = cast(ToKeeper, message)
+        heard = cast(ToReplicaServer, message)
         self._do(lambda: self._send_all(self.keeper.receive(sender, heard, self.clock.now)))
 
     def damaged(self, bucket: str) -> None:
@@ -216,7 +221,7 @@ class SimulatedKeeper(SimulatedProcess):
             for number, saved in self.keeper.saves():
                 saving.disk.write(saved, partial(self._written, number))
 
-    def _recalled(self, bucket: str, saved: Saved | None) -> None:
+    def _recalled(self, bucket: str, saved: SavedBucket | None) -> None:
         self._do(lambda: self.keeper.recalled(bucket, saved))
 
     def _written(self, number: int, is_there: bool) -> None:
@@ -298,4 +303,4 @@ class _Gate:
 
 def ended(network: SimulatedNetwork, name: str, controllers: Sequence[str], why: str) -> None:
     """Report the end of a process to all controllers, as its supervisor does."""
-    network.send(f"supervisor of {name}", [Send(each, Ended(name, why)) for each in controllers])
+    network.send(f"supervisor of {name}", [Send(each, ServerExited(name, why)) for each in controllers])

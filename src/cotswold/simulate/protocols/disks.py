@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
 
-from cotswold.replication.replica.saved_bucket import Saved
+from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.simulate.protocols.loop import VirtualTimeLoop
 
 
@@ -20,12 +20,12 @@ class SimulatedDisk:
     def __init__(self, loop: VirtualTimeLoop, random: Random, seconds: float) -> None:
         """Create the disk; an operation takes up to ``seconds`` unless the disk is slow."""
         self._loop, self._random, self._seconds = loop, random, seconds
-        self.has: dict[str, Saved] = {}
+        self.has: dict[str, SavedBucket] = {}
         """Buckets that are durable."""
         self.damaged: set[str] = set()
         """Buckets of which a part differs from what was written."""
         self.is_full = self.is_slow = False
-        self._waiting: deque[tuple[Saved | None, Callable[[], None]]] = deque()
+        self._waiting: deque[tuple[SavedBucket | None, Callable[[], None]]] = deque()
         """Pending operations: the bucket that is written, or None, and the action."""
         self._owner = 0
 
@@ -50,7 +50,7 @@ class SimulatedDisk:
         self.damaged.add(saved.bucket)
         self._drop()
 
-    def exchange(self, has: Mapping[str, Saved]) -> None:
+    def exchange(self, has: Mapping[str, SavedBucket]) -> None:
         """Replace the contents, and drop pending operations."""
         self._drop()
         self.has, self.damaged = dict(has), set()
@@ -69,7 +69,7 @@ class SimulatedDisk:
         self._waiting.clear()
         self._owner += 1
 
-    def write(self, saved: Saved, done: Callable[[bool], None]) -> None:
+    def write(self, saved: SavedBucket, done: Callable[[bool], None]) -> None:
         """Write a bucket after all pending operations; ``done`` receives True if it succeeded."""
         owner = self._owner
 
@@ -82,22 +82,22 @@ class SimulatedDisk:
 
         self._do(act, saved)
 
-    def read(self, bucket: str, done: Callable[[Saved | None], None]) -> None:
+    def read(self, bucket: str, done: Callable[[SavedBucket | None], None]) -> None:
         """Read a bucket if it is undamaged."""
         self._do(lambda: done(self.sound(bucket)))
 
-    def sound(self, bucket: str) -> Saved | None:
+    def sound(self, bucket: str) -> SavedBucket | None:
         """Return a bucket's contents; None if they are missing or damaged."""
         return None if bucket in self.damaged else self.has.get(bucket)
 
-    def _merge(self, saved: Saved) -> None:
+    def _merge(self, saved: SavedBucket) -> None:
         before = self.has.get(saved.bucket)
         numbers = {} if before is None else dict(before.numbers)
         self.has[saved.bucket] = replace(saved, numbers={**numbers, **saved.numbers})
         if len(saved.numbers) == len(self.has[saved.bucket].numbers):
             self.damaged.discard(saved.bucket)
 
-    def _do(self, act: Callable[[], None], saved: Saved | None = None) -> None:
+    def _do(self, act: Callable[[], None], saved: SavedBucket | None = None) -> None:
         self._waiting.append((saved, act))
         if len(self._waiting) == 1:
             self._loop.after(self._took(), self._next(self._owner))

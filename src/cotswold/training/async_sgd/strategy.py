@@ -25,7 +25,7 @@ from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.replicas.snapshot import Snapshot
 from cotswold.replicas.startup import ReplicaSettings
 from cotswold.replication.run_settings import ReplicatedClusterSettings
-from cotswold.replication.runtime.run_cluster import DISKS
+from cotswold.replication.runtime.run_cluster import DISKS_FOLDER
 from cotswold.run import Recorder
 from cotswold.training.async_sgd.hogwild_replica import round_of
 from cotswold.training.async_sgd.push_format import of_norm_1
@@ -112,7 +112,7 @@ def settings_of(
             server_copies=cluster.server_copies,
             server_copies_min=cluster.server_copies_min,
             replication=cluster.replication,
-            disks=str((run / DISKS).absolute()) if run is not None and cluster.flush_seconds else None,
+            disks=str((run / DISKS_FOLDER).absolute()) if run is not None and cluster.flush_seconds else None,
             flush_seconds=cluster.flush_seconds or 1.0,
             standing=tuple((cluster.parameter_servers or "").split(",")) if cluster.parameter_servers else (),
             note=str(run / NOTE) if run is not None and cluster.parameter_servers else None,
