@@ -80,7 +80,7 @@ FAULTS = (
         "paramserver/core/test_update_server.py",
     ),
     PlantedFault(
-        "paramserver/core/admission.py",
+        "shards/core/admission.py",
         "if not are_apart(update.samples):",
         "if not update.samples and not are_apart(update.samples):",
         "paramserver/core/test_update_server.py",
@@ -93,8 +93,8 @@ FAULTS = (
     ),
     PlantedFault(
         "shards/runtime/layout.py",
-        "servers[(start + stop) * len(servers) // (2 * size)]  # where",
-        "servers[start * len(servers) // (2 * size)]  # where",
+        "servers[(start + stop) * len(servers) // (2 * size)]  # the",
+        "servers[start * len(servers) // (2 * size)]  # the",
         "batch/runtime/test_pattern_sets.py",
     ),
     PlantedFault(

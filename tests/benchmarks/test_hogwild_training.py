@@ -76,7 +76,7 @@ def test_what_another_process_writes_is_read_here_and_its_own_values_are_dropped
         assert torch.equal(value, before[name] * 2 + (name == "1.num_batches_tracked")), name
     assert bytes(shared.extra) == b"x" * 64
     shared.close()
-    with pytest.raises(MachineError, match="are gone"):
+    with pytest.raises(MachineError, match="are lost"):
         SharedParameters.join(module, shared.place)
 
 

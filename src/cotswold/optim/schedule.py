@@ -59,7 +59,7 @@ class SampleSchedule:
     N + p, and positions are assigned in order. So the position of a push determines its rate, and a single
     replica has the rates of ordinary SGD.
 
-    >>> schedule = BySamples("linear", 0.0, samples=10, batch=5, epochs=2)
+    >>> schedule = SampleSchedule("linear", 0.0, samples=10, batch=5, epochs=2)
     >>> [schedule.rate(1.0, place) for place in (0, 5, 12, 19)]
     [1.0, 0.75, 0.5, 0.25]
     """

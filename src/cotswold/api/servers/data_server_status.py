@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from cotswold.dataservice.core.shared_epochs import Drawn, StreamTotals
-from cotswold.dataservice.runtime.pool import ServerLine, TrainerLine
+if TYPE_CHECKING:
+    from cotswold.dataservice.core.shared_epochs import Drawn, StreamTotals
+    from cotswold.dataservice.runtime.pool import ServerLine, TrainerLine
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ class BlockPool:
 def block_size(count: int) -> int:
     """Return the size of a block for ``count`` bytes.
 
-    >>> rounded(1), rounded(65537), rounded(1 << 20), rounded((1 << 20) + 1)
+    >>> block_size(1), block_size(65537), block_size(1 << 20), block_size((1 << 20) + 1)
     (65536, 81920, 1048576, 1310720)
     """
     count = max(count, BLOCK_BYTES_MIN)

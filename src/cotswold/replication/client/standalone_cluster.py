@@ -48,9 +48,9 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+")
 def parse_controller(text: str) -> tuple[str, int]:
     """Return the host and the port of a controller; raises UserError.
 
-    >>> place_of("10.0.0.1:7400"), place_of("10.0.0.1")
+    >>> parse_controller("10.0.0.1:7400"), parse_controller("10.0.0.1")
     (('10.0.0.1', 7400), ('10.0.0.1', 7400))
-    >>> place_of("[::1]:7401"), place_of("::1")
+    >>> parse_controller("[::1]:7401"), parse_controller("::1")
     (('::1', 7401), ('::1', 7400))
     """
     text = text.strip()
@@ -70,7 +70,7 @@ def parse_controller(text: str) -> tuple[str, int]:
 def controller_name(host: str, port: int) -> str:
     """Return the name of the controller at an address.
 
-    >>> name_at("10.0.0.1", 7400)
+    >>> controller_name("10.0.0.1", 7400)
     'controller-10.0.0.1-7400'
     """
     return f"controller-{_WORDS.sub('-', host)[-40:]}-{port}"
