@@ -43,7 +43,7 @@ class StillState:
         """Nobody waits for it."""
         return -1
 
-    def ask(self, wish: Any, answered: Callable[[Any, Any], None]) -> None:
+    def submit(self, wish: Any, answered: Callable[[Any, Any], None]) -> None:
         """Do it, and answer when that is taken."""
         if isinstance(wish, Read):
             found: Any = {key: text for key, text in self.items.items() if key.startswith(wish.prefix)}
