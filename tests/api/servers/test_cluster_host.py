@@ -95,7 +95,7 @@ def test_only_who_starts_a_cluster_makes_its_token(tmp_path: Path) -> None:
         lambda: Rotating.of_file(str(path)),
         lambda: tokens_of_cluster({FILE_VARIABLE: str(path)}),
     ):
-        with pytest.raises(UserError, match="is not there"):
+        with pytest.raises(UserError, match="does not exist"):
             use()
     assert not path.exists()
     made = made_tokens(path)
