@@ -15,6 +15,7 @@ from cotswold.paramserver.core.sessions import Session, Sessions
 from cotswold.replication.replica.bucket_replica import BucketReplica
 from cotswold.replication.replica.bucket_state import BucketState, Delta
 from cotswold.replication.replica.follower_progress import Followers
+from cotswold.replication.replica.group_member import GroupMember
 from cotswold.replication.replica.lease import Lease
 from cotswold.replication.replica.server import ReplicaServer
 from cotswold.wire import Fence, FenceReply, Group, LearnerCaughtUp, Prepare, Send
@@ -224,7 +225,7 @@ COPY_FAULTS: Mapping[str, Fault] = {
     "unheld": Fault("a primary answers before it replicates", BucketReplica, "_hold", _unheld),
     "gaps": Fault("a secondary prepares what it lacks the beginning of", BucketReplica, "prepare", _gaps),
     "without-prepared": Fault(
-        "the elected forgets what it prepared", BucketReplica, "_lead", _without_prepared
+        "the elected forgets what it prepared", GroupMember, "_lead", _without_prepared
     ),
     "counts-removed": Fault("a primary waits for whoever was left out", Followers, "regroup", _with_removed),
     "old-groups": Fault("a copy acts by a group that is over", BucketReplica, "assign", _old_groups),
@@ -242,8 +243,8 @@ COPY_FAULTS: Mapping[str, Fault] = {
     "unpromoted": Fault("the elected changes numbers of messages", BucketState, "make_writable", _nothing),
     "unstamped": Fault("the elected knows not what is different", BucketState, "_stamp_all", _nothing),
     "says-all": Fault("what was held is said after the lease", BucketReplica, "_commit", _says_all),
-    "unfenced": Fault("who was fenced goes on", BucketReplica, "fenced", _unfenced),
-    "keeps-all": Fault("a copy keeps what may be of another history", BucketReplica, "_is_foreign", never),
+    "unfenced": Fault("who was fenced goes on", GroupMember, "fenced", _unfenced),
+    "keeps-all": Fault("a copy keeps what may be of another history", GroupMember, "_is_foreign", never),
     "caught-early": Fault(
         "a learner is a member before it is waited for", BucketReplica, "prepared", _caught_early
     ),

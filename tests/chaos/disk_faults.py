@@ -19,6 +19,7 @@ from cotswold.replication.controller.disk_recovery import DiskRecovery
 from cotswold.replication.replica.bucket_replica import BucketReplica
 from cotswold.replication.replica.bucket_state import BucketState
 from cotswold.replication.replica.follower_progress import Followers, PeerActivity
+from cotswold.replication.replica.group_member import GroupMember
 from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.replica.server import ReplicaServer
 from cotswold.shards.core.sample_ledger import Samples
@@ -163,7 +164,7 @@ DISK_FAULTS: Mapping[str, Fault] = {
         "what a full disk did not take counts as saved", ReplicaServer, "unsaved", _unnoticed
     ),
     "unverified": Fault("no checksum of what a disk has is looked at", SimulatedDisk, "sound", _unverified),
-    "never-saved": Fault("nothing is put on a disk", BucketReplica, "is_unsaved", _nothing_to_save),
+    "never-saved": Fault("nothing is put on a disk", GroupMember, "is_unsaved", _nothing_to_save),
     "seldom-saved": Fault("a disk is given something every few seconds", ReplicaServer, "saves", _seldom),
     "unnamed": Fault("nobody is told which samples are lost", Dispatcher, "_tell_lost", _tells_nobody),
     "own-disk": Fault("saved is what the disk of the primary has", BucketReplica, "_answering", _own_disk),

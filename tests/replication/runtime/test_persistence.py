@@ -48,7 +48,7 @@ class Machine:
             self.made[bucket].append(time.monotonic())
 
     @property
-    def different(self) -> list[str]:
+    def dirty(self) -> list[str]:
         return [bucket for bucket in BUCKETS if self.at[bucket] > self.given[bucket]]
 
     def save(self, bucket: str) -> tuple[int, SavedBucket]:
@@ -306,8 +306,8 @@ def test_whoever_ends_gives_its_disk_all_that_is_different(
     with server.disk:
         server.serve(0.6)
         server.machine.change()
-        assert server.machine.different, "most of it waits for its time"
-        assert server.saving.finish(time.monotonic()) and not server.machine.different
+        assert server.machine.dirty, "most of it waits for its time"
+        assert server.saving.finish(time.monotonic()) and not server.machine.dirty
     with BlockStore(server.store.folder) as store:
         assert {bucket: store.read(bucket).blocks[BlockKey(*KEY)] for bucket in BUCKETS} == {
             bucket: at.to_bytes(8, "little") for bucket, at in server.machine.at.items()
@@ -333,5 +333,5 @@ def test_where_there_is_no_room_for_all_the_rest_is_offered_again(
         with monkeypatch.context() as full:
             full.setattr(server.disk._flusher, "offer", lambda *_: False)
             assert not server.saving.finish(time.monotonic())
-        assert len(server.machine.different) == len(BUCKETS)
-        assert server.saving.finish(time.monotonic()) and not server.machine.different
+        assert len(server.machine.dirty) == len(BUCKETS)
+        assert server.saving.finish(time.monotonic()) and not server.machine.dirty

@@ -59,7 +59,7 @@ def test_a_controller_knows_with_how_few_copies_updates_wait() -> None:
     with ExitStack() as held:
         call = cast(Any, lambda name, role, told: told)
         RunCluster(settings, cast(Any, Staff()), cast(Any, Post()), call, held).start_controller(0.0)
-    assert (started[0]["control"]["copies"], started[0]["control"]["least"]) == (3, 2)
+    assert (started[0]["control"]["copies"], started[0]["control"]["min_copies"]) == (3, 2)
 
 
 def test_whoever_ends_at_once_is_started_again_later_and_later_and_who_cannot_be_is_named() -> None:

@@ -60,7 +60,7 @@ def test_an_endpoint_without_a_port_is_told_of_once_though_others_have_one(token
 def test_a_file_that_is_gone_is_told_of_once(tokens: Rotating, tmp_path: Path) -> None:
     (tmp_path / "token").unlink()
     (sentence,) = tokens.tick((), 10.0)
-    assert "is gone" in sentence and not tokens.tick((), 20.0)
+    assert "has been removed" in sentence and not tokens.tick((), 20.0)
 
 
 class Told(Post):

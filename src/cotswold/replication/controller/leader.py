@@ -7,11 +7,11 @@ store, how any part decides.
     Heartbeat, with claims that match the map                 `LeaseGrant`
     Heartbeat, with stale claims                              `Assign`, repeatedly; no lease meanwhile
     Heartbeat, with claims unknown to this leader             no lease: the next heartbeat has all claims
-                                                              (`primary_claims`)
+                                                              (`assignment_delivery`)
     Heartbeat, with data of an unknown run                    `DeleteRun` (`run_deletion`)
     Heartbeat, from another cluster                           no lease: the server keeps its data
     Heartbeat, from a server that receives no replies         its current lease is not extended
-    a primary is lost                                         an election (`election_manager`)
+    a primary is lost                                         an election (`election`)
     the process of a secondary or a learner exited            a group without it (`placement`)
     a primary and all of its secondaries do not hear each     fence the primary, then an election
       other, and it is alive                                  (`failure_detector`)

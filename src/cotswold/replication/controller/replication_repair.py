@@ -10,7 +10,7 @@ Does not know: the next step for a bucket (`placement`), how a primary is electe
     it waits for a time                             reconcile it then
     its primary cannot reach a replica              a group without it; avoid its server for a while
     a live member is to be dropped                  first the others confirm that they are alive
-                                                      (`removal_check`)
+                                                      (`RemovalCheck`)
     its primary is lost                             an election
 
 Confirmation that members are alive, before the replica of a live server is dropped.
