@@ -174,7 +174,7 @@ def told(run: cotswold.Run) -> dict[str, Any]:
         "slopes": step.get("slopes", 0),
         **account,
         "ended": why,
-        "limited": why.startswith("as many"),
+        "limited": why.endswith(" reached"),
         "best": {name: values[best] for name, values in asdict(curve).items()},
         "curve": thinned(curve),
         "recipe": _recipe(run),
