@@ -14,8 +14,8 @@ from typing import Self
 
 import torch
 
-from cotswold.shards.core.permutation import samples_at
 from cotswold.host import keep_freed_bytes
+from cotswold.shards.core.permutation import samples_at
 from cotswold.training.async_sgd.replica_task import in_replica
 
 

@@ -19,7 +19,7 @@ from cotswold.errors import CotswoldError
 from cotswold.host import Token
 from cotswold.replication.client.admin import Operator
 from cotswold.testing.namespaces import entered
-from cotswold.wire.lifecycle import Reported
+from cotswold.wire.lifecycle import ServerReport
 
 _LOOK_SECONDS = 0.5
 _WAIT_SECONDS = 1.0
@@ -76,7 +76,7 @@ class Acting:
                     self._hear(operator.reports(addresses).values())
                 self._is_over.wait(max(0.0, began + _LOOK_SECONDS - time.monotonic()))
 
-    def _hear(self, reports: Iterable[Reported]) -> None:
+    def _hear(self, reports: Iterable[ServerReport]) -> None:
         for report in reports:
             for copy in report.copies:
                 if copy.spoke_until > 0:

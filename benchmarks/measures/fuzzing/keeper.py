@@ -23,7 +23,7 @@ from cotswold.replication.runtime.server_process import KeeperRole
 from cotswold.transport import Endpoint
 from cotswold.transport.address import Address
 from cotswold.wire import lifecycle as beginning
-from cotswold.wire.messenger import Letter, Post
+from cotswold.wire.messenger import Messenger, Received
 
 from .descriptions import described, spoilt
 from .victim import BrokenError, StillEndpoint, StillPost, Victim
@@ -48,7 +48,7 @@ class KeeperVictim(Victim):
         ways = Ways(endpoint, endpoint, endpoint)
         copying = Copying(saves=True)
         self._role = KeeperRole(
-            *(OWN, "host", cast(Post, self._post), {CONTROLLER: ADDRESS}, copying, ways),
+            *(OWN, "host", cast(Messenger, self._post), {CONTROLLER: ADDRESS}, copying, ways),
             Bond(ADDRESS, None),
         )
         self._machine = self._role._machine
@@ -71,7 +71,7 @@ class KeeperVictim(Victim):
     # --- a server that works ---
 
     def _tell(self, sender: str, message: Any) -> None:
-        self._role._attend(Letter(sender, message))
+        self._role._attend(Received(sender, message))
 
     def _begin(self) -> None:
         self._tell(CONTROLLER, m.Described(RUN, self._description.text))
@@ -82,7 +82,9 @@ class KeeperVictim(Victim):
         for bucket in (LED,):
             numbers = tuple(np.zeros(16, np.float32).tobytes() for _ in self._shards[bucket])
             self._tell(MASTER, m.OfBucket(bucket, 1, m.Write(1, "x", self._shards[bucket], numbers)))
-            self._tell(MASTER, m.OfBucket(bucket, 1, m.Order(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0)))
+            self._tell(
+                MASTER, m.OfBucket(bucket, 1, m.CoordinatorState(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0))
+            )
         self._role._go_on()
 
     def _lease(self) -> None:
@@ -100,7 +102,7 @@ class KeeperVictim(Victim):
             (CLIENT, m.OfBucket(LED, 1, update)),
             (CLIENT, m.OfBucket(LED, 1, m.PullNewer(RUN, 1, 1, shards, versions))),
             (CLIENT, m.OfBucket(LED, 1, m.Applied(1, "x", 1, shards, versions, 0))),
-            (MASTER, m.OfBucket(LED, 1, m.Order(2, ((1, "replica-1"),), ((1, 0.1),), 1, 0))),
+            (MASTER, m.OfBucket(LED, 1, m.CoordinatorState(2, ((1, "replica-1"),), ((1, 0.1),), 1, 0))),
             (MASTER, m.OfBucket(LED, 1, m.PullFrozen(1, "x", shards))),
             (MASTER, m.OfBucket(LED, 1, m.Pull(1, 1, "x", shards))),
             (MASTER, m.OfBucket(LED, 1, m.Write(2, "x", shards, numbers))),
@@ -114,11 +116,11 @@ class KeeperVictim(Victim):
             (CONTROLLER, m.Forget(1, "other")),
             (CONTROLLER, m.Described(RUN, self._description.text)),
             (CONTROLLER, m.Described("other", described("other").text)),
-            (CONTROLLER, beginning.Peers(((OTHER, ADDRESS),), ((OTHER, "key"),))),
-            (m.COORDINATOR, beginning.Controllers((("controller-2", ADDRESS),))),
-            ("operator", beginning.Report(LED)),
-            ("operator", beginning.Export(LED)),
-            (MASTER, beginning.Count(RUN)),
+            (CONTROLLER, beginning.PeerAddresses(((OTHER, ADDRESS),), ((OTHER, "key"),))),
+            (m.COORDINATOR, beginning.ControllerAddresses((("controller-2", ADDRESS),))),
+            ("operator", beginning.ServerReportRequest(LED)),
+            ("operator", beginning.ExportRequest(LED)),
+            (MASTER, beginning.CountersRequest(RUN)),
             ("mallory", m.Leased(1 << 40, OWN, 1, 1e9)),
             ("mallory", m.Assign(1 << 40, group)),
             ("mallory", m.Fence(1, LED, 1 << 40)),
@@ -128,7 +130,7 @@ class KeeperVictim(Victim):
 
     def _prepare(self, bucket: str) -> m.Prepare:
         shards = self._shards[bucket]
-        order = m.Order(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0)
+        order = m.CoordinatorState(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0)
         session = m.SessionState(1, "replica-1", 0, None, None, (), (), 0, 0, 0)
         numbers = tuple(np.ones(16, np.float32).tobytes() for _ in shards)
         change = m.Change(
@@ -152,7 +154,7 @@ class KeeperVictim(Victim):
             (CONTROLLER, m.Described(run, spoilt(random, run))),
             (CONTROLLER, m.Assign(self._machine._epoch, m.Group(bucket, 1, OWN, ()))),
             (master, m.OfBucket(bucket, 1, m.Write(1, "x", shards, numbers))),
-            (master, m.OfBucket(bucket, 1, m.Order(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0))),
+            (master, m.OfBucket(bucket, 1, m.CoordinatorState(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0))),
             (client, update(1, "gradient", ())),
             (client, update(2, "factors", (1,) * len(shards))),
             (client, m.OfBucket(bucket, 1, m.PullNewer(run, 1, 1, shards, versions))),
@@ -160,9 +162,9 @@ class KeeperVictim(Victim):
 
     # --- what it does with what is wrong ---
 
-    def attend(self, letter: Letter) -> None:
+    def attend(self, letter: Received) -> None:
         """As its process does."""
-        if not (isinstance(letter.message, beginning.Finish) and letter.sender == m.COORDINATOR):
+        if not (isinstance(letter.message, beginning.Stop) and letter.sender == m.COORDINATOR):
             self._role._attend(letter)
 
     def turn(self) -> None:

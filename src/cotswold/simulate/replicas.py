@@ -11,22 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from cotswold.paramserver.core.dispatcher import Dispatcher
-from cotswold.paramserver.core.rank import Rank
-from cotswold.paramserver.core.rank_fanout import Elsewhere, Ranks, name_of
-from cotswold.paramserver.core.replica import Pace, Replica, State, StepTask
-from cotswold.paramserver.core.update_sequence import Part
-from cotswold.paramserver.core.update_server import Updates
+from cotswold.paramserver.core.rank import ReplicaRank
+from cotswold.paramserver.core.rank_fanout import RankFanout, RemoteBuffers, rank_name
+from cotswold.paramserver.core.replica import Pace, Replica, ReplicaState, StepTask
+from cotswold.paramserver.core.update_sequence import ServerUpdate
+from cotswold.paramserver.core.update_server import UpdateServer
 from cotswold.simulate.network import Network
 from cotswold.simulate.process import PlayedProcess
 from cotswold.wire import (
     COORDINATOR,
-    Alive,
+    CoordinatorStateAck,
     Join,
     Leave,
     Message,
-    Ordered,
     PulledNewer,
     PulledPart,
+    ReplicaHeartbeat,
     Send,
     Shard,
     ToRank,
@@ -42,7 +42,9 @@ TICK_SECONDS = 0.1
 class UpdatesPlayer:
     """The asynchronous half of a server, which processes its queue at a fixed interval."""
 
-    def __init__(self, network: Network, updates: Updates[list[float]], name: str, seconds: float) -> None:
+    def __init__(
+        self, network: Network, updates: UpdateServer[list[float]], name: str, seconds: float
+    ) -> None:
         self.name, self.updates = name, updates
         self.most_waiting_bytes = 0
         self._network, self._seconds = network, seconds
@@ -71,7 +73,7 @@ class DispatcherPlayer:
 
     def receive(self, sender: str, message: Message) -> None:
         """Receive a message."""
-        heard = cast(Join | Alive | Leave | Ordered, message)
+        heard = cast(Join | ReplicaHeartbeat | Leave | CoordinatorStateAck, message)
         self._network.send(self.name, self.dispatcher.receive(sender, heard, self._network.loop.now))
 
     def _tick(self) -> None:
@@ -84,7 +86,7 @@ class RankPlayer:
     """Another rank of a replica, which is killed together with it."""
 
     def __init__(self, network: Network, replica: str, number: int) -> None:
-        self.name, self.rank, self._network = name_of(replica, number), Rank(replica), network
+        self.name, self.rank, self._network = rank_name(replica, number), ReplicaRank(replica), network
         network.players[self.name] = self
 
     def receive(self, sender: str, message: Message) -> None:
@@ -121,7 +123,7 @@ class ReplicaPlayer(PlayedProcess):
         self._begins = begins
         super().__init__(network, join.name)
         self.replica = Replica(join, pace)
-        self._ranks = Ranks(join.name)
+        self._ranks = RankFanout(join.name)
         self._others = {number: RankPlayer(network, join.name, number) for number in range(1, ranks)}
         self._closings = 0
         self._shards, self._gradient = tuple(shards), gradient
@@ -165,7 +167,7 @@ class ReplicaPlayer(PlayedProcess):
         super()._send([each for send in sends for each in self._ranks.send(send)] if self._others else sends)
 
     def _look(self) -> None:
-        if self.replica.state is State.GONE:
+        if self.replica.state is ReplicaState.GONE:
             self.kill()
             return
         task = self.replica.task()
@@ -187,7 +189,7 @@ class ReplicaPlayer(PlayedProcess):
         versions: dict[int, dict[int, int]] = {number: {} for number in self._others}
         for pulled in task.installs:
             for number, version, buffer in zip(pulled.shards, pulled.versions, pulled.buffers, strict=True):
-                if isinstance(buffer, Elsewhere):
+                if isinstance(buffer, RemoteBuffers):
                     versions[buffer.rank][number] = version
                 else:
                     newest[number] = buffer
@@ -208,7 +210,7 @@ class ReplicaPlayer(PlayedProcess):
             )
         )
 
-    def _parts(self) -> Mapping[str, Part]:
+    def _parts(self) -> Mapping[str, ServerUpdate]:
         self._closings += 1
         numbers = {each.number: tuple(self._sum[each.start : each.stop]) for each in self._shards}
         for rank, other in self._others.items():
@@ -219,10 +221,10 @@ class ReplicaPlayer(PlayedProcess):
         for server in {shard.server for shard in self._shards}:
             own = [shard for shard in self._shards if shard.server == server]
             buffers: tuple[object, ...] = tuple(
-                Elsewhere(rank, self._closings)
+                RemoteBuffers(rank, self._closings)
                 if (rank := self._rank_of(each.number))
                 else numbers[each.number]
                 for each in own
             )
-            parts[server] = Part(self._kind, tuple(shard.number for shard in own), (), buffers)
+            parts[server] = ServerUpdate(self._kind, tuple(shard.number for shard in own), (), buffers)
         return parts

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from cotswold.wire import Shard
 
-FINISH_SECONDS = 10.0
+STOP_SECONDS = 10.0
 """Maximum seconds that a process may take to exit after `Stop`."""
 
 
 @dataclass(frozen=True)
-class Made:
+class WorkerReady:
     """A worker has built its work; sent before `Join`."""
 
     name: str
@@ -34,19 +34,19 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Give:
+class GetParameters:
     """The coordinator requests the initial parameters of a worker's work."""
 
 
 @dataclass(frozen=True)
-class Given:
+class Parameters:
     """The initial parameters."""
 
     buffers: tuple[object, ...]
 
 
 @dataclass(frozen=True)
-class Serving:
+class ServerReady:
     """A parameter server is ready."""
 
     name: str
@@ -54,7 +54,7 @@ class Serving:
 
 
 @dataclass(frozen=True)
-class Peers:
+class PeerAddresses:
     """The connected workers and the addresses at which they reach each other."""
 
     addresses: tuple[tuple[str, str], ...]
@@ -63,14 +63,14 @@ class Peers:
 
 
 @dataclass(frozen=True)
-class Controllers:
+class ControllerAddresses:
     """Restarted controllers and their addresses."""
 
     addresses: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Happened:
+class EventReport:
     """An event among the processes that a controller manages."""
 
     kind: str
@@ -79,12 +79,12 @@ class Happened:
 
 
 @dataclass(frozen=True)
-class Finish:
-    """The server exits when its disk has all data; within `FINISH_SECONDS`."""
+class Stop:
+    """The server exits when its disk has all data; within `STOP_SECONDS`."""
 
 
 @dataclass(frozen=True)
-class Learnt:
+class StepMetrics:
     """Work of a replica since its last report, even if it was discarded."""
 
     name: str
@@ -103,7 +103,7 @@ class Learnt:
 
 
 @dataclass(frozen=True)
-class Doing:
+class ActivityReport:
     """Current activity of a replica; sent on change, and every second."""
 
     name: str
@@ -128,12 +128,12 @@ class RankLost:
 
 
 @dataclass(frozen=True)
-class Visit:
-    """A client asks for a description of the served parameters; answered by `Terms`."""
+class ConnectRequest:
+    """A client asks for a description of the served parameters; answered by `RunTerms`."""
 
 
 @dataclass(frozen=True)
-class Terms:
+class RunTerms:
     """Description of the parameters served to clients that bring their own samples."""
 
     run: str
@@ -146,22 +146,22 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Farewell:
+class Goodbye:
     """The servers exit; `Shutdown` follows."""
 
     why: str
 
 
 @dataclass(frozen=True)
-class Count:
-    """The coordinator requests a server's `Counts`."""
+class CountersRequest:
+    """The coordinator requests a server's `ServerCounters`."""
 
     run: str = ""
     """Count only this run, if servers have several."""
 
 
 @dataclass(frozen=True)
-class Unsaved:
+class FlushBacklog:
     """Changes a server would lose if the memory of all servers were lost now."""
 
     dirty_bytes: int
@@ -175,7 +175,7 @@ class Unsaved:
 
 
 @dataclass(frozen=True)
-class Parts:
+class BucketRoles:
     """Roles of a server in the buckets of a run."""
 
     leads: int
@@ -189,7 +189,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Counts:
+class ServerCounters:
     """Counters of the asynchronous half of a server."""
 
     server: str
@@ -222,24 +222,24 @@ class Counts:
     """`taken_bytes` by sender: live replicas, and each of their ranks."""
     short: tuple[int, int, int] = (0, 0, 0)
     """Buckets with too few members to commit updates; members of the smallest; required members."""
-    unsaved: Unsaved | None = None
+    unsaved: FlushBacklog | None = None
     """None without a disk."""
     restored: tuple[tuple[int, int], ...] = ()
     """(shard, version) with which each shard's incarnation began that was restored from this server's
     disk."""
-    parts: Parts | None = None
+    parts: BucketRoles | None = None
     """None without replication."""
 
 
 @dataclass(frozen=True)
-class Report:
-    """Request a server's state of one bucket, or of all; answered by `Reported`."""
+class ServerReportRequest:
+    """Request a server's state of one bucket, or of all; answered by `ServerReport`."""
 
     bucket: str = ""
 
 
 @dataclass(frozen=True)
-class CopySeen:
+class ReplicaReport:
     """One replica of a bucket, as its server has it."""
 
     bucket: str
@@ -266,7 +266,7 @@ class CopySeen:
 
 
 @dataclass(frozen=True)
-class RoadSeen:
+class NetworkReport:
     """Bytes that a server has sent and received over a network."""
 
     road: str
@@ -277,11 +277,11 @@ class RoadSeen:
 
 
 @dataclass(frozen=True)
-class Reported:
+class ServerReport:
     """State of a server."""
 
     server: str
-    copies: tuple[CopySeen, ...]
+    copies: tuple[ReplicaReport, ...]
     dirty_bytes: int
     """Bytes that are not on its disk."""
     window_seconds: float
@@ -289,28 +289,28 @@ class Reported:
     has_disk: bool
     refused: tuple[tuple[str, int], ...]
     """(reason, number) of rejected frames and connections."""
-    roads: tuple[RoadSeen, ...]
+    roads: tuple[NetworkReport, ...]
     process: int
     """Process id on the server's host."""
 
 
 @dataclass(frozen=True)
-class Export:
+class ExportRequest:
     """Request the current contents of a bucket; answered by `DiskStateReply` and `Prepare` in one frame if
-    the server is its primary, otherwise by `Reported`."""
+    the server is its primary, otherwise by `ServerReport`."""
 
     bucket: str
 
 
 @dataclass(frozen=True)
-class Judging:
+class EvaluatorHeartbeat:
     """Heartbeat of an evaluator, every second."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Judge:
+class Evaluate:
     """The coordinator requests an evaluation of parameters; answered by `EvaluateReply`."""
 
     number: int
@@ -326,7 +326,7 @@ class Judge:
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvaluateReply:
     """Result of an evaluation."""
 
     name: str
@@ -337,34 +337,43 @@ class Judged:
 
 
 Message = (
-    Made
-    | Give
-    | Given
-    | Serving
-    | Peers
-    | Controllers
-    | Happened
-    | Finish
-    | Learnt
-    | Doing
+    WorkerReady
+    | GetParameters
+    | Parameters
+    | ServerReady
+    | PeerAddresses
+    | ControllerAddresses
+    | EventReport
+    | Stop
+    | StepMetrics
+    | ActivityReport
     | RankReady
     | RankLost
-    | Count
-    | Counts
-    | Report
-    | Reported
-    | Export
-    | Judging
-    | Judge
-    | Judged
-    | Visit
-    | Terms
-    | Farewell
+    | CountersRequest
+    | ServerCounters
+    | ServerReportRequest
+    | ServerReport
+    | ExportRequest
+    | EvaluatorHeartbeat
+    | Evaluate
+    | EvaluateReply
+    | ConnectRequest
+    | RunTerms
+    | Goodbye
 )
 MESSAGES: tuple[type[Message], ...] = (
-    *(Made, Give, Given, Serving, Peers, Controllers, Happened, Finish),
-    *(Learnt, Doing, RankReady, RankLost, Count, Counts),
-    *(Report, Reported, Export),
-    *(Judging, Judge, Judged),
-    *(Visit, Terms, Farewell),
+    *(
+        WorkerReady,
+        GetParameters,
+        Parameters,
+        ServerReady,
+        PeerAddresses,
+        ControllerAddresses,
+        EventReport,
+        Stop,
+    ),
+    *(StepMetrics, ActivityReport, RankReady, RankLost, CountersRequest, ServerCounters),
+    *(ServerReportRequest, ServerReport, ExportRequest),
+    *(EvaluatorHeartbeat, Evaluate, EvaluateReply),
+    *(ConnectRequest, RunTerms, Goodbye),
 )

@@ -29,7 +29,7 @@ def run_of(bucket: str) -> str:
     return bucket.rpartition("/")[0]
 
 
-def spoken(bucket: str) -> str:
+def display_name(bucket: str) -> str:
     """Return a bucket's name in the form that people read.
 
     >>> spoken("faces-7f/0017"), spoken("bucket 3")

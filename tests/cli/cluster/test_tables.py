@@ -17,23 +17,23 @@ from cotswold.errors import UserError
 from cotswold.replication.client.admin import Operator
 from cotswold.ui.screen import Screen
 from cotswold.wire import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
-from cotswold.wire.lifecycle import CopySeen, Reported, RoadSeen
+from cotswold.wire.lifecycle import NetworkReport, ReplicaReport, ServerReport
 
 RUN = "c83a0b833eac6e20"
-ROADS = (RoadSeen("updates", "somewhere", 5, 7),)
+ROADS = (NetworkReport("updates", "somewhere", 5, 7),)
 
 
 def seen(name: str, state: str = "living", seconds: float = 0.1) -> ServerSeen:
     return ServerSeen(name, f"host {name}", f"at {name}", state, seconds, 4, 2)
 
 
-def copy(role: str = "primary", behind: tuple[tuple[str, int], ...] = (), **more: object) -> CopySeen:
+def copy(role: str = "primary", behind: tuple[tuple[str, int], ...] = (), **more: object) -> ReplicaReport:
     told: dict[str, object] = {"queued_bytes": 0, "is_waiting": False, **more}
-    return CopySeen(f"{RUN}/0003", role, 5, 0, 120, 118, 90, behind, **told)  # type: ignore[arg-type]  # as they are
+    return ReplicaReport(f"{RUN}/0003", role, 5, 0, 120, 118, 90, behind, **told)  # type: ignore[arg-type]  # as they are
 
 
-def reported(name: str, *copies: CopySeen, has_disk: bool = True) -> Reported:
-    return Reported(name, copies, 2_500_000, 0.7, has_disk, (("strangers", 3),), ROADS, 4711)
+def reported(name: str, *copies: ReplicaReport, has_disk: bool = True) -> ServerReport:
+    return ServerReport(name, copies, 2_500_000, 0.7, has_disk, (("strangers", 3),), ROADS, 4711)
 
 
 def looked(**more: object) -> Looked:
@@ -190,7 +190,7 @@ def test_a_bucket_is_explained_with_what_it_waits_for() -> None:
 def test_addresses_are_host_and_port_in_json() -> None:
     text = "0f/1 77 challenge ipc:///tmp/socket tcp://10.0.0.1:30001 curve"
     server = replace(seen("a"), address=text)
-    road = RoadSeen("updates", text, 5, 7)
+    road = NetworkReport("updates", text, 5, 7)
     report = replace(reported("a"), roads=(road,))
     told = json.loads(json.dumps(in_json(Overview(looked(servers=(server,)), {"a": report}))))
     assert told["looked"]["servers"][0]["address"] == "10.0.0.1:30001"

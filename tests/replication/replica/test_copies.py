@@ -8,12 +8,12 @@ import pytest
 from tests.support.replication.replica_group import BUCKET, GROUP, SHARDS, House, push, said
 
 from cotswold.optim.server_rules import Adagrad
-from cotswold.paramserver.core.settings import Asynchronous, Room
-from cotswold.paramserver.core.update_server import Updates
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
+from cotswold.paramserver.core.update_server import UpdateServer
 from cotswold.replication.replica.bucket_replica import Role
 from cotswold.replication.replica.bucket_state import Contents
 from cotswold.replication.replica.settings import Copying
-from cotswold.shards.core.shard_server import Server
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.simulate.lists import Lent, Lists, ListUpdates
 from cotswold.wire import (
     CONTROLLERS,
@@ -21,12 +21,12 @@ from cotswold.wire import (
     Applied,
     Assign,
     Caught,
+    CoordinatorState,
     Elsewhere,
     Fence,
     Fenced,
     Group,
     Leased,
-    Order,
     Prepare,
     PulledNewer,
     PullNewer,
@@ -35,7 +35,7 @@ from cotswold.wire import (
     TakeOver,
     Update,
     Write,
-    Written,
+    WriteAck,
 )
 
 
@@ -43,16 +43,16 @@ def test_a_state_that_was_frozen_is_told_vector_by_vector_whatever_was_written_f
     """The sums of squares are written before the weights, and frozen after them."""
 
     def kept() -> Contents[list[float]]:
-        server = Server(BUCKET, SHARDS, Lists())
-        settings = Asynchronous("run", "weights", Adagrad(), {"": 2}, 8, room=Room(1000, 1000))
-        return Contents(server, Updates(server, settings, Lists(), ListUpdates()), Lists())
+        server = ShardServer(BUCKET, SHARDS, Lists())
+        settings = AsyncSettings("run", "weights", Adagrad(), {"": 2}, 8, room=QueueLimits(1000, 1000))
+        return Contents(server, UpdateServer(server, settings, Lists(), ListUpdates()), Lists())
 
     (squares,) = Adagrad().keeps
     primary, secondary = kept(), kept()
     for number, (name, value) in enumerate({squares: 7.0, "weights": 1.0}.items(), 1):
         primary.receive(COORDINATOR, Write(number, name, (0, 1), ((value,) * 2,) * 2))
         primary.stamp()
-    primary.receive(COORDINATOR, Order(1, ((1, "r"),), ((1, 1.0),), 1, 0))
+    primary.receive(COORDINATOR, CoordinatorState(1, ((1, "r"),), ((1, 1.0),), 1, 0))
     primary.stamp()
     assert primary.updates.frozen is not None, "nobody owes a marker"
     push = Update("run", 1, 1, "gradient", (0,), (0,), 1, 1.0, ((0, 2),), 1, (), ((1.0, 1.0),))
@@ -239,10 +239,10 @@ def test_an_answer_that_is_asked_for_again_and_again_is_held_once() -> None:
     house = House("ac", Copying(least=2))
     house.begin(Group(BUCKET, 1, "a", ("c",)))
     house.assign(Group(BUCKET, 2, "a"), "a")  # fewer than there must be
-    house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+    house.ask("a", COORDINATOR, CoordinatorState(2, ((1, "client"),), ((1, 1.0),), 0, 0))
     for _ in range(100):
         house.ask("a", "client", PullNewer("run", 1, 2, (0, 1), (-1, -1)))
-        house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+        house.ask("a", COORDINATOR, CoordinatorState(2, ((1, "client"),), ((1, 1.0),), 0, 0))
     assert house.carry() == []
     assert len(house.of["a"].copies[BUCKET]._held) == 2
     house.assign(Group(BUCKET, 3, "a", (), ("c",)))
@@ -288,7 +288,7 @@ def test_weights_are_written_before_anything_is_applied_and_not_again() -> None:
     house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
     house.drain("a")
     house.ask("a", COORDINATOR, Write(1, "weights", (0, 1), ((0.0, 0.0), (0.0, 0.0))))
-    assert len(said(house.carry(), Written)) == 1
+    assert len(said(house.carry(), WriteAck)) == 1
     assert house.weights("a") == [[1.0, 2.0], [3.0, 4.0]]
 
 
@@ -297,9 +297,9 @@ def test_weights_are_written_also_where_an_order_was_heard_before() -> None:
     house = House("a")
     house.assign(Group(BUCKET, 1, "a"))
     house.lease("a")
-    house.ask("a", COORDINATOR, Order(1, ((1, "client"),), ((1, 1.0),), 0, 0))
+    house.ask("a", COORDINATOR, CoordinatorState(1, ((1, "client"),), ((1, 1.0),), 0, 0))
     house.ask("a", COORDINATOR, Write(1, "weights", (0, 1), ((1.0, 2.0), (3.0, 4.0))))
-    assert len(said(house.carry(), Written)) == 1
+    assert len(said(house.carry(), WriteAck)) == 1
     assert house.weights("a") == [[1.0, 2.0], [3.0, 4.0]]
 
 
@@ -314,17 +314,17 @@ def test_a_server_that_leads_nothing_sends_clients_elsewhere() -> None:
 def test_a_primary_knows_in_which_term_and_from_when_until_when_it_spoke() -> None:
     house = House("ac")
     house.begin(Group(BUCKET, 1, "a", ("c",)))
-    house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+    house.ask("a", COORDINATOR, CoordinatorState(2, ((1, "client"),), ((1, 1.0),), 0, 0))
     copy = house.of["a"].copies[BUCKET]
     before = copy.spoke
     house.now += 0.1
-    house.ask("a", COORDINATOR, Order(3, ((1, "client"),), ((1, 1.0),), 0, 0))
+    house.ask("a", COORDINATOR, CoordinatorState(3, ((1, "client"),), ((1, 1.0),), 0, 0))
     assert copy.spoke == before, "nothing more is committed"
     house.carry()
     term, since, until = copy.spoke
     assert term == 1 and since <= before[2] < until == house.now
     house.now += 0.1
-    house.ask("a", COORDINATOR, Order(4, ((1, "client"),), ((1, 1.0),), 0, 0))
+    house.ask("a", COORDINATOR, CoordinatorState(4, ((1, "client"),), ((1, 1.0),), 0, 0))
     house.carry()
     assert copy.spoke == (1, since, house.now)
     assert house.of["c"].copies[BUCKET].spoke[0] == 0

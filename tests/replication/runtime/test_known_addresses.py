@@ -8,7 +8,7 @@ from typing import cast
 
 from cotswold.replication.runtime.controller_process import ControllerRole
 from cotswold.wire import Here
-from cotswold.wire.lifecycle import Peers
+from cotswold.wire.lifecycle import PeerAddresses
 
 
 class Sent:
@@ -36,4 +36,4 @@ def test_addresses_of_servers_that_are_forgotten_are_not_kept_and_news_of_others
     assert len(role._addressed) == 1
     role._met(Here("server-a-0", "a", "here", 1, ()))
     role._met(Here("server-a-0", "a", "there", 2, ()))
-    assert cast(Sent, role._post).sent == [("server-b-0", Peers((("server-a-0", "there"),)))]
+    assert cast(Sent, role._post).sent == [("server-b-0", PeerAddresses((("server-a-0", "there"),)))]

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from typing import cast
 
 from cotswold.optim.server_rules import Sgd
-from cotswold.paramserver.core.settings import Asynchronous, Room
-from cotswold.paramserver.core.update_server import Updates
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
+from cotswold.paramserver.core.update_server import UpdateServer
 from cotswold.replication.replica.bucket_state import Contents
 from cotswold.replication.replica.server import Keeper
 from cotswold.replication.replica.settings import Copying
-from cotswold.shards.core.shard_server import Server
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.simulate.lists import Lists, ListUpdates
 from cotswold.wire import (
     COORDINATOR,
     Assign,
     Assigned,
+    CoordinatorState,
     Enclosed,
     Group,
     Leased,
     OfBucket,
-    Order,
     Prepare,
     Send,
     Shard,
@@ -34,9 +34,9 @@ SHARDS = [Shard(0, BUCKET, 0, 2, "", 0), Shard(1, BUCKET, 2, 4, "", 0)]
 
 
 def contents(_: str) -> Contents[list[float]]:
-    server = Server(BUCKET, SHARDS, Lists())
-    settings = Asynchronous("run", "weights", Sgd(), {"": 2}, 8, room=Room(1000, 1000))
-    return Contents(server, Updates(server, settings, Lists(), ListUpdates()), Lists())
+    server = ShardServer(BUCKET, SHARDS, Lists())
+    settings = AsyncSettings("run", "weights", Sgd(), {"": 2}, 8, room=QueueLimits(1000, 1000))
+    return Contents(server, UpdateServer(server, settings, Lists(), ListUpdates()), Lists())
 
 
 class House:
@@ -94,7 +94,7 @@ class House:
         self.assign(group)
         self.lease(group.primary)
         self.ask(group.primary, COORDINATOR, Write(1, "weights", (0, 1), ((0.0, 0.0), (0.0, 0.0))))
-        self.ask(group.primary, COORDINATOR, Order(1, ((1, "client"),), ((1, 1.0),), 0, 0))
+        self.ask(group.primary, COORDINATOR, CoordinatorState(1, ((1, "client"),), ((1, 1.0),), 0, 0))
         self.settle()
         self.carry()
 

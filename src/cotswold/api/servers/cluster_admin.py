@@ -16,7 +16,7 @@ from cotswold.errors import UserError
 if TYPE_CHECKING:
     from cotswold.replication.client.admin import Operator
     from cotswold.wire import EventSeen, Looked, ServerSeen
-    from cotswold.wire.lifecycle import CopySeen, Reported
+    from cotswold.wire.lifecycle import ReplicaReport, ServerReport
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Overview:
 
     looked: Looked
     """The cluster as seen by the leader of the controllers."""
-    reports: dict[str, Reported]
+    reports: dict[str, ServerReport]
     """Reports of servers, by name; servers that do not answer are missing."""
 
     @property
@@ -44,7 +44,7 @@ class Explained:
     primary: str
     secondaries: tuple[str, ...]
     learners: tuple[str, ...]
-    copies: dict[str, CopySeen]
+    copies: dict[str, ReplicaReport]
     """Copies by server; servers that do not answer are missing."""
     servers: dict[str, ServerSeen]
     """The controllers' view of the servers of this bucket."""

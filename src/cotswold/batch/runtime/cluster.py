@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from cotswold import wire as m
-from cotswold.batch.core.requests import Counted, Request
-from cotswold.batch.runtime.pattern_sets import Sets
-from cotswold.batch.runtime.startup import POINT, Opened, Opening, Task, write
-from cotswold.batch.runtime.validation import Validating
-from cotswold.batch.runtime.vector_cache import Contents
+from cotswold.batch.core.requests import EvaluationRequest, EvaluationResult
+from cotswold.batch.runtime.pattern_sets import PatternSets
+from cotswold.batch.runtime.startup import POINT, StartedCluster, Startup, WorkDescription, write_vector
+from cotswold.batch.runtime.validation import Validation
+from cotswold.batch.runtime.vector_cache import VectorCache
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
@@ -29,8 +29,8 @@ from cotswold.optim import Command, Evaluation
 from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.coordinator_loop import OnEvent, TroubleError
 from cotswold.processes.endpoint_settings import Reach
-from cotswold.shards.core.permutation import words
-from cotswold.shards.runtime.chunked_read import Pieces
+from cotswold.shards.core.permutation import format_ranges
+from cotswold.shards.runtime.chunked_read import ChunkedRead
 from cotswold.transport import Endpoint
 from cotswold.transport.socket_folder import remove_left_folders
 
@@ -106,8 +106,8 @@ def open_cluster(
             encrypt=settings.encrypt,
             lost_seconds=settings.lost_seconds,
         )
-        task = Task(work, arguments, logs, host)
-        opening = Opening(settings, task, processes, token, endpoint, on_event)
+        task = WorkDescription(work, arguments, logs, host)
+        opening = Startup(settings, task, processes, token, endpoint, on_event)
         try:
             opened = opening.open()
         except BaseException:
@@ -129,17 +129,17 @@ class Cluster:
     """
 
     def __init__(
-        self, settings: ClusterSettings, opened: Opened, on_event: OnEvent, own: ForkServer | None
+        self, settings: ClusterSettings, opened: StartedCluster, on_event: OnEvent, own: ForkServer | None
     ) -> None:
         self._settings, self._opened, self._on_event, self._own = settings, opened, on_event, own
         self._conversation, self._machine = opened.conversation, opened.conversation.machine
-        self._contents = Contents()
+        self._contents = VectorCache()
         self._contents.written(POINT)
-        self._sets = Sets(opened.dealing)
+        self._sets = PatternSets(opened.dealing)
         self._backups = 0
         self._halted: tuple[object, ...] | None = None
         """Request and draws of a stalled evaluation that can be continued."""
-        self.last: Counted | None = None
+        self.last: EvaluationResult | None = None
         """Result of the newest evaluation: counted portions, workers, repeated work."""
 
     # --- properties ---
@@ -252,7 +252,7 @@ class Cluster:
         self._give_up_halted()
         self._conversation.deliver(self._machine.run(commands, time.monotonic()))
         done = self._conversation.outcome()
-        assert not isinstance(done, Counted), "no round was requested"
+        assert not isinstance(done, EvaluationResult), "no round was requested"
         if done.error is not None:
             raise MachineError(f"{done.error}; resume the run")
         self._contents.ran(commands)
@@ -273,7 +273,7 @@ class Cluster:
         """
         self._contents.check_name(name)
         made = self._opened.made
-        pieces = Pieces(
+        pieces = ChunkedRead(
             self._opened.shards, name, made.dtype, self.size, lambda shards: m.Pull(0, 0, name, shards)
         )
         self._conversation.read(pieces, self._settings.silent_seconds)
@@ -298,7 +298,7 @@ class Cluster:
         self._give_up_halted()
         values = vector.detach().contiguous().numpy()
         shards, servers = self._opened.shards, self._opened.servers
-        write(self._conversation, shards, servers, name, values, self._settings.silent_seconds)
+        write_vector(self._conversation, shards, servers, name, values, self._settings.silent_seconds)
         self._contents.written(name)
 
     # --- evaluations ---
@@ -339,7 +339,7 @@ class Cluster:
         self._require_servers()
         kept = self._sets.state()
         recorded = self._sets.next_recorded() if patterns is None else self._sets.portions(patterns)
-        request = Request(
+        request = EvaluationRequest(
             at, gradient, tuple(before), tuple(after), recorded, self._sets.draws, self._settings.fraction
         )
         self._begin(request, (request, kept))
@@ -353,7 +353,7 @@ class Cluster:
             self._sets.load(kept)
             self._abandon()
             raise
-        if not isinstance(done, Counted):
+        if not isinstance(done, EvaluationResult):
             raise TroubleError(f"{done.error}; resume the run")
         if gradient is not None:
             self._contents.written(gradient)
@@ -415,7 +415,7 @@ class Cluster:
         if not held:
             return None
         workers = len(self._machine.members)
-        validating = Validating(time.monotonic_ns(), at, held, self._settings.portion, workers)
+        validating = Validation(time.monotonic_ns(), at, held, self._settings.portion, workers)
 
         def is_done() -> bool:
             nonlocal alone_since
@@ -464,7 +464,7 @@ class Cluster:
     ) -> None:
         self.close()
 
-    def _counted(self, done: Counted, patterns: str | None) -> Evaluation:
+    def _counted(self, done: EvaluationResult, patterns: str | None) -> Evaluation:
         self.last = done
         self._backups += done.account.backups
         name = self._sets.drawn(done.portions) if patterns is None else patterns
@@ -474,7 +474,7 @@ class Cluster:
             {
                 "evaluation": done.evaluation,
                 "patterns": name,
-                "portions": words(done.portions),
+                "portions": format_ranges(done.portions),
                 "drawn": patterns is None,
                 "samples": done.samples,
                 "seconds": account.seconds,
@@ -483,12 +483,12 @@ class Cluster:
                 "backups_used": account.backups_used,
                 "refused": account.refused,
                 "lost": account.lost,
-                "left_out": words(account.left_out),
+                "left_out": format_ranges(account.left_out),
             },
         )
         return Evaluation(done.total / done.samples, done.dots, name, done.samples)
 
-    def _begin(self, request: Request, asked: tuple[object, ...]) -> None:
+    def _begin(self, request: EvaluationRequest, asked: tuple[object, ...]) -> None:
         """Start an evaluation, or continue a stalled one."""
         if self._halted == asked:
             self._halted = None

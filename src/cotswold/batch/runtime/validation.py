@@ -15,25 +15,25 @@ from itertools import pairwise
 from cotswold import wire as m
 from cotswold.errors import MachineError
 from cotswold.shards.core.membership import Member
-from cotswold.shards.runtime.work import PortionSum, means_of, portions_of
+from cotswold.shards.runtime.work import PortionSum, held_out_portions, validation_means
 
 _RUNS_A_WORKER = 4
 """Runs per worker: faster workers take more of them, but each run costs a fetch of the point."""
 _COPIES = 2
 
 
-class Validating:
+class Validation:
     """One validation at the vector ``at``."""
 
     def __init__(
         self, number: int, at: str, held: int, portion: int, workers: int, retry_seconds: float = 2.0
     ) -> None:
-        portions = portions_of(held, portion)
+        portions = held_out_portions(held, portion)
         runs = min(len(portions), _RUNS_A_WORKER * max(1, workers))
         cuts = [len(portions) * each // runs for each in range(runs + 1)]
         self._number, self._at, self._retry_seconds = number, at, retry_seconds
         self._runs = [tuple(portions[a:b]) for a, b in pairwise(cuts)]
-        self._sums: dict[int, tuple[m.HeldSum, ...]] = {}
+        self._sums: dict[int, tuple[m.HeldOutSum, ...]] = {}
         self._given: dict[int, int] = {}
         """Assigned run by session."""
         self._asked: dict[int, float] = {}
@@ -77,7 +77,7 @@ class Validating:
 
     def means(self) -> Mapping[str, float] | None:
         """Return means over all held-out patterns, once all results have arrived."""
-        return means_of(
+        return validation_means(
             [
                 PortionSum(one.value, one.samples, one.details)
                 for run in sorted(self._sums)

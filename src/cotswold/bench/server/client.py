@@ -13,7 +13,7 @@ from cotswold.errors import MachineError
 from cotswold.replication.client.routed_messenger import RoutedPost
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.transport import Endpoint
-from cotswold.wire.messenger import AnyMessage, Post
+from cotswold.wire.messenger import AnyMessage, Messenger
 
 _Part = tuple[str, tuple[int, ...], tuple[int, ...], tuple[memoryview, ...]]
 """Kind, shards, examples, buffers of what goes to one server."""
@@ -34,7 +34,7 @@ class Client:
         """``endpoint`` is closed with this; ``kind``: of pushes that come whole; ``controllers``: addresses,
         where servers keep copies."""
         self._session = session
-        self.post = RoutedPost(endpoint, controllers) if controllers else Post(endpoint)
+        self.post = RoutedPost(endpoint, controllers) if controllers else Messenger(endpoint)
         self._own: dict[str, list[m.Shard]] = {}
         for one in shards:
             self._own.setdefault(one.server, []).append(one)

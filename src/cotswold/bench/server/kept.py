@@ -31,8 +31,8 @@ from cotswold.replication.controller.settings import Control
 from cotswold.replication.metadata import Place
 from cotswold.replication.replica.settings import Copying, Way
 from cotswold.replication.run_description import Description
-from cotswold.wire.lifecycle import Counts, Finish, Serving
-from cotswold.wire.messenger import AnyMessage, Post
+from cotswold.wire.lifecycle import ServerCounters, ServerReady, Stop
+from cotswold.wire.messenger import AnyMessage, Messenger
 
 CONTROLLER = "controller-0"
 _SECONDS, _WAIT_SECONDS = 30.0, 0.1
@@ -98,7 +98,7 @@ class Kept:
         """Where clients find the controller."""
         return {CONTROLLER: self._addresses[CONTROLLER]}
 
-    def counts(self) -> list[Counts]:
+    def counts(self) -> list[ServerCounters]:
         """What the servers have done so far."""
         return counts_of(self._post, self.names)
 
@@ -141,9 +141,9 @@ class Kept:
 
     def close(self) -> None:
         """End all."""
-        processes = Post(self._post.endpoint)  # by names, wherever buckets are
+        processes = Messenger(self._post.endpoint)  # by names, wherever buckets are
         for name in self._addresses:
-            processes.send(name, Finish())
+            processes.send(name, Stop())
         for post in (self._client, self._post):
             post.endpoint.close()
         for process in self._servers.values():
@@ -184,5 +184,5 @@ class Kept:
         return self._site.call(name, role, told)
 
     def _serving(self, message: AnyMessage) -> None:
-        if isinstance(message, Serving):
+        if isinstance(message, ServerReady):
             self._addresses[message.name] = message.address

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cotswold.api.servers.cluster_admin import Explained, Overview
     from cotswold.ui.screen import Screen
     from cotswold.wire import BucketSeen, EventSeen, ServerSeen
-    from cotswold.wire.lifecycle import CopySeen, Reported
+    from cotswold.wire.lifecycle import ReplicaReport, ServerReport
 
 EVENTS = 20
 """Events that are shown by default."""
@@ -128,7 +128,7 @@ def _idle(names: Sequence[str], what: str) -> str:
     return f"{', '.join(names[:_NAMED])}{more} {are} {what}, and {have}"
 
 
-def _server(seen: ServerSeen, report: Reported | None) -> Sequence[str]:
+def _server(seen: ServerSeen, report: ServerReport | None) -> Sequence[str]:
     heard = "-" if seen.seconds < 0 else f"{seen.seconds:.1f} s ago"
     process = "?" if report is None else str(report.process)
     known = (seen.name, seen.host or "?", process, seen.state, heard, str(seen.leads), str(seen.copies))
@@ -177,7 +177,7 @@ def _events(events: Sequence[EventSeen], most: int) -> Iterator[str]:
         yield f"{_ago(event.seconds):>8}  {printable(event.sentence)}"
 
 
-def _copy(copy: CopySeen | None) -> Sequence[str]:
+def _copy(copy: ReplicaReport | None) -> Sequence[str]:
     if copy is None:
         return ("does not answer", "?", "?", "?")
     indexes = (copy.index, copy.committed, copy.saved)

@@ -51,28 +51,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from cotswold.paramserver.core.checkpoint_ledger import NOTHING, Cut
-from cotswold.paramserver.core.dispatcher_settings import Counters, Dispatch
-from cotswold.paramserver.core.durability import Saving
-from cotswold.paramserver.core.lost_samples import loss
+from cotswold.paramserver.core.checkpoint_ledger import EMPTY_REPORT, CheckpointLedger
+from cotswold.paramserver.core.durability import Durability
+from cotswold.paramserver.core.lost_samples import lost_samples_event
+from cotswold.paramserver.core.settings import DispatcherCounters, DispatcherSettings
 from cotswold.shards.core.events import Event
 from cotswold.shards.core.membership import Member, Members
-from cotswold.shards.core.sample_ledger import Said, Samples
+from cotswold.shards.core.sample_ledger import SampleLedger, SampleReport
 from cotswold.wire import (
-    Admitted,
-    Alive,
-    Directions,
-    Dismiss,
+    CoordinatorState,
+    CoordinatorStateAck,
     Join,
     Leave,
-    Order,
-    Ordered,
     Ranges,
-    Rejoin,
+    ReplicaHeartbeat,
+    ReplicaInstructions,
     Send,
+    SessionExpired,
+    SessionOpened,
     Shard,
+    Shutdown,
 )
-from cotswold.wire.ranges import common, joined
+from cotswold.wire.ranges import intersection, union
 
 _TRIES = 5
 """Maximum number of consecutive checkpoints to begin again because sessions ended meanwhile."""
@@ -80,7 +80,7 @@ RATES = 16
 """Number of versions of the learning rate that servers keep; an update with an older one is refused."""
 
 
-class State(Enum):
+class DispatcherState(Enum):
     """Progress of the training."""
 
     WARMING = "warming"
@@ -90,16 +90,16 @@ class State(Enum):
 
 
 NEXT = {
-    State.WARMING: {State.RUNNING, State.ENDING},
-    State.RUNNING: {State.ENDING},
-    State.ENDING: {State.OVER, State.RUNNING},
-    State.OVER: set[State](),
+    DispatcherState.WARMING: {DispatcherState.RUNNING, DispatcherState.ENDING},
+    DispatcherState.RUNNING: {DispatcherState.ENDING},
+    DispatcherState.ENDING: {DispatcherState.OVER, DispatcherState.RUNNING},
+    DispatcherState.OVER: set[DispatcherState](),
 }
 """Allowed transitions between states."""
 
 
 @dataclass
-class _Hands:
+class _Assignments:
     """Assignments of a session."""
 
     newest: int = 0
@@ -116,19 +116,19 @@ class Dispatcher:
 
     def __init__(
         self,
-        rules: Dispatch,
+        rules: DispatcherSettings,
         shards: Sequence[Shard],
         servers: Sequence[tuple[str, str]],
         now: float,
-        ledger: Samples | None = None,
-        counters: Counters | None = None,
+        ledger: SampleLedger | None = None,
+        counters: DispatcherCounters | None = None,
     ) -> None:
         """``ledger`` and ``counters`` are those of a resumed run."""
         self.rules, self.shards, self.servers = rules, tuple(shards), tuple(servers)
-        self.state = State.WARMING if rules.warm_samples else State.RUNNING
-        counters = counters or Counters()
+        self.state = DispatcherState.WARMING if rules.warm_samples else DispatcherState.RUNNING
+        counters = counters or DispatcherCounters()
         self.members = Members(counters.session)
-        self.ledger = ledger or Samples(rules.samples)
+        self.ledger = ledger or SampleLedger(rules.samples)
         self.events: list[Event] = []
         """Events that have not been taken yet."""
         self.is_paused = False
@@ -140,17 +140,17 @@ class Dispatcher:
         """Newest checkpoint whose state all servers have kept."""
         self.taken = 0
         """Newest checkpoint whose state is no longer needed."""
-        self.kept: Samples | None = None
+        self.kept: SampleLedger | None = None
         """Ledger of the newest frozen checkpoint, until it is taken."""
-        self._cut: Cut | None = None
+        self._cut: CheckpointLedger | None = None
         """Ledger of the checkpoint that servers are recording."""
         self._rates = dict(counters.rates) or {1: rules.rate}
-        self._hands: dict[int, _Hands] = {}
-        self._order = Order(0, (), (), 0, 0)
+        self._hands: dict[int, _Assignments] = {}
+        self._order = CoordinatorState(0, (), (), 0, 0)
         """Newest coordinator state that was sent."""
         self._known = self._order
         """Newest coordinator state that all servers have acknowledged."""
-        self._answers: dict[str, Ordered] = {}
+        self._answers: dict[str, CoordinatorStateAck] = {}
         """Acknowledgements of the newest one, by server."""
         self._given = self._sent = now - rules.retry_seconds
         self._over: dict[int, str] = {}
@@ -161,7 +161,7 @@ class Dispatcher:
         """Void sessions with samples that servers have lost."""
         self._tries = 0
         """Consecutive restarts of a checkpoint because their states were divided."""
-        self._saved = Saving(self.ledger.settled)
+        self._saved = Durability(self.ledger.settled)
         self.is_unsaved = False
         """True if training ended although disks did not store all counted samples; samples lost from then on
         are not handed out again."""
@@ -180,7 +180,10 @@ class Dispatcher:
     @property
     def may_begin_checkpoint(self) -> bool:
         """True if the previous checkpoint was taken and training has not ended."""
-        return self.taken == self.checkpoint and self.state in (State.WARMING, State.RUNNING)
+        return self.taken == self.checkpoint and self.state in (
+            DispatcherState.WARMING,
+            DispatcherState.RUNNING,
+        )
 
     @property
     def is_settling(self) -> bool:
@@ -193,16 +196,16 @@ class Dispatcher:
         self.checkpoint += 1
         return self.checkpoint
 
-    def take_checkpoint(self) -> Samples:
+    def take_checkpoint(self) -> SampleLedger:
         """Return the ledger of the frozen checkpoint, whose state servers may now forget."""
         assert self.kept is not None, "the checkpoint is not frozen yet"
         kept, self.kept, self.taken = self.kept, None, self.checkpoint
         return kept
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> DispatcherCounters:
         """Counters for a resumed run."""
-        return Counters(self.members.newest, tuple(self._rates.items()))
+        return DispatcherCounters(self.members.newest, tuple(self._rates.items()))
 
     def set_rate(self, rate: float) -> int:
         """Set a new learning rate and return its version."""
@@ -218,18 +221,23 @@ class Dispatcher:
 
     # --- received messages and time ---
 
-    def receive(self, sender: str, message: Join | Alive | Leave | Ordered, now: float) -> list[Send]:
+    def receive(
+        self, sender: str, message: Join | ReplicaHeartbeat | Leave | CoordinatorStateAck, now: float
+    ) -> list[Send]:
         """Handle a message of a replica or a server; the transport has authenticated the sender's name."""
         match message:
-            case Ordered():
+            case CoordinatorStateAck():
                 return self._ordered(message, now) if message.server == sender else []
             case Join():
                 return self._join(message, now) if message.name == sender else []
-            case Alive() | Leave():
+            case ReplicaHeartbeat() | Leave():
                 member = self.members.of.get(message.session)
                 if member is None or member.name != sender:
                     return [
-                        Send(sender, Dismiss(message.session) if self._is_over else Rejoin(message.session))
+                        Send(
+                            sender,
+                            Shutdown(message.session) if self._is_over else SessionExpired(message.session),
+                        )
                     ]
                 member.heard = now
                 if isinstance(message, Leave):
@@ -271,26 +279,26 @@ class Dispatcher:
 
     @property
     def _is_over(self) -> bool:
-        return self.state is State.OVER
+        return self.state is DispatcherState.OVER
 
     def _join(self, join: Join, now: float) -> list[Send]:
         session = self.members.session(join.name)
         if self.members.is_known(join):
             if session is None:  # its session ended before the replica learned of it
-                return [Send(join.name, Rejoin(0))]
+                return [Send(join.name, SessionExpired(0))]
             member = self.members.of[session]
             member.heard = now
             return [self._admitted(member)] if member.join == join and session in self._living else []
         if session is not None:
             self._lose(self.members.of[session], "it joined again")
         if self._is_over:
-            return [Send(join.name, Dismiss(0))]
+            return [Send(join.name, Shutdown(0))]
         problem = self._misfit(join)
         if problem is not None:
             self.events.append(Event("refused", join.name, problem))
-            return [Send(join.name, Dismiss(0))]
+            return [Send(join.name, Shutdown(0))]
         member = self.members.add(join, now)
-        self._hands[member.session] = _Hands()
+        self._hands[member.session] = _Assignments()
         self.events.append(Event("joined", member.name, f"session {member.session}"))
         return []
 
@@ -308,7 +316,7 @@ class Dispatcher:
 
     def _admitted(self, member: Member) -> Send:
         rules = self.rules
-        admitted = Admitted(
+        admitted = SessionOpened(
             member.name,
             member.join.attempt,
             member.session,
@@ -321,10 +329,10 @@ class Dispatcher:
         )
         return Send(member.name, admitted)
 
-    def _alive(self, member: Member, alive: Alive) -> list[Send]:
+    def _alive(self, member: Member, alive: ReplicaHeartbeat) -> list[Send]:
         if self._is_over:
             self._void(member)
-            return [Send(member.name, Dismiss(member.session))]
+            return [Send(member.name, Shutdown(member.session))]
         if member.session not in self._living:
             return []
         hands = self._hands[member.session]
@@ -334,7 +342,7 @@ class Dispatcher:
         self._offer(member, hands)
         return [self._directions(member, hands)]
 
-    def _offer(self, member: Member, hands: _Hands) -> bool:
+    def _offer(self, member: Member, hands: _Assignments) -> bool:
         """Assign samples to a replica that wants some; return True if any were assigned."""
         if not hands.is_wanting or member.session not in self._living or not self._may_have(member):
             return False
@@ -349,17 +357,19 @@ class Dispatcher:
             hands.alone.add(hands.newest)
         return True
 
-    def _directions(self, member: Member, hands: _Hands) -> Send:
+    def _directions(self, member: Member, hands: _Assignments) -> Send:
         version, rate = self._known.rates[-1]
         checkpoint, alone = self._known.checkpoint, tuple(sorted(hands.alone))
-        directions = Directions(member.session, tuple(hands.unheard), version, rate, checkpoint, alone)
+        directions = ReplicaInstructions(
+            member.session, tuple(hands.unheard), version, rate, checkpoint, alone
+        )
         return Send(member.name, directions)
 
     def _may_have(self, member: Member) -> bool:
         """True if the replica may receive more samples."""
-        if member.is_leaving or self.state not in (State.WARMING, State.RUNNING):
+        if member.is_leaving or self.state not in (DispatcherState.WARMING, DispatcherState.RUNNING):
             return False
-        return self.state is State.RUNNING or member.session == min(self._living)
+        return self.state is DispatcherState.RUNNING or member.session == min(self._living)
 
     def _leave(self, member: Member, reason: str) -> list[Send]:
         if not member.is_leaving:
@@ -368,12 +378,12 @@ class Dispatcher:
         if self.ledger.open_of(member.session):
             return []  # it leaves once its samples count
         self._void(member)
-        return [Send(member.name, Dismiss(member.session))]
+        return [Send(member.name, Shutdown(member.session))]
 
     def _lose(self, member: Member, why: str) -> list[Send]:
         self.events.append(Event("lost", member.name, why))
         self._void(member)
-        return [Send(member.name, Rejoin(member.session))]
+        return [Send(member.name, SessionExpired(member.session))]
 
     def _void(self, member: Member) -> None:
         self.members.void(member.session)
@@ -394,13 +404,13 @@ class Dispatcher:
         is_tail = not self.ledger.free and any(hands.is_wanting for hands in self._hands.values())
         return self.rules.tail_seconds if is_tail else self.rules.order_seconds
 
-    def _next(self) -> Order:
+    def _next(self) -> CoordinatorState:
         sessions = tuple((member.session, member.name) for member in self.members)
         forgotten, known = self._saved.settled, self.ledger.settled
         if self.is_freezing:  # the state of a checkpoint has everything applied since it began
             forgotten = self._order.forgotten
         is_first = bool(forgotten) and forgotten[0][0] == 0
-        return Order(
+        return CoordinatorState(
             self._order.number,
             sessions,
             tuple(self._rates.items()),
@@ -417,13 +427,13 @@ class Dispatcher:
         """Send the next coordinator state to all servers."""
         before, self._order = self._order, replace(self._next(), number=self._order.number + 1)
         if self._order.checkpoint > before.checkpoint:
-            self._cut = Cut(self.ledger)
+            self._cut = CheckpointLedger(self.ledger)
             self._order = replace(self._order, cut=self._order.known)
         self._given = self._sent = now
         self._answers = {}
         return [Send(name, self._order) for name, _ in self.servers]
 
-    def _ordered(self, answer: Ordered, now: float) -> list[Send]:
+    def _ordered(self, answer: CoordinatorStateAck, now: float) -> list[Send]:
         if answer.number != self._order.number or self._known.number == self._order.number:
             return []
         self._answers.setdefault(answer.server, answer)
@@ -453,7 +463,7 @@ class Dispatcher:
         offers = [(member, self._hands[member.session]) for member in self.members]
         return [*sends, *admitted, *(self._directions(*each) for each in offers if self._offer(*each))]
 
-    def _keep(self, ledger: Samples) -> None:
+    def _keep(self, ledger: SampleLedger) -> None:
         """Keep the ledger of the newest checkpoint, whose state all servers have kept."""
         self._cut = None
         if ledger.divided and self._tries < _TRIES:
@@ -464,7 +474,7 @@ class Dispatcher:
         ledger.tear()
         self._tries, self.kept = 0, ledger
 
-    def _hear_of_lives(self, answers: Sequence[Ordered]) -> list[Send]:
+    def _hear_of_lives(self, answers: Sequence[CoordinatorStateAck]) -> list[Send]:
         """Handle restarts of servers that lost their memory: free the lost samples and end all sessions."""
         revived = [each for each in answers if each.life > self._lives.get(each.server, 0)]
         if not revived:
@@ -483,24 +493,24 @@ class Dispatcher:
         sends = []
         for member in list(self.members):
             self._void(member)
-            sends.append(Send(member.name, Rejoin(member.session)))
+            sends.append(Send(member.name, SessionExpired(member.session)))
         names = {each.server for each in revived}
         self._bereft.update(self._over)
         if self.checkpoint > self.taken:  # some servers no longer have a state of it
             self.kept, self._cut, self.taken = None, None, self.checkpoint
             self.checkpoint += 1
         self.events += [Event("revived", each, "continues from a disk") for each in sorted(names)]
-        self._tell_lost(joined(*places), "that counted")
+        self._tell_lost(union(*places), "that counted")
         return sends
 
     def _tell_lost(self, places: Ranges, of: str) -> None:
-        self.events.append(loss(places, self.rules.samples, of))
+        self.events.append(lost_samples_event(places, self.rules.samples, of))
 
-    def _settle(self, servers: Sequence[Mapping[int, Said]]) -> None:
+    def _settle(self, servers: Sequence[Mapping[int, SampleReport]]) -> None:
         """Move the ledger by all servers' reports, by session."""
         living = dict(self._known.sessions)
         for session in living:
-            self.ledger.said(session, [each.get(session, NOTHING) for each in servers])
+            self.ledger.said(session, [each.get(session, EMPTY_REPORT) for each in servers])
         for session in [each for each in self._over if each not in living]:
             name = self._over.pop(session)
             self.members.forget(name)
@@ -508,20 +518,20 @@ class Dispatcher:
             is_bereft = session in self._bereft
             self._bereft.discard(session)
             back = self.ledger.open_of(session) if is_bereft else ()
-            gone = self.ledger.ended(session, [each.get(session, NOTHING) for each in servers], back)
+            gone = self.ledger.ended(session, [each.get(session, EMPTY_REPORT) for each in servers], back)
             if is_bereft and gone:
                 self._tell_lost(gone, f"assigned to {name}")
             if self._cut is not None:
-                self._cut.ended(session, common(gone, self.ledger.divided))
+                self._cut.ended(session, intersection(gone, self.ledger.divided))
 
     def _proceed(self, now: float) -> None:
         """Advance the epoch and the state of the training."""
         ledger, rules = self.ledger, self.rules
-        if self.state is State.WARMING and ledger.total.counted >= rules.warm_samples:
-            self._move(State.RUNNING)
-        if self.state is State.ENDING and ledger.free:
-            self._move(State.RUNNING)
-        if self.state in (State.WARMING, State.RUNNING):
+        if self.state is DispatcherState.WARMING and ledger.total.counted >= rules.warm_samples:
+            self._move(DispatcherState.RUNNING)
+        if self.state is DispatcherState.ENDING and ledger.free:
+            self._move(DispatcherState.RUNNING)
+        if self.state in (DispatcherState.WARMING, DispatcherState.RUNNING):
             # includes a session that died after servers were asked: its samples on them are still unknown
             sessions = [session for session, _ in self._known.sessions]
             if not ledger.is_over(rules.fraction, rules.of, sessions):
@@ -534,14 +544,14 @@ class Dispatcher:
                     self._cut.next_epoch()
             else:
                 ledger.stop()
-                self._move(State.ENDING)
-        if self.state is State.ENDING and not ledger.open and not self.is_freezing:
+                self._move(DispatcherState.ENDING)
+        if self.state is DispatcherState.ENDING and not ledger.open and not self.is_freezing:
             self._quiet_since = now if self._quiet_since is None else self._quiet_since
             is_saved = self._saved.settled == ledger.settled or not self._saved.is_pending
             if is_saved or now - self._quiet_since > rules.silent_seconds:  # a disk may fail to store them
                 self.is_unsaved = not is_saved
-                self._move(State.OVER)
+                self._move(DispatcherState.OVER)
 
-    def _move(self, state: State) -> None:
+    def _move(self, state: DispatcherState) -> None:
         assert state in NEXT[self.state], f"training cannot change from {self.state} to {state}"
         self.state = state

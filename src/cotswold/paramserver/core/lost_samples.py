@@ -13,11 +13,11 @@ _NAMED_MOST = 6
 """Maximum ranges in the sentence; the event has all."""
 
 
-def loss(lost: Ranges, samples: int, of: str) -> Event:
+def lost_samples_event(lost: Ranges, samples: int, of: str) -> Event:
     """Return the event for lost positions, which are free again. ``samples``: per epoch; ``of``: their kind,
     as text.
 
-    >>> loss(((3, 7), (12, 13)), samples=10, of="that counted").sentence
+    >>> lost_samples_event(((3, 7), (12, 13)), samples=10, of="that counted").sentence
     '5 samples that counted were lost by a server and are handed out again: epoch 1: 3 to 6; epoch 2: 2'
     """
     if not lost:

@@ -35,28 +35,28 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
-from cotswold.paramserver.core.update_sequence import Numbered, Origin, Part
+from cotswold.paramserver.core.update_sequence import ServerUpdate, UpdateSequence, UpdateSource
 from cotswold.wire import (
     COORDINATOR,
-    Admitted,
-    Alive,
     Applied,
-    Directions,
-    Dismiss,
     Join,
     Leave,
     PulledNewer,
     PullNewer,
     Ranges,
-    Rejoin,
+    ReplicaHeartbeat,
+    ReplicaInstructions,
     Send,
+    SessionExpired,
+    SessionOpened,
+    Shutdown,
     ToReplica,
     UpdateRefused,
 )
-from cotswold.wire.ranges import joined
+from cotswold.wire.ranges import union
 
 
-class State(Enum):
+class ReplicaState(Enum):
     """State of a replica."""
 
     OUTSIDE = "outside"
@@ -116,7 +116,7 @@ class StepTask:
     """Number of closed accumulations that this pull does not include."""
 
 
-class _Hand(NamedTuple):
+class _Assignment(NamedTuple):
     """Assigned samples that no step has processed: positions from start to before stop."""
 
     start: int
@@ -136,7 +136,7 @@ class _Accumulation:
     """True if its samples belong to an assignment that is pushed alone."""
     ends_hand: bool = False
     """True if its newest step is the last of an assignment."""
-    parts: Mapping[str, Part] = field(default_factory=dict)
+    parts: Mapping[str, ServerUpdate] = field(default_factory=dict)
     """Parts by server, once it is closed."""
 
 
@@ -144,14 +144,14 @@ class _Accumulation:
 class _Session:
     """State of a replica within a session."""
 
-    admitted: Admitted
-    updates: Numbered
+    admitted: SessionOpened
+    updates: UpdateSequence
     """Update sequence of the session."""
     versions: dict[int, int]
     """Version of each shard, installed or waiting to be installed; -1 for none."""
-    hands: list[_Hand] = field(default_factory=list)
+    hands: list[_Assignment] = field(default_factory=list)
     newest_hand: int = 0
-    directions: Directions | None = None
+    directions: ReplicaInstructions | None = None
     pulling: dict[str, PullNewer] = field(default_factory=dict)
     """Unanswered pulls by server."""
     pull_sent: float = 0.0
@@ -188,7 +188,7 @@ class Replica:
     """One replica process, from its first `Join` to its end."""
 
     def __init__(self, join: Join, pace: Pace) -> None:
-        self.name, self.pace, self.state = join.name, pace, State.OUTSIDE
+        self.name, self.pace, self.state = join.name, pace, ReplicaState.OUTSIDE
         self.steps = 0
         self._join = join
         self._joined: float | None = None
@@ -209,11 +209,11 @@ class Replica:
         `gone`."""
         session = self._session
         if session is None:
-            return ("gone", ()) if self.state is State.GONE else ("joining", (COORDINATOR,))
+            return ("gone", ()) if self.state is ReplicaState.GONE else ("joining", (COORDINATOR,))
         if self._stepping is not None:
             return "computing", ()
         pushing, pulling = session.pushing, tuple(session.pulling)
-        if self.state is State.FETCHING:
+        if self.state is ReplicaState.FETCHING:
             return "pulling", pulling
         if pushing and (session.closed is not None or not session.hands or not self.pace.overlap):
             return "pushing", pushing
@@ -227,17 +227,17 @@ class Replica:
 
     def receive(self, sender: str, message: ToReplica, now: float) -> list[Send]:
         """Handle a message of the coordinator or of a server."""
-        if isinstance(message, Admitted):
+        if isinstance(message, SessionOpened):
             return self._admitted(message, now)
         session = self._session
-        if isinstance(message, Dismiss) and message.session in (0, self.session):
+        if isinstance(message, Shutdown) and message.session in (0, self.session):
             return self._gone()
-        if isinstance(message, Rejoin) and message.session == self.session:
+        if isinstance(message, SessionExpired) and message.session == self.session:
             return self._outside(now)
         if session is None or message.session != self.session:
             return []
         match message:
-            case Directions():
+            case ReplicaInstructions():
                 self._directed(session, message)
             case PulledNewer() if message.server == sender:
                 self._pulled(session, message)
@@ -251,7 +251,7 @@ class Replica:
 
     def tick(self, now: float) -> list[Send]:
         """Advance the time; call it a few times per heartbeat interval, also while a step is computed."""
-        if self.state is State.GONE:
+        if self.state is ReplicaState.GONE:
             return []
         session = self._session
         if session is None:
@@ -290,7 +290,7 @@ class Replica:
     def task(self) -> StepTask | None:
         """Return the next step; None if there is none, or while one is computed."""
         session = self._session
-        if session is None or self.state is not State.READY or self._stepping is not None:
+        if session is None or self.state is not ReplicaState.READY or self._stepping is not None:
             return None
         if not session.hands or session.closed is not None or session.directions is None:
             return None
@@ -299,13 +299,13 @@ class Replica:
         start, stop, is_alone = session.hands.pop(0)
         samples = (start, min(stop, start + self.pace.batch))
         if samples[1] < stop:
-            session.hands.insert(0, _Hand(samples[1], stop, is_alone))
+            session.hands.insert(0, _Assignment(samples[1], stop, is_alone))
         opens = session.accumulation is None
         if session.accumulation is None:
             session.accumulation = _Accumulation(dict(session.versions), session.directions.rate)
         accumulation = session.accumulation
         accumulation.steps += 1
-        accumulation.samples = joined(accumulation.samples, (samples,))
+        accumulation.samples = union(accumulation.samples, (samples,))
         accumulation.is_alone, accumulation.ends_hand = is_alone, samples[1] == stop
         closes = accumulation.steps >= self.pace.n_push or self._must_close(session, accumulation)
         installs, session.installs = session.installs, []
@@ -342,7 +342,7 @@ class Replica:
                 found.append((first, min(stop, first + self.pace.batch)))
         return found
 
-    def stepped(self, parts: Mapping[str, Part] | None, now: float) -> list[Send]:
+    def stepped(self, parts: Mapping[str, ServerUpdate] | None, now: float) -> list[Send]:
         """Record that the step of the task is accumulated; ``parts``, if given, close the accumulation, one
         part per server."""
         session, self._stepping = self._stepping, None
@@ -363,38 +363,38 @@ class Replica:
 
     # --- joining and leaving ---
 
-    def _admitted(self, admitted: Admitted, now: float) -> list[Send]:
+    def _admitted(self, admitted: SessionOpened, now: float) -> list[Send]:
         if self._session is not None or (admitted.name, admitted.attempt) != (self.name, self._join.attempt):
             return []
         versions = {shard.number: -1 for shard in admitted.shards}
-        self._session = session = _Session(admitted, Numbered(admitted), versions)
-        self.state = State.FETCHING
+        self._session = session = _Session(admitted, UpdateSequence(admitted), versions)
+        self.state = ReplicaState.FETCHING
         return [*self._pull(session, now), *self._beat(session, now)]
 
     def _outside(self, now: float) -> list[Send]:
         self._session = None
         if self._leaving is not None:
             return self._gone()
-        self.state, self._joined = State.OUTSIDE, now
+        self.state, self._joined = ReplicaState.OUTSIDE, now
         self._join = replace(self._join, attempt=self._join.attempt + 1)
         return [Send(COORDINATOR, self._join)]
 
     def _gone(self) -> list[Send]:
-        self._session, self.state = None, State.GONE
+        self._session, self.state = None, ReplicaState.GONE
         return []
 
     def _beat(self, session: _Session, now: float) -> list[Send]:
         session.beaten = now
-        return [Send(COORDINATOR, Alive(self.session, session.newest_hand, session.left))]
+        return [Send(COORDINATOR, ReplicaHeartbeat(self.session, session.newest_hand, session.left))]
 
-    def _directed(self, session: _Session, directions: Directions) -> None:
+    def _directed(self, session: _Session, directions: ReplicaInstructions) -> None:
         before = session.directions
         if before is None or (directions.rate, directions.checkpoint) >= (before.rate, before.checkpoint):
             session.directions = directions
         for number, start, stop in directions.hands:
             if number == session.newest_hand + 1:
                 session.newest_hand = number
-                session.hands.append(_Hand(start, stop, number in directions.alone))
+                session.hands.append(_Assignment(start, stop, number in directions.alone))
 
     # --- pulls ---
 
@@ -445,14 +445,14 @@ class Replica:
             session.installs.append(kept)
         if not session.pulling:
             session.must_pull = False
-            if self.state is State.FETCHING and min(session.versions.values()) >= 0:
-                self.state = State.READY
+            if self.state is ReplicaState.FETCHING and min(session.versions.values()) >= 0:
+                self.state = ReplicaState.READY
 
     # --- pushes ---
 
     def _go_on(self, session: _Session, now: float) -> list[Send]:
         """Send what is due: one push at a time, a pull when one is due."""
-        if self.state is not State.READY:
+        if self.state is not ReplicaState.READY:
             return []
         sends: list[Send] = []
         if self.pace.moves and self.pace.overlap and not session.pushing:
@@ -463,7 +463,7 @@ class Replica:
         elif not session.pushing and session.closed is not None:
             closed, session.closed = session.closed, None
             session.has_pulled = False
-            origin = Origin(closed.versions, closed.rate, closed.samples)
+            origin = UpdateSource(closed.versions, closed.rate, closed.samples)
             sends += session.updates.push(closed.parts, origin, now)
         is_free = self.pace.overlap and not self.pace.moves
         if is_free or not (session.pushing or session.closed):
@@ -479,7 +479,7 @@ class Replica:
     def _rest(self, session: _Session, now: float) -> list[Send]:
         """Release replicas that wait for an update from its pull, because no samples are assigned."""
         busy = session.hands or session.accumulation or session.closed or session.pushing or session.pulling
-        if busy or self._stepping or not session.has_pulled or self.state is not State.READY:
+        if busy or self._stepping or not session.has_pulled or self.state is not ReplicaState.READY:
             return []
         session.must_pull, session.has_pulled = True, False
-        return session.updates.push({}, Origin(), now)
+        return session.updates.push({}, UpdateSource(), now)

@@ -54,29 +54,29 @@ from dataclasses import replace
 from typing import Generic
 
 from cotswold.optim.server_rules import Deltas
-from cotswold.paramserver.core.frozen_state import Frozen, part_of
-from cotswold.paramserver.core.partial_update import Parts
-from cotswold.paramserver.core.rank_fanout import is_of, may_say
-from cotswold.paramserver.core.sessions import Session
-from cotswold.paramserver.core.settings import Asynchronous
-from cotswold.paramserver.core.shard_metadata import Books
-from cotswold.paramserver.core.staleness import Histogram
-from cotswold.paramserver.core.update_queue import Queue, Waiting
+from cotswold.paramserver.core.frozen_state import CheckpointState, frozen_part
+from cotswold.paramserver.core.partial_update import PartialUpdate
+from cotswold.paramserver.core.rank_fanout import is_from_named_rank, is_rank_of
+from cotswold.paramserver.core.sessions import Rejection, Session
+from cotswold.paramserver.core.settings import AsyncSettings
+from cotswold.paramserver.core.shard_metadata import ShardMetadata
+from cotswold.paramserver.core.staleness import StalenessHistogram
+from cotswold.paramserver.core.update_queue import QueuedUpdate, UpdateQueue
 from cotswold.shards.core.admission import (
     Admission,
-    Factors,
-    Pass,
     Product,
-    RefusedError,
+    ReceivedFactors,
+    ShardPass,
     UpdateArithmetic,
+    UpdateRejectedError,
 )
-from cotswold.shards.core.shard_server import Arithmetic, Server, Values
-from cotswold.shards.core.versions import behind
+from cotswold.shards.core.shard_server import Arithmetic, ShardServer, Values
+from cotswold.shards.core.versions import updates_between
 from cotswold.wire import (
     COORDINATOR,
     Applied,
-    Order,
-    Ordered,
+    CoordinatorState,
+    CoordinatorStateAck,
     PulledNewer,
     PullFrozen,
     PullNewer,
@@ -86,18 +86,18 @@ from cotswold.wire import (
     Update,
     UpdateRefused,
 )
-from cotswold.wire.ranges import are_apart, size
+from cotswold.wire.ranges import is_valid, size
 
-_Pushed = tuple[float, Values | Factors[Values]]
+_Pushed = tuple[float, Values | ReceivedFactors[Values]]
 
 
-class Updates(Generic[Values]):
+class UpdateServer(Generic[Values]):
     """Updates of the shards of ``server``."""
 
     def __init__(
         self,
-        server: Server[Values],
-        settings: Asynchronous,
+        server: ShardServer[Values],
+        settings: AsyncSettings,
         arithmetic: Arithmetic[Values],
         updates: UpdateArithmetic[Values],
         versions: Mapping[int, int] | None = None,
@@ -111,17 +111,19 @@ class Updates(Generic[Values]):
         self._unit_filters = settings.unit_norm & self._products.keys()
         """Tensors whose filters their products scale to norm 1; for other tensors the filters are rows."""
         self._unit_rows = settings.unit_norm - self._unit_filters
-        self.books: Books[Values] = Books(settings.run, versions or dict.fromkeys(server.numbers, 0))
+        self.books: ShardMetadata[Values] = ShardMetadata(
+            settings.run, versions or dict.fromkeys(server.numbers, 0)
+        )
         self._sessions = self.books.sessions
         self._sessions.keeps_past = settings.deals
-        self.staleness = {number: Histogram() for number in server.numbers}
+        self.staleness = {number: StalenessHistogram() for number in server.numbers}
         self.refused: dict[str, int] = {}
-        """Number of rejected updates, by the first word of the reason."""
+        """Number of rejected updates, by the code of the reason."""
         self.taken = 0
         """Number of accepted updates, and of accepted parts."""
-        self._parts: dict[int, Parts[Values]] = {}
+        self._parts: dict[int, PartialUpdate[Values]] = {}
         """Parts of the next update of each session whose replica has several ranks."""
-        self._queue: Queue[Values] = Queue(server.numbers, settings.room, settings.item_bytes)
+        self._queue: UpdateQueue[Values] = UpdateQueue(server.numbers, settings.room, settings.item_bytes)
 
     @property
     def versions(self) -> Mapping[int, int]:
@@ -129,7 +131,7 @@ class Updates(Generic[Values]):
         return self.books.versions
 
     @property
-    def frozen(self) -> Frozen[Values] | None:
+    def frozen(self) -> CheckpointState[Values] | None:
         """State at the newest checkpoint, until the coordinator has taken it."""
         return self.books.frozen
 
@@ -144,7 +146,7 @@ class Updates(Generic[Values]):
         return len(self._queue)
 
     @property
-    def replicas(self) -> dict[str, Histogram]:
+    def replicas(self) -> dict[str, StalenessHistogram]:
         """Staleness of the updates of each live session, by its name."""
         return {session.name: session.staleness for _, session in self._sessions}
 
@@ -161,7 +163,7 @@ class Updates(Generic[Values]):
         """Return the replica of a sender that is one of its ranks; otherwise the sender."""
         if isinstance(message, Update | PullNewer):
             session = self._sessions.living.get(message.session)
-            if session is not None and is_of(sender, session.name):
+            if session is not None and is_rank_of(sender, session.name):
                 return session.name
         return sender
 
@@ -175,11 +177,11 @@ class Updates(Generic[Values]):
             case PullNewer():
                 return [Send(sender, self._pull(sender, message))]
             case PullFrozen() if sender == COORDINATOR:
-                part = part_of(
+                part = frozen_part(
                     self.frozen, self._server.name, self._server.numbers, message, self._arithmetic
                 )
                 return [Send(sender, part)]
-            case Order() if sender == COORDINATOR:
+            case CoordinatorState() if sender == COORDINATOR:
                 return self._ordered(message)
             case _:
                 return []
@@ -188,16 +190,16 @@ class Updates(Generic[Values]):
 
     def _update(self, sender: str, update: Update) -> list[Send]:
         session = self._living(sender, update)
-        if isinstance(session, str):
-            return [Send(sender, self._refusal(update, session))]
+        if isinstance(session, Rejection):
+            return [Send(sender, self._refusal(update, *session))]
         if update.number <= session.last:
             answer = session.answer if update.number == session.last else None
             return [] if answer is None else [Send(session.name, answer)]
         if update.number != session.last + 1:
-            return [Send(session.name, self._refusal(update, f"expects {session.last + 1}"))]
+            return [Send(session.name, self._refusal(update, "expects", f"expects {session.last + 1}"))]
         if update.checkpoint > self.books.order.checkpoint:
             reason = f"marker: checkpoint {update.checkpoint} has not begun"
-            return [Send(session.name, self._refusal(update, reason, again=True))]
+            return [Send(session.name, self._refusal(update, "marker", reason, again=True))]
         if not update.shards and not update.parts:
             return self._marked(session, update)
         return self._admitted(session, update)
@@ -220,21 +222,21 @@ class Updates(Generic[Values]):
                 busy = self._busy(known, session, numbers)
             if busy is not None:
                 session.waits()  # other sessions need not wait for it: it may wait for their markers
-                return [*sends, Send(session.name, self._refusal(update, busy, again=True))]
+                return [*sends, Send(session.name, self._refusal(update, "busy", busy, again=True))]
             if not update.parts:
                 values = self._admission.read(update, self._weights)
-        except RefusedError as error:
-            refusal = self._refusal(update, str(error))
+        except UpdateRejectedError as error:
+            refusal = self._refusal(update, error.kind, str(error))
             self._parts.pop(update.session, None)
             session.took(update.number, update.checkpoint, is_empty=False)
-            samples = update.samples if are_apart(update.samples) else ()
+            samples = update.samples if is_valid(update.samples) else ()
             session.has_missed(samples, refusal, self._repeats(samples))
             return [*sends, Send(session.name, refusal)]
         self.taken += not update.parts
         self._parts.pop(update.session, None)
         checkpoint = max(update.checkpoint, session.checkpoint)
         known = replace(known, buffers=())  # the values keep what they need of the buffers
-        waiting = Waiting(update.session, known, self._rate(update), values, numbers, checkpoint)
+        waiting = QueuedUpdate(update.session, known, self._rate(update), values, numbers, checkpoint)
         session.took(update.number, update.checkpoint, is_empty=False)
         session.answer = None
         self._queue.add(waiting)
@@ -242,10 +244,10 @@ class Updates(Generic[Values]):
 
     def _is_repeat(self, update: Update) -> bool:
         """True if the shards have all samples of an update: another session pushed them, and other servers
-        lost them or never had them. Raise RefusedError if the shards have only some of them."""
+        lost them or never had them. Raise UpdateRejectedError if the shards have only some of them."""
         applied = self._repeats(update.samples)
         if applied and size(applied) < size(update.samples):
-            raise RefusedError(
+            raise UpdateRejectedError(
                 "places", f"samples {applied} of {update.samples} are already applied on this server"
             )
         return bool(applied)
@@ -262,12 +264,12 @@ class Updates(Generic[Values]):
         session.has_applied(update.samples, answer)
         return Send(session.name, answer)
 
-    def _whole(self, update: Update) -> tuple[Update, list[Values | Factors[Values]]] | None:
+    def _whole(self, update: Update) -> tuple[Update, list[Values | ReceivedFactors[Values]]] | None:
         """Return an update with the values of its parts (none if it arrived in one piece); None while parts
-        are missing. Raise RefusedError."""
+        are missing. Raise UpdateRejectedError."""
         if not update.parts:
             return update, []
-        parts = self._parts.setdefault(update.session, Parts())
+        parts = self._parts.setdefault(update.session, PartialUpdate())
         if parts.lacks(update):
             if self.settings.name not in self._server.vectors:
                 return None  # it will be repeated
@@ -275,14 +277,16 @@ class Updates(Generic[Values]):
             self.taken += 1
         return parts.whole()
 
-    def _living(self, sender: str, message: Update | PullNewer) -> Session | str:
+    def _living(self, sender: str, message: Update | PullNewer) -> Session | Rejection:
         """Return the session of the sender, or of the replica whose rank it is; or the reason for rejecting
         it."""
         session = self._sessions.living.get(message.session)
         if session is not None and message.run == self.settings.run:
-            if may_say(message, sender, session.name):
+            if is_from_named_rank(message, sender, session.name):
                 return session
-            return f"session: {sender!r:.60} may not send this message in session {message.session}"
+            return Rejection(
+                "session", f"session: {sender!r:.60} may not send this message in session {message.session}"
+            )
         return self._sessions.of_sender(sender, message.run, message.session)
 
     def _rate(self, update: Update) -> float:
@@ -291,10 +295,9 @@ class Updates(Generic[Values]):
         greatest = self.books.rates[update.rate]
         return self.settings.schedule.rate(greatest, update.samples[0][0]) if update.samples else greatest
 
-    def _refusal(self, update: Update, reason: str, *, again: bool = False) -> UpdateRefused:
-        kind = reason.split()[0].rstrip(":")
-        self.refused[kind] = self.refused.get(kind, 0) + 1
-        return UpdateRefused(update.session, self._server.name, update.number, reason, again)
+    def _refusal(self, update: Update, code: str, reason: str, *, again: bool = False) -> UpdateRefused:
+        self.refused[code] = self.refused.get(code, 0) + 1
+        return UpdateRefused(update.session, self._server.name, update.number, reason, again, code)
 
     def _busy(self, update: Update, session: Session, numbers: Mapping[int, int]) -> str | None:
         """Return the reason why an update must be retried; None if the queue accepts it."""
@@ -306,7 +309,7 @@ class Updates(Generic[Values]):
         return f"busy: {self.waiting} bytes of updates are queued"
 
     @property
-    def _ahead(self) -> list[Waiting[Values]]:
+    def _ahead(self) -> list[QueuedUpdate[Values]]:
         """Queued updates that are not behind the marker of a checkpoint that is not frozen."""
         return self._queue.ahead_of(self.books.checkpoint)
 
@@ -333,10 +336,10 @@ class Updates(Generic[Values]):
             queue = queue if is_crowded else self._harmless(queue)
         return self._apply(queue)
 
-    def _harmless(self, queue: Sequence[Waiting[Values]]) -> list[Waiting[Values]]:
+    def _harmless(self, queue: Sequence[QueuedUpdate[Values]]) -> list[QueuedUpdate[Values]]:
         """Return the updates that can be applied in order without making another session's computation too
         stale."""
-        found: list[Waiting[Values]] = []
+        found: list[QueuedUpdate[Values]] = []
         versions = dict(self.versions)
         for each in queue:
             if next(self._aged(each, versions), None) is None:
@@ -345,7 +348,7 @@ class Updates(Generic[Values]):
                     versions[number] += 1
         return found
 
-    def _aged(self, waiting: Waiting[Values], versions: Mapping[int, int]) -> Iterator[int]:
+    def _aged(self, waiting: QueuedUpdate[Values], versions: Mapping[int, int]) -> Iterator[int]:
         """Iterate over the sessions whose computation the update would make too stale."""
         policy = self.settings.staleness
         if policy.policy != "wait":
@@ -354,10 +357,12 @@ class Updates(Generic[Values]):
             if key != waiting.session:
                 bases = session.computes_from
                 shards = [number for number in waiting.update.shards if number in bases]
-                if any(behind(versions[number] + 1, bases[number]) > policy.bound for number in shards):
+                if any(
+                    updates_between(versions[number] + 1, bases[number]) > policy.bound for number in shards
+                ):
                     yield key
 
-    def _apply(self, ready: Sequence[Waiting[Values]]) -> list[Send]:
+    def _apply(self, ready: Sequence[QueuedUpdate[Values]]) -> list[Send]:
         """Apply these updates in order, and remove them from the queue."""
         if not ready:
             return []
@@ -367,20 +372,20 @@ class Updates(Generic[Values]):
             self._take(each, pushes)
         weights = self._vector(self.settings.name)
         kept = [self._vector(name) for name in self.settings.rule.keeps]
-        passes: list[Pass[Values]] = []
+        passes: list[ShardPass[Values]] = []
         for place, shard in enumerate(self._server.shards):
             some = pushes.get(shard.number)
             if some is not None:
                 columns = self.settings.columns[shard.tensor]
                 is_unit = shard.tensor in self._unit_rows
-                passes.append(Pass(weights[place], [one[place] for one in kept], some, columns, is_unit))
+                passes.append(ShardPass(weights[place], [one[place] for one in kept], some, columns, is_unit))
         self._updates.apply(self.settings.rule, passes)
         for place, shard in enumerate(self._server.shards if self._unit_filters else ()):
             if shard.tensor in self._unit_filters and shard.number in pushes:
                 self._products[shard.tensor].scale_to_norm_1(weights[place])
         return [send for each in ready for send in self._answered(each)]
 
-    def _take(self, waiting: Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
+    def _take(self, waiting: QueuedUpdate[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
         """Add an update to the pass of each of its shards, or drop it."""
         update = waiting.update
         stale = self._staleness(update)
@@ -400,15 +405,16 @@ class Updates(Generic[Values]):
     def _staleness(self, update: Update) -> list[int]:
         """Return the staleness of an update for each of its shards."""
         pairs = zip(update.shards, update.versions, strict=True)
-        return [behind(self.versions[number], version) for number, version in pairs]
+        return [updates_between(self.versions[number], version) for number, version in pairs]
 
-    def _answered(self, waiting: Waiting[Values]) -> list[Send]:
+    def _answered(self, waiting: QueuedUpdate[Values]) -> list[Send]:
         update = waiting.update
         session = self._sessions.of(waiting.session)
         answer: Applied | UpdateRefused
         if waiting.is_dropped:
             bound = self.settings.staleness.bound
-            answer = self._refusal(update, f"stale: more than {bound} updates were applied before it")
+            reason = f"stale: more than {bound} updates were applied before it"
+            answer = self._refusal(update, "stale", reason)
             session.has_missed(update.samples, answer)
         else:
             answer = self._applied(update)
@@ -436,7 +442,7 @@ class Updates(Generic[Values]):
 
     def _pull(self, sender: str, pull: PullNewer) -> PulledNewer:
         session = self._living(sender, pull) if pull.session else None
-        error = session if isinstance(session, str) else self._mistake(pull)
+        error = session.reason if isinstance(session, Rejection) else self._mistake(pull)
         if error is not None:
             return PulledNewer(pull.session, self._server.name, pull.number, (), (), (), error)
         if isinstance(session, Session):
@@ -459,7 +465,7 @@ class Updates(Generic[Values]):
 
     def _mistake(self, pull: PullNewer) -> str | None:
         if pull.run != self.settings.run:
-            return self._sessions.foreign(pull.run)
+            return self._sessions.foreign(pull.run).reason
         strange = sorted(set(pull.shards) - self.versions.keys())
         if strange:
             return f"shard: this server does not have shards {strange}"
@@ -473,7 +479,7 @@ class Updates(Generic[Values]):
 
     # --- coordinator states ---
 
-    def _ordered(self, order: Order) -> list[Send]:
+    def _ordered(self, order: CoordinatorState) -> list[Send]:
         sends: list[Send] = []
         if order.number < self.books.order.number or not self._can_take(order):
             return []
@@ -486,14 +492,14 @@ class Updates(Generic[Values]):
         is_life_known = dict(order.lives).get(self._server.name, 0) >= self.books.life
         known = order.known if is_life_known else ()
         samples = self._sessions.said(known)
-        answer = Ordered(
+        answer = CoordinatorStateAck(
             *(order.number, self._server.name, samples, self.books.checkpoint, self.waiting, cut),
             past=self._sessions.said_of_past(known),
             restored=self.books.restored,
         )
         return [*sends, Send(COORDINATOR, answer)]
 
-    def _can_take(self, order: Order) -> bool:
+    def _can_take(self, order: CoordinatorState) -> bool:
         """True if a checkpoint that the coordinator state begins has parameters to keep, and memory for the
         copy."""
         if order.checkpoint <= self.books.order.checkpoint:
@@ -523,7 +529,7 @@ class Updates(Generic[Values]):
         sends = self._apply(self._ahead)  # all of them arrived before the markers
         names = (self.settings.name, *self.settings.rule.keeps)
         self.books.freeze(
-            Frozen(
+            CheckpointState(
                 checkpoint,
                 {
                     name: [self._arithmetic.combine([(1.0, each)], None) for each in self._vector(name)]

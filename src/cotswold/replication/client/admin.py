@@ -44,8 +44,8 @@ from cotswold.wire import (
     Undrain,
     Undrained,
 )
-from cotswold.wire.lifecycle import CopySeen, Export, Report, Reported
-from cotswold.wire.messenger import AnyMessage, Letter
+from cotswold.wire.lifecycle import ExportRequest, ReplicaReport, ServerReport, ServerReportRequest
+from cotswold.wire.messenger import AnyMessage, Received
 from cotswold.wire.names import run_of
 
 _AGAIN_SECONDS = 0.3
@@ -63,7 +63,7 @@ class BucketState:
     """A bucket: its group and the state of each replica."""
 
     group: Group
-    copies: Mapping[str, CopySeen]
+    copies: Mapping[str, ReplicaReport]
     """State by server, of those that replied."""
 
 
@@ -115,17 +115,17 @@ class Operator:
             raise UserError(f"the cluster has no run {run}; `cotswold cluster status` lists its runs")
         return found.description
 
-    def reports(self, servers: Mapping[str, str], bucket: str = "") -> dict[str, Reported]:
+    def reports(self, servers: Mapping[str, str], bucket: str = "") -> dict[str, ServerReport]:
         """Return the status of servers, given with their addresses, by name; without those that do not
         reply."""
-        found: dict[str, Reported] = {}
+        found: dict[str, ServerReport] = {}
 
         def hear(message: AnyMessage) -> None:
-            if isinstance(message, Reported) and message.server in servers:
+            if isinstance(message, ServerReport) and message.server in servers:
                 found[message.server] = message
 
         self._ask_servers(
-            servers, lambda name: [Report(bucket)], hear, lambda: found.keys() >= servers.keys()
+            servers, lambda name: [ServerReportRequest(bucket)], hear, lambda: found.keys() >= servers.keys()
         )
         return found
 
@@ -256,7 +256,7 @@ class Operator:
                 said = now
                 self._post.send(CONTROLLERS, question)
             match self._post.receive(_AGAIN_SECONDS):
-                case Letter(_, message) if isinstance(message, kind) and is_meant(message):
+                case Received(_, message) if isinstance(message, kind) and is_meant(message):
                     return message
                 case _:
                     pass
@@ -281,7 +281,7 @@ class Operator:
         deadline = time.monotonic() + _REPORT_SECONDS
         while not is_over() and (left := deadline - time.monotonic()) > 0:
             match self._post.receive(left):
-                case Letter(_, message):
+                case Received(_, message):
                     hear(message)
                 case _:
                     pass
@@ -291,7 +291,7 @@ class Operator:
         while bucket in self._groups:
             primary = self._groups[bucket].primary
             servers = {primary: self._addresses.get(primary, "")}
-            self._ask_servers(servers, lambda name: [Export(bucket)], heard.hear, heard.is_there)
+            self._ask_servers(servers, lambda name: [ExportRequest(bucket)], heard.hear, heard.is_there)
             if (saved := heard.saved()) is not None:
                 return saved
             if time.monotonic() > deadline:

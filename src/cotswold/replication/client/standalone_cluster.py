@@ -20,8 +20,8 @@ from cotswold.replication.client.new_events import News
 from cotswold.replication.client.routed_messenger import RoutedPost
 from cotswold.transport.address import Address, is_ipv6
 from cotswold.wire import CONTROLLERS, Create, EventSeen, Look, Looked, Remove, Removed
-from cotswold.wire.lifecycle import Count, Serving
-from cotswold.wire.messenger import Letter
+from cotswold.wire.lifecycle import CountersRequest, ServerReady
+from cotswold.wire.messenger import Received
 
 PORT = 7400
 """Default port of a controller."""
@@ -136,9 +136,9 @@ class StandingServers:
         return list(self.post.servers)
 
     @property
-    def counting(self) -> Count:
+    def counting(self) -> CountersRequest:
         """The request for their metrics of the run."""
-        return Count(self.run)
+        return CountersRequest(self.run)
 
     def look(self, now: float) -> None:
         """Request events now and then, and delete what is left of the run's earlier names."""
@@ -207,7 +207,7 @@ class StandingServers:
         """Return False: no server is a process of the run."""
         return False
 
-    def heard(self, serving: Serving, clients: Iterable[str]) -> None:
+    def heard(self, serving: ServerReady, clients: Iterable[str]) -> None:
         """Do nothing: these servers do not report to the run."""
 
     def tell(self, client: str) -> None:
@@ -245,7 +245,7 @@ def remove(post: RoutedPost, run: str, seconds: float) -> bool:
             said = now
             post.send(CONTROLLERS, Remove(run))
         match post.receive(_AGAIN_SECONDS):
-            case Letter(_, Removed(of)) if of == run:
+            case Received(_, Removed(of)) if of == run:
                 return True
             case _:
                 pass

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from cotswold.replication.controller.server_registry import Servers
 from cotswold.replication.controller.settings import Control
 from cotswold.wire import Group
-from cotswold.wire.names import spoken
+from cotswold.wire.names import display_name
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def next_step(
         if is_enough:
             return _without(group, leaving)
         names = ", ".join(leaving)
-        what = f"no other server can take {spoken(group.bucket)} from {names}"
+        what = f"no other server can take {display_name(group.bucket)} from {names}"
         return Wait(f"{what}: add a server, or end the drain of {names}", "server")
     if len(staying) > control.copies and all(of[each].is_living for each in staying):
         dropped = surplus(group, servers)

@@ -76,15 +76,15 @@ from cotswold.replication.replica.pending_replies import Answers, Held
 from cotswold.replication.replica.saved_bucket import Saved
 from cotswold.replication.replica.settings import Copying
 from cotswold.shards.core.shard_server import Values
-from cotswold.shards.core.versions import LIVES
+from cotswold.shards.core.versions import MAX_INCARNATIONS
 from cotswold.wire import (
     CONTROLLERS,
     Caught,
+    CoordinatorStateAck,
     Elsewhere,
     Fence,
     Fenced,
     Group,
-    Ordered,
     Prepare,
     Prepared,
     Pull,
@@ -209,7 +209,7 @@ class Copy(Generic[Values]):
     def assign(self, group: Group, now: float) -> list[Send]:
         """Process a group sent by a controller."""
         assert group.bucket == self.bucket, f"{group} is of another bucket than {self.bucket}"
-        if group.term <= self.group.term or not (is_index(group.term) and 0 <= group.life < LIVES):
+        if group.term <= self.group.term or not (is_index(group.term) and 0 <= group.life < MAX_INCARNATIONS):
             return []
         most, is_memory = None, False
         if self.server == group.primary and group.life > self.group.life:
@@ -352,7 +352,7 @@ class Copy(Generic[Values]):
     def _answering(self, send: Send) -> Send:
         """Return the reply; an acknowledgement to the coordinator gets the incarnation and what is durable
         everywhere."""
-        if not isinstance(send.message, Ordered):
+        if not isinstance(send.message, CoordinatorStateAck):
             return send
         least = None
         if self.copying.saves:

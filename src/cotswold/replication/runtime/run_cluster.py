@@ -29,7 +29,7 @@ from cotswold.replication.metadata import Place
 from cotswold.replication.replica.saved_bucket import disk_of, next_of
 from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.wire import CONTROLLERS, Create, Ended
-from cotswold.wire.lifecycle import Controllers, Count, Serving
+from cotswold.wire.lifecycle import ControllerAddresses, CountersRequest, ServerReady
 
 CONTROLLER = "controller-0"
 DISKS = "servers"
@@ -68,9 +68,9 @@ class Keepers:
         return [name for name in self._addresses if name != CONTROLLER and self._staff.is_watched(name)]
 
     @property
-    def counting(self) -> Count:
+    def counting(self) -> CountersRequest:
         """The request for their metrics."""
-        return Count()
+        return CountersRequest()
 
     @property
     def controllers(self) -> dict[str, str]:
@@ -149,7 +149,7 @@ class Keepers:
             self._call(name, "keeper", {**told, "host": "here"}), spread=settings.spread_servers
         )
 
-    def heard(self, serving: Serving, clients: Iterable[str]) -> None:
+    def heard(self, serving: ServerReady, clients: Iterable[str]) -> None:
         """Record that a process serves; ``clients``: processes that need the controller's address."""
         self._addresses[serving.name] = serving.address
         if serving.name == CONTROLLER:
@@ -161,7 +161,7 @@ class Keepers:
 
     def tell(self, client: str) -> None:
         """Send the controllers' addresses to a server or a client."""
-        self.post.send(client, Controllers(tuple(self.controllers.items())))
+        self.post.send(client, ControllerAddresses(tuple(self.controllers.items())))
 
     def ended(self, name: str, why: str, now: float, *, is_seen: bool = True) -> None:
         """Replace a process when that is due.

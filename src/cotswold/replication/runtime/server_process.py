@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from cotswold.host import keep_freed_bytes
-from cotswold.paramserver.runtime.server_metrics import Work
+from cotswold.paramserver.runtime.server_metrics import ServerMetrics
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.supervisor_link import Bond
 from cotswold.replication.client.client_names import Clients
@@ -55,24 +55,24 @@ from cotswold.wire import (
     Update,
 )
 from cotswold.wire.lifecycle import (
-    FINISH_SECONDS,
-    Controllers,
-    Count,
-    Export,
-    Finish,
-    Happened,
-    Parts,
-    Peers,
-    Report,
-    Serving,
-    Unsaved,
+    STOP_SECONDS,
+    BucketRoles,
+    ControllerAddresses,
+    CountersRequest,
+    EventReport,
+    ExportRequest,
+    FlushBacklog,
+    PeerAddresses,
+    ServerReady,
+    ServerReportRequest,
+    Stop,
 )
-from cotswold.wire.messenger import AnyMessage, Calling, Letter, Post
+from cotswold.wire.messenger import AnyMessage, Messenger, Received, Reconnector
 from cotswold.wire.names import run_of
 from cotswold.words import short_in_words
 
 _TICK_SECONDS = 0.05
-_ROOM_SECONDS = FINISH_SECONDS / 2
+_ROOM_SECONDS = STOP_SECONDS / 2
 """Seconds to wait, at the end, for room in the disk's queue."""
 _BATCH = 256
 """Maximum number of messages between two applications of waiting updates."""
@@ -113,8 +113,8 @@ def main(
         ring = Rotating.of_file(tokens)
         ways = open_ways(name, Reach(**reach), roads or {}, held, None if ring is None else ring.ring)
         ways.administration.connect(COORDINATOR, coordinator)
-        post = Post(ways.all)
-        post.send(COORDINATOR, Serving(name, ways.administration.address))
+        post = Messenger(ways.all)
+        post.send(COORDINATOR, ServerReady(name, ways.administration.address))
         saving = replace(Copying(**copying), saves=disk is not None)
         role = KeeperRole(name, host, post, controllers, saving, ways, Bond(coordinator, ring), key)
         if disk is None:
@@ -134,7 +134,7 @@ class KeeperRole:
         self,
         name: str,
         host: str,
-        post: Post,
+        post: Messenger,
         controllers: Mapping[str, str],
         copying: Copying,
         ways: Ways,
@@ -153,12 +153,12 @@ class KeeperRole:
             way.key = key
             way.keep(COORDINATOR)
         self._keep_answers(controllers)
-        self._calling = Calling(lambda address: ways.administration)
+        self._calling = Reconnector(lambda address: ways.administration)
         self._peers: dict[str, str] = {}
         """Servers of its buckets and their addresses."""
-        self._meeting = Calling(lambda address: ways.replication)
+        self._meeting = Reconnector(lambda address: ways.replication)
         self._clients = Clients()
-        self._work = Work()
+        self._work = ServerMetrics()
         self._is_due = False
         """True if a message has arrived since queues were drained: held updates wait for that."""
         self._sends: list[Send] = []
@@ -202,9 +202,9 @@ class KeeperRole:
     def _attend(self, event: object) -> bool:
         """Process an event; False to stop. Only kept messages are referenced afterwards."""
         match event:
-            case Letter(sender, Finish()) if sender == COORDINATOR:
+            case Received(sender, Stop()) if sender == COORDINATOR:
                 return False
-            case Letter(sender, message):
+            case Received(sender, message):
                 self._hear(sender, message)
             case None:
                 self._go_on()
@@ -221,26 +221,26 @@ class KeeperRole:
             self._do(sender, message)
             return
         match message:
-            case Peers(addresses, keys) if sender in self._controllers:
+            case PeerAddresses(addresses, keys) if sender in self._controllers:
                 for name, pair in keys:
                     for way in self._ways.each:
                         way.vouch(name, pair)
                 self._meet(dict(addresses))
-            case Controllers(addresses) if sender == COORDINATOR:
+            case ControllerAddresses(addresses) if sender == COORDINATOR:
                 known = [each for each in addresses if not each[1] or Address.is_one(each[1])]
                 self._controllers.update(known)
                 self._keep_answers(name for name, _ in known)
             case Described(run, description) if sender in self._controllers:
                 if description and run not in self._runs:
                     self._learn(run, description)
-            case Report(bucket):
+            case ServerReportRequest(bucket):
                 self._post.send(sender, reported(self._machine, self._ways, self._unsaved(), bucket))
-            case Export(bucket):
+            case ExportRequest(bucket):
                 whole = exported(self._machine, bucket) or [
                     reported(self._machine, self._ways, self._unsaved(), bucket)
                 ]
                 self._post.deliver([Send(sender, cast(Message, each)) for each in whole])
-            case Count(run):
+            case CountersRequest(run):
                 self._post.send(sender, self._counts(run))
             case Assign() | Fence() | FindSaved() | Forget() | Leased() if sender not in self._controllers:
                 self._post.endpoint.refused["strangers"] += 1
@@ -304,7 +304,7 @@ class KeeperRole:
         if self._malformed is None or self._malformed[0] != run or now - self._malformed[1] > _SAY_SECONDS:
             self._malformed = run, now
             sentence = f"{self._name} cannot have copies of {run!r:.80}: malformed description ({why:.200})"
-            self._post.send(COORDINATOR, Happened("malformed", self._name, f"{sentence}; remove that run"))
+            self._post.send(COORDINATOR, EventReport("malformed", self._name, f"{sentence}; remove that run"))
 
     def _is_known(self, bucket: str) -> bool:
         """True if the bucket belongs to a described run."""
@@ -354,7 +354,7 @@ class KeeperRole:
         self._calling.meet({**self._controllers, COORDINATOR: self._bond.to_call})
         self._meeting.meet(self._peers)
         for sentence in self._bond.tick(self._ways.each, now):
-            self._post.send(COORDINATOR, Happened("token", self._name, f"{self._name}: {sentence}"))
+            self._post.send(COORDINATOR, EventReport("token", self._name, f"{self._name}: {sentence}"))
         self._machine.address = self._ways.updates.address
         self._machine.peer_address = self._ways.replication.address
         self._deliver(self._machine.tick(now))
@@ -365,7 +365,7 @@ class KeeperRole:
 
     # --- the disk ---
 
-    def _unsaved(self, run: str = "") -> Unsaved | None:
+    def _unsaved(self, run: str = "") -> FlushBacklog | None:
         """Return the unsaved changes, if there is a disk."""
         return None if self._saving is None else self._saving.unsaved(run, time.monotonic())
 
@@ -380,7 +380,7 @@ class KeeperRole:
 
     def trouble(self, sentence: str) -> None:
         """Report something about the disk."""
-        self._post.send(COORDINATOR, Happened("disk", self._name, sentence))
+        self._post.send(COORDINATOR, EventReport("disk", self._name, sentence))
 
     def _deliver(self, sends: Sequence[Send]) -> None:
         """Queue messages; those for the controllers go to all of them, so any next leader knows the live
@@ -414,7 +414,7 @@ class KeeperRole:
             short=(*short, self._machine.copying.least),
             unsaved=self._unsaved(run),
             restored=tuple(shard for each in led for shard in each.restored),
-            parts=Parts(len(led), len(own), max((each.group.term for each in own), default=0), lag),
+            parts=BucketRoles(len(led), len(own), max((each.group.term for each in own), default=0), lag),
         )
 
     def _tell_short(self) -> None:
@@ -423,7 +423,7 @@ class KeeperRole:
         if short != self._short:
             self._short = short
             sentence = short_in_words(*short, self._machine.copying.least) or "no bucket waits for copies"
-            self._post.send(COORDINATOR, Happened("short", self._name, f"{self._name}: {sentence}"))
+            self._post.send(COORDINATOR, EventReport("short", self._name, f"{self._name}: {sentence}"))
 
 
 def _bucket(message: Assign | Fence | FindSaved) -> str:

@@ -15,18 +15,20 @@ from cotswold.replication.runtime.networks import Ways
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Endpoint
 from cotswold.wire import FoundSaved, Prepare
-from cotswold.wire.lifecycle import CopySeen, Reported, RoadSeen, Unsaved
+from cotswold.wire.lifecycle import FlushBacklog, NetworkReport, ReplicaReport, ServerReport
 from cotswold.wire.messenger import AnyMessage
 
 
-def reported(machine: Keeper[Array], ways: Ways, unsaved: Unsaved | None, bucket: str = "") -> Reported:
+def reported(
+    machine: Keeper[Array], ways: Ways, unsaved: FlushBacklog | None, bucket: str = ""
+) -> ServerReport:
     """Return the status of all buckets, or of one; ``unsaved`` is None if there is no disk."""
     named = {"administration": ways.administration, "replication": ways.replication, "updates": ways.updates}
     roads: dict[Endpoint, list[str]] = {}  # one entry per distinct network
     for name, endpoint in named.items():
         roads.setdefault(endpoint, []).append(name)
     refused = ways.all.refused
-    return Reported(
+    return ServerReport(
         machine.name,
         tuple(_seen(each) for name, each in sorted(machine.copies.items()) if bucket in ("", name)),
         0 if unsaved is None else unsaved.dirty_bytes,
@@ -53,9 +55,9 @@ def exported(machine: Keeper[Array], bucket: str) -> tuple[AnyMessage, ...]:
     )
 
 
-def _seen(copy: Copy[Array]) -> CopySeen:
+def _seen(copy: Copy[Array]) -> ReplicaReport:
     is_primary = copy.role is Role.PRIMARY
-    return CopySeen(
+    return ReplicaReport(
         copy.bucket,
         copy.role.value,
         copy.group.term,
@@ -70,9 +72,9 @@ def _seen(copy: Copy[Array]) -> CopySeen:
     )
 
 
-def _road(name: str, endpoint: Endpoint) -> RoadSeen:
+def _road(name: str, endpoint: Endpoint) -> NetworkReport:
     traffic = endpoint.traffic
-    return RoadSeen(
+    return NetworkReport(
         name,
         endpoint.address,
         traffic.sent_bytes + traffic.sent_shared_bytes,

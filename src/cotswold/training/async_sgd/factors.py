@@ -22,7 +22,7 @@ from cotswold.geometry import BlockLocal
 
 
 class Factors(Protocol):
-    """The factors of one layer's weights: `shards.runtime.work.Factors`, and what a choice needs.
+    """The factors of one layer's weights: `replicas.work.Factors`, and what a choice needs.
 
     Rows of a tensor are outputs, or rows of blocks.
     """

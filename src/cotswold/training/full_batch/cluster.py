@@ -28,7 +28,7 @@ from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import BatchTraining
 from cotswold.recipe.schema.cluster import port_range
 from cotswold.run import Recorder, RunDirectory, read_events
-from cotswold.shards.core.permutation import words
+from cotswold.shards.core.permutation import format_ranges
 from cotswold.training.full_batch.local import Drawn, Look, Share
 
 ROWS = "rows"
@@ -136,7 +136,7 @@ class There:
         return self.cluster.part(patterns, fraction)
 
     def _drawn(self, name: str) -> Drawn:
-        return Drawn(self.cluster.draws, name, words(self.cluster.counted(name)))
+        return Drawn(self.cluster.draws, name, format_ranges(self.cluster.counted(name)))
 
     def _tell(self, now: ClusterStatus) -> None:
         self._look(
