@@ -24,7 +24,7 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.server_rules import Rule, Sgd
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.paramserver.core.staleness import StalenessHistogram
 from cotswold.replicas.work import ReplicaWork
 from cotswold.shards.core.admission import ShardPass

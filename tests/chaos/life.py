@@ -23,7 +23,7 @@ from tests.chaos.waits import Waits
 from tests.chaos.window import Window
 from tests.chaos.world import World
 
-from cotswold.paramserver.core.dispatcher import DispatcherState
+from cotswold.paramserver.core.dispatcher_state import DispatcherState
 from cotswold.replication.controller.bucket_map import read_group
 from cotswold.replication.controller.settings import Control
 from cotswold.replication.replica.bucket_replica import Copy, Role

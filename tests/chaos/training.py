@@ -13,7 +13,7 @@ from tests.chaos.cast import SHARD
 from tests.chaos.recording import PlayedCoordinator, Recorded, RecordedDispatcher
 from tests.chaos.world import World
 
-from cotswold.paramserver.core.replica import StepTask
+from cotswold.paramserver.core.replica_session import StepTask
 from cotswold.paramserver.core.settings import DispatcherSettings
 from cotswold.simulate.copies import RoutedNetwork
 from cotswold.simulate.network import Network

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from cotswold.paramserver.core.dispatcher import DispatcherState
+from cotswold.paramserver.core.dispatcher_state import DispatcherState
 from cotswold.replicas import replicated_coordinator as bucket_conversation
 from cotswold.replicas.replicas import Replicas
 from cotswold.replicas.replicated_coordinator import BucketConversation

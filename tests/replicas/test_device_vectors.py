@@ -22,7 +22,7 @@ from tests.support.training.reference_network import BATCH, SAMPLES, SEED, work
 from torch import Tensor
 
 from cotswold.errors import MachineError, UserError
-from cotswold.paramserver.core.replica import StepTask
+from cotswold.paramserver.core.replica_session import StepTask
 from cotswold.processes import worker_context as own_work
 from cotswold.processes.device import compute_on, device_of_this_thread, own_device
 from cotswold.processes.endpoint_settings import Reach

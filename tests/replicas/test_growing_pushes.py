@@ -15,7 +15,8 @@ from torch import Tensor
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.rank_fanout import RankFanout
-from cotswold.paramserver.core.replica import Pace, Replica, StepTask
+from cotswold.paramserver.core.replica import Replica
+from cotswold.paramserver.core.replica_session import Pace, StepTask
 from cotswold.paramserver.core.update_sequence import ServerUpdate
 from cotswold.processes.worker_thread import Working
 from cotswold.replicas.accumulation import GROWS, GROWS_MOVING, Accumulation

@@ -20,7 +20,7 @@ import cotswold
 from cotswold import wire as m
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Token
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.processes.coordinator_loop import TroubleError
 from cotswold.replicas.replicas import open_replicas
 from cotswold.replicas.startup import ReplicaSettings

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from cotswold.optim.schedule import BySamples, Schedule
-from cotswold.paramserver.core.replica import StepTask
+from cotswold.paramserver.core.replica_session import StepTask
 from cotswold.paramserver.core.update_sequence import ServerUpdate
 from cotswold.replicas.vectors import Vectors
 from cotswold.replicas.work import FactoringWork, Factors, ReplicaWork, SteppingWork

@@ -13,7 +13,8 @@ from dataclasses import asdict
 from typing import get_args
 
 from cotswold import wire as m
-from cotswold.paramserver.core.dispatcher import Dispatcher, DispatcherState
+from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.paramserver.core.dispatcher_state import DispatcherState
 from cotswold.processes.coordinator_loop import Listening, OnEvent, TroubleError
 from cotswold.processes.process_group import Staff
 from cotswold.replicas.monitor import Watching

@@ -23,7 +23,8 @@ from typing import Any, cast
 from cotswold import wire as m
 from cotswold.errors import MachineError
 from cotswold.paramserver.core.rank_fanout import RankFanout, rank_name
-from cotswold.paramserver.core.replica import Pace, Replica, ReplicaState, StepTask
+from cotswold.paramserver.core.replica import Replica, ReplicaState
+from cotswold.paramserver.core.replica_session import Pace, StepTask
 from cotswold.processes.device import compute_on
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.hang_detector import Watch

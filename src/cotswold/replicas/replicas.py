@@ -25,7 +25,7 @@ from cotswold.batch.runtime.startup import POINT, WorkDescription
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
-from cotswold.paramserver.core.dispatcher import DispatcherState
+from cotswold.paramserver.core.dispatcher_state import DispatcherState
 from cotswold.processes.coordinator_loop import OnEvent
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.process_group import Staff

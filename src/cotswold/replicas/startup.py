@@ -26,7 +26,7 @@ from cotswold.host import Call, Processes, Token
 from cotswold.optim.schedule import Schedule
 from cotswold.optim.server_rules import Deltas, Rule, Sgd
 from cotswold.paramserver.core.dispatcher import Dispatcher
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.paramserver.core.settings import AsyncSettings, DispatcherSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import settings_as_dict

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from cotswold.paramserver.core.replica import StepTask
+from cotswold.paramserver.core.replica_session import StepTask
 from cotswold.paramserver.core.update_sequence import ServerUpdate
 from cotswold.shards.runtime.work import ParameterWork, PortionSum
 from cotswold.wire import Shard

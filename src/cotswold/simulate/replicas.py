@@ -13,7 +13,8 @@ from typing import cast
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.paramserver.core.rank import ReplicaRank
 from cotswold.paramserver.core.rank_fanout import RankFanout, RemoteBuffers, rank_name
-from cotswold.paramserver.core.replica import Pace, Replica, ReplicaState, StepTask
+from cotswold.paramserver.core.replica import Replica, ReplicaState
+from cotswold.paramserver.core.replica_session import Pace, StepTask
 from cotswold.paramserver.core.update_sequence import ServerUpdate
 from cotswold.paramserver.core.update_server import UpdateServer
 from cotswold.simulate.network import Network

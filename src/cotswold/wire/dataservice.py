@@ -82,7 +82,7 @@ class LeavePool:
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """Request a batch, or several batches of equal size; answered by `Batch` or `BatchRejected`."""
+    """Request a batch, or several batches of equal size; answered by `BatchReply` or `BatchRejected`."""
 
     number: int
     """Sequence number 1, 2, 3, ... of this trainer's requests."""

@@ -11,7 +11,7 @@ from tests.conftest import FUZZ
 from tests.support.paramserver.simulated_run import SAMPLES, SIZE, Trial, World
 
 from cotswold.optim.server_rules import Deltas
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.simulate.network import Faults
 from cotswold.wire.ranges import union

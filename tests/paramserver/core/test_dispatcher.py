@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from cotswold.paramserver.core.dispatcher import Dispatcher, DispatcherState
-from cotswold.paramserver.core.replica import Pace, Replica
+from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.paramserver.core.dispatcher_state import DispatcherState
+from cotswold.paramserver.core.replica import Replica
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.paramserver.core.settings import DispatcherCounters, DispatcherSettings
 from cotswold.paramserver.core.update_sequence import ServerUpdate
 from cotswold.wire import (

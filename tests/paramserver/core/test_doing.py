@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cotswold.paramserver.core.replica import Pace, Replica
+from cotswold.paramserver.core.replica import Replica
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.paramserver.core.update_sequence import ServerUpdate
 from cotswold.wire import (
     COORDINATOR,

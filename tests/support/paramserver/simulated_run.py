@@ -10,8 +10,9 @@ from random import Random
 from tests.support.batch.simulated_run import shards
 
 from cotswold.optim.server_rules import Rule, Sgd
-from cotswold.paramserver.core.dispatcher import Dispatcher, DispatcherState
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.paramserver.core.dispatcher_state import DispatcherState
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.paramserver.core.settings import AsyncSettings, DispatcherSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.core.update_server import UpdateServer

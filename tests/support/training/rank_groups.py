@@ -17,7 +17,7 @@ from cotswold.errors import UserError
 from cotswold.geometry import Grid
 from cotswold.host import inherited
 from cotswold.launch import Membership, follow, lead
-from cotswold.paramserver.core.replica import StepTask
+from cotswold.paramserver.core.replica_session import StepTask
 from cotswold.replicas.accumulation import Accumulation, OwnSteps
 from cotswold.replicas.vectors import HostVectors
 from cotswold.shards.runtime.arithmetic import raw

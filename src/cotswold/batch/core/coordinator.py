@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cotswold.batch.core.chunk_queues import PortionHomes
-from cotswold.batch.core.evaluation import Evaluation, EvaluationState
+from cotswold.batch.core.evaluation import Evaluation
+from cotswold.batch.core.evaluation_state import EvaluationState
 from cotswold.batch.core.requests import EvaluationRequest, EvaluationResult, Failure, PlanFunction
 from cotswold.batch.core.rounds import RoundManager, RoundResult
 from cotswold.batch.core.settings import EvaluationSettings

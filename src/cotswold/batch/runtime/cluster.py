@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -19,107 +17,17 @@ from torch import Tensor
 from cotswold import wire as m
 from cotswold.batch.core.requests import EvaluationRequest, EvaluationResult
 from cotswold.batch.runtime.pattern_sets import PatternSets
-from cotswold.batch.runtime.startup import POINT, StartedCluster, Startup, WorkDescription, write_vector
+from cotswold.batch.runtime.startup import POINT, StartedCluster, write_vector
+from cotswold.batch.runtime.status import ClusterStatus, counted_values
 from cotswold.batch.runtime.validation import Validation
 from cotswold.batch.runtime.vector_cache import VectorCache
 from cotswold.errors import MachineError, UserError
-from cotswold.host import ForkServer, Processes, Token
-from cotswold.host.open_files import require_descriptors
+from cotswold.host import ForkServer
 from cotswold.optim import Command, Evaluation
 from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.coordinator_loop import OnEvent, TroubleError
-from cotswold.processes.endpoint_settings import Reach
-from cotswold.shards.core.permutation import format_ranges
 from cotswold.shards.runtime.chunked_read import ChunkedRead
-from cotswold.transport import Endpoint
 from cotswold.transport.socket_folder import remove_left_folders
-
-PRELOADED = ("torch", "cotswold.batch.runtime.worker_process", "cotswold.paramserver.runtime.server_process")
-"""Modules that a fork server imports once."""
-
-
-@dataclass(frozen=True)
-class ClusterStatus:
-    """Progress of a cluster."""
-
-    evaluation: int
-    """Number of the newest evaluation."""
-    portions: int
-    """Portions of the current or newest evaluation."""
-    done: int
-    """Number of these that are computed or counted."""
-    samples: int
-    """Number of patterns in those portions; approximate, because the last portion may be smaller."""
-    workers: int
-    """Number of connected workers."""
-    backups: int
-    """Backup copies granted so far."""
-    sent_bytes: int
-    """Bytes that the coordinator has sent so far, including shared memory."""
-    received_bytes: int
-
-
-def open_cluster(
-    settings: ClusterSettings,
-    work: str,
-    arguments: Mapping[str, object],
-    *,
-    processes: Processes | None = None,
-    token: Token | None = None,
-    host: str | None = None,
-    logs: Path | None = None,
-    on_event: OnEvent = lambda kind, more: None,
-) -> Cluster:
-    """Start workers and parameter servers, and wait until the initial parameters are on the servers.
-
-    Args:
-        settings: Numbers of processes, timeouts and the way that sums travel.
-        work: Function that builds the `Work` in each worker, as ``"module:function"``.
-        arguments: Keyword arguments of that function; JSON values only.
-        processes: Starts the processes; None makes a fork server on this host, which the cluster closes at
-            its end.
-        token: Secret that authenticates the processes; None makes a new one.
-        host: Address at which other machines reach this one; None without other machines.
-        logs: Folder for the output of the processes, one file each; None prints to this process's output.
-        on_event: Called with the kind and the values of each event: workers that join or leave, backup
-            copies, evaluations.
-
-    Returns:
-        The running cluster. Close it, or use it as a context manager.
-
-    Raises:
-        UserError: The work cannot be built.
-        MachineError: A process cannot be started.
-    """
-    require_descriptors(settings.members)
-    token = token or Token.new()
-    own = None
-    if processes is None:
-        processes = own = ForkServer((*PRELOADED, work.partition(":")[0]))
-    endpoint = None
-    try:
-        endpoint = Endpoint(
-            token,
-            m.COORDINATOR,
-            host=host,
-            ports=Reach.of(settings, host).one_of_ports,
-            encrypt=settings.encrypt,
-            lost_seconds=settings.lost_seconds,
-        )
-        task = WorkDescription(work, arguments, logs, host)
-        opening = Startup(settings, task, processes, token, endpoint, on_event)
-        try:
-            opened = opening.open()
-        except BaseException:
-            opening.staff.close()
-            raise
-    except BaseException:
-        if endpoint is not None:
-            endpoint.close()
-        if own is not None:
-            own.close()
-        raise
-    return Cluster(settings, opened, on_event, own)
 
 
 class Cluster:
@@ -468,23 +376,9 @@ class Cluster:
         self.last = done
         self._backups += done.account.backups
         name = self._sets.drawn(done.portions) if patterns is None else patterns
-        account = done.account
         self._on_event(
             "counted",
-            {
-                "evaluation": done.evaluation,
-                "patterns": name,
-                "portions": format_ranges(done.portions),
-                "drawn": patterns is None,
-                "samples": done.samples,
-                "seconds": account.seconds,
-                "workers": dict(account.by_name),
-                "backups": account.backups,
-                "backups_used": account.backups_used,
-                "refused": account.refused,
-                "lost": account.lost,
-                "left_out": format_ranges(account.left_out),
-            },
+            counted_values(done, name, is_drawn=patterns is None),
         )
         return Evaluation(done.total / done.samples, done.dots, name, done.samples)
 

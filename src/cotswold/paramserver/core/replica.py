@@ -31,10 +31,16 @@ A push has the same number on every server, so markers separate the same updates
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import Enum
-from typing import NamedTuple
 
+from cotswold.paramserver.core.replica_session import (
+    Pace,
+    ReplicaSession,
+    SampleAssignment,
+    StepAccumulation,
+    StepTask,
+)
 from cotswold.paramserver.core.update_sequence import ServerUpdate, UpdateSequence, UpdateSource
 from cotswold.wire import (
     COORDINATOR,
@@ -43,7 +49,6 @@ from cotswold.wire import (
     Leave,
     PulledNewer,
     PullNewer,
-    Ranges,
     ReplicaHeartbeat,
     ReplicaInstructions,
     Send,
@@ -65,125 +70,6 @@ class ReplicaState(Enum):
     GONE = "gone"
 
 
-@dataclass(frozen=True)
-class Pace:
-    """Intervals of pulls and pushes (Dean et al. 2012, section 4.1)."""
-
-    batch: int
-    """Samples per step; the last step of an assignment may have fewer."""
-    n_fetch: int = 1
-    """Steps between pulls."""
-    n_push: int = 1
-    """Steps accumulated per push."""
-    overlap: bool = True
-    """True if steps continue during pushes and pulls. If False, the replica's own staleness is 0, and servers
-    know the versions from which it computes."""
-    moves: bool = False
-    """True if the replica applies steps to its own copy and pushes the result. Steps that a pull does not
-    include stay in the copy. To know these steps, a pull waits until the previous push is applied."""
-    stretch: int = 1
-    """Maximum multiple of `n_push` steps in a push while the previous one is unanswered, for example during a
-    failover. Only with overlap."""
-
-    def __post_init__(self) -> None:
-        for name in ("batch", "n_fetch", "n_push", "stretch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not self.overlap and self.n_fetch > self.n_push:
-            raise ValueError(
-                "without overlap, n_fetch must be at most n_push, because each push is computed from a pull"
-            )
-
-
-@dataclass(frozen=True)
-class StepTask:
-    """Install newer shards, compute the gradient of the samples and add it to the accumulation."""
-
-    installs: list[PulledNewer]
-    """Pulled shards to install. The caller clears the list after installing, which releases the receive
-    buffers."""
-    samples: tuple[int, int]
-    """Positions from start to before stop."""
-    rate: float
-    """Learning rate, for a replica that applies its own steps."""
-    opens: bool
-    """True if this step opens a new accumulation."""
-    closes: bool
-    """True if the accumulation is pushed after this step, unless `Replica.stretches`."""
-    pull: tuple[int, int]
-    """(session, number) of the last requested pull, to which ``installs`` belong."""
-    behind: int
-    """Number of closed accumulations that this pull does not include."""
-
-
-class _Assignment(NamedTuple):
-    """Assigned samples that no step has processed: positions from start to before stop."""
-
-    start: int
-    stop: int
-    is_alone: bool
-    """True if a push must not mix samples of this assignment with others."""
-
-
-@dataclass
-class _Accumulation:
-    versions: dict[int, int]
-    """Versions of the shards when it was opened."""
-    rate: int
-    steps: int = 0
-    samples: Ranges = ()
-    is_alone: bool = False
-    """True if its samples belong to an assignment that is pushed alone."""
-    ends_hand: bool = False
-    """True if its newest step is the last of an assignment."""
-    parts: Mapping[str, ServerUpdate] = field(default_factory=dict)
-    """Parts by server, once it is closed."""
-
-
-@dataclass
-class _Session:
-    """State of a replica within a session."""
-
-    admitted: SessionOpened
-    updates: UpdateSequence
-    """Update sequence of the session."""
-    versions: dict[int, int]
-    """Version of each shard, installed or waiting to be installed; -1 for none."""
-    hands: list[_Assignment] = field(default_factory=list)
-    newest_hand: int = 0
-    directions: ReplicaInstructions | None = None
-    pulling: dict[str, PullNewer] = field(default_factory=dict)
-    """Unanswered pulls by server."""
-    pull_sent: float = 0.0
-    pulls: int = 0
-    """Number of requested pulls."""
-    pulled_closed: int = 0
-    """Number of accumulations applied when the newest pull was requested."""
-    installs: list[PulledNewer] = field(default_factory=list)
-    since_pull: int = 0
-    """Steps since the last pull."""
-    must_pull: bool = False
-    """True if a pull must arrive before the next step."""
-    has_pulled: bool = False
-    """True if it has pulled for its next push."""
-    accumulation: _Accumulation | None = None
-    closed: _Accumulation | None = None
-    """Closed accumulation that waits for the previous push."""
-    closings: int = 0
-    """Number of closed accumulations."""
-    beaten: float = float("-inf")
-
-    @property
-    def pushing(self) -> tuple[str, ...]:
-        """Servers that have not answered the newest push."""
-        return tuple(self.updates.waiting)
-
-    @property
-    def left(self) -> int:
-        """Number of assigned samples."""
-        return sum(each.stop - each.start for each in self.hands)
-
-
 class Replica:
     """One replica process, from its first `Join` to its end."""
 
@@ -192,8 +78,8 @@ class Replica:
         self.steps = 0
         self._join = join
         self._joined: float | None = None
-        self._session: _Session | None = None
-        self._stepping: _Session | None = None
+        self._session: ReplicaSession | None = None
+        self._stepping: ReplicaSession | None = None
         """Session of the task in progress."""
         self._leaving: str | None = None
 
@@ -299,10 +185,10 @@ class Replica:
         start, stop, is_alone = session.hands.pop(0)
         samples = (start, min(stop, start + self.pace.batch))
         if samples[1] < stop:
-            session.hands.insert(0, _Assignment(samples[1], stop, is_alone))
+            session.hands.insert(0, SampleAssignment(samples[1], stop, is_alone))
         opens = session.accumulation is None
         if session.accumulation is None:
-            session.accumulation = _Accumulation(dict(session.versions), session.directions.rate)
+            session.accumulation = StepAccumulation(dict(session.versions), session.directions.rate)
         accumulation = session.accumulation
         accumulation.steps += 1
         accumulation.samples = union(accumulation.samples, (samples,))
@@ -325,7 +211,7 @@ class Replica:
         return session.accumulation.steps < self.pace.n_push * self.pace.stretch
 
     @staticmethod
-    def _must_close(session: _Session, accumulation: _Accumulation) -> bool:
+    def _must_close(session: ReplicaSession, accumulation: StepAccumulation) -> bool:
         """True if the next step, if any, belongs to another push."""
         if not session.hands:
             return True
@@ -367,7 +253,7 @@ class Replica:
         if self._session is not None or (admitted.name, admitted.attempt) != (self.name, self._join.attempt):
             return []
         versions = {shard.number: -1 for shard in admitted.shards}
-        self._session = session = _Session(admitted, UpdateSequence(admitted), versions)
+        self._session = session = ReplicaSession(admitted, UpdateSequence(admitted), versions)
         self.state = ReplicaState.FETCHING
         return [*self._pull(session, now), *self._beat(session, now)]
 
@@ -383,28 +269,28 @@ class Replica:
         self._session, self.state = None, ReplicaState.GONE
         return []
 
-    def _beat(self, session: _Session, now: float) -> list[Send]:
+    def _beat(self, session: ReplicaSession, now: float) -> list[Send]:
         session.beaten = now
         return [Send(COORDINATOR, ReplicaHeartbeat(self.session, session.newest_hand, session.left))]
 
-    def _directed(self, session: _Session, directions: ReplicaInstructions) -> None:
+    def _directed(self, session: ReplicaSession, directions: ReplicaInstructions) -> None:
         before = session.directions
         if before is None or (directions.rate, directions.checkpoint) >= (before.rate, before.checkpoint):
             session.directions = directions
         for number, start, stop in directions.hands:
             if number == session.newest_hand + 1:
                 session.newest_hand = number
-                session.hands.append(_Assignment(start, stop, number in directions.alone))
+                session.hands.append(SampleAssignment(start, stop, number in directions.alone))
 
     # --- pulls ---
 
-    def _shards(self, session: _Session) -> dict[str, tuple[int, ...]]:
+    def _shards(self, session: ReplicaSession) -> dict[str, tuple[int, ...]]:
         return {
             server: tuple(each.number for each in session.admitted.shards if each.server == server)
             for server, _ in session.admitted.servers
         }
 
-    def _pull(self, session: _Session, now: float) -> list[Send]:
+    def _pull(self, session: ReplicaSession, now: float) -> list[Send]:
         """Ask every server for newer shards."""
         # while a push is queued somewhere, the next may wait for it, so no replica may wait for the next; a
         # marker waits for no update
@@ -424,7 +310,7 @@ class Replica:
         }
         return [Send(server, pull) for server, pull in session.pulling.items()]
 
-    def _pulled(self, session: _Session, pulled: PulledNewer) -> None:
+    def _pulled(self, session: ReplicaSession, pulled: PulledNewer) -> None:
         pull = session.pulling.get(pulled.server)
         if pull is None or pulled.error is not None or pulled.number != pull.number:
             return  # `tick` asks again
@@ -450,7 +336,7 @@ class Replica:
 
     # --- pushes ---
 
-    def _go_on(self, session: _Session, now: float) -> list[Send]:
+    def _go_on(self, session: ReplicaSession, now: float) -> list[Send]:
         """Send what is due: one push at a time, a pull when one is due."""
         if self.state is not ReplicaState.READY:
             return []
@@ -470,13 +356,13 @@ class Replica:
             sends += self._pull_if_due(session, now)
         return sends
 
-    def _pull_if_due(self, session: _Session, now: float) -> list[Send]:
+    def _pull_if_due(self, session: ReplicaSession, now: float) -> list[Send]:
         is_due = (session.must_pull and session.hands) or session.since_pull >= self.pace.n_fetch
         # the steps missing from a pull are known once the previous pull is installed
         is_busy = session.pulling or (self.pace.moves and session.installs and not session.must_pull)
         return self._pull(session, now) if is_due and not is_busy else []
 
-    def _rest(self, session: _Session, now: float) -> list[Send]:
+    def _rest(self, session: ReplicaSession, now: float) -> list[Send]:
         """Release replicas that wait for an update from its pull, because no samples are assigned."""
         busy = session.hands or session.accumulation or session.closed or session.pushing or session.pulling
         if busy or self._stepping or not session.has_pulled or self.state is not ReplicaState.READY:

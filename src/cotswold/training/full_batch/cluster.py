@@ -15,8 +15,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from cotswold.batch.runtime.cluster import PRELOADED, Cluster, ClusterStatus, open_cluster
+from cotswold.batch.runtime.cluster import Cluster
+from cotswold.batch.runtime.entry import PRELOADED, open_cluster
 from cotswold.batch.runtime.pattern_sets import ALL
+from cotswold.batch.runtime.status import ClusterStatus
 from cotswold.errors import RunError
 from cotswold.geometry import Grid
 from cotswold.host import ForkServer, Token, token_of

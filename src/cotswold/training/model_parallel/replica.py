@@ -27,7 +27,7 @@ from cotswold.geometry import Grid
 from cotswold.host import Process, Token, inherited, token_of
 from cotswold.launch import Led, follow, lead
 from cotswold.paramserver.core.rank_fanout import rank_name
-from cotswold.paramserver.core.replica import StepTask
+from cotswold.paramserver.core.replica_session import StepTask
 from cotswold.processes.endpoint_settings import Reach, own_endpoint
 from cotswold.recipe.schema import DownpourTraining, Mesh
 from cotswold.replicas.accumulation import OwnSteps

@@ -21,7 +21,7 @@ from torch import Tensor
 from cotswold.errors import MachineError, told
 from cotswold.launch.watch.failure import peer_lost
 from cotswold.paramserver.core.rank_fanout import RemoteBuffers
-from cotswold.paramserver.core.replica import StepTask
+from cotswold.paramserver.core.replica_session import StepTask
 from cotswold.paramserver.core.update_sequence import ServerUpdate
 from cotswold.replicas.accumulation import Accumulation, OwnSteps, Pushed
 from cotswold.replicas.vectors import HostVectors

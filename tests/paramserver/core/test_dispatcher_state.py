@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cotswold.paramserver.core.lost_samples import lost_samples_event
+from cotswold.paramserver.core.dispatcher_state import lost_samples_event
 
 
 def test_samples_are_named_by_epoch_and_place() -> None:

@@ -1,9 +1,12 @@
-"""Event for samples that a server has lost.
+"""States of the dispatcher, assignments of a session, and the event for samples that a server has lost.
 
-Knows: positions, the number of samples per epoch. Does not know: the cause, the ledger.
+Knows: allowed transitions, positions, the number of samples per epoch. Does not know: the ledger, servers.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
 
 from cotswold.shards.core.events import Event
 from cotswold.wire import Ranges
@@ -11,6 +14,37 @@ from cotswold.wire.ranges import size
 
 _NAMED_MOST = 6
 """Maximum ranges in the sentence; the event has all."""
+
+
+class DispatcherState(Enum):
+    """Progress of the training."""
+
+    WARMING = "warming"
+    RUNNING = "running"
+    ENDING = "ending"
+    OVER = "over"
+
+
+NEXT = {
+    DispatcherState.WARMING: {DispatcherState.RUNNING, DispatcherState.ENDING},
+    DispatcherState.RUNNING: {DispatcherState.ENDING},
+    DispatcherState.ENDING: {DispatcherState.OVER, DispatcherState.RUNNING},
+    DispatcherState.OVER: set[DispatcherState](),
+}
+"""Allowed transitions between states."""
+
+
+@dataclass
+class Assignments:
+    """Assignments of a session."""
+
+    newest: int = 0
+    unheard: list[tuple[int, int, int]] = field(default_factory=list)
+    """(number, start, stop) of assignments that the replica has not acknowledged."""
+    alone: set[int] = field(default_factory=set)
+    """Numbers of assignments that must be pushed alone."""
+    is_wanting: bool = False
+    """True if the replica asked for more samples and none were available."""
 
 
 def lost_samples_event(lost: Ranges, samples: int, of: str) -> Event:
