@@ -75,14 +75,14 @@ class RecordedDispatcher(Dispatcher):
             raise BrokenError(f"checkpoint {self.checkpoint} is torn, of living sessions: {ledger.divided}")
         super()._keep(ledger)
 
-    def _hear_of_lives(self, answers: Sequence[CoordinatorStateAck]) -> list[Send]:
+    def _on_restarts(self, answers: Sequence[CoordinatorStateAck]) -> list[Send]:
         assert isinstance(self.ledger, Recorded), "it was given such"
         for number, each in enumerate(answers):
-            if each.life > self._lives.get(each.server, 0):
+            if each.life > self._incarnations.get(each.server, 0):
                 has = {session: applied for session, applied, _ in each.samples} | dict(each.past)
-                self.ledger.revived(number, has, self._order.forgotten)
-                self.watch_revived(each.server, each.life, self._order.forgotten, has)
-        return super()._hear_of_lives(answers)
+                self.ledger.revived(number, has, self._newest_state.forgotten)
+                self.watch_revived(each.server, each.life, self._newest_state.forgotten, has)
+        return super()._on_restarts(answers)
 
 
 class PlayedCoordinator:

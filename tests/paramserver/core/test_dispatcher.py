@@ -125,7 +125,7 @@ def test_who_waits_for_samples_has_those_of_the_next_epoch_at_once() -> None:
         "there are none"
     )
     assert any(isinstance(each, CoordinatorState) for each in talk.tick(0.03)), "servers are asked more often"
-    order = talk.dispatcher._order
+    order = talk.dispatcher._newest_state
     answers = [CoordinatorStateAck(order.number, name, ((1, ((0, 10),), ()),), 0, 0) for name in "ab"]
     assert talk.say("a", answers[0]) == []
     assert talk.say("b", answers[1]) == [ReplicaInstructions(1, ((4, 10, 14),), 1, 0.5, 0)], (

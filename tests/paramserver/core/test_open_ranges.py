@@ -54,7 +54,7 @@ class Training:
         for name in _NAMES:
             self.dispatcher.receive(name, Join(name, 0, "", _SAMPLES, 4), 0.0)
         self.order()
-        self.session_of = {name: number for number, name in self.dispatcher._known.sessions}
+        self.session_of = {name: number for number, name in self.dispatcher._known_state.sessions}
 
     def order(self, saved: int | None = None) -> None:
         self.now += 1.0

@@ -19,7 +19,7 @@ from cotswold.batch.core.requests import EvaluationRequest, EvaluationResult
 from cotswold.batch.runtime.pattern_sets import PatternSets
 from cotswold.batch.runtime.startup import POINT, StartedCluster, write_vector
 from cotswold.batch.runtime.status import ClusterStatus, counted_values
-from cotswold.batch.runtime.validation import Validation
+from cotswold.batch.runtime.validation import Validation, run_validation
 from cotswold.batch.runtime.vector_cache import VectorCache
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer
@@ -319,26 +319,14 @@ class Cluster:
             TroubleError: No worker is left, or a server is lost.
         """
         self._contents.check_name(at)
-        held, staff, alone_since = self._opened.made.held, self._conversation.staff, time.monotonic()
+        held = self._opened.made.held
         if not held:
             return None
         workers = len(self._machine.members)
         validating = Validation(time.monotonic_ns(), at, held, self._settings.portion, workers)
-
-        def is_done() -> bool:
-            nonlocal alone_since
-            self._require_servers()
-            now = time.monotonic()
-            if len(self._machine.members):
-                alone_since = now
-            elif staff.is_hopeless or now - alone_since > self._settings.alone_seconds:
-                raise TroubleError("no worker is left for validation; resume the run")
-            for name, ask in validating.grant(self._machine.members, now):
-                self._conversation.post.send(name, ask)
-            return validating.is_done
-
-        self._conversation.hearing(validating.hear, is_done)
-        return validating.means()
+        return run_validation(
+            validating, self._conversation, self._settings.alone_seconds, self._require_servers
+        )
 
     # --- resume and close ---
 

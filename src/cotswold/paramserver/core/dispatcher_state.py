@@ -39,7 +39,7 @@ class Assignments:
     """Assignments of a session."""
 
     newest: int = 0
-    unheard: list[tuple[int, int, int]] = field(default_factory=list)
+    unacknowledged: list[tuple[int, int, int]] = field(default_factory=list)
     """(number, start, stop) of assignments that the replica has not acknowledged."""
     alone: set[int] = field(default_factory=set)
     """Numbers of assignments that must be pushed alone."""

@@ -48,15 +48,15 @@ class SessionDispatcher:
         self.is_paused = False
         """While True, replicas receive no samples except those that some servers lack, so all assigned
         samples are settled soon."""
-        self._cut: CheckpointLedger | None = None
+        self._checkpoint_ledger: CheckpointLedger | None = None
         """Ledger of the checkpoint that servers are recording."""
-        self._hands: dict[int, Assignments] = {}
+        self._assignments: dict[int, Assignments] = {}
         self._rates = dict(counters.rates) or {1: rules.rate}
-        self._order = CoordinatorState(0, (), (), 0, 0)
+        self._newest_state = CoordinatorState(0, (), (), 0, 0)
         """Newest coordinator state that was sent."""
-        self._known = self._order
+        self._known_state = self._newest_state
         """Newest coordinator state that all servers have acknowledged."""
-        self._over: dict[int, str] = {}
+        self._voided: dict[int, str] = {}
         """Names by session, of void sessions that are not settled yet."""
 
     @property
@@ -70,9 +70,9 @@ class SessionDispatcher:
                 return [Send(join.name, SessionExpired(0))]
             member = self.members.of[session]
             member.heard = now
-            return [self._admitted(member)] if member.join == join and session in self._living else []
+            return [self._session_opened(member)] if member.join == join and session in self._living else []
         if session is not None:
-            self._lose(self.members.of[session], "it joined again")
+            self._expire(self.members.of[session], "it joined again")
         if self._is_over:
             return [Send(join.name, Shutdown(0))]
         problem = self._misfit(join)
@@ -80,7 +80,7 @@ class SessionDispatcher:
             self.events.append(Event("refused", join.name, problem))
             return [Send(join.name, Shutdown(0))]
         member = self.members.add(join, now)
-        self._hands[member.session] = Assignments()
+        self._assignments[member.session] = Assignments()
         self.events.append(Event("joined", member.name, f"session {member.session}"))
         return []
 
@@ -94,9 +94,9 @@ class SessionDispatcher:
     @property
     def _living(self) -> frozenset[int]:
         """Sessions that all servers know and that are not void."""
-        return frozenset(number for number, _ in self._known.sessions) & self.members.of.keys()
+        return frozenset(number for number, _ in self._known_state.sessions) & self.members.of.keys()
 
-    def _admitted(self, member: Member) -> Send:
+    def _session_opened(self, member: Member) -> Send:
         rules = self.rules
         admitted = SessionOpened(
             member.name,
@@ -111,43 +111,43 @@ class SessionDispatcher:
         )
         return Send(member.name, admitted)
 
-    def _alive(self, member: Member, alive: ReplicaHeartbeat) -> list[Send]:
+    def _on_heartbeat(self, member: Member, alive: ReplicaHeartbeat) -> list[Send]:
         if self._is_over:
-            self._void(member)
+            self._end_session(member)
             return [Send(member.name, Shutdown(member.session))]
         if member.session not in self._living:
             return []
-        hands = self._hands[member.session]
-        hands.unheard = [each for each in hands.unheard if each[0] > alive.hand]
+        hands = self._assignments[member.session]
+        hands.unacknowledged = [each for each in hands.unacknowledged if each[0] > alive.hand]
         hands.alone = {number for number in hands.alone if number > alive.hand}
         hands.is_wanting = alive.hand == hands.newest and alive.left < self.rules.ahead
-        self._offer(member, hands)
-        return [self._directions(member, hands)]
+        self._assign(member, hands)
+        return [self._instructions(member, hands)]
 
-    def _offer(self, member: Member, hands: Assignments) -> bool:
+    def _assign(self, member: Member, hands: Assignments) -> bool:
         """Assign samples to a replica that wants some; return True if any were assigned."""
-        if not hands.is_wanting or member.session not in self._living or not self._may_have(member):
+        if not hands.is_wanting or member.session not in self._living or not self._may_receive(member):
             return False
         given = self.ledger.hand_out(member.session, self.rules.hand, only_divided=self.is_paused)
         if given is None:
             return False
-        if self._cut is not None:
-            self._cut.handed_out(member.session, given)
+        if self._checkpoint_ledger is not None:
+            self._checkpoint_ledger.handed_out(member.session, given)
         hands.newest, hands.is_wanting = hands.newest + 1, False
-        hands.unheard.append((hands.newest, *given))
+        hands.unacknowledged.append((hands.newest, *given))
         if self.ledger.is_divided(given[0]):
             hands.alone.add(hands.newest)
         return True
 
-    def _directions(self, member: Member, hands: Assignments) -> Send:
-        version, rate = self._known.rates[-1]
-        checkpoint, alone = self._known.checkpoint, tuple(sorted(hands.alone))
+    def _instructions(self, member: Member, hands: Assignments) -> Send:
+        version, rate = self._known_state.rates[-1]
+        checkpoint, alone = self._known_state.checkpoint, tuple(sorted(hands.alone))
         directions = ReplicaInstructions(
-            member.session, tuple(hands.unheard), version, rate, checkpoint, alone
+            member.session, tuple(hands.unacknowledged), version, rate, checkpoint, alone
         )
         return Send(member.name, directions)
 
-    def _may_have(self, member: Member) -> bool:
+    def _may_receive(self, member: Member) -> bool:
         """True if the replica may receive more samples."""
         if member.is_leaving or self.state not in (DispatcherState.WARMING, DispatcherState.RUNNING):
             return False
@@ -159,15 +159,15 @@ class SessionDispatcher:
             self.events.append(Event("left", member.name, reason))
         if self.ledger.open_of(member.session):
             return []  # it leaves once its samples count
-        self._void(member)
+        self._end_session(member)
         return [Send(member.name, Shutdown(member.session))]
 
-    def _lose(self, member: Member, why: str) -> list[Send]:
+    def _expire(self, member: Member, why: str) -> list[Send]:
         self.events.append(Event("lost", member.name, why))
-        self._void(member)
+        self._end_session(member)
         return [Send(member.name, SessionExpired(member.session))]
 
-    def _void(self, member: Member) -> None:
+    def _end_session(self, member: Member) -> None:
         self.members.void(member.session)
-        del self._hands[member.session]
-        self._over[member.session] = member.name
+        del self._assignments[member.session]
+        self._voided[member.session] = member.name

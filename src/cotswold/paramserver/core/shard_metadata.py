@@ -67,7 +67,7 @@ class ShardMetadata(Generic[Values]):
         changed.sessions = self.sessions.take_changed()
         return changed
 
-    def wrote(self, shards: Iterable[int]) -> None:
+    def mark_written(self, shards: Iterable[int]) -> None:
         """Record that numbers of shards were set, not updated."""
         self._changed.shards.update(shards)
 
@@ -76,7 +76,7 @@ class ShardMetadata(Generic[Values]):
         self.versions[shard] += 1
         self._changed.shards.add(shard)
 
-    def revived(self, lives: int) -> None:
+    def mark_restored(self, lives: int) -> None:
         """Mark this state as restored from a disk; ``lives`` incarnations have passed."""
         self.versions = {
             number: version_after_restarts(version, lives) for number, version in self.versions.items()
@@ -88,7 +88,7 @@ class ShardMetadata(Generic[Values]):
         if self.void == _ANY_SESSION:
             self.void, self._changed.order = max([self.sessions.newest, *named]), True
 
-    def obey(self, order: CoordinatorState) -> None:
+    def apply_state(self, order: CoordinatorState) -> None:
         """Set the newest coordinator state."""
         self.order, self.rates = order, dict(order.rates)
         self._changed.order = True

@@ -90,7 +90,7 @@ class UpdateApplier(Generic[Values]):
         return UpdateRefused(update.session, self._server.name, update.number, reason, again, code)
 
     @property
-    def _ahead(self) -> list[QueuedUpdate[Values]]:
+    def _before_checkpoint(self) -> list[QueuedUpdate[Values]]:
         """Queued updates that are not behind the marker of a checkpoint that is not frozen."""
         return self._queue.ahead_of(self.books.checkpoint)
 
@@ -103,25 +103,27 @@ class UpdateApplier(Generic[Values]):
     def drain(self) -> list[Send]:
         """Apply the queue, each shard in one pass, and reply. Call it when no messages are waiting."""
         is_crowded, self._queue.is_crowded = self._queue.is_crowded, False
-        queue = self._ahead
+        queue = self._before_checkpoint
         if self.settings.staleness.policy == "wait":
             queue = sorted(queue, key=lambda each: -max(self._staleness(each.update)))
-            queue = queue if is_crowded else self._harmless(queue)
+            queue = queue if is_crowded else self._within_staleness_bound(queue)
         return self._apply(queue)
 
-    def _harmless(self, queue: Sequence[QueuedUpdate[Values]]) -> list[QueuedUpdate[Values]]:
+    def _within_staleness_bound(self, queue: Sequence[QueuedUpdate[Values]]) -> list[QueuedUpdate[Values]]:
         """Return the updates that can be applied in order without making another session's computation too
         stale."""
         found: list[QueuedUpdate[Values]] = []
         versions = dict(self.versions)
         for each in queue:
-            if next(self._aged(each, versions), None) is None:
+            if next(self._sessions_made_stale(each, versions), None) is None:
                 found.append(each)
                 for number in each.update.shards:
                     versions[number] += 1
         return found
 
-    def _aged(self, waiting: QueuedUpdate[Values], versions: Mapping[int, int]) -> Iterator[int]:
+    def _sessions_made_stale(
+        self, waiting: QueuedUpdate[Values], versions: Mapping[int, int]
+    ) -> Iterator[int]:
         """Iterate over the sessions whose computation the update would make too stale."""
         policy = self.settings.staleness
         if policy.policy != "wait":
@@ -142,7 +144,7 @@ class UpdateApplier(Generic[Values]):
         self._queue.remove(ready)
         pushes: dict[int, list[_Pushed[Values]]] = defaultdict(list)
         for each in ready:
-            self._take(each, pushes)
+            self._add_to_passes(each, pushes)
         weights = self._vector(self.settings.name)
         kept = [self._vector(name) for name in self.settings.rule.keeps]
         passes: list[ShardPass[Values]] = []
@@ -158,7 +160,9 @@ class UpdateApplier(Generic[Values]):
                 self._products[shard.tensor].scale_to_norm_1(weights[place])
         return [send for each in ready for send in self._answered(each)]
 
-    def _take(self, waiting: QueuedUpdate[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
+    def _add_to_passes(
+        self, waiting: QueuedUpdate[Values], pushes: Mapping[int, list[_Pushed[Values]]]
+    ) -> None:
         """Add an update to the pass of each of its shards, or drop it."""
         update = waiting.update
         stale = self._staleness(update)

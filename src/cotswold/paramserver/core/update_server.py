@@ -109,7 +109,9 @@ class UpdateServer(UpdateApplier[Values]):
         that these updates would make too stale."""
         checkpoint = self.books.order.checkpoint
         owing = self._sessions.owing(checkpoint) if checkpoint > self.books.checkpoint else ()
-        found = {key for each in self._ahead for key in self._aged(each, self.versions)}
+        found = {
+            key for each in self._before_checkpoint for key in self._sessions_made_stale(each, self.versions)
+        }
         return tuple(session.name for key, session in self._sessions if session.name in owing or key in found)
 
     def replica(self, sender: str, message: ToUpdates) -> str:
@@ -135,14 +137,14 @@ class UpdateServer(UpdateApplier[Values]):
                 )
                 return [Send(sender, part)]
             case CoordinatorState() if sender == COORDINATOR:
-                return self._ordered(message)
+                return self._on_coordinator_state(message)
             case _:
                 return []
 
     # --- receive updates ---
 
     def _update(self, sender: str, update: Update) -> list[Send]:
-        session = self._living(sender, update)
+        session = self._session_of(sender, update)
         if isinstance(session, Rejection):
             return [Send(sender, self._refusal(update, *session))]
         if update.number <= session.last:
@@ -154,25 +156,25 @@ class UpdateServer(UpdateApplier[Values]):
             reason = f"marker: checkpoint {update.checkpoint} has not begun"
             return [Send(session.name, self._refusal(update, "marker", reason, again=True))]
         if not update.shards and not update.parts:
-            return self._marked(session, update)
-        return self._admitted(session, update)
+            return self._apply_marker(session, update)
+        return self._admit(session, update)
 
-    def _admitted(self, session: Session, update: Update) -> list[Send]:
+    def _admit(self, session: Session, update: Update) -> list[Send]:
         """Queue or reject the next update of a session, or a part of it."""
         sends: list[Send] = []
         try:
             self._admission.check(update, self.books.rates)
-            whole = self._whole(update)
+            whole = self._join_parts(update)
             if whole is None:
                 return []
             known, values = whole
             if self._is_repeat(known):
                 return [self._repeated(session, known)]
             numbers = self._admission.size(known)
-            busy = self._busy(known, session, numbers)
+            busy = self._retry_reason(known, session, numbers)
             if busy is not None:
                 sends = self.drain()
-                busy = self._busy(known, session, numbers)
+                busy = self._retry_reason(known, session, numbers)
             if busy is not None:
                 session.waits()  # other sessions need not wait for it: it may wait for their markers
                 return [*sends, Send(session.name, self._refusal(update, "busy", busy, again=True))]
@@ -217,7 +219,7 @@ class UpdateServer(UpdateApplier[Values]):
         session.has_applied(update.samples, answer)
         return Send(session.name, answer)
 
-    def _whole(self, update: Update) -> tuple[Update, list[Values | ReceivedFactors[Values]]] | None:
+    def _join_parts(self, update: Update) -> tuple[Update, list[Values | ReceivedFactors[Values]]] | None:
         """Return an update with the values of its parts (none if it arrived in one piece); None while parts
         are missing. Raise UpdateRejectedError."""
         if not update.parts:
@@ -230,7 +232,7 @@ class UpdateServer(UpdateApplier[Values]):
             self.taken += 1
         return parts.whole()
 
-    def _living(self, sender: str, message: Update | PullNewer) -> Session | Rejection:
+    def _session_of(self, sender: str, message: Update | PullNewer) -> Session | Rejection:
         """Return the session of the sender, or of the replica whose rank it is; or the reason for rejecting
         it."""
         session = self._sessions.living.get(message.session)
@@ -248,7 +250,7 @@ class UpdateServer(UpdateApplier[Values]):
         greatest = self.books.rates[update.rate]
         return self.settings.schedule.rate(greatest, update.samples[0][0]) if update.samples else greatest
 
-    def _busy(self, update: Update, session: Session, numbers: Mapping[int, int]) -> str | None:
+    def _retry_reason(self, update: Update, session: Session, numbers: Mapping[int, int]) -> str | None:
         """Return the reason why an update must be retried; None if the queue accepts it."""
         if self.settings.name not in self._server.vectors:
             return f"busy: vector {self.settings.name!r} is not written yet"
@@ -257,7 +259,7 @@ class UpdateServer(UpdateApplier[Values]):
             return None
         return f"busy: {self.waiting} bytes of updates are queued"
 
-    def _marked(self, session: Session, update: Update) -> list[Send]:
+    def _apply_marker(self, session: Session, update: Update) -> list[Send]:
         session.took(update.number, update.checkpoint, is_empty=True)
         session.checkpoint = max(session.checkpoint, update.checkpoint)
         session.answer = self._applied(update)
@@ -266,7 +268,7 @@ class UpdateServer(UpdateApplier[Values]):
     # --- pulls ---
 
     def _pull(self, sender: str, pull: PullNewer) -> PulledNewer:
-        session = self._living(sender, pull) if pull.session else None
+        session = self._session_of(sender, pull) if pull.session else None
         error = session.reason if isinstance(session, Rejection) else self._mistake(pull)
         if error is not None:
             return PulledNewer(pull.session, self._server.name, pull.number, (), (), (), error)
@@ -304,15 +306,15 @@ class UpdateServer(UpdateApplier[Values]):
 
     # --- coordinator states ---
 
-    def _ordered(self, order: CoordinatorState) -> list[Send]:
+    def _on_coordinator_state(self, order: CoordinatorState) -> list[Send]:
         sends: list[Send] = []
         if order.number < self.books.order.number or not self._can_take(order):
             return []
         self.books.void_all(number for number, _ in order.sessions)
         self.books.checkpoint = max(self.books.checkpoint, order.taken)  # of an earlier incarnation
         if order.number > self.books.order.number:
-            self.books.obey(order)
-            sends = [*self._live(dict(order.sessions)), *self._freeze()]
+            self.books.apply_state(order)
+            sends = [*self._set_live_sessions(dict(order.sessions)), *self._freeze()]
         cut = () if self.frozen is None else self.frozen.samples
         is_life_known = dict(order.lives).get(self._server.name, 0) >= self.books.life
         known = order.known if is_life_known else ()
@@ -332,14 +334,14 @@ class UpdateServer(UpdateApplier[Values]):
         has_room = self.frozen is None or self.frozen.checkpoint <= order.taken
         return has_room and self.settings.name in self._server.vectors
 
-    def _live(self, names: Mapping[int, str]) -> list[Send]:
+    def _set_live_sessions(self, names: Mapping[int, str]) -> list[Send]:
         """Set the live sessions; queued updates of ended ones are applied, unless they are behind a
         marker."""
         checkpoint = self.books.order.checkpoint
         self._sessions.live(names, checkpoint, is_under_way=checkpoint > self.books.checkpoint)
         ended = self._sessions.ended
         self._parts = {number: each for number, each in self._parts.items() if number not in ended}
-        sends = self._apply([each for each in self._ahead if each.session in ended])
+        sends = self._apply([each for each in self._before_checkpoint if each.session in ended])
         self._queue.remove([each for each in self._queue if each.session in ended])
         self._sessions.settle(self.books.order.forgotten)
         return sends
@@ -351,7 +353,7 @@ class UpdateServer(UpdateApplier[Values]):
         checkpoint = self.books.order.checkpoint
         if checkpoint <= self.books.checkpoint or self._sessions.owing(checkpoint):
             return []
-        sends = self._apply(self._ahead)  # all of them arrived before the markers
+        sends = self._apply(self._before_checkpoint)  # all of them arrived before the markers
         names = (self.settings.name, *self.settings.rule.keeps)
         self.books.freeze(
             CheckpointState(

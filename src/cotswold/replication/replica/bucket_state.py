@@ -113,7 +113,7 @@ class Contents(Generic[Values]):
         sends, vectors = self._server.receive(sender, message), self._server.vectors
         if message.name in vectors:
             vectors[message.name] = self._arithmetic.together(vectors[message.name])
-        self._updates.books.wrote(self._server.numbers)
+        self._updates.books.mark_written(self._server.numbers)
         return sends
 
     def kept(self, send: Send) -> Send:
@@ -257,7 +257,7 @@ class Contents(Generic[Values]):
             )
         )
         self._own()
-        self._updates.books.revived(life - saved.life)
+        self._updates.books.mark_restored(life - saved.life)
 
     # --- secondary ---
 
@@ -306,7 +306,7 @@ class Contents(Generic[Values]):
         books.versions.update(zip(change.shards, change.versions, strict=True))
         books.sessions.install(change)
         if change.order is not None:
-            books.obey(change.order)
+            books.apply_state(change.order)
         if change.frozen is not None:
             self._own()
             held = dict(vectors)
