@@ -93,8 +93,8 @@ FAULTS = (
     ),
     PlantedFault(
         "shards/runtime/layout.py",
-        "servers[(start + stop) * len(servers) // (2 * size)]  # where",
-        "servers[start * len(servers) // (2 * size)]  # where",
+        "servers[(start + stop) * len(servers) // (2 * size)]",
+        "servers[start * len(servers) // (2 * size)]",
         "batch/runtime/test_pattern_sets.py",
     ),
     PlantedFault(
