@@ -18,7 +18,7 @@ from cotswold.wire import Ranges
 def union(*sets: Iterable[tuple[int, int]]) -> Ranges:
     """Return the union of ``sets``, which may overlap and be in any order.
 
-    >>> joined([(0, 3), (5, 6)], [(3, 4), (2, 3)])
+    >>> union([(0, 3), (5, 6)], [(3, 4), (2, 3)])
     ((0, 4), (5, 6))
     """
     found: list[tuple[int, int]] = []
@@ -33,7 +33,7 @@ def union(*sets: Iterable[tuple[int, int]]) -> Ranges:
 def add(ranges: Ranges, more: Ranges) -> Ranges:
     """Return the union of ``ranges`` and ``more``; only ``more`` and its neighbours are compared.
 
-    >>> added(((0, 3), (5, 6), (8, 9)), ((6, 7), (3, 4)))
+    >>> add(((0, 3), (5, 6), (8, 9)), ((6, 7), (3, 4)))
     ((0, 4), (5, 7), (8, 9))
     """
     more = union(more)
@@ -55,7 +55,7 @@ def _stop(place: tuple[int, int]) -> int:
 def intersection(left: Ranges, right: Ranges) -> Ranges:
     """Return the intersection.
 
-    >>> common(((0, 3), (5, 9)), ((2, 6),))
+    >>> intersection(((0, 3), (5, 9)), ((2, 6),))
     ((2, 3), (5, 6))
     """
     found: list[tuple[int, int]] = []
@@ -74,7 +74,7 @@ def intersection(left: Ranges, right: Ranges) -> Ranges:
 def difference(left: Ranges, right: Ranges) -> Ranges:
     """Return the positions of ``left`` that are not in ``right``.
 
-    >>> without(((0, 9),), ((2, 3), (5, 12)))
+    >>> difference(((0, 9),), ((2, 3), (5, 12)))
     ((0, 2), (3, 5))
     """
     found: list[tuple[int, int]] = []
@@ -96,7 +96,7 @@ def difference(left: Ranges, right: Ranges) -> Ranges:
 def clip(ranges: Ranges, start: int, stop: int) -> Ranges:
     """Return the positions from ``start`` to before ``stop``, in time that grows with the result.
 
-    >>> part_of(((0, 3), (5, 9), (12, 20)), 2, 7)
+    >>> clip(((0, 3), (5, 9), (12, 20)), 2, 7)
     ((2, 3), (5, 7))
     """
     if not ranges or ranges[-1][1] <= start:

@@ -142,7 +142,7 @@ class ChunkPermutation:
 def format_ranges(portions: Sequence[int]) -> str:
     """Return ascending portions as text with ranges.
 
-    >>> words([0, 1, 2, 5, 7, 8])
+    >>> format_ranges([0, 1, 2, 5, 7, 8])
     '0-2,5,7-8'
     """
     runs: list[list[int]] = []
