@@ -17,7 +17,7 @@ from cyclopts import Parameter
 from cotswold import recipe as recipes
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, leave, table
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.training import open_store
 from measures.cells import Cells, Plan
 from measures.command import Flag, Json, main, rows

@@ -57,7 +57,7 @@ FAULTS = (
     ),
     PlantedFault(
         "shards/core/sample_ledger.py",
-        "        self._divide(joined(*parts), parts)",
+        "        self._divide(union(*parts), parts)",
         "        self._divide((), parts)",
         "shards/core/test_sample_ledger.py",
     ),
@@ -81,8 +81,8 @@ FAULTS = (
     ),
     PlantedFault(
         "shards/core/admission.py",
-        "if not are_apart(update.samples):",
-        "if not update.samples and not are_apart(update.samples):",
+        "if not is_valid(update.samples):",
+        "if not update.samples and not is_valid(update.samples):",
         "paramserver/core/test_update_server.py",
     ),
     PlantedFault(

@@ -24,11 +24,12 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.optim.schedule import SampleSchedule
 from cotswold.optim.server_rules import Rule, Sgd
-from cotswold.paramserver.core.replica import Pace
-from cotswold.paramserver.core.staleness import Histogram
-from cotswold.shards.core.admission import Pass
+from cotswold.paramserver.core.replica_session import Pace
+from cotswold.paramserver.core.staleness import StalenessHistogram
+from cotswold.replicas.work import ReplicaWork
+from cotswold.shards.core.admission import ShardPass
 from cotswold.shards.runtime.arithmetic import NumpyArithmetic
-from cotswold.shards.runtime.work import ReplicaWork, samples_of
+from cotswold.shards.runtime.work import samples_of
 from cotswold.simulate.protocols.loop import VirtualTimeLoop
 
 Vector = NDArray[np.floating]
@@ -102,7 +103,7 @@ class SimulatedReplicas:
 
     def __init__(self, work: ReplicaWork, machines: Machines, learning: Learning) -> None:
         """The work's parameters are the first ones, and change; nobody else may use it."""
-        self.staleness = Histogram()
+        self.staleness = StalenessHistogram()
         """Of the pushes that were applied: how many others came in between."""
         self._work, self._machines, self._learning = work, machines, learning
         self._weights: Vector = work.parameters.numpy().copy()
@@ -161,7 +162,7 @@ class SimulatedReplicas:
         learning = self._learning
         rate = learning.schedule.rate(learning.rate, push.place)
         self._arithmetic.apply(
-            learning.rule, [Pass(self._weights, self._kept, [(rate, push.gradient)], columns=1)]
+            learning.rule, [ShardPass(self._weights, self._kept, [(rate, push.gradient)], columns=1)]
         )
         self.staleness.add(self._version - push.version)
         self._version += 1

@@ -19,8 +19,8 @@ from cotswold.bench.server.replaying import Replay
 from cotswold.cli.main import main
 from cotswold.errors import UserError
 from cotswold.optim.server_rules import Sgd
-from cotswold.paramserver.core.settings import Asynchronous, Room
-from cotswold.paramserver.runtime.traffic_log import Traffic
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
+from cotswold.paramserver.runtime.traffic_log import TrafficLog
 from cotswold.wire import PullNewer, Shard, Update
 
 SHARDS = (
@@ -28,7 +28,7 @@ SHARDS = (
     Shard(1, "server-0", 6400, 12800, "weight", 1),
     Shard(2, "server-0", 12800, 12960, "bias", 0),
 )
-SETTINGS = Asynchronous("run", "x", Sgd(), {"weight": 80, "bias": 1}, 4, Room(1, 1))
+SETTINGS = AsyncSettings("run", "x", Sgd(), {"weight": 80, "bias": 1}, 4, QueueLimits(1, 1))
 
 
 def recorded(folder: Path, servers: int = 1, pushes: int = 3) -> Path:
@@ -36,7 +36,7 @@ def recorded(folder: Path, servers: int = 1, pushes: int = 3) -> Path:
     for server in range(servers):
         own = [one for one in SHARDS if one.number % servers == server]
         numbers = tuple(one.number for one in own)
-        traffic = Traffic(folder / "traffic" / f"server-{server}.jsonl", own, SETTINGS, "float32")
+        traffic = TrafficLog(folder / "traffic" / f"server-{server}.jsonl", own, SETTINGS, "float32")
         for number in range(1, pushes + 1):
             for session, name in ((1, "replica-0"), (2, "replica-1")):
                 versions = (0,) * len(own)
@@ -55,7 +55,7 @@ def recorded(folder: Path, servers: int = 1, pushes: int = 3) -> Path:
 
 
 def test_a_server_that_is_killed_leaves_what_came_to_it(tmp_path: Path) -> None:
-    traffic = Traffic(tmp_path / "server-0.jsonl", SHARDS, SETTINGS, "float32")
+    traffic = TrafficLog(tmp_path / "server-0.jsonl", SHARDS, SETTINGS, "float32")
     traffic.note("replica-0", Update("run", 1, 1, "gradient", (0,), (0,), 0, 1.0, ((0, 10),), 0, (), ()))
     assert read(tmp_path).pushes == 1  # nothing was closed
     traffic.close()

@@ -12,7 +12,7 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.optim.schedule import SampleSchedule
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.shards.core.permutation import samples_at
 from cotswold.shards.runtime.work import PortionSum, Slot
 from measures.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas

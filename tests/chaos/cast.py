@@ -14,8 +14,8 @@ from random import Random
 from tests.chaos.world import DISK_SECONDS
 
 from cotswold.optim.server_rules import Momentum, Sgd
-from cotswold.paramserver.core.settings import Asynchronous, Room
-from cotswold.paramserver.core.update_server import Updates
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
+from cotswold.paramserver.core.update_server import UpdateServer
 from cotswold.replication.controller.bucket_map import read_group
 from cotswold.replication.controller.controller import Controller
 from cotswold.replication.controller.settings import ControllerSettings
@@ -24,7 +24,7 @@ from cotswold.replication.replica.bucket_state import BucketState
 from cotswold.replication.replica.saved_bucket import disk_of, next_server_name
 from cotswold.replication.replica.server import ReplicaServer
 from cotswold.replication.replica.settings import ReplicationSettings
-from cotswold.shards.core.shard_server import Server
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.simulate.protocols.copies import (
     Clock,
     Saving,
@@ -93,8 +93,8 @@ class Cast:
         """How often controllers did what."""
         self.buckets = tuple(dict.fromkeys(each.server for each in roles.shards))
         rule = _Sum() if roles.has_momentum else Sgd()
-        self._settings = Asynchronous(
-            "run", "weights", rule, {"": SHARD}, 8, room=Room(1000, 1000), deals=True
+        self._settings = AsyncSettings(
+            "run", "weights", rule, {"": SHARD}, 8, room=QueueLimits(1000, 1000), deals=True
         )
         self.controllers: list[SimulatedController] = []
         for name in roles.controllers:
@@ -235,9 +235,9 @@ class Cast:
         return Clock(self.loop, 1 + self._random.uniform(-drift, drift), self._random.uniform(0, 1000))
 
     def _contents(self, bucket: str) -> BucketState[list[float]]:
-        server = Server(bucket, self.roles.shards, ListArithmetic())
+        server = ShardServer(bucket, self.roles.shards, ListArithmetic())
         return BucketState(
-            server, Updates(server, self._settings, ListArithmetic(), ListUpdates()), ListArithmetic()
+            server, UpdateServer(server, self._settings, ListArithmetic(), ListUpdates()), ListArithmetic()
         )
 
     def _create(self) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 from tests.chaos.planting import Fault, never
 
 from cotswold.paramserver.core.dispatcher import Dispatcher
-from cotswold.paramserver.core.durability import Saving
-from cotswold.paramserver.core.shard_metadata import Books
-from cotswold.paramserver.core.update_server import Updates
+from cotswold.paramserver.core.durability import Durability
+from cotswold.paramserver.core.shard_metadata import ShardMetadata
+from cotswold.paramserver.core.update_server import UpdateServer
 from cotswold.replication.controller.disk_recovery import DiskRecovery
 from cotswold.replication.replica.bucket_replica import BucketReplica
 from cotswold.replication.replica.bucket_state import BucketState
@@ -22,7 +22,7 @@ from cotswold.replication.replica.follower_progress import Followers, PeerActivi
 from cotswold.replication.replica.group_member import GroupMember
 from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.replica.server import ReplicaServer
-from cotswold.shards.core.sample_ledger import Samples
+from cotswold.shards.core.sample_ledger import SampleLedger
 from cotswold.simulate.protocols.disks import SimulatedDisk
 from cotswold.wire import Change, DiskStateReply, Group, Ranges, Send
 
@@ -35,7 +35,7 @@ def _same_life(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _nobody_is_void(_: Callable[..., _Any]) -> Callable[..., _Any]:
-    def void_all(self: Books[_Any], named: Collection[int]) -> None:
+    def void_all(self: ShardMetadata[_Any], named: Collection[int]) -> None:
         self.void = 0
 
     return void_all
@@ -55,7 +55,7 @@ def _unnoticed(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _in_memory(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def answered(self: Saving, order: int, settled: Ranges, saved: Sequence[int | None]) -> None:
+    def answered(self: Durability, order: int, settled: Ranges, saved: Sequence[int | None]) -> None:
         right(self, order, settled, [])
 
     return answered
@@ -143,21 +143,26 @@ def _tells_nobody(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 DISK_FAULTS: Mapping[str, Fault] = {
-    "same-life": Fault("a revived bucket counts on where its disk was", Books, "revived", _same_life),
-    "sessions-go-on": Fault("sessions push on after a window was lost", Books, "void_all", _nobody_is_void),
+    "same-life": Fault("a revived bucket counts on where its disk was", ShardMetadata, "revived", _same_life),
+    "sessions-go-on": Fault(
+        "sessions push on after a window was lost", ShardMetadata, "void_all", _nobody_is_void
+    ),
     "saved-at-once": Fault(
         "what is to be written is said to be on the disk", ReplicaServer, "saves", _at_once
     ),
-    "settled-in-memory": Fault("what no disk has is settled", Saving, "answered", _in_memory),
+    "settled-in-memory": Fault("what no disk has is settled", Durability, "answered", _in_memory),
     "nothing-lost": Fault(
-        "what a disk has not is not handed out again", Samples, "revoked", _nothing_is_lost
+        "what a disk has not is not handed out again", SampleLedger, "revoked", _nothing_is_lost
     ),
-    "applied-again": Fault("a bucket applies again what another one lost", Updates, "_is_repeat", never),
+    "applied-again": Fault("a bucket applies again what another one lost", UpdateServer, "_is_repeat", never),
     "no-seams": Fault(
-        "a hand has samples that a bucket has and others that it lacks", Samples, "_end_of_hand", _to_the_end
+        "a hand has samples that a bucket has and others that it lacks",
+        SampleLedger,
+        "_end_of_hand",
+        _to_the_end,
     ),
     "pushed-together": Fault(
-        "samples that a bucket has are pushed with others", Samples, "is_divided", never
+        "samples that a bucket has are pushed with others", SampleLedger, "is_divided", never
     ),
     "impatient": Fault("a bucket is revived while a member lives", DiskRecovery, "result", _impatient),
     "taken-for-saved": Fault(

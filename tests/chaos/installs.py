@@ -16,7 +16,7 @@ from collections import deque
 
 from tests.chaos.judge import BrokenError, Judge
 
-from cotswold.paramserver.core.replica import StepTask
+from cotswold.paramserver.core.replica_session import StepTask
 
 
 class Installs:

@@ -27,8 +27,8 @@ from cotswold.replication.controller.bucket_map import read_group
 from cotswold.wire import (
     Applied,
     BucketEnvelope,
+    CoordinatorStateAck,
     Group,
-    Ordered,
     PulledNewer,
     Ranges,
     Send,
@@ -107,7 +107,7 @@ class Judge:
                 self._refused(bucket, server, message)
             case PulledNewer() as message:
                 self._pulled(bucket, server, message)
-            case Ordered() as message:
+            case CoordinatorStateAck() as message:
                 if message.number < self._orders[bucket]:
                     raise BrokenError(f"{bucket}: order {message.number} after {self._orders[bucket]}")
                 self._orders[bucket] = message.number

@@ -23,7 +23,7 @@ from tests.chaos.waits import Waits
 from tests.chaos.window import Window
 from tests.chaos.world import World
 
-from cotswold.paramserver.core.dispatcher import State
+from cotswold.paramserver.core.dispatcher_state import DispatcherState
 from cotswold.replication.controller.bucket_map import read_group
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.replica.bucket_replica import BucketReplica
@@ -189,7 +189,7 @@ class Life:
     def _is_over(self) -> bool:
         if self.training.dispatcher.trouble:
             raise BrokenError(self.training.dispatcher.trouble)
-        return self.training.dispatcher.state is State.OVER or self.is_lost
+        return self.training.dispatcher.state is DispatcherState.OVER or self.is_lost
 
     def _is_whole(self) -> bool:
         """Whether every bucket has all of its copies, and these have everything; or there is one no more."""

@@ -11,13 +11,13 @@ from typing import cast
 from tests.chaos.judge import BrokenError
 
 from cotswold.paramserver.core.dispatcher import Dispatcher
-from cotswold.shards.core.sample_ledger import Said, Samples
+from cotswold.shards.core.sample_ledger import SampleLedger, SampleReport
 from cotswold.simulate.protocols.network import SimulatedNetwork
-from cotswold.wire import COORDINATOR, Join, Message, Ordered, Ranges, Send, Write, Written
-from cotswold.wire.ranges import common, joined, without
+from cotswold.wire import COORDINATOR, CoordinatorStateAck, Join, Message, Ranges, Send, Write, WriteAck
+from cotswold.wire.ranges import difference, intersection, union
 
 
-class Recorded(Samples):
+class Recorded(SampleLedger):
     """A ledger that keeps which samples each bucket has."""
 
     def __init__(self, samples: int, buckets: int) -> None:
@@ -27,22 +27,22 @@ class Recorded(Samples):
         self.revoked_places: list[Ranges] = []
         """What servers lost, each time that one did."""
 
-    def said(self, session: int, servers: Sequence[Said]) -> None:
+    def said(self, session: int, servers: Sequence[SampleReport]) -> None:
         """What servers have, of a session that lives."""
-        before = joined(self.open_of(session))
+        before = union(self.open_of(session))
         super().said(session, servers)
-        gone = without(before, joined(self.open_of(session)))
+        gone = difference(before, union(self.open_of(session)))
         for own, (applied, _) in zip(self.has, servers, strict=True):
-            own.append((session, common(gone, applied)))
+            own.append((session, intersection(gone, applied)))
 
-    def ended(self, session: int, servers: Sequence[Said], back: Ranges = ()) -> Ranges:
+    def ended(self, session: int, servers: Sequence[SampleReport], back: Ranges = ()) -> Ranges:
         """What servers had, of a session that is over."""
         self.said(session, servers)
-        left = joined(self.open_of(session))
+        left = union(self.open_of(session))
         lost = super().ended(session, servers, back)
         self.revoked_places += [lost] if back else []
         for own, (applied, _) in zip(self.has, servers, strict=True):
-            own.append((session, common(left, applied)))
+            own.append((session, intersection(left, applied)))
         return lost
 
     def revoked(self, has: Mapping[int, Ranges]) -> Ranges:
@@ -54,7 +54,7 @@ class Recorded(Samples):
     def revived(self, bucket: int, has: Mapping[int, Ranges], settled: Ranges) -> None:
         """A bucket has no more than this of what is not settled."""
         self.has[bucket] = [
-            (session, joined(common(ranges, settled), common(ranges, has.get(session, ()))))
+            (session, union(intersection(ranges, settled), intersection(ranges, has.get(session, ()))))
             for session, ranges in self.has[bucket]
         ]
 
@@ -70,19 +70,19 @@ class RecordedDispatcher(Dispatcher):
     watch_revived: Callable[[str, int, Ranges, Mapping[int, Ranges]], None] = staticmethod(_unwatched)
     """Called with a bucket, its life, the places that are settled, and what else it has, by session."""
 
-    def _keep(self, ledger: Samples) -> None:
+    def _keep(self, ledger: SampleLedger) -> None:
         if ledger.divided and len(self.members) == self.members.newest:
             raise BrokenError(f"checkpoint {self.checkpoint} is torn, of living sessions: {ledger.divided}")
         super()._keep(ledger)
 
-    def _hear_of_lives(self, answers: Sequence[Ordered]) -> list[Send]:
+    def _on_restarts(self, answers: Sequence[CoordinatorStateAck]) -> list[Send]:
         assert isinstance(self.ledger, Recorded), "it was given such"
         for number, each in enumerate(answers):
-            if each.life > self._lives.get(each.server, 0):
+            if each.life > self._incarnations.get(each.server, 0):
                 has = {session: applied for session, applied, _ in each.samples} | dict(each.past)
-                self.ledger.revived(number, has, self._order.forgotten)
-                self.watch_revived(each.server, each.life, self._order.forgotten, has)
-        return super()._hear_of_lives(answers)
+                self.ledger.revived(number, has, self._newest_state.forgotten)
+                self.watch_revived(each.server, each.life, self._newest_state.forgotten, has)
+        return super()._on_restarts(answers)
 
 
 class PlayedCoordinator:
@@ -106,7 +106,7 @@ class PlayedCoordinator:
 
     def receive(self, sender: str, message: Message) -> None:
         """A message has come."""
-        if isinstance(message, Written):
+        if isinstance(message, WriteAck):
             self._unwritten.pop(sender, None)
         elif self.has_begun:
             self._network.send(

@@ -15,7 +15,7 @@ from tests.chaos.recording import Recorded
 from tests.chaos.training import SAMPLES, Training
 
 from cotswold.wire import Ranges
-from cotswold.wire.ranges import common, joined, size, without
+from cotswold.wire.ranges import difference, intersection, size, union
 
 Rows = Sequence[Sequence[float]]
 """The numbers of a bucket's shards."""
@@ -32,7 +32,7 @@ class Sums:
         """A bucket has what the ledger says, and nothing else: each sample once, also one that another bucket
         lost and that came again in another session. Raises BrokenError."""
         total = [0.0] * self._training.size
-        for each in joined(*(ranges for _, ranges in ledger.has[self._buckets.index(bucket)])):
+        for each in union(*(ranges for _, ranges in ledger.has[self._buckets.index(bucket)])):
             more = self._training.gradient(each, total)
             total = [one + other for one, other in zip(total, more, strict=True)]
         own = [each for each in self._training.shards if each.server == bucket]
@@ -48,9 +48,9 @@ class Sums:
             has: dict[int, list[Ranges]] = defaultdict(list)
             for session, ranges in self._training.ledger.has[number]:
                 has[session].append(ranges)
-            known: Mapping[int, Ranges] = {session: joined(*some) for session, some in has.items()}
+            known: Mapping[int, Ranges] = {session: union(*some) for session, some in has.items()}
             for (session, update), samples in self._judge.acknowledged[bucket].items():
-                if without(samples, known.get(session, ())):
+                if difference(samples, known.get(session, ())):
                     raise BrokenError(
                         f"{bucket}: update {update} of session {session} was acknowledged, and is not there"
                     )
@@ -72,8 +72,8 @@ class Sums:
         ledger, samples = self._training.ledger, SAMPLES * self._training.world.epochs
         total, everywhere = ledger.total, 0
         for session in {session for own in ledger.has for session, _ in own}:
-            has = [joined(*(ranges for each, ranges in own if each == session)) for own in ledger.has]
-            everywhere += size(reduce(common, has))
+            has = [union(*(ranges for each, ranges in own if each == session)) for own in ledger.has]
+            everywhere += size(reduce(intersection, has))
         if everywhere != total.counted:
             raise BrokenError(f"{total.counted} samples count, and {everywhere} are in every bucket")
         known = total.counted + total.torn + total.refused

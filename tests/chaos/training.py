@@ -13,8 +13,8 @@ from tests.chaos.cast import SHARD
 from tests.chaos.recording import PlayedCoordinator, Recorded, RecordedDispatcher
 from tests.chaos.world import World
 
-from cotswold.paramserver.core.dispatcher_settings import Dispatch
-from cotswold.paramserver.core.replica import StepTask
+from cotswold.paramserver.core.replica_session import StepTask
+from cotswold.paramserver.core.settings import DispatcherSettings
 from cotswold.simulate.protocols.copies import RoutedNetwork
 from cotswold.simulate.protocols.network import SimulatedNetwork
 from cotswold.simulate.protocols.replicas import SimulatedReplica
@@ -74,7 +74,7 @@ class Training:
         buckets = tuple(dict.fromkeys(each.server for each in shards))
         self.clients = RoutedNetwork(network, buckets, controllers, hear)
         self.ledger = Recorded(SAMPLES, len(buckets))
-        rules = Dispatch(
+        rules = DispatcherSettings(
             *("run", SAMPLES, self.size, world.epochs, 1.0, world.hand, world.hand // 2),
             order_seconds=world.order_seconds,
             beat_seconds=0.25,

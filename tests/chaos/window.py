@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from tests.chaos.judge import BrokenError
 
 from cotswold.wire import Group, Ranges
-from cotswold.wire.ranges import joined, without
+from cotswold.wire.ranges import difference, union
 
 _HEARD_SECONDS = 1.0
 """After which a primary has heard that it is one."""
@@ -65,7 +65,7 @@ class Window:
         over = [saved for before, saved in self._must[bucket] if before < life]
         self._must[bucket] = [each for each in self._must[bucket] if each[0] >= life]
         for session, samples in (each for saved in over for each in saved.items()):
-            lost = without(samples, joined(settled, has.get(session, ())))
+            lost = difference(samples, union(settled, has.get(session, ())))
             if lost:
                 raise BrokenError(
                     f"{bucket}: samples {lost} of session {session} were acknowledged more than "
@@ -82,4 +82,4 @@ class Window:
         for (session, _), (when, samples) in self._said[bucket].items():
             if when < before:
                 found[session].append(samples)
-        return {session: joined(*some) for session, some in found.items()}
+        return {session: union(*some) for session, some in found.items()}

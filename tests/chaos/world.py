@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.replication.replica.settings import Topology
 from cotswold.simulate.protocols.network import Faults
 

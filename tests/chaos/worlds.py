@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tests.chaos.world import Aim, World
 
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.replication.replica.lease import DRIFT
 from cotswold.simulate.protocols.network import Faults
 

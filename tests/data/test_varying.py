@@ -8,7 +8,7 @@ import numpy as np
 
 from cotswold.data import Augmentation, Store, keys
 from cotswold.shards.core.permutation import samples_at
-from cotswold.shards.runtime.work import OfParameters, samples_of
+from cotswold.shards.runtime.work import ParameterWork, samples_of
 from cotswold.training.async_sgd.hogwild_replica import HostWork
 from cotswold.training.async_sgd.replica_task import LearningWork
 from cotswold.training.data.indexed import StorePatterns
@@ -17,9 +17,9 @@ from cotswold.training.model_parallel.replica import GangReplica
 TURN = Augmentation.of([{"name": "rotation", "degrees": 30.0}])
 
 
-def work(patterns: int, varies: bool) -> OfParameters:
+def work(patterns: int, varies: bool) -> ParameterWork:
     found = SimpleNamespace(patterns=patterns, varies=varies, parameters=None, layout=())
-    return cast(OfParameters, found)
+    return cast(ParameterWork, found)
 
 
 def test_the_epoch_of_a_place_reaches_works_that_vary_and_no_others() -> None:

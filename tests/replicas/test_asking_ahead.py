@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from cotswold.paramserver.core.replica import StepTask
+from cotswold.paramserver.core.replica_session import StepTask
 from cotswold.replicas.replica_process import ReplicaRole
 from cotswold.shards.runtime.work import PortionSum
 

@@ -13,7 +13,7 @@ from tests.support.replicas.opened_replicas import BATCH, PATTERNS, Opener, chec
 from tests.support.replicas.opened_replicas import opened as opened
 
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.processes.coordinator_loop import TroubleError
 
 

@@ -8,18 +8,18 @@ from typing import Any, cast
 
 import pytest
 
-from cotswold.paramserver.core.dispatcher import State
+from cotswold.paramserver.core.dispatcher_state import DispatcherState
 from cotswold.replicas import replicated_coordinator as bucket_conversation
 from cotswold.replicas.replicas import Replicas
 from cotswold.replicas.replicated_coordinator import BucketConversation
 from cotswold.replicas.startup import OpenedReplicas
 from cotswold.wire import Send
-from cotswold.wire.lifecycle import Count, Counts
+from cotswold.wire.lifecycle import CountersRequest, ServerCounters
 from cotswold.wire.messenger import AnyMessage
 
 
-def counts_of(server: str) -> Counts:
-    return Counts(server, 0, 0.0, 0, 0, (), 1, 0, (), ())
+def counts_of(server: str) -> ServerCounters:
+    return ServerCounters(server, 0, 0.0, 0, 0, (), 1, 0, (), ())
 
 
 class Deaf(BucketConversation):
@@ -30,8 +30,8 @@ class Deaf(BucketConversation):
         return ["a", "b"]
 
     @property
-    def counting(self) -> Count:
-        return Count("run")
+    def counting(self) -> CountersRequest:
+        return CountersRequest("run")
 
     @property
     def servers_patience(self) -> float:
@@ -39,7 +39,7 @@ class Deaf(BucketConversation):
 
     def __init__(self) -> None:
         self.machine, self.outlived = cast(Any, None), True
-        self.asked, self._answers = list[str](), list[Counts]()
+        self.asked, self._answers = list[str](), list[ServerCounters]()
         self._others = list[Callable[[AnyMessage], None]]()
 
     def deliver(self, sends: Sequence[Send]) -> None:
@@ -58,7 +58,7 @@ class Deaf(BucketConversation):
 
 
 def test_a_pause_waits_for_no_replica_once_the_training_is_over() -> None:
-    machine = SimpleNamespace(state=State.OVER, ledger=SimpleNamespace(open=0, divided=((0, 4),)))
+    machine = SimpleNamespace(state=DispatcherState.OVER, ledger=SimpleNamespace(open=0, divided=((0, 4),)))
     conversation = SimpleNamespace(machine=machine, wait=lambda until: until() or pytest.fail("it waits"))
     Replicas(OpenedReplicas(cast(Any, conversation), cast(Any, None), ("x",), None)).pause()
 

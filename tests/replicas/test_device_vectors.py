@@ -22,22 +22,22 @@ from tests.support.training.reference_network import BATCH, SAMPLES, SEED, work
 from torch import Tensor
 
 from cotswold.errors import MachineError, UserError
-from cotswold.paramserver.core.replica import StepTask
+from cotswold.paramserver.core.replica_session import StepTask
 from cotswold.processes import worker_context as own_work
 from cotswold.processes.device import compute_on, device_of_this_thread, own_device
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.replicas.accumulation import Accumulation, OwnSteps
 from cotswold.replicas.evaluator_process import EvaluatorRole
 from cotswold.replicas.vectors import DeviceVectors, HostVectors, Vectors, vectors_like
+from cotswold.replicas.work import JudgeWork
 from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.shards.core.permutation import samples_at
 from cotswold.shards.runtime.arithmetic import is_finite, raw
-from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.parameters import parameters_of
-from cotswold.shards.runtime.work import JudgeWork
 from cotswold.training.async_sgd.gradients import Way
 from cotswold.wire import COORDINATOR, PulledNewer, Shard
-from cotswold.wire.lifecycle import Judge, Judged
+from cotswold.wire.lifecycle import Evaluate, EvaluateReply
 
 STEPS, RATE = 12, 0.1
 NO_DEVICE = pytest.mark.skipif(torch.cuda.device_count() == 0, reason="no CUDA device")
@@ -73,7 +73,7 @@ class Steps:
         if device is not None:
             self.work.move_to(device)
         parameters, layout = parameters_of(self.work)
-        self.shards = shards_of(self.work.layout, 8, 700, ["server-0", "server-1"])
+        self.shards = split_into_shards(self.work.layout, 8, 700, ["server-0", "server-1"])
         self.steps = Accumulation(self.work, layout, case.own, BATCH * case.n_push, of(parameters))
         self.steps.lay(self.shards)
         self._drawn = np.random.default_rng(1)
@@ -267,10 +267,10 @@ def test_an_evaluator_judges_on_the_device_on_which_it_began(current: threading.
     role = EvaluatorRole(cast(JudgeWork, Judging()), coordinator, "evaluator-1", 10.0)
     shard = Shard(number=0, start=0, stop=2, server="server-0", tensor="w", block=0)
     buffer = np.zeros(2, np.float32).tobytes()
-    role._hear(COORDINATOR, Judge(1, "run", (shard,), (), "float32", (buffer,)))
+    role._hear(COORDINATOR, Evaluate(1, "run", (shard,), (), "float32", (buffer,)))
     with selectors.DefaultSelector() as selector:
         selector.register(role._working.fileno(), selectors.EVENT_READ)
         assert selector.select(10)
     role._working.take()
     role._working.close()
-    assert [each.means for each in posts if isinstance(each, Judged)] == [(("index", 1.0),)]
+    assert [each.means for each in posts if isinstance(each, EvaluateReply)] == [(("index", 1.0),)]

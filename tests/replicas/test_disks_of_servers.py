@@ -17,7 +17,7 @@ from tests.support.replicas.opened_replicas import PATTERNS, Opener, check_accou
 from tests.support.replicas.opened_replicas import opened as opened
 
 from cotswold.replicas.replicas import Replicas
-from cotswold.shards.core.versions import updates_of
+from cotswold.shards.core.versions import update_count
 from cotswold.testing import SmallDisk, why_no_disks
 
 Events = list[tuple[str, Mapping[str, object]]]
@@ -47,7 +47,7 @@ def until(replicas: Replicas, is_so: Callable[[], bool], seconds: float = 60.0) 
 
 def begin(replicas: Replicas) -> None:
     """Have replicas learn until the disks have something of all buckets, however slow the machine is."""
-    until(replicas, lambda: replicas._machine._saved.order > 0 and replicas.ledger.total.counted > 500)
+    until(replicas, lambda: replicas._machine._durability.order > 0 and replicas.ledger.total.counted > 500)
 
 
 def revived(events: Events) -> int:
@@ -174,7 +174,7 @@ def check_window(watched: Watched, rows: list[Mapping[str, Any]], killed: float)
     came = REPLICAS * (2 + (killed - asked) // STEP_SECONDS)
     assert {row["shard"] for row in rows} == set(versions)
     for row in rows:
-        assert row["before"] >= updates_of(versions[row["shard"]]), "it is known what was counted last"
+        assert row["before"] >= update_count(versions[row["shard"]]), "it is known what was counted last"
         assert row["now"] <= row["before"] + came, "the disk has what was so before, or came since"
         assert row["life"] > 1 and row["term"] >= row["life"] and row["server"].startswith("server-")
         assert watched.age(row["shard"], row["now"], killed) <= window + killed - asked
@@ -236,7 +236,7 @@ def flip(contents: Path) -> None:
 def settle(replicas: Replicas) -> None:
     """Have nobody learn, and all that counts on disks."""
     replicas.pause()
-    until(replicas, lambda: replicas._machine._saved.settled == replicas.ledger.settled)
+    until(replicas, lambda: replicas._machine._durability.settled == replicas.ledger.settled)
 
 
 @pytest.mark.soak

@@ -16,14 +16,14 @@ from tests.support.replicas.opened_replicas import opened as opened
 from cotswold.errors import MachineError
 from cotswold.replicas.evaluator import EvaluatorTask
 from cotswold.replicas.replicas import Replicas
-from cotswold.wire.lifecycle import Judged
+from cotswold.wire.lifecycle import EvaluateReply
 
 
 def task(seconds: float = 0.0) -> EvaluatorTask:
     return EvaluatorTask("tests.support.replicas.works:evaluation", {"seconds": seconds})
 
 
-def judged(replicas: Replicas) -> Judged:
+def judged(replicas: Replicas) -> EvaluateReply:
     assert replicas.evaluator is not None
     found = replicas.evaluator.wait()
     assert found is not None and not replicas.evaluator.is_busy

@@ -14,23 +14,25 @@ from torch import Tensor
 
 from cotswold.optim.schedule import SampleSchedule
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
-from cotswold.paramserver.core.rank_fanout import Ranks
-from cotswold.paramserver.core.replica import Pace, Replica, StepTask
-from cotswold.paramserver.core.update_sequence import Part
+from cotswold.paramserver.core.rank_fanout import RankFanout
+from cotswold.paramserver.core.replica import Replica
+from cotswold.paramserver.core.replica_session import Pace, StepTask
+from cotswold.paramserver.core.update_sequence import ServerUpdate
 from cotswold.processes.worker_thread import Working
 from cotswold.replicas.accumulation import GROWS, GROWS_MOVING, Accumulation
 from cotswold.replicas.replica_process import ReplicaRole
 from cotswold.replicas.startup import ReplicaSettings
 from cotswold.replicas.vectors import vectors_like
+from cotswold.replicas.work import ReplicaWork
 from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.shards.core.permutation import samples_at
-from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.parameters import parameters_of
-from cotswold.shards.runtime.work import PortionSum, ReplicaWork
+from cotswold.shards.runtime.work import PortionSum
 from cotswold.training.async_sgd.gradients import Way
 from cotswold.training.async_sgd.replica_task import LearningWork
-from cotswold.wire import Admitted, Directions, Join, PulledNewer, Shard
-from cotswold.wire.lifecycle import Learnt
+from cotswold.wire import Join, PulledNewer, ReplicaInstructions, SessionOpened, Shard
+from cotswold.wire.lifecycle import StepMetrics
 
 RATE, USUAL, STEPS = 0.1, 2, 6
 
@@ -39,7 +41,7 @@ def steps(one: LearningWork, beyond: int, count: int = STEPS) -> tuple[Accumulat
     """Steps of a push that usually has `USUAL`; and after each whether another may be added."""
     parameters, layout = parameters_of(one)
     found = Accumulation(one, layout, "none", BATCH * USUAL, vectors_like(parameters), beyond)
-    found.lay(shards_of(one.layout, 8, 700, ["server-0", "server-1"]))
+    found.lay(split_into_shards(one.layout, 8, 700, ["server-0", "server-1"]))
     grows = []
     for number in range(count):
         place = number * BATCH % SAMPLES, (number + 1) * BATCH % SAMPLES
@@ -164,8 +166,10 @@ def test_all_ranks_hear_with_a_step_whether_it_is_the_last_of_its_push(
     """Else the first would go on with what the others have closed."""
     machine = Replica(Join("one", 0, "", 20, 4), Pace(1, stretch=4))
     shard = Shard(0, "a", 0, 4, "weight", 0)
-    machine.receive("coordinator", Admitted("one", 0, 1, "run", (shard,), (("a", ""),), 0.1, 1.0, "{}"), 0.0)
-    machine.receive("coordinator", Directions(1, ((1, 0, 12),), 1, 0.5, 0), 0.0)
+    machine.receive(
+        "coordinator", SessionOpened("one", 0, 1, "run", (shard,), (("a", ""),), 0.1, 1.0, "{}"), 0.0
+    )
+    machine.receive("coordinator", ReplicaInstructions(1, ((1, 0, 12),), 1, 0.5, 0), 0.0)
     machine.receive("a", PulledNewer(1, "a", 1, (0,), (0,), (b"",)), 0.0)
     heard, closed = list[bool](), list[int]()
 
@@ -187,16 +191,16 @@ def test_all_ranks_hear_with_a_step_whether_it_is_the_last_of_its_push(
         def may_grow(self, samples: int) -> bool:
             return self.count + samples <= may_grow
 
-        def close(self) -> tuple[dict[str, Part], dict[tuple[str, str], int]]:
+        def close(self) -> tuple[dict[str, ServerUpdate], dict[tuple[str, str], int]]:
             closed.append(self.count)
-            return {"a": Part("gradient", (0,), (), (b"",))}, {}
+            return {"a": ServerUpdate("gradient", (0,), (), (b"",))}, {}
 
     role = ReplicaRole.__new__(ReplicaRole)
-    role._name, role._ranks = "one", Ranks("one") if is_ranked else None
+    role._name, role._ranks = "one", RankFanout("one") if is_ranked else None
     role._work = cast(ReplicaWork, SimpleNamespace(patterns=20))
     role._machine, role._accumulation, role._batch, role._seed = machine, Steps(), 1, 0
     role._lock, role._device = threading.Lock(), torch.device("cpu")
-    role._learnt, role._first = Learnt("one", 0, 0, 0.0, (), 0.0), None
+    role._learnt, role._first = StepMetrics("one", 0, 0, 0.0, (), 0.0), None
     role._schedule = cast(SampleSchedule, SimpleNamespace(rate=lambda rate, at: rate))
     role._working = cast(Working, SimpleNamespace(tell=lambda call: None, moved=lambda: None))
     role._compute(machine.task())

@@ -9,7 +9,7 @@ from tests.support.replicas.opened_replicas import Opener
 from tests.support.replicas.opened_replicas import opened as opened
 
 from cotswold.errors import UserError
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.replicas.replicas import open_replicas
 from cotswold.replicas.startup import ReplicaSettings
 from cotswold.replication.run_settings import ReplicatedClusterSettings

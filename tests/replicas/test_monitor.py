@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 
 from cotswold.replicas.monitor import Place, Rate, Watching
-from cotswold.wire.lifecycle import Counts, Doing, Learnt, Parts
+from cotswold.wire.lifecycle import ActivityReport, BucketRoles, ServerCounters, StepMetrics
 
 ONE, SERVER = Place("replica-1", "here", 7), Place("server-0", "here", 8)
 
 
-def learnt(samples: int, seconds: float = 0.5) -> Learnt:
-    return Learnt("replica-1", 1, samples, 0.0, (), seconds)
+def learnt(samples: int, seconds: float = 0.5) -> StepMetrics:
+    return StepMetrics("replica-1", 1, samples, 0.0, (), seconds)
 
 
-def counts(updates: int, *replicas: tuple[str, int, float, int], server: str = "server-0") -> Counts:
-    return Counts(server, updates, 1.0, 2, 80, (("stale", 3),), 4, 2, ("replica-2",), replicas)
+def counts(updates: int, *replicas: tuple[str, int, float, int], server: str = "server-0") -> ServerCounters:
+    return ServerCounters(server, updates, 1.0, 2, 80, (("stale", 3),), 4, 2, ("replica-2",), replicas)
 
 
 def test_a_replica_that_has_said_nothing_starts() -> None:
@@ -29,7 +29,7 @@ def test_a_replica_that_has_said_nothing_starts() -> None:
 
 def test_what_a_replica_does_goes_on_until_it_says_otherwise() -> None:
     watching = Watching()
-    watching.hear(Doing("replica-1", "pushing", ("server-0",), 0.5), 10.0)
+    watching.hear(ActivityReport("replica-1", "pushing", ("server-0",), 0.5), 10.0)
     found = watching.replica(ONE, 32, 10.0, 12.0)
     assert (found.doing, found.waits_for, found.in_hand) == ("pushing", ("server-0",), 32)
     assert (found.for_seconds, found.silent_seconds) == (2.5, 2.0)
@@ -93,7 +93,7 @@ def test_the_rate_of_a_server_is_of_what_it_has_led_all_the_while() -> None:
     for second, (updates, leads, term) in enumerate(
         [(100, 1, 1), (110, 1, 1), (30_120, 2, 5), (30_130, 2, 5), (40, 1, 6), (50, 1, 6)]
     ):
-        told = replace(counts(updates), parts=Parts(leads, 3, term, 0))
+        told = replace(counts(updates), parts=BucketRoles(leads, 3, term, 0))
         watching.hear(told, float(second))
         assert 0 <= watching.server(SERVER, 4, float(second)).updates_per_second <= 10
     assert watching.server(SERVER, 4, 5.0).updates_per_second == pytest.approx(10)

@@ -17,7 +17,7 @@ from tests.support.replicas.works import Regression, regression
 
 from cotswold.errors import UserError
 from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.processes.coordinator_loop import TroubleError
 from cotswold.shards.core.permutation import samples_at

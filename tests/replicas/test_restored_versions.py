@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cotswold.paramserver.runtime.server_metrics import Work
+from cotswold.paramserver.runtime.server_metrics import ServerMetrics
 from cotswold.replicas.restored_versions import Restored, Restoring, told
-from cotswold.shards.core.versions import later
+from cotswold.shards.core.versions import version_after_restarts
 from cotswold.wire import Group, Shard
-from cotswold.wire.lifecycle import Counts
+from cotswold.wire.lifecycle import ServerCounters
 
 SHARDS = [Shard(number, f"run/000{number // 2}", 0, 1, "", 0) for number in range(4)]
 
 
-def counts(server: str, *versions: tuple[int, int], restored: tuple[tuple[int, int], ...] = ()) -> Counts:
-    return replace(Work().counts(server, [], {}), versions=versions, restored=restored)
+def counts(
+    server: str, *versions: tuple[int, int], restored: tuple[tuple[int, int], ...] = ()
+) -> ServerCounters:
+    return replace(ServerMetrics().counts(server, [], {}), versions=versions, restored=restored)
 
 
 def test_a_shard_of_another_life_is_told_once_beside_what_was_known() -> None:
@@ -22,7 +24,10 @@ def test_a_shard_of_another_life_is_told_once_beside_what_was_known() -> None:
     assert restoring.hear(counts("server-0", (0, 40), (1, 41)), {}) == []
     assert restoring.hear(counts("server-0", (0, 50), (1, 51)), {}) == []
     again = counts(
-        "server-0.1", (0, later(45, 4)), (1, later(48, 4)), restored=((0, later(44, 4)), (1, later(47, 4)))
+        "server-0.1",
+        (0, version_after_restarts(45, 4)),
+        (1, version_after_restarts(48, 4)),
+        restored=((0, version_after_restarts(44, 4)), (1, version_after_restarts(47, 4))),
     )
     assert restoring.hear(again, groups) == [
         Restored("run/0000", "server-0.1", 4, 5, 0, 50, 44),
@@ -32,8 +37,11 @@ def test_a_shard_of_another_life_is_told_once_beside_what_was_known() -> None:
 
 
 def test_what_was_so_when_a_run_was_resumed_is_no_news() -> None:
-    restored = ((2, later(9, 3)),)
-    assert Restoring(SHARDS).hear(counts("server-0", (2, later(12, 3)), restored=restored), {}) == []
+    restored = ((2, version_after_restarts(9, 3)),)
+    assert (
+        Restoring(SHARDS).hear(counts("server-0", (2, version_after_restarts(12, 3)), restored=restored), {})
+        == []
+    )
 
 
 def test_a_table_has_a_sentence() -> None:

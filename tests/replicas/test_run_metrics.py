@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cotswold.paramserver.runtime.server_metrics import Work
+from cotswold.paramserver.runtime.server_metrics import ServerMetrics
 from cotswold.replicas.replicated_coordinator import BucketConversation
 from cotswold.replicas.run_metrics import SinceBegun
-from cotswold.wire.lifecycle import Counts, Unsaved
+from cotswold.wire.lifecycle import FlushBacklog, ServerCounters
 
 BEFORE = replace(
-    Work().counts("server-a-0", [], {"strangers": 5, "malformed": 2}),
+    ServerMetrics().counts("server-a-0", [], {"strangers": 5, "malformed": 2}),
     taken_bytes=1000,
     applying_seconds=50.0,
     cpu_seconds=90.0,
     sent_bytes=(("replica-1", 1000),),
-    unsaved=Unsaved(10, 0.5, 40.0, 1.0),
+    unsaved=FlushBacklog(10, 0.5, 40.0, 1.0),
 )
 
 
-def later(window: float, longest: float) -> Counts:
+def later(window: float, longest: float) -> ServerCounters:
     return replace(
         BEFORE,
         refused=(("malformed", 2), ("stale", 4), ("strangers", 6)),
@@ -27,11 +27,11 @@ def later(window: float, longest: float) -> Counts:
         applying_seconds=51.0,
         cpu_seconds=93.0,
         sent_bytes=(("replica-1", 1100), ("replica-2", 200)),
-        unsaved=Unsaved(20, window, longest, 1.0),
+        unsaved=FlushBacklog(20, window, longest, 1.0),
     )
 
 
-def longest(counts: Counts) -> float:
+def longest(counts: ServerCounters) -> float:
     assert counts.unsaved is not None
     return counts.unsaved.longest_seconds
 
@@ -61,7 +61,7 @@ def test_a_run_whose_servers_are_its_own_hears_all_that_they_say() -> None:
     for outlived, taken_bytes in ((False, 1000), (True, 0)):
         conversation.outlived = outlived
         found = conversation._of_this_run(BEFORE)
-        assert isinstance(found, Counts) and found.taken_bytes == taken_bytes
+        assert isinstance(found, ServerCounters) and found.taken_bytes == taken_bytes
 
 
 def test_servers_that_are_not_heard_any_more_are_not_kept() -> None:

@@ -20,7 +20,7 @@ import cotswold
 from cotswold import wire as m
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Token
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.processes.coordinator_loop import TroubleError
 from cotswold.replicas.replicas import open_replicas
 from cotswold.replicas.startup import ReplicaSettings
@@ -73,7 +73,7 @@ def test_replicas_that_learn_are_not_disturbed_either(fork_server: ForkServer) -
             session = next(iter(machine.members)).session
             shards = tuple(one.number for one in machine.shards if one.server == "server-0")
             wrong = m.Update(machine.rules.run, session, 1, "gradient", shards, (), 1, 1.0, (), 0, (), ())
-            for message in (wrong, replace(wrong, run="older"), m.Order(9, (), (), 0, 0)):
+            for message in (wrong, replace(wrong, run="older"), m.CoordinatorState(9, (), (), 0, 0)):
                 header, buffers = encode(message)
                 endpoint.send("server-0", header, buffers)
             endpoint.send("server-0", {"message": ["Update", "cut short"]})

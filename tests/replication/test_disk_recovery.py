@@ -12,9 +12,9 @@ import pytest
 
 from cotswold.errors import UserError
 from cotswold.optim.server_rules import Sgd
-from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Staleness
-from cotswold.paramserver.runtime.update_loop import said
+from cotswold.paramserver.runtime.update_loop import settings_as_dict
 from cotswold.replication.controller.bucket_map import BucketMap
 from cotswold.replication.controller.leader_election import CLUSTER, LEADER
 from cotswold.replication.disk.bucket_format import write_saved
@@ -26,8 +26,8 @@ from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire import Change, Group
 
 RUN, NAME = "c83a0b833eac6e20", "abc-1"
-_SETTINGS = Asynchronous(RUN, "x", Sgd(), {"weights": 4}, 4, Room(1 << 20, 1 << 20), Staleness())
-TEXT = Description(RUN, (("weights", 32, 4),), "float32", 128, 4, said(_SETTINGS)).text
+_SETTINGS = AsyncSettings(RUN, "x", Sgd(), {"weights": 4}, 4, QueueLimits(1 << 20, 1 << 20), Staleness())
+TEXT = Description(RUN, (("weights", 32, 4),), "float32", 128, 4, settings_as_dict(_SETTINGS)).text
 DESCRIPTION = Description.of(TEXT)
 BUCKETS = DESCRIPTION.buckets
 

@@ -12,14 +12,14 @@ from tests.support.replicas.opened_replicas import opened as opened
 
 from cotswold.errors import UserError
 from cotswold.optim.server_rules import Adagrad, Rule, Sgd
-from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Staleness
-from cotswold.paramserver.runtime.update_loop import said
+from cotswold.paramserver.runtime.update_loop import settings_as_dict
 from cotswold.replication import limits as fitting
 from cotswold.replication.limits import check_description, check_messages
 from cotswold.replication.run_description import Description
 from cotswold.replication.runtime.authorization import rejection_reason
-from cotswold.shards.core.versions import later
+from cotswold.shards.core.versions import version_after_restarts
 from cotswold.transport import Endpoint
 from cotswold.wire import Create
 
@@ -29,8 +29,10 @@ ROWS = 1024
 
 
 def described(count: int, rule: Rule, shard_bytes: int = MIB, rows: int = ROWS) -> Description:
-    settings = Asynchronous("run", "x", rule, {"weights": 1 << 18}, 4, Room(1, 1), Staleness())
-    return Description("run", (("weights", rows, 1 << 18),), "float32", shard_bytes, count, said(settings))
+    settings = AsyncSettings("run", "x", rule, {"weights": 1 << 18}, 4, QueueLimits(1, 1), Staleness())
+    return Description(
+        "run", (("weights", rows, 1 << 18),), "float32", shard_bytes, count, settings_as_dict(settings)
+    )
 
 
 @pytest.mark.parametrize(("rule", "vectors", "fits"), [(Sgd(), 1, 2), (Adagrad(), 2, 4)])
@@ -59,7 +61,7 @@ def test_of_a_run_that_could_never_be_resumed_it_is_said_how_large_its_shards_mu
     assert found is not None
     larger = described(64, Sgd(), 1024 * int(found[1]), 1 << 16)
     check_description(larger)
-    resumed = replace(larger, versions=(later(10_000, 9),) * len(larger.shards))
+    resumed = replace(larger, versions=(version_after_restarts(10_000, 9),) * len(larger.shards))
     assert not rejection_reason("coordinator", Create("run", resumed.text, resumed.buckets, 1))
     check_description(replace(begins, versions=(7,) * len(begins.shards)))
     longest = replace(begins, versions=(12_345_678,) * len(begins.shards))

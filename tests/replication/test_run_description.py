@@ -13,9 +13,9 @@ import pytest
 
 from cotswold.ops import updates
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
-from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Staleness
-from cotswold.paramserver.runtime.update_loop import asynchronous_of, said
+from cotswold.paramserver.runtime.update_loop import settings_as_dict, settings_from_dict
 from cotswold.replication.run_description import NAME_LETTERS, Description, display_name
 from cotswold.replication.runtime import controller_process as role
 from cotswold.replication.runtime.authorization import rejection_reason
@@ -23,10 +23,10 @@ from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire import (
     COORDINATOR,
     Assign,
+    CoordinatorState,
     Create,
     DeleteRunRequest,
     Group,
-    Order,
     Prepare,
     RunDescription,
     Send,
@@ -34,14 +34,14 @@ from cotswold.wire import (
     StatusRequest,
     Write,
 )
-from cotswold.wire.messenger import Letter
+from cotswold.wire.messenger import Received
 from measures.fuzzing.controller import ControllerVictim
 from measures.fuzzing.keeper import CONTROLLER, OWN, RUN, KeeperVictim
 
 
 def described(rule: Rule, dtype: str, shard_bytes: int = 64, count: int = 2) -> Description:
-    settings = Asynchronous("run", "x", rule, {"weights": 4}, 4, Room(1 << 20, 1 << 20), Staleness())
-    return Description("run", (("weights", 32, 4),), dtype, shard_bytes, count, said(settings))
+    settings = AsyncSettings("run", "x", rule, {"weights": 4}, 4, QueueLimits(1 << 20, 1 << 20), Staleness())
+    return Description("run", (("weights", 32, 4),), dtype, shard_bytes, count, settings_as_dict(settings))
 
 
 def created(run: str) -> Create:
@@ -90,7 +90,7 @@ def test_a_vector_that_is_written_after_a_state_was_frozen_was_zeros_then() -> N
     numbers = tuple(each.number for each in run.shards)
     ones = tuple(np.ones(each.stop - each.start, np.float32).tobytes() for each in run.shards)
     primary.receive(COORDINATOR, Write(1, "x", numbers, ones))
-    primary.receive(COORDINATOR, Order(1, ((1, "replica"),), ((1, 0.1),), 1, 0))
+    primary.receive(COORDINATOR, CoordinatorState(1, ((1, "replica"),), ((1, 0.1),), 1, 0))
     assert primary.bump_index() and primary.updates.frozen is not None, "nobody owes a marker"
     primary.receive(COORDINATOR, Write(2, "late", numbers, ones))
     assert primary.bump_index()
@@ -154,7 +154,9 @@ def test_a_description_of_what_cannot_be_made_or_updated_is_refused(what: str) -
 
 
 def test_a_description_is_read_as_it_was_written_with_the_geometry_of_a_layer() -> None:
-    settings = said(asynchronous_of({**described(Sgd(), "float32").updates, "columns": {"filters": 8}}))
+    settings = settings_as_dict(
+        settings_from_dict({**described(Sgd(), "float32").updates, "columns": {"filters": 8}})
+    )
     settings["products"] = {"filters": LAYER}
     whole = Description("run", (("filters", 8, 8),), "float32", 64, 2, settings, (), "digits")
     found = Description.of(whole.text)
@@ -166,12 +168,14 @@ def test_a_description_is_read_as_it_was_written_with_the_geometry_of_a_layer() 
 
 def check_refused(text: str) -> None:
     victim = KeeperVictim()
-    before, told = victim.counts()["malformed"], victim._post.sent["Happened"]
+    before, told = victim.counts()["malformed"], victim._post.sent["EventReport"]
     for _ in range(2):
-        victim.attend(Letter(CONTROLLER, RunDescription("new", text.replace('"run": "run"', '"run": "new"'))))
-        victim.attend(Letter(CONTROLLER, Assign(1, Group("new/0000", 1, OWN, ()))))
+        victim.attend(
+            Received(CONTROLLER, RunDescription("new", text.replace('"run": "run"', '"run": "new"')))
+        )
+        victim.attend(Received(CONTROLLER, Assign(1, Group("new/0000", 1, OWN, ()))))
     assert "new" not in victim._role._runs and "new/0000" not in victim._machine.copies
-    assert victim.counts()["malformed"] == before + 2 and victim._post.sent["Happened"] == told + 1
+    assert victim.counts()["malformed"] == before + 2 and victim._post.sent["EventReport"] == told + 1
     victim.check()
 
 
@@ -194,8 +198,8 @@ def test_whoever_looks_at_a_cluster_hears_what_the_controller_refused(
 ) -> None:
     victim, told = ControllerVictim(), list[Send]()
     monkeypatch.setattr(victim._post, "deliver", told.extend)
-    victim.attend(Letter("coordinator", created("r" * 600)))
-    victim.attend(Letter("operator", StatusRequest()))
+    victim.attend(Received("coordinator", created("r" * 600)))
+    victim.attend(Received("operator", StatusRequest()))
     (looked,) = [each.message for each in told if isinstance(each.message, StatusReply)]
     assert looked.refused == (("oversized", 1),) and looked.process == os.getpid()
 
@@ -208,18 +212,18 @@ def test_whoever_looks_hears_what_people_call_each_run_and_no_description_is_rea
     monkeypatch.setattr(role, "display_name", lambda text: read.append(text) or display_name(text))  # type: ignore[func-returns-value]  # then the name
     named = created("named")
     text = json.dumps({**json.loads(named.description), "name": "digits"})
-    victim.attend(Letter("coordinator", replace(named, description=text)))
+    victim.attend(Received("coordinator", replace(named, description=text)))
     for _ in range(8):
         victim.turn()
-    victim.attend(Letter("operator", StatusRequest(number=3)))
-    victim.attend(Letter("operator", StatusRequest(number=4)))
+    victim.attend(Received("operator", StatusRequest(number=3)))
+    victim.attend(Received("operator", StatusRequest(number=4)))
     first, second = [each.message for each in told if isinstance(each.message, StatusReply)]
     assert {each.run: each.name for each in first.runs} == {RUN: "", "named": "digits"}
     assert second.runs == first.runs and (first.number, second.number) == (3, 4) and len(read) == 2
-    victim.attend(Letter("coordinator", DeleteRunRequest("named")))
+    victim.attend(Received("coordinator", DeleteRunRequest("named")))
     for _ in range(8):
         victim.turn()
-    victim.attend(Letter("operator", StatusRequest()))
+    victim.attend(Received("operator", StatusRequest()))
     assert list(victim._role._called) == [RUN]
 
 
@@ -249,7 +253,7 @@ def test_whoever_looks_hears_what_people_call_each_run_and_no_description_is_rea
 def test_a_controller_hears_of_no_run_that_the_state_would_not_take(kind: str, wanted: Create) -> None:
     assert rejection_reason("coordinator", wanted) == kind
     victim = ControllerVictim()  # whose state takes what others take
-    victim.attend(Letter("coordinator", wanted))
+    victim.attend(Received("coordinator", wanted))
     for _ in range(6):
         victim.turn()
     assert victim.counts()[kind] == (1 if kind else 0)

@@ -22,7 +22,7 @@ from cotswold.replicas.evaluator import Evaluator
 from cotswold.replicas.replicas import Replicas
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
-from cotswold.wire.lifecycle import Counts
+from cotswold.wire.lifecycle import ServerCounters
 
 SCRIPT = """
 import sys
@@ -200,7 +200,7 @@ def test_a_run_tells_of_its_steps_while_no_server_can_be_asked(
     """All servers that keep copies have died at once, and those that come after them are not there yet."""
     count, asked = Replicas.count, 0
 
-    def nobody_at_first(self: Replicas) -> tuple[Counts, ...]:
+    def nobody_at_first(self: Replicas) -> tuple[ServerCounters, ...]:
         nonlocal asked
         asked += 1
         return () if asked <= 2 else count(self)

@@ -11,7 +11,7 @@ from torch import nn
 
 from cotswold.errors import MachineError
 from cotswold.recipe.schema import DownpourTraining
-from cotswold.shards.core.sample_ledger import Samples
+from cotswold.shards.core.sample_ledger import SampleLedger
 from cotswold.training.flat_parameters import FlatModule
 from cotswold.training.trainers.async_sgd import ReplicaRuns
 from cotswold.ui.progress import describe
@@ -31,7 +31,7 @@ def resumed(epochs: int) -> list[dict[str, object]]:
     runs = ReplicaRuns(start, FlatModule(nn.Linear(2, 1)), SAMPLES, training, cast(Any, recorder), {})
     strategy = {
         "vectors": [],
-        "ledger": Samples(SAMPLES).state(),
+        "ledger": SampleLedger(SAMPLES).state(),
         "versions": [],
         "counters": {"session": 1, "rates": []},
         "is_finished": False,

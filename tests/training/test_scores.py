@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from cotswold.errors import UserError
-from cotswold.shards.runtime.work import PortionSum, means_of
+from cotswold.shards.runtime.work import PortionSum, validation_means
 from cotswold.training.async_sgd.replica_task import Judge, LearningWork
 from cotswold.training.data.indexed import SamplePatterns
 from cotswold.training.data.user_datasets import Samples
@@ -122,7 +122,7 @@ def test_a_validation_set_without_a_label_is_refused(tmp_path: Path) -> None:
 
 def test_means_over_portions_count_what_the_loss_counts() -> None:
     sums = [PortionSum(8.0, 8, {"accuracy": 8.0}), PortionSum(0.0, 8, {"accuracy": 0.0, "left_out": 8.0})]
-    assert means_of(sums) == {"loss": 1.0, "accuracy": 1.0}
+    assert validation_means(sums) == {"loss": 1.0, "accuracy": 1.0}
 
 
 @pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])

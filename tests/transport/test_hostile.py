@@ -265,7 +265,7 @@ def test_orders_of_somebody_who_is_not_the_coordinator_are_not_obeyed(mallory: M
     shards = tuple(one.number for one in mallory.shards)
     sevens = tuple(_ones(one) for one in mallory.shards)
     mallory.send(m.Write(1, "x", shards, sevens))
-    mallory.send(m.Order(1 << 40, (), (), 7, 0))
+    mallory.send(m.CoordinatorState(1 << 40, (), (), 7, 0))
     mallory.settle()
     assert mallory.answers() == []
 
@@ -287,7 +287,7 @@ plain = st.recursive(
     | st.floats()
     | st.text(max_size=8)
     | st.binary(max_size=8)
-    | st.sampled_from(["x", "run", "gradient", "Update", "PullNewer", "Order"]),
+    | st.sampled_from(["x", "run", "gradient", "Update", "PullNewer", "CoordinatorState"]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=12,
 )
@@ -302,7 +302,7 @@ def nearly(draw: st.DrawFn, update: m.Update) -> list[object]:
             [
                 update,
                 m.PullNewer(update.run, 0, 0, shards, (0,) * len(shards)),
-                m.Order(5, ((1, "client"),), ((1, 0.1),), 0, 0),
+                m.CoordinatorState(5, ((1, "client"),), ((1, 0.1),), 0, 0),
                 m.Pull(0, 0, "x", shards),
                 m.Push(1, 1, 1, None, (0,), shards, ()),
                 m.Write(1, "x", shards, ()),
@@ -378,7 +378,7 @@ def test_a_stranger_without_the_token_is_not_heard(served: Served) -> None:
     socket_ = context.socket(zmq.DEALER)
     try:
         socket_.connect(f"tcp://{served.address}")
-        socket_.send_multipart([HEAD + msgpack.packb([{"message": ["Visit"]}, []])])
+        socket_.send_multipart([HEAD + msgpack.packb([{"message": ["ConnectRequest"]}, []])])
         refused(served, "strangers", before)
         assert not socket_.poll(200)
     finally:

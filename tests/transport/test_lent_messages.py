@@ -9,14 +9,14 @@ from typing import cast
 import pytest
 from tests.support.replicas.works import evaluation, least_squares
 
-from cotswold.batch.runtime.worker_process import Worker
+from cotswold.batch.runtime.worker_process import WorkerProcess
 from cotswold.paramserver.runtime.server_process import serve
 from cotswold.replicas.evaluator_process import EvaluatorRole
-from cotswold.shards.core.shard_server import Server
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.shards.runtime.arithmetic import NumpyArithmetic
 from cotswold.wire import Shard
 from cotswold.wire.lifecycle import PeerAddresses
-from cotswold.wire.messenger import Letter, Post
+from cotswold.wire.messenger import Messenger, Received
 
 
 class Over(Exception):  # noqa: N818  # no error
@@ -24,7 +24,7 @@ class Over(Exception):  # noqa: N818  # no error
 
 
 class Talk:
-    """A message, and then none: a `Post`."""
+    """A message, and then none: a `Messenger`."""
 
     address = "nowhere"
 
@@ -39,30 +39,30 @@ class Talk:
     def send(self, to: str, message: object) -> bool:
         return True
 
-    def receive(self, timeout: float | None) -> Letter:
+    def receive(self, timeout: float | None) -> Received:
         if self._message is not None:
             self.is_kept = self._message() is not None
             raise Over
         message = PeerAddresses(())
         self._message = weakref.ref(message)
-        return Letter("coordinator", message)
+        return Received("coordinator", message)
 
 
-def served(post: Post) -> None:
-    serve(Server("server-0", [Shard(0, "server-0", 0, 4, "w", 0)], NumpyArithmetic("float32")), post)
+def served(post: Messenger) -> None:
+    serve(ShardServer("server-0", [Shard(0, "server-0", 0, 4, "w", 0)], NumpyArithmetic("float32")), post)
 
 
 @pytest.mark.parametrize(
     "life",
     [
         served,
-        lambda post: Worker(least_squares(), post, "worker-1", 10.0).run(),
+        lambda post: WorkerProcess(least_squares(), post, "worker-1", 10.0).run(),
         lambda post: EvaluatorRole(evaluation(), post, "evaluator-1", 10.0).run(),
     ],
     ids=["server", "worker", "evaluator"],
 )
-def test_a_message_is_let_go_before_the_next_is_awaited(life: Callable[[Post], None]) -> None:
+def test_a_message_is_let_go_before_the_next_is_awaited(life: Callable[[Messenger], None]) -> None:
     talk = Talk()
     with pytest.raises(Over):
-        life(cast(Post, talk))
+        life(cast(Messenger, talk))
     assert not talk.is_kept

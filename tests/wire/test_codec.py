@@ -20,7 +20,7 @@ from cotswold.optim import Combine, Dot, Drop, Multiply
 from cotswold.transport import Endpoint
 from cotswold.wire import lifecycle as beginning
 from cotswold.wire.codec import Packing, UnknownError, decode, encode
-from cotswold.wire.messenger import Letter, Post
+from cotswold.wire.messenger import Messenger, Received
 from cotswold.wire.validation import MalformedError
 
 TOKEN = Token.new()
@@ -28,11 +28,13 @@ _PLAN = m.Plan(("a", "b"), ((0, 1, 0, 0, 10),))
 _RESULT = m.PortionResult(3, 320, 1.5, (("right", 4.0),), 0.25)
 EXAMPLES: tuple[m.Message, ...] = (
     m.Join("worker-1", 1, "tcp://a", 1000, 50),
-    m.Beat(1, 2, 1, True, False, (4, 5), (m.Held(4, _RESULT, 2, False),), ((1, 3), (7, 7))),
+    m.WorkerHeartbeat(
+        1, 2, 1, True, False, (4, 5), (m.ComputedPortion(4, _RESULT, 2, False),), ((1, 3), (7, 7))
+    ),
     m.Validate(1, 2, "x", 3, ((0, 320), (320, 400))),
-    m.Validated(1, 2, 3, (m.HeldSum(0.5, 320, {"accuracy": 7.0}), m.HeldSum(0.25, 80, {}))),
+    m.Validated(1, 2, 3, (m.HeldOutSum(0.5, 320, {"accuracy": 7.0}), m.HeldOutSum(0.25, 80, {}))),
     m.Validated(1, 2, 3, (), "it cannot be read"),
-    m.Begin(
+    m.StartEvaluation(
         *(1, 2, 1, "trial", True, (m.Fetch("d", _PLAN), m.Fetch("x", None))),
         commands=(Combine("t", ((1.0, "x"), (0.5, "d"))), Multiply("a", "b", "c"), Dot("a", "b"), Drop("c")),
         digests=True,
@@ -40,10 +42,10 @@ EXAMPLES: tuple[m.Message, ...] = (
     m.Push(1, 2, 3, m.Node(2, 1), (4, 5, 6, 7), (0, 1), (b"abc", memoryview(b"defg"))),
     m.Push(1, 2, 3, None, (4,), (), ()),
     m.Round(7, m.Close(2, (m.SumName(1, 1),), 0.001, None), (), m.Open(3, "x", True, False), "x"),
-    m.Answer(7, "server-0", (0, 1), ((1.0, float("inf")), (2.0, 3.0)), (1 << 31,), None),
+    m.RoundReply(7, "server-0", (0, 1), ((1.0, float("inf")), (2.0, 3.0)), (1 << 31,), None),
     m.Reduce(1, 2, 1, _PLAN, (1, 2), ((1, 2), (5,))),
-    m.Admitted("r", 1, 2, "run", (m.Shard(0, "a", 0, 9, "w", 0),), (("a", "tcp://a"),), 0.5, 2.0, "{}"),
-    m.Directions(1, ((3, 0, 100), (4, 100, 150)), 2, 0.125, 1),
+    m.SessionOpened("r", 1, 2, "run", (m.Shard(0, "a", 0, 9, "w", 0),), (("a", "tcp://a"),), 0.5, 2.0, "{}"),
+    m.ReplicaInstructions(1, ((3, 0, 100), (4, 100, 150)), 2, 0.125, 1),
     m.Update(
         *("run", 1, 7, "factors", (0, 1), (5, 6), 2, 0.5, ((0, 32), (64, 96)), 1),
         *((32, 0), (b"errors", b"whole", memoryview(b"activations"))),
@@ -52,8 +54,10 @@ EXAMPLES: tuple[m.Message, ...] = (
     m.UpdateRefused(1, "a", 7, "busy: 9 bytes of updates wait", True),
     m.PullNewer("run", 0, 0, (0, 1), (-1, 5)),
     m.PulledNewer(1, "a", 8, (0,), (6,), (b"weights",)),
-    m.Order(3, ((1, "r"), (2, "s")), ((1, 0.5), (2, float("inf"))), 1, 1 << 50),
-    m.Ordered(3, "a", ((1, ((0, 32), (64, 96)), ()), (2, (), ((32, 64),))), 1, 0, ((1, ((0, 32),), ()),)),
+    m.CoordinatorState(3, ((1, "r"), (2, "s")), ((1, 0.5), (2, float("inf"))), 1, 1 << 50),
+    m.CoordinatorStateAck(
+        3, "a", ((1, ((0, 32), (64, 96)), ()), (2, (), ((32, 64),))), 1, 0, ((1, ((0, 32),), ()),)
+    ),
     m.PullFrozen(1, "velocity", (0, 2)),
     m.PullPart("a", m.PullNewer("run", 1, 4, (1,), (-1,))),
     m.PulledPart("a", m.PulledNewer(1, "a", 4, (1,), (6,), ())),
@@ -77,7 +81,7 @@ def test_messages_that_go_together_come_back_in_their_order() -> None:
 
 
 def test_a_message_with_many_portions_needs_no_long_header() -> None:
-    message = m.Pushed(1, 2, 3, tuple(m.PortionResult(n, 320, 0.5) for n in range(20000)))
+    message = m.SumPushed(1, 2, 3, tuple(m.PortionResult(n, 320, 0.5) for n in range(20000)))
     header, buffers = encode(message)
     assert len(header) < 1000
     assert decode(msgpack.unpackb(header), buffers) == [message]
@@ -133,7 +137,7 @@ def test_a_list_that_would_fill_the_memory_is_refused() -> None:
 
 def test_messages_of_another_release_are_counted_by_their_names_of_which_there_are_some() -> None:
     with Endpoint(TOKEN, "one") as one, Endpoint(TOKEN, "other") as other:
-        post = Post(one)
+        post = Messenger(one)
         other.connect("one", one.address)
         names = [
             "Unheard",
@@ -149,7 +153,7 @@ def test_messages_of_another_release_are_counted_by_their_names_of_which_there_a
         while (letter := post.receive(0.01)) is None:
             assert time.monotonic() < deadline
             other.flush(0.01)
-        assert letter == Letter("other", m.Leave(1, "why"))
+        assert letter == Received("other", m.Leave(1, "why"))
         refused = {name: count for name, count in one.refused.items() if count}
         assert (refused["unknown Unheard"], refused["unknown Leave"]) == (3, 2) and refused["malformed"] == 1
         assert len(refused) == 1 + 16 + 1 and refused["unknown"] == 2 * (len(names) - 16)

@@ -10,13 +10,13 @@ import pytest
 from cotswold import wire as m
 from cotswold.host import Token
 from cotswold.transport import Endpoint
-from cotswold.wire.messenger import Letter, Post
+from cotswold.wire.messenger import Messenger, Received
 
 TOKEN = Token.new()
 BUFFER_BYTES, MESSAGES = 100_000, 8
 
 
-def received(sender: Post, receiver: Post, count: int) -> list[object]:
+def received(sender: Messenger, receiver: Messenger, count: int) -> list[object]:
     """The next so many messages."""
     found: list[object] = []
     deadline = time.monotonic() + 10
@@ -24,7 +24,7 @@ def received(sender: Post, receiver: Post, count: int) -> list[object]:
         assert time.monotonic() < deadline
         sender.endpoint.flush(0.01)
         letter = receiver.receive(0.01)
-        if isinstance(letter, Letter):
+        if isinstance(letter, Received):
             found.append(letter.message)
     return found
 
@@ -44,7 +44,7 @@ def test_messages_to_another_host_go_in_shorter_frames_and_in_their_order(
         Endpoint(TOKEN, "one", host=host, encrypt=False, apart=is_apart) as one,
         Endpoint(TOKEN, "other", host=host, encrypt=False, apart=is_apart) as other,
     ):
-        sender, receiver = Post(one), Post(other)
+        sender, receiver = Messenger(one), Messenger(other)
         sender.meet([("other", other.address)])
         said = [m.Write(number, "x", (0,), (bytes([number]) * BUFFER_BYTES,)) for number in range(MESSAGES)]
         sender.deliver([m.Send("other", each) for each in said])

@@ -18,7 +18,7 @@ from cotswold.data import Store
 from cotswold.errors import UserError
 from cotswold.optim.schedule import SampleSchedule
 from cotswold.optim.server_rules import Momentum, Rule, Sgd
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.recipe import Recipe, dump, load, parse
 from cotswold.recipe.schema import SourcedData, SupervisedTraining
 from cotswold.training import open_store

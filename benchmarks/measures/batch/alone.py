@@ -13,7 +13,7 @@ from typing import Self
 
 import torch
 
-from cotswold.shards.core.permutation import Dealing
+from cotswold.shards.core.permutation import ChunkPermutation
 from measures.batch.network import bunyip
 
 
@@ -65,7 +65,7 @@ def _serve(
     sizes: tuple[int, ...],
 ) -> None:
     torch.set_num_threads(1)
-    work, dealing = bunyip(patterns=patterns, sizes=sizes), Dealing(0, patterns, portion)
+    work, dealing = bunyip(patterns=patterns, sizes=sizes), ChunkPermutation(0, patterns, portion)
     own = [dealing.patterns_of(one) for one in range(number, dealing.portions, count)]
     gradient = torch.zeros_like(work.parameters)
     work.add(own[0], gradient)

@@ -13,7 +13,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
-from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.batch.runtime.cluster import Cluster
+from cotswold.batch.runtime.entry import open_cluster
+from cotswold.batch.runtime.status import ClusterStatus
 from cotswold.optim import Combine
 from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.testing import CpuQuota, stopped

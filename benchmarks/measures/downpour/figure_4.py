@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.batch.runtime.cluster import PRELOADED, open_cluster
+from cotswold.batch.runtime.entry import PRELOADED, open_cluster
 from cotswold.bench.measure import Document, rounded, rounded_all
 from cotswold.data import Store
 from cotswold.host import ForkServer
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.recipe import Recipe, from_values, parse
 from cotswold.recipe.schema import BatchTraining
 from cotswold.training.async_sgd.replica_task import in_replica

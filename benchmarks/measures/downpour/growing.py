@@ -14,7 +14,7 @@ from torch import Tensor
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import cores
 from cotswold.data import Store
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.recipe import Recipe, dump, parse
 from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.async_sgd.replica_task import in_replica

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cotswold.wire.names import spoken
+from cotswold.wire.names import display_name
 from measures.fire.acting import Spell, at_once
 from measures.fire.watching import Seen
 
@@ -92,7 +92,7 @@ def no_sample_is_torn(state: Mapping[str, Any], events: Sequence[Mapping[str, An
 
 def one_primary_a_term(seen: Seen, events: Sequence[Mapping[str, Any]]) -> Verdict:
     """No bucket had two primaries in one term, by what controllers wrote down and by what they told."""
-    leads = {(spoken(bucket), term): set(names) for (bucket, term), names in seen.leads.items()}
+    leads = {(display_name(bucket), term): set(names) for (bucket, term), names in seen.leads.items()}
     told = [each for event in events if (each := _LEADS.match(str(event.get("sentence", ""))))]
     for each in told:
         leads.setdefault((each[1], int(each[3])), set()).add(each[2])

@@ -20,7 +20,7 @@ from cotswold.replication.metadata.interface import PREFIX_BYTES_MAX, checked_tr
 from cotswold.replication.runtime.controller_process import ControllerProcess, MetadataThread
 from cotswold.transport import Endpoint
 from cotswold.wire import lifecycle as beginning
-from cotswold.wire.messenger import Letter, Post
+from cotswold.wire.messenger import Messenger, Received
 
 from .descriptions import described, long, spoilt
 from .keeper import ADDRESS, CLIENT, MASTER, RUN
@@ -82,7 +82,7 @@ class ControllerVictim(Victim):
             lease_seconds=_FAR_SECONDS, leader_seconds=_FAR_SECONDS, failure_report_seconds=0.0
         )
         self._role = ControllerProcess(
-            *(NAME, cast(Post, self._post), cast(MetadataThread, self._state), control),
+            *(NAME, cast(Messenger, self._post), cast(MetadataThread, self._state), control),
             *(cast(Endpoint, self._endpoint), Bond(ADDRESS, None)),
         )
         self._description = described(RUN)
@@ -103,7 +103,7 @@ class ControllerVictim(Victim):
         return self._role._machine
 
     def _tell(self, sender: str, message: Any) -> None:
-        self._role._attend(Letter(sender, message))
+        self._role._attend(Received(sender, message))
 
     def turn(self) -> None:
         """As its process goes on."""
@@ -172,9 +172,9 @@ class ControllerVictim(Victim):
         text = described(run).text if chance < 0.6 else spoilt(random, run) if chance < 0.9 else long(run)
         return [(MASTER, m.Create(run, text, (f"{run}/0000", f"{run}/0001"), 1))]
 
-    def attend(self, letter: Letter) -> None:
+    def attend(self, letter: Received) -> None:
         """As its process does."""
-        if not (isinstance(letter.message, beginning.Finish) and letter.sender == m.COORDINATOR):
+        if not (isinstance(letter.message, beginning.Stop) and letter.sender == m.COORDINATOR):
             self._role._attend(letter)
 
     def guarded(self) -> object:

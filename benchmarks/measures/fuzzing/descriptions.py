@@ -11,9 +11,9 @@ from random import Random
 from typing import Any
 
 from cotswold.optim.server_rules import Momentum
-from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Staleness
-from cotswold.paramserver.runtime.update_loop import said
+from cotswold.paramserver.runtime.update_loop import settings_as_dict
 from cotswold.replication.run_description import Description
 
 ROWS, COLUMNS, SHARD_BYTES, BUCKETS = 24, 4, 64, 3
@@ -28,11 +28,13 @@ _LONG_LETTERS = 290_000
 
 def described(run: str, tensor: str = "weights", products: bool = False) -> Description:
     """A small run: three buckets, of a vector each."""
-    settings = Asynchronous(
-        *(run, "x", Momentum(0.9), {tensor: COLUMNS}, 4, Room(1 << 20, 1 << 20), Staleness()),
+    settings = AsyncSettings(
+        *(run, "x", Momentum(0.9), {tensor: COLUMNS}, 4, QueueLimits(1 << 20, 1 << 20), Staleness()),
         products={tensor: _GEOMETRY} if products else {},
     )
-    return Description(run, ((tensor, ROWS, COLUMNS),), "float32", SHARD_BYTES, BUCKETS, said(settings))
+    return Description(
+        run, ((tensor, ROWS, COLUMNS),), "float32", SHARD_BYTES, BUCKETS, settings_as_dict(settings)
+    )
 
 
 def spoilt(random: Random, run: str) -> str:

@@ -22,7 +22,7 @@ from cotswold.transport.address import Address
 from cotswold.transport.authentication import Keys, call_as, new_nonce
 from cotswold.transport.frames import DATA, GONE, HELLO, MEMORY, REFUSAL, WELCOME
 from cotswold.transport.versions import PROTOCOL
-from cotswold.wire.messenger import Letter
+from cotswold.wire.messenger import Received
 
 from .making import Making, Said
 from .victim import BrokenError, Victim
@@ -150,7 +150,7 @@ class EndpointVictim(Victim):
                 raise BrokenError("a peer that makes no mistakes is not answered")
             self._serve()
 
-    def attend(self, letter: Letter) -> None:
+    def attend(self, letter: Received) -> None:
         """It has none."""
 
     def turn(self) -> None:

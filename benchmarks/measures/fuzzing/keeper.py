@@ -23,7 +23,7 @@ from cotswold.replication.runtime.server_process import ReplicaServerProcess
 from cotswold.transport import Endpoint
 from cotswold.transport.address import Address
 from cotswold.wire import lifecycle as beginning
-from cotswold.wire.messenger import Letter, Post
+from cotswold.wire.messenger import Messenger, Received
 
 from .descriptions import described, spoilt
 from .victim import BrokenError, StillEndpoint, StillPost, Victim
@@ -48,7 +48,7 @@ class KeeperVictim(Victim):
         ways = NetworkEndpoints(endpoint, endpoint, endpoint)
         copying = ReplicationSettings(saves=True)
         self._role = ReplicaServerProcess(
-            *(OWN, "host", cast(Post, self._post), {CONTROLLER: ADDRESS}, copying, ways),
+            *(OWN, "host", cast(Messenger, self._post), {CONTROLLER: ADDRESS}, copying, ways),
             Bond(ADDRESS, None),
         )
         self._machine = self._role._machine
@@ -71,7 +71,7 @@ class KeeperVictim(Victim):
     # --- a server that works ---
 
     def _tell(self, sender: str, message: Any) -> None:
-        self._role._attend(Letter(sender, message))
+        self._role._attend(Received(sender, message))
 
     def _begin(self) -> None:
         self._tell(CONTROLLER, m.RunDescription(RUN, self._description.text))
@@ -83,7 +83,8 @@ class KeeperVictim(Victim):
             numbers = tuple(np.zeros(16, np.float32).tobytes() for _ in self._shards[bucket])
             self._tell(MASTER, m.BucketEnvelope(bucket, 1, m.Write(1, "x", self._shards[bucket], numbers)))
             self._tell(
-                MASTER, m.BucketEnvelope(bucket, 1, m.Order(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0))
+                MASTER,
+                m.BucketEnvelope(bucket, 1, m.CoordinatorState(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0)),
             )
         self._role._go_on()
 
@@ -102,7 +103,7 @@ class KeeperVictim(Victim):
             (CLIENT, m.BucketEnvelope(LED, 1, update)),
             (CLIENT, m.BucketEnvelope(LED, 1, m.PullNewer(RUN, 1, 1, shards, versions))),
             (CLIENT, m.BucketEnvelope(LED, 1, m.Applied(1, "x", 1, shards, versions, 0))),
-            (MASTER, m.BucketEnvelope(LED, 1, m.Order(2, ((1, "replica-1"),), ((1, 0.1),), 1, 0))),
+            (MASTER, m.BucketEnvelope(LED, 1, m.CoordinatorState(2, ((1, "replica-1"),), ((1, 0.1),), 1, 0))),
             (MASTER, m.BucketEnvelope(LED, 1, m.PullFrozen(1, "x", shards))),
             (MASTER, m.BucketEnvelope(LED, 1, m.Pull(1, 1, "x", shards))),
             (MASTER, m.BucketEnvelope(LED, 1, m.Write(2, "x", shards, numbers))),
@@ -120,7 +121,7 @@ class KeeperVictim(Victim):
             (m.COORDINATOR, beginning.ControllerAddresses((("controller-2", ADDRESS),))),
             ("operator", beginning.ServerReportRequest(LED)),
             ("operator", beginning.ExportRequest(LED)),
-            (MASTER, beginning.Count(RUN)),
+            (MASTER, beginning.CountersRequest(RUN)),
             ("mallory", m.LeaseGrant(1 << 40, OWN, 1, 1e9)),
             ("mallory", m.Assign(1 << 40, group)),
             ("mallory", m.Fence(1, LED, 1 << 40)),
@@ -130,7 +131,7 @@ class KeeperVictim(Victim):
 
     def _prepare(self, bucket: str) -> m.Prepare:
         shards = self._shards[bucket]
-        order = m.Order(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0)
+        order = m.CoordinatorState(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0)
         session = m.SessionState(1, "replica-1", 0, None, None, (), (), 0, 0, 0)
         numbers = tuple(np.ones(16, np.float32).tobytes() for _ in shards)
         change = m.Change(
@@ -154,7 +155,10 @@ class KeeperVictim(Victim):
             (CONTROLLER, m.RunDescription(run, spoilt(random, run))),
             (CONTROLLER, m.Assign(self._machine._epoch, m.Group(bucket, 1, OWN, ()))),
             (master, m.BucketEnvelope(bucket, 1, m.Write(1, "x", shards, numbers))),
-            (master, m.BucketEnvelope(bucket, 1, m.Order(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0))),
+            (
+                master,
+                m.BucketEnvelope(bucket, 1, m.CoordinatorState(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0)),
+            ),
             (client, update(1, "gradient", ())),
             (client, update(2, "factors", (1,) * len(shards))),
             (client, m.BucketEnvelope(bucket, 1, m.PullNewer(run, 1, 1, shards, versions))),
@@ -162,9 +166,9 @@ class KeeperVictim(Victim):
 
     # --- what it does with what is wrong ---
 
-    def attend(self, letter: Letter) -> None:
+    def attend(self, letter: Received) -> None:
         """As its process does."""
-        if not (isinstance(letter.message, beginning.Finish) and letter.sender == m.COORDINATOR):
+        if not (isinstance(letter.message, beginning.Stop) and letter.sender == m.COORDINATOR):
             self._role._attend(letter)
 
     def turn(self) -> None:

@@ -14,7 +14,7 @@ from cotswold.transport import Traffic
 from cotswold.transport.address import Address
 from cotswold.wire import Send
 from cotswold.wire.codec import AnyMessage, Packing, decode
-from cotswold.wire.messenger import Letter
+from cotswold.wire.messenger import Received
 from cotswold.wire.validation import MalformedError
 
 from .making import Making, Said, exactly
@@ -143,13 +143,13 @@ class Victim(ABC):
         for each in messages:
             is_stranger = self.is_stranger(said.sender) and not isinstance(each, self.free)
             before = self.guarded() if is_stranger else None
-            self.attend(Letter(said.sender, each))
+            self.attend(Received(said.sender, each))
             if before is not None and self.guarded() != before:
                 raise BrokenError(f"what {said.sender} says has changed what is not its own")
             self.turn()
 
     @abstractmethod
-    def attend(self, letter: Letter) -> None:
+    def attend(self, letter: Received) -> None:
         """A message that could be read."""
 
     @abstractmethod

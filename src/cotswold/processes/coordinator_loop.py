@@ -13,10 +13,10 @@ from cotswold import wire as m
 from cotswold.errors import MachineError
 from cotswold.processes.process_group import Staff
 from cotswold.shards.core.membership import Member
-from cotswold.shards.runtime.chunked_read import Pieces
+from cotswold.shards.runtime.chunked_read import ChunkedRead
 from cotswold.transport import Lost, Ready
-from cotswold.wire.lifecycle import Finish
-from cotswold.wire.messenger import AnyMessage, Letter, Moved, Post
+from cotswold.wire.lifecycle import Stop
+from cotswold.wire.messenger import AnyMessage, Messenger, PeerMoved, Received
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
 """Called with the kind of an event and its fields by name."""
@@ -38,7 +38,7 @@ class Listening(ABC):
     tick_seconds = _TICK_SECONDS
     """Seconds between two calls of `_tick`."""
 
-    def __init__(self, post: Post, staff: Staff, on_event: OnEvent) -> None:
+    def __init__(self, post: Messenger, staff: Staff, on_event: OnEvent) -> None:
         self.post, self.staff, self._on_event = post, staff, on_event
         self._others: list[Callable[[AnyMessage], None]] = []
         self._ticked = 0.0
@@ -84,7 +84,7 @@ class Listening(ABC):
         finally:
             self._others.remove(hear)
 
-    def read(self, pieces: Pieces, silent_seconds: float) -> None:
+    def read(self, pieces: ChunkedRead, silent_seconds: float) -> None:
         """Receive until a vector is complete. Raises MachineError if a server refuses, TroubleError if a
         server is lost, or silent for ``silent_seconds``."""
         heard = time.monotonic()
@@ -156,12 +156,12 @@ class Listening(ABC):
         """Receive one event; return False if there was none."""
         event = self.post.receive(timeout)
         match event:
-            case Letter(sender, said):
+            case Received(sender, said):
                 message = self._of_this_run(said)
                 for hear in self._others:
                     hear(message)
                 self._let_hear(sender, message)
-            case Moved(peer):
+            case PeerMoved(peer):
                 self._peer_moved(peer)
             case Ready(descriptor):
                 self._ended(descriptor)
@@ -180,9 +180,9 @@ class Listening(ABC):
     def _end(self, members: Iterable[Member], servers: Sequence[str]) -> None:
         """Dismiss all members, and end their processes."""
         for member in members:
-            self.post.send(member.name, m.Dismiss(member.session))
+            self.post.send(member.name, m.Shutdown(member.session))
         for server in servers:
-            self.post.send(server, Finish())
+            self.post.send(server, Stop())
         self.post.endpoint.flush(0.5)
         self.staff.close()
         self.post.endpoint.close(0.0)

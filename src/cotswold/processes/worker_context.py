@@ -20,7 +20,7 @@ from cotswold.processes.endpoint_settings import Reach, own_endpoint
 from cotswold.shards.runtime.work import DeviceWork
 from cotswold.transport import Endpoint
 from cotswold.wire import COORDINATOR
-from cotswold.wire.messenger import Post
+from cotswold.wire.messenger import Messenger
 
 
 @contextmanager
@@ -33,8 +33,8 @@ def at_work(
     threads: int,
     device: str = "cpu",
     place: int = 0,
-    make_post: Callable[[Endpoint], Post] = Post,
-) -> Iterator[tuple[object, Post]]:
+    make_post: Callable[[Endpoint], Messenger] = Messenger,
+) -> Iterator[tuple[object, Messenger]]:
     """Create the work of ``work`` (``"module:function"``) and the messenger of the process called ``name``;
     both end with the block.
 

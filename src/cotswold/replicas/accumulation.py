@@ -30,12 +30,13 @@ import torch
 from torch import Tensor
 
 from cotswold.optim.schedule import SampleSchedule, Schedule
-from cotswold.paramserver.core.replica import StepTask
-from cotswold.paramserver.core.update_sequence import Part
+from cotswold.paramserver.core.replica_session import StepTask
+from cotswold.paramserver.core.update_sequence import ServerUpdate
 from cotswold.replicas.vectors import Vectors
+from cotswold.replicas.work import FactoringWork, Factors, ReplicaWork, SteppingWork
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.parameters import Layout
-from cotswold.shards.runtime.work import FactoringWork, Factors, PortionSum, ReplicaWork, SteppingWork
+from cotswold.shards.runtime.work import PortionSum
 from cotswold.wire import Shard
 
 OwnSteps = Literal["none", "plain", "pushed"]
@@ -150,7 +151,7 @@ class Accumulation:
     def _is_long(self) -> bool:
         return self._may_be_long and self._samples > self._push_samples
 
-    def close(self) -> tuple[Mapping[str, Part], Pushed]:
+    def close(self) -> tuple[Mapping[str, ServerUpdate], Pushed]:
         """The update for each server, in memory that stays valid until the next call."""
         closed, self._sum, self._spare = self._sum, self._spare, self._sum
         if self._kept is not None and self._vectors.is_finite(closed):
@@ -196,7 +197,7 @@ class Accumulation:
         whole: Array,
         factors: Mapping[str, Factors],
         pushed: dict[tuple[str, str], int],
-    ) -> Part:
+    ) -> ServerUpdate:
         plain = "delta" if self._own == "pushed" else "gradient"
         spans: dict[str, tuple[int, int]] = {}
         buffers: list[object] = []
@@ -215,7 +216,7 @@ class Accumulation:
         for tensor, rows in spans.items():
             buffers.append(activations := _bytes(factors[tensor].activations_of(*rows)))
             _count(pushed, tensor, "factors", activations.nbytes)
-        return Part(
+        return ServerUpdate(
             "factors" if spans else plain,
             tuple(shard.number for shard in shards),
             tuple(examples) if spans else (),

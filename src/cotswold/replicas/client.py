@@ -28,16 +28,16 @@ from cotswold import wire as m
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import Token, wake_pipe
 from cotswold.host.owner_process import OwnerProcess
-from cotswold.paramserver.core.client import Outcome, State, Visitor
+from cotswold.paramserver.core.client import ClientSession, ClientState, PushOutcome
 from cotswold.paramserver.core.client_ledger import ANY
-from cotswold.paramserver.core.update_sequence import Part
+from cotswold.paramserver.core.update_sequence import ServerUpdate
 from cotswold.processes.endpoint_settings import own_host
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.address import Address
 from cotswold.transport.host_names import address_of
-from cotswold.wire.lifecycle import Farewell, Terms, Visit
-from cotswold.wire.messenger import Letter, Post
+from cotswold.wire.lifecycle import ConnectRequest, Goodbye, RunTerms
+from cotswold.wire.messenger import Messenger, Received
 
 _TICK_SECONDS = 0.05
 _START_SECONDS = 20.0
@@ -84,8 +84,8 @@ class Client:
     ) -> None:
         self._where = f"{host}:{port}"
         self._lock, self._using = threading.Condition(), threading.Lock()
-        self._terms: Terms | None = None
-        self._machine: Visitor | None = None
+        self._terms: RunTerms | None = None
+        self._machine: ClientSession | None = None
         self._error: CotswoldError | None = None
         self._is_closing = False
         self._process = OwnerProcess(self._where)
@@ -106,7 +106,7 @@ class Client:
         name = f"client-{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())[:30]}-{os.getpid()}"
         self._name = f"{name}-{secrets.token_hex(3)}"
         self._endpoint = Endpoint(token, self._name, host=own_host(found), ports=ports, encrypt=encrypt)
-        self._post = Post(self._endpoint)
+        self._post = Messenger(self._endpoint)
         self._endpoint.watch(self._woken)
         self._endpoint.connect(m.COORDINATOR, str(Address.at_port(found, port)))
         self._thread = threading.Thread(target=self._run, name="cotswold-client", daemon=True)
@@ -118,7 +118,7 @@ class Client:
             raise
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> RunTerms:
         """The terms of the service."""
         assert self._terms is not None, "the constructor waits for it"
         return self._terms
@@ -211,7 +211,7 @@ class Client:
         finally:
             self._using.release()
 
-    def _ask(self, what: Callable[[Visitor], Sequence[m.Send]]) -> None:
+    def _ask(self, what: Callable[[ClientSession], Sequence[m.Send]]) -> None:
         """Have the messaging thread send a request; the lock is held, so that thread waits."""
         self._raise_error()
         assert self._machine is not None, "the client is connected"
@@ -239,12 +239,12 @@ class Client:
         if self._error is not None:
             raise self._error
 
-    def _parts(self, whole: Array) -> dict[str, Part]:
+    def _parts(self, whole: Array) -> dict[str, ServerUpdate]:
         own: dict[str, list[m.Shard]] = {}
         for shard in self._shards.values():
             own.setdefault(shard.server, []).append(shard)
         return {
-            server: Part(
+            server: ServerUpdate(
                 self.terms.kind,
                 tuple(shard.number for shard in shards),
                 (),
@@ -257,11 +257,11 @@ class Client:
 
     @property
     def _is_here(self) -> bool:
-        return self._machine is not None and self._machine.state is State.HERE
+        return self._machine is not None and self._machine.state is ClientState.HERE
 
     def _run(self) -> None:
         try:
-            self._post.send(m.COORDINATOR, Visit())
+            self._post.send(m.COORDINATOR, ConnectRequest())
             while not self._is_closing and self._error is None:
                 self._step()
             self._leave()
@@ -279,7 +279,7 @@ class Client:
 
     def _step(self) -> None:
         match self._post.receive(_TICK_SECONDS):
-            case Letter(sender, message):
+            case Received(sender, message):
                 self._hear(sender, message)
             case Ready():
                 self._take()
@@ -305,17 +305,17 @@ class Client:
             self._deliver(self._asked.popleft())
 
     def _hear(self, sender: str, message: object) -> None:
-        if isinstance(message, Terms) and self._terms is None and sender == m.COORDINATOR:
+        if isinstance(message, RunTerms) and self._terms is None and sender == m.COORDINATOR:
             size = sum(rows * columns for _, rows, columns in message.layout)
             join = m.Join(self._name, 0, self._endpoint.address, ANY, size)
             with self._lock:
-                self._terms, self._machine = message, Visitor(join)
+                self._terms, self._machine = message, ClientSession(join)
                 self._point = np.zeros(size, message.dtype)
-        if isinstance(message, Farewell) and sender == m.COORDINATOR:
+        if isinstance(message, Goodbye) and sender == m.COORDINATOR:
             self._farewell = f": {message.why}"
         if self._machine is None or not isinstance(message, m.ToReplica):
             return
-        if isinstance(message, m.Admitted):
+        if isinstance(message, m.SessionOpened):
             for name, address in message.servers:
                 self._endpoint.connect(name, address)
             self._servers = frozenset(dict(message.servers))
@@ -350,7 +350,7 @@ class Client:
         deadline = time.monotonic() + _LEAVE_SECONDS
         while not machine.is_gone and time.monotonic() < deadline:
             match self._post.receive(_TICK_SECONDS):
-                case Letter(sender, message) if isinstance(message, m.ToReplica):
+                case Received(sender, message) if isinstance(message, m.ToReplica):
                     machine.receive(sender, message, time.monotonic())
                 case Lost(peer, _) if peer == m.COORDINATOR:
                     return
@@ -363,10 +363,10 @@ class Client:
 
 
 def _is_stale(refusal: m.UpdateRefused) -> bool:
-    return refusal.reason.startswith("stale")
+    return refusal.code == "stale"
 
 
-def _told(outcome: Outcome, base: dict[int, int]) -> Pushed:
+def _told(outcome: PushOutcome, base: dict[int, int]) -> Pushed:
     mistakes = {server: each.reason for server, each in outcome.refused.items() if not _is_stale(each)}
     if mistakes:
         server, why = next(iter(mistakes.items()))

@@ -13,18 +13,19 @@ from dataclasses import asdict
 from typing import get_args
 
 from cotswold import wire as m
-from cotswold.paramserver.core.dispatcher import Dispatcher, State
+from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.paramserver.core.dispatcher_state import DispatcherState
 from cotswold.processes.coordinator_loop import Listening, OnEvent, TroubleError
 from cotswold.processes.process_group import Staff
 from cotswold.replicas.monitor import Watching
-from cotswold.wire.lifecycle import Count, Counts, Doing, Learnt
-from cotswold.wire.messenger import AnyMessage, Post
+from cotswold.wire.lifecycle import ActivityReport, CountersRequest, ServerCounters, StepMetrics
+from cotswold.wire.messenger import AnyMessage, Messenger
 
 _TICK_SECONDS = 0.02
 UNHEARD_SECONDS = 2.0
 """Seconds after which unanswering servers are named in the progress display."""
 _NAMED = 3
-_HEARD = (*get_args(m.FromReplica), m.Ordered)
+_HEARD = (*get_args(m.FromReplica), m.CoordinatorStateAck)
 
 
 class ReplicaConversation(Listening):
@@ -32,10 +33,10 @@ class ReplicaConversation(Listening):
 
     tick_seconds = _TICK_SECONDS
 
-    def __init__(self, post: Post, staff: Staff, machine: Dispatcher, on_event: OnEvent) -> None:
+    def __init__(self, post: Messenger, staff: Staff, machine: Dispatcher, on_event: OnEvent) -> None:
         super().__init__(post, staff, on_event)
         self.machine = machine
-        self.learnt: list[Learnt] = []
+        self.learnt: list[StepMetrics] = []
         """Reports of steps since they were last taken."""
         self.watching = Watching()
         self.on_tick: Callable[[], None] = lambda: None
@@ -50,9 +51,9 @@ class ReplicaConversation(Listening):
     """True if the servers exist before and after the run."""
 
     @property
-    def counting(self) -> Count:
+    def counting(self) -> CountersRequest:
         """The request for a server's counts."""
-        return Count()
+        return CountersRequest()
 
     def hear_again(self, sender: str, message: AnyMessage) -> None:
         """Handle a message that arrived during startup."""
@@ -67,16 +68,16 @@ class ReplicaConversation(Listening):
         self._end(self.machine.members, self.servers)
 
     def _let_hear(self, sender: str, message: AnyMessage) -> None:
-        if isinstance(message, Learnt | Doing) and message.name == sender:
+        if isinstance(message, StepMetrics | ActivityReport) and message.name == sender:
             self.watching.hear(message, time.monotonic())
-        if isinstance(message, Counts) and message.server == sender:
+        if isinstance(message, ServerCounters) and message.server == sender:
             self.watching.hear(message, time.monotonic())
-        elif isinstance(message, Learnt) and message.name == sender:
+        elif isinstance(message, StepMetrics) and message.name == sender:
             self.learnt.append(message)
             self.staff.joined(sender)  # an exit before the first step counts as a failed start
         elif isinstance(message, _HEARD):
             self.deliver(self.machine.receive(sender, message, time.monotonic()))
-            if self.machine.state is State.OVER:  # from now on, replicas that ask are dismissed
+            if self.machine.state is DispatcherState.OVER:  # from now on, replicas that ask are dismissed
                 self.staff.start_no_more()
 
     @property
@@ -119,6 +120,6 @@ class ReplicaConversation(Listening):
         if silent := self.machine.silent_servers(now, seconds):
             raise self.unanswered(silent, seconds)
         is_alone = self.staff.is_hopeless and not len(self.machine.members)
-        if is_alone and self.machine.state is not State.OVER:
+        if is_alone and self.machine.state is not DispatcherState.OVER:
             last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
             raise TroubleError(f"every replica has exited{last}; resume the run")

@@ -22,7 +22,7 @@ from cotswold.errors import MachineError
 from cotswold.host import Call
 from cotswold.replicas.coordinator_loop import ReplicaConversation
 from cotswold.shards.runtime.arithmetic import raw
-from cotswold.wire.lifecycle import Give, Given, Judge, Judged, Judging
+from cotswold.wire.lifecycle import Evaluate, EvaluateReply, EvaluatorHeartbeat, GetParameters, Parameters
 from cotswold.wire.messenger import AnyMessage
 
 _START_SECONDS = 120.0
@@ -72,7 +72,7 @@ class Evaluator:
     ) -> None:
         self._conversation, self._call_of = conversation, call_of
         machine = conversation.machine
-        self._blank = Judge(0, machine.rules.run, tuple(shards), machine.servers, dtype)
+        self._blank = Evaluate(0, machine.rules.run, tuple(shards), machine.servers, dtype)
         self._name = ""
         self._started = self._in_vain = 0
         self._heard = self._since = 0.0
@@ -80,9 +80,9 @@ class Evaluator:
         """Number of the newest evaluation."""
         self._has_said = False
         """True if the present process has sent a message."""
-        self._asked: Judge | None = None
+        self._asked: Evaluate | None = None
         self._is_sent = False
-        self._judged: Judged | None = None
+        self._judged: EvaluateReply | None = None
         self._given: Tensor | None = None
         conversation.listen(self._hear)
         self._start()
@@ -101,7 +101,7 @@ class Evaluator:
         self._number, self._since = number, time.monotonic()
         self._send()
 
-    def take(self) -> Judged | None:
+    def take(self) -> EvaluateReply | None:
         """Return the result, once; None if there is none yet. Raises EvaluatorError if no evaluator is
         running."""
         judged, self._judged = self._judged, None
@@ -111,9 +111,9 @@ class Evaluator:
         self._look_after()
         return None
 
-    def wait(self) -> Judged | None:
+    def wait(self) -> EvaluateReply | None:
         """Wait for the evaluation in progress; None if there is none. Raises as `take`."""
-        found: list[Judged] = []
+        found: list[EvaluateReply] = []
 
         def is_done() -> bool:
             found.extend(filter(None, [self.take()]))
@@ -125,7 +125,7 @@ class Evaluator:
     def parameters(self) -> Tensor | None:
         """The parameters that it evaluated last; None if its process has exited since, or is silent."""
         self._given, name = None, self._name
-        if not self._conversation.post.send(name, Give()):
+        if not self._conversation.post.send(name, GetParameters()):
             return None
         staff, seconds = self._conversation.staff, self._conversation.machine.rules.silent_seconds
 
@@ -170,15 +170,15 @@ class Evaluator:
 
     def _hear(self, message: AnyMessage) -> None:
         match message:
-            case Judging(name) if name == self._name:
+            case EvaluatorHeartbeat(name) if name == self._name:
                 self._heard = time.monotonic()
                 if not self._has_said:
                     self._has_said, self._since = True, self._heard
                 self._send()
-            case Judged(name, number) if name == self._name and self._asked is not None:
+            case EvaluateReply(name, number) if name == self._name and self._asked is not None:
                 if number == self._asked.number:
                     self._judged, self._in_vain = message, 0
-            case Given((buffer,)) if isinstance(buffer, bytes | bytearray | memoryview):
+            case Parameters((buffer,)) if isinstance(buffer, bytes | bytearray | memoryview):
                 self._given = torch.from_numpy(np.frombuffer(buffer, self._blank.dtype).copy())
             case _:
                 pass

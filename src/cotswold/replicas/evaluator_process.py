@@ -23,13 +23,13 @@ from cotswold.processes.device import compute_on, device_of_this_thread
 from cotswold.processes.hang_detector import Watch
 from cotswold.processes.worker_context import at_work
 from cotswold.processes.worker_thread import Working
+from cotswold.replicas.work import JudgeWork
 from cotswold.replication.client.routed_messenger import messengers_of
 from cotswold.shards.runtime.arithmetic import Array, raw
-from cotswold.shards.runtime.chunked_read import groups_of
-from cotswold.shards.runtime.work import JudgeWork
+from cotswold.shards.runtime.chunked_read import shard_groups
 from cotswold.transport import Lost, Ready
-from cotswold.wire.lifecycle import Give, Given, Judge, Judged, Judging
-from cotswold.wire.messenger import AnyMessage, Letter, Post
+from cotswold.wire.lifecycle import Evaluate, EvaluateReply, EvaluatorHeartbeat, GetParameters, Parameters
+from cotswold.wire.messenger import AnyMessage, Messenger, Received
 
 SAY_SECONDS = 1.0
 """Seconds between heartbeats."""
@@ -86,7 +86,7 @@ def main(
 class EvaluatorRole:
     """One evaluator at work, on one evaluation at a time."""
 
-    def __init__(self, work: JudgeWork, post: Post, name: str, silent_seconds: float) -> None:
+    def __init__(self, work: JudgeWork, post: Messenger, name: str, silent_seconds: float) -> None:
         """``silent_seconds``: seconds after which an evaluation without progress hangs."""
         self._work, self._post, self._name = work, post, name
         self._device = device_of_this_thread()
@@ -96,7 +96,7 @@ class EvaluatorRole:
         self._versions: dict[int, int] = {}
         """Versions of the shards in the vector; they are not pulled again."""
         self._shards: Mapping[int, m.Shard] = {}
-        self._asked: Judge | None = None
+        self._asked: Evaluate | None = None
         self._owed: dict[str, list[tuple[int, ...]]] = {}
         """Shards that are not pulled yet, by server."""
         self._said = 0.0
@@ -112,14 +112,14 @@ class EvaluatorRole:
             self._watch.look(now)
             if now - self._said >= SAY_SECONDS:
                 self._said = now
-                self._post.send(m.COORDINATOR, Judging(self._name))
+                self._post.send(m.COORDINATOR, EvaluatorHeartbeat(self._name))
                 self._pull_again(now)
             self._attend(self._post.receive(SAY_SECONDS / 4))
 
     def _attend(self, event: object) -> None:
         """Handle an event; afterwards nothing refers to its buffers but kept copies."""
         match event:
-            case Letter(sender, message):
+            case Received(sender, message):
                 self._hear(sender, message)
             case Ready():
                 self._working.take()
@@ -132,16 +132,16 @@ class EvaluatorRole:
 
     def _hear(self, sender: str, message: AnyMessage) -> None:
         match message:
-            case Judge() if sender == m.COORDINATOR:
+            case Evaluate() if sender == m.COORDINATOR:
                 self._begin(message)
-            case Give() if sender == m.COORDINATOR:
-                self._post.send(m.COORDINATOR, Given((raw(self._vector),)))
+            case GetParameters() if sender == m.COORDINATOR:
+                self._post.send(m.COORDINATOR, Parameters((raw(self._vector),)))
             case m.PulledNewer() if message.server == sender:
                 self._pulled(message)
             case _:
                 pass
 
-    def _begin(self, judge: Judge) -> None:
+    def _begin(self, judge: Evaluate) -> None:
         if self._asked is not None:
             return  # the coordinator resends only to a new process
         self._asked, self._shards = judge, {shard.number: shard for shard in judge.shards}
@@ -154,7 +154,7 @@ class EvaluatorRole:
             self._vector[:], self._versions = np.frombuffer(buffer, judge.dtype), {}
             self._working.do(lambda: self._compute(judge))
             return
-        self._owed = groups_of(judge.shards, self._vector.itemsize)
+        self._owed = shard_groups(judge.shards, self._vector.itemsize)
         self._post.meet(judge.servers)
         for name, _ in judge.servers:
             if name in self._owed:
@@ -166,7 +166,7 @@ class EvaluatorRole:
             for name in self._owed:
                 self._pull(self._asked, name)
 
-    def _pull(self, judge: Judge, server: str) -> None:
+    def _pull(self, judge: Evaluate, server: str) -> None:
         self._pulled_at = time.monotonic()
         shards = self._owed[server][0]
         versions = tuple(self._versions.get(number, -1) for number in shards)
@@ -191,15 +191,17 @@ class EvaluatorRole:
         if not self._owed:
             self._working.do(lambda: self._compute(judge))
 
-    def _compute(self, judge: Judge) -> None:
+    def _compute(self, judge: Evaluate) -> None:
         """Evaluate; runs in the computing thread."""
         compute_on(self._device)
         began = time.perf_counter()
         means = self._work.means(torch.from_numpy(self._vector))
         self._working.moved()
-        found = Judged(self._name, judge.number, tuple(sorted(means.items())), time.perf_counter() - began)
+        found = EvaluateReply(
+            self._name, judge.number, tuple(sorted(means.items())), time.perf_counter() - began
+        )
         self._working.tell(lambda: self._tell(found))
 
-    def _tell(self, judged: Judged) -> None:
+    def _tell(self, judged: EvaluateReply) -> None:
         self._asked = None
         self._post.send(m.COORDINATOR, judged)

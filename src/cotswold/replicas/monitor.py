@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 
-from cotswold.wire.lifecycle import Counts, Doing, Learnt
+from cotswold.wire.lifecycle import ActivityReport, ServerCounters, StepMetrics
 
 _WINDOW_SECONDS = 5.0
 """Seconds over which rates are averaged."""
@@ -68,7 +68,7 @@ class ServerStatus:
     silent_seconds: float
     """Seconds without an answer; 0 for a server that answers."""
     short: tuple[int, int, int] = (0, 0, 0)
-    """The same as in `Counts`."""
+    """The same as in `ServerCounters`."""
     dirty_bytes: int | None = None
     """Bytes that are not on its disk; None without a disk, as for the next two fields."""
     window_seconds: float | None = None
@@ -76,7 +76,7 @@ class ServerStatus:
     longest_seconds: float | None = None
     """Longest age so far in this process, in seconds."""
     leads: int | None = None
-    """The same as in `Parts`, like the next three fields; None without replication."""
+    """The same as in `BucketRoles`, like the next three fields; None without replication."""
     copies: int | None = None
     term: int | None = None
     lag: int | None = None
@@ -119,7 +119,7 @@ class _Heard:
     """Time at which it was first known."""
     said: float
     """Time of its last message."""
-    doing: Doing | None = None
+    doing: ActivityReport | None = None
     doing_at: float = 0.0
     samples: int = 0
     rate: Rate = field(default_factory=Rate)
@@ -134,7 +134,7 @@ class _Counted:
     sent: float = float("-inf")
     """Time of the last request."""
     answered: float = float("-inf")
-    counts: Counts | None = None
+    counts: ServerCounters | None = None
     leads: tuple[int, int] | None = None
     """Number of buckets that it led at the last report, and their newest term."""
     replicas: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -149,9 +149,9 @@ class Watching:
         self._replicas: dict[str, _Heard] = {}
         self._servers: dict[str, _Counted] = {}
 
-    def hear(self, message: Learnt | Doing | Counts, now: float) -> None:
+    def hear(self, message: StepMetrics | ActivityReport | ServerCounters, now: float) -> None:
         """Record a message of a replica or a server."""
-        if isinstance(message, Counts):
+        if isinstance(message, ServerCounters):
             server = self._servers.setdefault(message.server, _Counted())
             leads = None if message.parts is None else (message.parts.leads, message.parts.term)
             before = 0 if server.counts is None else server.counts.updates
@@ -164,7 +164,7 @@ class Watching:
             return
         replica = self._replicas.setdefault(message.name, _Heard(now, now))
         replica.said = now
-        if isinstance(message, Doing):
+        if isinstance(message, ActivityReport):
             replica.doing, replica.doing_at = message, now
         else:
             if not replica.samples:

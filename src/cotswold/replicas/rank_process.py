@@ -14,22 +14,22 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from cotswold import wire as m
-from cotswold.paramserver.core.rank import Rank
+from cotswold.paramserver.core.rank import ReplicaRank
 from cotswold.processes.worker_thread import Working
-from cotswold.shards.runtime.work import Meeting
+from cotswold.replicas.work import Meeting
 from cotswold.transport import Lost, Ready
 from cotswold.wire.lifecycle import RankLost, RankReady
-from cotswold.wire.messenger import AnyMessage, Letter, Post
+from cotswold.wire.messenger import AnyMessage, Messenger, Received
 
 
 class RankRole:
     """One rank, from the connection to the first rank until its computation ends."""
 
-    def __init__(self, post: Post, meeting: Meeting) -> None:
+    def __init__(self, post: Messenger, meeting: Meeting) -> None:
         self._post, self._meeting = post, meeting
         self._lock = threading.Lock()
         """Guards the state machine."""
-        self._machine = Rank(meeting.name)
+        self._machine = ReplicaRank(meeting.name)
         self._servers: set[str] = set()
         self._working = Working()
         self._is_over = False
@@ -43,7 +43,7 @@ class RankRole:
         self._working.do(lambda: self._compute(compute))
         while not self._is_over:
             match self._post.receive(None):
-                case Letter(sender, message):
+                case Received(sender, message):
                     self._hear(sender, message)
                 case Ready():
                     self._working.take()
@@ -74,7 +74,7 @@ class RankRole:
     # --- the endpoint's thread ---
 
     def _hear(self, sender: str, message: AnyMessage) -> None:
-        if isinstance(message, m.Admitted) and sender == self._meeting.name:
+        if isinstance(message, m.SessionOpened) and sender == self._meeting.name:
             self._servers.update(dict(message.servers))
             for name, address in message.servers:
                 self._post.endpoint.connect(name, address)

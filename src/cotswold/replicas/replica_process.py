@@ -22,8 +22,9 @@ from typing import Any, cast
 
 from cotswold import wire as m
 from cotswold.errors import MachineError
-from cotswold.paramserver.core.rank_fanout import Ranks, name_of
-from cotswold.paramserver.core.replica import Pace, Replica, State, StepTask
+from cotswold.paramserver.core.rank_fanout import RankFanout, rank_name
+from cotswold.paramserver.core.replica import Replica, ReplicaState
+from cotswold.paramserver.core.replica_session import Pace, StepTask
 from cotswold.processes.device import compute_on
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.hang_detector import Watch
@@ -31,21 +32,22 @@ from cotswold.processes.worker_context import at_work
 from cotswold.processes.worker_thread import Working
 from cotswold.replicas.accumulation import GROWS, Accumulation, Pushed, Stepping
 from cotswold.replicas.vectors import vectors_like
+from cotswold.replicas.work import Meeting, RankedWork, ReplicaWork, Steps
 from cotswold.replication.client.routed_messenger import messengers_of
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.parameters import parameters_of, products_of
-from cotswold.shards.runtime.work import (
-    FedWork,
-    Meeting,
-    PortionSum,
-    RankedWork,
-    ReplicaWork,
-    Steps,
-    samples_of,
-)
+from cotswold.shards.runtime.work import FedWork, PortionSum, samples_of
 from cotswold.transport import Lost, Ready
-from cotswold.wire.lifecycle import Doing, Give, Given, Learnt, Made, RankLost, RankReady
-from cotswold.wire.messenger import AnyMessage, Letter, Moved, Post
+from cotswold.wire.lifecycle import (
+    ActivityReport,
+    GetParameters,
+    Parameters,
+    RankLost,
+    RankReady,
+    StepMetrics,
+    WorkerReady,
+)
+from cotswold.wire.messenger import AnyMessage, Messenger, PeerMoved, Received
 
 _TICK_SECONDS = 0.05
 _TELL_SECONDS = 0.1
@@ -108,7 +110,7 @@ class ReplicaRole:
     def __init__(
         self,
         work: ReplicaWork | RankedWork,
-        post: Post,
+        post: Messenger,
         name: str,
         pace: Pace,
         stepping: Stepping,
@@ -125,12 +127,12 @@ class ReplicaRole:
         self._batch = pace.batch
         samples = pace.batch * pace.n_push * min(pace.stretch, GROWS)
         self._accumulation: Steps
-        self._ranks: Ranks | None = None
+        self._ranks: RankFanout | None = None
         self._others: tuple[str, ...] = ()
         """Names of its other ranks."""
         if isinstance(work, RankedWork):
-            self._ranks = Ranks(name)
-            self._others = tuple(name_of(name, rank) for rank in range(1, work.ranks))
+            self._ranks = RankFanout(name)
+            self._others = tuple(rank_name(name, rank) for rank in range(1, work.ranks))
             meeting = Meeting(name, post.endpoint.address, reach.said(), stepping.own, samples)
             self._accumulation = work.meet(meeting)
         else:
@@ -146,8 +148,8 @@ class ReplicaRole:
         self._working = Working()
         self._watch = Watch(name, self._working, work, silent_seconds)
         self._seed = 0
-        self._learnt = Learnt(name, 0, 0, 0.0, (), 0.0)
-        self._first: Learnt | None = None
+        self._learnt = StepMetrics(name, 0, 0, 0.0, (), 0.0)
+        self._first: StepMetrics | None = None
         """Report of its first step, sent separately: it tells the run where the loss began."""
         self._leaving: str | None = None
         self._ticked = self._told = 0.0
@@ -164,9 +166,11 @@ class ReplicaRole:
         work, dtype, size = self._work, str(self._initial.dtype), self._initial.size
         while self._absent:
             self._attend(self._post.receive(_TICK_SECONDS))
-        made = Made(self._name, dtype, size, work.patterns, work.flops, 0, self._layout, products_of(work))
+        made = WorkerReady(
+            self._name, dtype, size, work.patterns, work.flops, 0, self._layout, products_of(work)
+        )
         self._post.send(m.COORDINATOR, made)
-        while self._machine.state is not State.GONE:
+        while self._machine.state is not ReplicaState.GONE:
             self._tick(time.monotonic())
             self._attend(self._post.receive(_TICK_SECONDS))
         self._tell()
@@ -181,9 +185,9 @@ class ReplicaRole:
     def _attend(self, event: object) -> None:
         """Handle an event; afterwards nothing refers to its buffers but kept copies."""
         match event:
-            case Letter(sender, message):
+            case Received(sender, message):
                 self._hear(sender, message)
-            case Moved(peer):
+            case PeerMoved(peer):
                 with self._lock:
                     sends = self._machine.again(peer)
                 self._deliver(sends)
@@ -197,8 +201,8 @@ class ReplicaRole:
                 pass
 
     def _hear(self, sender: str, message: AnyMessage) -> None:
-        if isinstance(message, Give):
-            self._post.send(m.COORDINATOR, Given((raw(self._initial),)))
+        if isinstance(message, GetParameters):
+            self._post.send(m.COORDINATOR, Parameters((raw(self._initial),)))
         if isinstance(message, RankReady):
             self._absent.discard(sender)
         if isinstance(message, RankLost) and sender in self._others:
@@ -215,7 +219,7 @@ class ReplicaRole:
             sends = self._machine.receive(sender, message, time.monotonic())
             is_new = self._machine.session not in (0, before)
         if is_new:
-            assert isinstance(message, m.Admitted), "a session begins with Admitted"
+            assert isinstance(message, m.SessionOpened), "a session begins with Admitted"
             self._enter(message)
         self._deliver(sends)
         with self._lock:
@@ -223,7 +227,7 @@ class ReplicaRole:
         if task is not None:
             self._working.do(lambda: self._compute(task))
 
-    def _enter(self, admitted: m.Admitted) -> None:
+    def _enter(self, admitted: m.SessionOpened) -> None:
         """Start a session."""
         self._servers.update(dict(admitted.servers))
         self._post.meet(admitted.servers)
@@ -257,7 +261,7 @@ class ReplicaRole:
     def _tell(self) -> None:
         """Report the steps computed since the last report."""
         with self._lock:
-            learnt, self._learnt = self._learnt, Learnt(self._name, 0, 0, 0.0, (), 0.0)
+            learnt, self._learnt = self._learnt, StepMetrics(self._name, 0, 0, 0.0, (), 0.0)
             what, waits_for = self._machine.doing
         if learnt.steps:
             self._post.send(m.COORDINATOR, learnt)
@@ -265,7 +269,7 @@ class ReplicaRole:
         if (what, waits_for) != self._doing[1] or now - self._doing[0] >= _SAY_SECONDS:
             self._doing = now, (what, waits_for)
             seconds = max(0.0, now - self._working.moved_at)
-            self._post.send(m.COORDINATOR, Doing(self._name, what, waits_for, seconds))
+            self._post.send(m.COORDINATOR, ActivityReport(self._name, what, waits_for, seconds))
 
     def _deliver(self, sends: Sequence[m.Send]) -> None:
         if self._ranks is not None:
@@ -288,7 +292,7 @@ class ReplicaRole:
                 learnt = _added(self._learnt, found, time.perf_counter() - began, pushed)
                 self._learnt = replace(learnt, pushes=learnt.pushes + (parts is not None))
                 if self._first is None:
-                    self._first, self._learnt = self._learnt, Learnt(self._name, 0, 0, 0.0, (), 0.0)
+                    self._first, self._learnt = self._learnt, StepMetrics(self._name, 0, 0, 0.0, (), 0.0)
                     self._working.tell(lambda first=self._first: self._post.send(m.COORDINATOR, first))  # type: ignore[misc]  # mypy and defaults
                 sends = self._machine.stepped(parts, time.monotonic())
                 task = self._machine.task()
@@ -312,12 +316,12 @@ class ReplicaRole:
         return self._accumulation.step(samples, rate, task.opens)
 
 
-def _added(learnt: Learnt, found: PortionSum, seconds: float, pushed: Pushed) -> Learnt:
+def _added(learnt: StepMetrics, found: PortionSum, seconds: float, pushed: Pushed) -> StepMetrics:
     details = Counter(dict(learnt.details))
     details.update({name: float(value) for name, value in found.details.items()})
     total = Counter({(tensor, kind): count for tensor, kind, count in learnt.pushed})
     total.update(pushed)
-    return Learnt(
+    return StepMetrics(
         learnt.name,
         learnt.steps + 1,
         learnt.samples + found.samples,

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from cotswold import wire as m
-from cotswold.batch.runtime.startup import POINT, Task
+from cotswold.batch.runtime.startup import POINT, WorkDescription
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
-from cotswold.paramserver.core.dispatcher import State
+from cotswold.paramserver.core.dispatcher_state import DispatcherState
 from cotswold.processes.coordinator_loop import OnEvent
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.process_group import Staff
@@ -33,11 +33,11 @@ from cotswold.replicas.evaluator import EvaluatorStatus, EvaluatorTask
 from cotswold.replicas.monitor import Place, ReplicaStatus, ServerStatus
 from cotswold.replicas.snapshot import Snapshot
 from cotswold.replicas.startup import OpenedReplicas, ReplicaOpening, ReplicaSettings
-from cotswold.shards.core.sample_ledger import Account, Samples
-from cotswold.shards.runtime.chunked_read import Ask, Pieces
+from cotswold.shards.core.sample_ledger import SampleCounts, SampleLedger
+from cotswold.shards.runtime.chunked_read import ChunkedRead, RequestFunction
 from cotswold.transport import Endpoint
 from cotswold.transport.socket_folder import remove_left_folders
-from cotswold.wire.lifecycle import Counts, Learnt
+from cotswold.wire.lifecycle import ServerCounters, StepMetrics
 from cotswold.wire.messenger import AnyMessage
 from cotswold.wire.ranges import size as size_of
 
@@ -56,7 +56,7 @@ class ReplicasStatus:
     state: str
     """State of the coordinator: warming, running, ending or over."""
     epoch: int
-    account: Account
+    account: SampleCounts
     """Sample counts of all epochs."""
     open: int
     """Samples that are assigned, and not settled."""
@@ -104,7 +104,7 @@ class Replicas:
         return self._begun.made.flops
 
     @property
-    def ledger(self) -> Samples:
+    def ledger(self) -> SampleLedger:
         """The ledger of samples; read-only."""
         return self._machine.ledger
 
@@ -123,7 +123,7 @@ class Replicas:
     @property
     def is_over(self) -> bool:
         """True if the last epoch is over, and all assigned samples are settled."""
-        return self._machine.state is State.OVER
+        return self._machine.state is DispatcherState.OVER
 
     def status(self) -> ReplicasStatus:
         """The present status."""
@@ -176,7 +176,7 @@ class Replicas:
             if staff.is_watched(name) or self._conversation.outlived
         )
 
-    def proceed(self, seconds: float) -> list[Learnt]:
+    def proceed(self, seconds: float) -> list[StepMetrics]:
         """Train for ``seconds``, or to the end; return the steps computed meanwhile, whether they counted or
         not.
 
@@ -187,7 +187,7 @@ class Replicas:
         learnt, self._conversation.learnt = self._conversation.learnt, []
         return learnt
 
-    def finish(self) -> list[Learnt]:
+    def finish(self) -> list[StepMetrics]:
         """Once the run is over, wait for the replicas to exit, and return their last steps."""
         assert self.is_over, "the run is over"
         deadline = time.monotonic() + _LAST_SECONDS
@@ -217,8 +217,8 @@ class Replicas:
         answer."""
         return torch.from_numpy(self._read(name, lambda shards: m.Pull(0, 0, name, shards)).whole)
 
-    def _read(self, name: str, ask: Ask) -> Pieces:
-        pieces = Pieces(self._begun.shards, name, self._begun.made.dtype, self.size, ask)
+    def _read(self, name: str, ask: RequestFunction) -> ChunkedRead:
+        pieces = ChunkedRead(self._begun.shards, name, self._begun.made.dtype, self.size, ask)
         self._conversation.read(pieces, self._machine.rules.silent_seconds)
         return pieces
 
@@ -275,7 +275,7 @@ class Replicas:
         return self._machine.checkpoint > number
 
     def _snapshot(
-        self, ledger: Samples, vectors: Mapping[str, Tensor], versions: Mapping[int, int]
+        self, ledger: SampleLedger, vectors: Mapping[str, Tensor], versions: Mapping[int, int]
     ) -> Snapshot:
         by_number = tuple(versions[shard.number] for shard in self._begun.shards)
         return Snapshot(ledger, vectors, by_number, self._machine.counters)
@@ -285,12 +285,12 @@ class Replicas:
         """True if the servers are those of a standalone cluster."""
         return self._conversation.outlived
 
-    def count(self) -> tuple[Counts, ...]:
+    def count(self) -> tuple[ServerCounters, ...]:
         """The counts of each server since the run began; raises TroubleError if a server is lost."""
-        counts: dict[str, Counts] = {}
+        counts: dict[str, ServerCounters] = {}
 
         def hear(message: AnyMessage) -> None:
-            if isinstance(message, Counts):
+            if isinstance(message, ServerCounters):
                 counts[message.server] = message
 
         conversation, asked = self._conversation, list(self._conversation.servers)
@@ -371,7 +371,7 @@ def open_replicas(
             lost_seconds=reach.lost_seconds,
         )
         opened.callback(endpoint.close)
-        task = Task(work, arguments, logs, host)
+        task = WorkDescription(work, arguments, logs, host)
         opening = ReplicaOpening(
             *(settings, task, processes, token, endpoint, on_event),
             *(snapshot, vectors or {}, evaluator, resources),

@@ -18,7 +18,7 @@ from cotswold.replicas.run_metrics import SinceBegun
 from cotswold.replication.client.standalone_cluster import StandaloneCluster
 from cotswold.replication.controller.event_text import GATHERED
 from cotswold.replication.runtime.run_cluster import RunCluster
-from cotswold.wire.lifecycle import Count, Counts, Happened, Serving
+from cotswold.wire.lifecycle import CountersRequest, EventReport, ServerCounters, ServerReady
 from cotswold.wire.messenger import AnyMessage
 from cotswold.words import counted
 
@@ -61,7 +61,7 @@ class BucketConversation(ReplicaConversation):
         return max(self._patience, super().servers_patience) if self.outlived else super().servers_patience
 
     @property
-    def counting(self) -> Count:
+    def counting(self) -> CountersRequest:
         """The request for a server's counts."""
         return self._keepers.counting
 
@@ -120,11 +120,11 @@ class BucketConversation(ReplicaConversation):
         )
 
     def _of_this_run(self, message: AnyMessage) -> AnyMessage:
-        return self._since.of(message) if self.outlived and isinstance(message, Counts) else message
+        return self._since.of(message) if self.outlived and isinstance(message, ServerCounters) else message
 
     def _let_hear(self, sender: str, message: AnyMessage) -> None:
         match message:
-            case Serving(name) if name == sender and self._keepers.is_one(name):
+            case ServerReady(name) if name == sender and self._keepers.is_one(name):
                 self._keepers.heard(message, self.post.endpoint.peers)
             case m.Join():  # the replica may be older than a restarted controller
                 self._keepers.tell(sender)
@@ -136,13 +136,13 @@ class BucketConversation(ReplicaConversation):
             case m.RunDeleted(run) if isinstance(self._keepers, StandaloneCluster):
                 if sender in self._keepers.controllers:
                     self._keepers.removed(run)
-            case Counts() if message.server == sender:
+            case ServerCounters() if message.server == sender:
                 if rows := self._restoring.hear(message, self._keepers.post.groups):
                     self._on_event("restored", told(rows))
                 super()._let_hear(sender, message)
-            case Happened("disk", name, sentence) if self._keepers.is_one(sender):
+            case EventReport("disk", name, sentence) if self._keepers.is_one(sender):
                 self._on_event("disk", {"name": name, "sentence": sentence})
-            case Happened(kind, name, sentence) if self._keepers.is_one(sender) and kind != GATHERED:
+            case EventReport(kind, name, sentence) if self._keepers.is_one(sender) and kind != GATHERED:
                 self._on_event("copies", {"name": name, "what": kind, "sentence": sentence})
             case _:
                 super()._let_hear(sender, message)

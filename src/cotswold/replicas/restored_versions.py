@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from cotswold.shards.core.versions import life_of, updates_of
+from cotswold.shards.core.versions import incarnation_of, update_count
 from cotswold.wire import Group, Shard
-from cotswold.wire.lifecycle import Counts
+from cotswold.wire.lifecycle import ServerCounters
 from cotswold.words import counted
 
 ROWS_MOST = 1000
@@ -41,18 +41,20 @@ class Restoring:
         self._known: dict[int, int] = {}
         """Newest known version of each shard."""
 
-    def hear(self, counts: Counts, groups: Mapping[str, Group]) -> list[Restored]:
+    def hear(self, counts: ServerCounters, groups: Mapping[str, Group]) -> list[Restored]:
         """Shards that have started a new incarnation since the last counts."""
         versions = dict(counts.versions)
         found = []
         for shard, began in counts.restored:
             known = self._known.get(shard)
-            if known is not None and life_of(began) > life_of(known):
+            if known is not None and incarnation_of(began) > incarnation_of(known):
                 bucket = self._bucket[shard]
-                life = life_of(began)  # the term in which the incarnation began: the group may be older
+                life = incarnation_of(
+                    began
+                )  # the term in which the incarnation began: the group may be older
                 term = max(life, groups[bucket].term if bucket in groups else 0)
                 row = (bucket, counts.server, life, term, shard)
-                found.append(Restored(*row, updates_of(known), updates_of(began)))
+                found.append(Restored(*row, update_count(known), update_count(began)))
         for shard, version in (*counts.restored, *versions.items()):
             self._known[shard] = max(self._known.get(shard, 0), version)
         return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from dataclasses import replace
 
-from cotswold.wire.lifecycle import Counts, Unsaved
+from cotswold.wire.lifecycle import FlushBacklog, ServerCounters
 
 Counted = tuple[tuple[str, int], ...]
 _SERVERS = 1000
@@ -22,12 +22,12 @@ class SinceBegun:
     """Metrics since the run began; the first report of a server is its baseline."""
 
     def __init__(self) -> None:
-        self._first: OrderedDict[str, Counts] = OrderedDict()
+        self._first: OrderedDict[str, ServerCounters] = OrderedDict()
         """First reports by server, most recently used last."""
         self._longest: dict[str, float] = {}
         """Longest window seen of each server."""
 
-    def of(self, counts: Counts) -> Counts:
+    def of(self, counts: ServerCounters) -> ServerCounters:
         """The counts without those from before the run."""
         first = self._first.setdefault(counts.server, counts)
         self._first.move_to_end(counts.server)
@@ -44,7 +44,7 @@ class SinceBegun:
             unsaved=None if counts.unsaved is None else self._unsaved(counts.server, counts.unsaved, first),
         )
 
-    def _unsaved(self, server: str, unsaved: Unsaved, first: Counts) -> Unsaved:
+    def _unsaved(self, server: str, unsaved: FlushBacklog, first: ServerCounters) -> FlushBacklog:
         before = unsaved.longest_seconds if first.unsaved is None else first.unsaved.longest_seconds
         seen = max(self._longest.get(server, 0.0), unsaved.window_seconds)
         if unsaved.longest_seconds > before:

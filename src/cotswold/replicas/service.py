@@ -21,30 +21,36 @@ import torch
 from torch import Tensor
 
 from cotswold import wire as m
-from cotswold.batch.runtime.startup import POINT, Opening, Task, write
+from cotswold.batch.runtime.startup import POINT, Startup, WorkDescription, write_vector
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
 from cotswold.optim.server_rules import AddUpdate, Rule, Sgd
-from cotswold.paramserver.core.client_ledger import ANY, Brought
+from cotswold.paramserver.core.client_ledger import ANY, ClientLedger
 from cotswold.paramserver.core.dispatcher import Dispatcher
-from cotswold.paramserver.core.dispatcher_settings import Dispatch
-from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.settings import AsyncSettings, DispatcherSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Staleness
-from cotswold.paramserver.runtime.update_loop import said
+from cotswold.paramserver.runtime.update_loop import settings_as_dict
 from cotswold.processes.coordinator_loop import Listening, OnEvent, TroubleError
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.process_group import Staff
 from cotswold.replication.run_settings import ReplicatedClusterSettings
-from cotswold.shards.core.sample_ledger import Account
+from cotswold.shards.core.sample_ledger import SampleCounts
 from cotswold.shards.runtime.arithmetic import Array
-from cotswold.shards.runtime.chunked_read import Ask, Pieces
+from cotswold.shards.runtime.chunked_read import ChunkedRead, RequestFunction
 from cotswold.shards.runtime.work import Slot
 from cotswold.transport import Endpoint
 from cotswold.transport.listeners import PortsTakenError
 from cotswold.transport.socket_folder import remove_left_folders
-from cotswold.wire.lifecycle import Count, Counts, Farewell, Made, Terms, Visit
-from cotswold.wire.messenger import AnyMessage, Post
+from cotswold.wire.lifecycle import (
+    ConnectRequest,
+    CountersRequest,
+    Goodbye,
+    RunTerms,
+    ServerCounters,
+    WorkerReady,
+)
+from cotswold.wire.messenger import AnyMessage, Messenger
 
 PRELOADED = ("torch", "cotswold.paramserver.runtime.server_process")
 """Modules that the fork server imports once."""
@@ -55,7 +61,7 @@ _LAST_SECONDS = 5.0
 """Seconds to wait at the end until servers have applied their queued updates."""
 _ROOM = 16
 """Updates of all shards that may be queued on a server before clients must retry."""
-_HEARD = (*get_args(m.FromReplica), m.Ordered)
+_HEARD = (*get_args(m.FromReplica), m.CoordinatorStateAck)
 
 
 @dataclass(frozen=True)
@@ -103,14 +109,14 @@ class ServingStatus:
 
     clients: tuple[str, ...]
     """Names of clients in sessions."""
-    account: Account
+    account: SampleCounts
     """Sample counts, as reported by clients."""
-    servers: tuple[Counts, ...]
+    servers: tuple[ServerCounters, ...]
     refused: Mapping[str, int]
     """Refusals at the coordinator's endpoint by kind: strangers, malformed messages."""
 
 
-class _Opening(Opening):
+class _Opening(Startup):
     def __init__(
         self,
         settings: ServingSettings,
@@ -120,18 +126,18 @@ class _Opening(Opening):
         endpoint: Endpoint,
         on_event: OnEvent,
     ) -> None:
-        task = Task("", {}, logs, settings.host)
+        task = WorkDescription("", {}, logs, settings.host)
         super().__init__(settings.processes, task, processes, token, endpoint, on_event)
         self._serving_settings = settings
         self._run = f"run-{secrets.token_hex(8)}"
 
     def open_serving(
-        self, layout: Sequence[Slot], vectors: Mapping[str, Tensor], before: Account | None
+        self, layout: Sequence[Slot], vectors: Mapping[str, Tensor], before: SampleCounts | None
     ) -> Serving:
         """Start all processes; ``vectors`` must contain the parameters."""
         chosen = self._serving_settings
         point: Array = vectors[POINT].numpy()
-        made = Made(
+        made = WorkerReady(
             m.COORDINATOR,
             str(point.dtype),
             point.size,
@@ -142,7 +148,7 @@ class _Opening(Opening):
         )
         self.staff.hire(0)  # clients are not our processes
         shards, names = self._served(made)
-        rules = Dispatch(
+        rules = DispatcherSettings(
             self._run,
             ANY,
             made.size,
@@ -155,24 +161,24 @@ class _Opening(Opening):
             silent_seconds=chosen.silent_seconds,
         )
         servers = [(name, self._serving[name]) for name in names]
-        ledger = Brought(before)
+        ledger = ClientLedger(before)
         machine = Dispatcher(rules, shards, servers, time.monotonic(), ledger)
         kind = "delta" if isinstance(chosen.rule, AddUpdate) else "gradient"
-        terms = Terms(self._run, made.dtype, kind, made.layout)
+        terms = RunTerms(self._run, made.dtype, kind, made.layout)
         conversation = ServingConversation(self._post, self.staff, machine, self._on_event, terms)
         kept = {name: vectors.get(name, torch.zeros_like(vectors[POINT])) for name in chosen.rule.keeps}
         for name, value in {**kept, POINT: vectors[POINT]}.items():
-            write(conversation, shards, names, name, value.numpy())
+            write_vector(conversation, shards, names, name, value.numpy())
         return Serving(conversation, made, (POINT, *kept), ledger)
 
-    def _told_servers(self, made: Made) -> Mapping[str, object]:
+    def _told_servers(self, made: WorkerReady) -> Mapping[str, object]:
         chosen, item_bytes = self._serving_settings, np.dtype(made.dtype).itemsize
         room = _ROOM * made.size * item_bytes
         columns = {name: columns for name, _, columns in made.layout}
-        settings = Asynchronous(
-            self._run, POINT, chosen.rule, columns, item_bytes, Room(room, room), chosen.staleness
+        settings = AsyncSettings(
+            self._run, POINT, chosen.rule, columns, item_bytes, QueueLimits(room, room), chosen.staleness
         )
-        return {"updates": said(settings)}
+        return {"updates": settings_as_dict(settings)}
 
 
 class ServingConversation(Listening):
@@ -181,7 +187,7 @@ class ServingConversation(Listening):
     tick_seconds = _TICK_SECONDS
 
     def __init__(
-        self, post: Post, staff: Staff, machine: Dispatcher, on_event: OnEvent, terms: Terms
+        self, post: Messenger, staff: Staff, machine: Dispatcher, on_event: OnEvent, terms: RunTerms
     ) -> None:
         super().__init__(post, staff, on_event)
         self.machine, self._terms = machine, terms
@@ -197,15 +203,15 @@ class ServingConversation(Listening):
         """End all sessions."""
         for member in self.machine.members:
             self.machine.ended(member.name, "the servers end")
-            self.post.send(member.name, Farewell(why))
-            self.post.send(member.name, m.Dismiss(member.session))
+            self.post.send(member.name, Goodbye(why))
+            self.post.send(member.name, m.Shutdown(member.session))
 
     def close(self) -> None:
         """End all processes."""
         self._end(self.machine.members, self.servers)
 
     def _let_hear(self, sender: str, message: AnyMessage) -> None:
-        if isinstance(message, Visit):
+        if isinstance(message, ConnectRequest):
             self.post.send(sender, self._terms)
         elif isinstance(message, _HEARD):
             self.deliver(self.machine.receive(sender, message, time.monotonic()))
@@ -233,13 +239,17 @@ class Serving:
     """Running parameter servers; use in a ``with`` statement, or `close`. Use from one thread only."""
 
     def __init__(
-        self, conversation: ServingConversation, made: Made, vectors: tuple[str, ...], ledger: Brought
+        self,
+        conversation: ServingConversation,
+        made: WorkerReady,
+        vectors: tuple[str, ...],
+        ledger: ClientLedger,
     ) -> None:
         self._conversation, self._made, self._ledger = conversation, made, ledger
         self._machine = conversation.machine
         self.vectors = vectors
         """Names of the vectors: the parameters first, then the state of the update rule."""
-        self._counts: dict[str, Counts] = {}
+        self._counts: dict[str, ServerCounters] = {}
         self._resources = ExitStack()
 
     def close_with(self, resources: ExitStack) -> None:
@@ -257,7 +267,7 @@ class Serving:
         return len(self._machine.shards)
 
     @property
-    def account(self) -> Account:
+    def account(self) -> SampleCounts:
         """Counts of the samples that clients computed from."""
         return self._ledger.total
 
@@ -283,14 +293,14 @@ class Serving:
 
     def count(self) -> None:
         """Request the counts of every server; raise TroubleError if a server is lost."""
-        counts: dict[str, Counts] = {}
+        counts: dict[str, ServerCounters] = {}
 
         def hear(message: AnyMessage) -> None:
-            if isinstance(message, Counts):
+            if isinstance(message, ServerCounters):
                 counts[message.server] = message
 
         for server in self._conversation.servers:
-            self._conversation.post.send(server, Count())
+            self._conversation.post.send(server, CountersRequest())
         self._conversation.hearing(hear, lambda: len(counts) == len(self._conversation.servers))
         self._counts = counts
 
@@ -299,7 +309,7 @@ class Serving:
         few updates; after `finish` they do not. Raises TroubleError if a server is lost."""
         return {name: self._read(name, partial(m.Pull, 0, 0, name)) for name in self.vectors}
 
-    def checkpoint(self) -> tuple[dict[str, Tensor], Account]:
+    def checkpoint(self) -> tuple[dict[str, Tensor], SampleCounts]:
         """All vectors and the sample counts, as of a marker that every session has put between two of its
         pushes: each push is in all of the state or in none. Updates continue meanwhile. Raises as `read`."""
         machine = self._machine
@@ -308,8 +318,8 @@ class Serving:
         vectors = {name: self._read(name, partial(m.PullFrozen, number, name)) for name in self.vectors}
         return vectors, machine.take_checkpoint().total
 
-    def _read(self, name: str, ask: Ask) -> Tensor:
-        pieces = Pieces(self._machine.shards, name, self._made.dtype, self._made.size, ask)
+    def _read(self, name: str, ask: RequestFunction) -> Tensor:
+        pieces = ChunkedRead(self._machine.shards, name, self._made.dtype, self._made.size, ask)
 
         def hear(message: AnyMessage) -> None:
             self._conversation.deliver(pieces.hear(message))
@@ -349,7 +359,7 @@ def open_serving(
     vectors: Mapping[str, Tensor],
     *,
     token: Token,
-    before: Account | None = None,
+    before: SampleCounts | None = None,
     processes: Processes | None = None,
     logs: Path | None = None,
     on_event: OnEvent = lambda kind, more: None,

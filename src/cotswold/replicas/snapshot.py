@@ -13,20 +13,20 @@ from typing import Any
 from torch import Tensor
 
 from cotswold.batch.runtime.startup import POINT
-from cotswold.paramserver.core.dispatcher_settings import Counters
-from cotswold.shards.core.sample_ledger import Samples
+from cotswold.paramserver.core.settings import DispatcherCounters
+from cotswold.shards.core.sample_ledger import SampleLedger
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """State of a run: the ledger counts exactly the samples that are in the vectors."""
 
-    ledger: Samples
+    ledger: SampleLedger
     vectors: Mapping[str, Tensor]
     """The parameters ``x``, and the state of the update rule."""
     versions: tuple[int, ...]
     """Number of updates of each shard."""
-    counters: Counters
+    counters: DispatcherCounters
 
     def said(self) -> dict[str, object]:
         """All fields but the vectors, as plain values."""
@@ -47,8 +47,8 @@ class Snapshot:
         counters = said["counters"]
         rates = tuple((int(version), float(rate)) for version, rate in counters["rates"])
         return cls(
-            Samples.restored(samples, said["ledger"]),
+            SampleLedger.restored(samples, said["ledger"]),
             vectors,
             tuple(map(int, said["versions"])),
-            Counters(int(counters["session"]), rates),
+            DispatcherCounters(int(counters["session"]), rates),
         )

@@ -20,17 +20,16 @@ import numpy as np
 from torch import Tensor
 
 from cotswold import wire as m
-from cotswold.batch.runtime.startup import POINT, Begun, Opening, Task, write
+from cotswold.batch.runtime.startup import POINT, StartedProcesses, Startup, WorkDescription, write_vector
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.optim.schedule import Schedule
 from cotswold.optim.server_rules import AddUpdate, Rule, Sgd
 from cotswold.paramserver.core.dispatcher import Dispatcher
-from cotswold.paramserver.core.dispatcher_settings import Dispatch
-from cotswold.paramserver.core.replica import Pace
-from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.replica_session import Pace
+from cotswold.paramserver.core.settings import AsyncSettings, DispatcherSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Staleness
-from cotswold.paramserver.runtime.update_loop import said
+from cotswold.paramserver.runtime.update_loop import settings_as_dict
 from cotswold.processes.coordinator_loop import OnEvent
 from cotswold.processes.credentials import handed_on
 from cotswold.processes.endpoint_settings import Reach
@@ -48,8 +47,8 @@ from cotswold.replication.run_description import NAME_LETTERS, Description
 from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.replication.runtime.run_cluster import CONTROLLER, RunCluster
 from cotswold.transport import Endpoint, Ready
-from cotswold.wire.lifecycle import Made, Serving
-from cotswold.wire.messenger import Letter, Post
+from cotswold.wire.lifecycle import ServerReady, WorkerReady
+from cotswold.wire.messenger import Messenger, Received
 
 QUEUE_VECTORS = 4
 """Size of a server's update queue for each replica, as a multiple of the parameters."""
@@ -116,14 +115,14 @@ class ReplicaSettings:
         beyond = self.processes.workers if self.may_move and isinstance(self.rule, Sgd) else 0
         return Stepping(self.own, self.schedule, self.warmup, self.epochs, beyond)
 
-    def dispatch(self, made: Made, run: str) -> Dispatch:
+    def dispatch(self, made: WorkerReady, run: str) -> DispatcherSettings:
         """Dispatcher settings for a work. ``run`` identifies the updates of this run, but not of earlier
         ones. Raises UserError for invalid values."""
         batch, push = self.pace.batch, self.pace.n_push
         batches = made.patterns // (batch * _HANDS * self.processes.workers)
         pushes = max(1, min(_HANDS, batches) // push)  # accumulations end with the assignment
         try:
-            return Dispatch(
+            return DispatcherSettings(
                 run,
                 made.patterns,
                 made.size,
@@ -148,13 +147,13 @@ class OpenedReplicas:
     """Running replicas, and their servers."""
 
     conversation: ReplicaConversation
-    begun: Begun
+    begun: StartedProcesses
     vectors: tuple[str, ...]
     """Names of the vectors: the parameters first, then the state of the update rule."""
     evaluator: Evaluator | None
 
 
-class ReplicaOpening(Opening):
+class ReplicaOpening(Startup):
     """Startup of one run; call `open_replicas`."""
 
     role, kind = "replica", "replica"
@@ -163,7 +162,7 @@ class ReplicaOpening(Opening):
     def __init__(
         self,
         settings: ReplicaSettings,
-        task: Task,
+        task: WorkDescription,
         processes: Processes,
         token: Token,
         endpoint: Endpoint,
@@ -210,7 +209,7 @@ class ReplicaOpening(Opening):
             conversation.hear_again(letter.sender, letter.message)
         return OpenedReplicas(conversation, begun, names, evaluator)
 
-    def _write(self, conversation: ReplicaConversation, begun: Begun) -> tuple[str, ...]:
+    def _write(self, conversation: ReplicaConversation, begun: StartedProcesses) -> tuple[str, ...]:
         """Write all vectors to the servers, and return their names."""
         vectors = self._vectors if self._snapshot is None else self._snapshot.vectors
         zeros = np.zeros(begun.made.size, begun.made.dtype)
@@ -220,12 +219,14 @@ class ReplicaOpening(Opening):
             value = vectors[name].numpy() if name in vectors else first
             if value.shape != first.shape or value.dtype != first.dtype:
                 raise UserError(f"the vector {name} is {value.shape} of {value.dtype}, unlike the work's")
-            write(conversation, begun.shards, begun.servers, name, value, self._settings.silent_seconds)
+            write_vector(
+                conversation, begun.shards, begun.servers, name, value, self._settings.silent_seconds
+            )
         return tuple(firsts)
 
     # --- replicated servers ---
 
-    def _served(self, made: Made) -> tuple[tuple[m.Shard, ...], tuple[str, ...]]:
+    def _served(self, made: WorkerReady) -> tuple[tuple[m.Shard, ...], tuple[str, ...]]:
         if self._keepers is None:
             return super()._served(made)
         keepers, description = self._keepers, self._described(made)
@@ -255,10 +256,10 @@ class ReplicaOpening(Opening):
                 asked = now
                 servers.ask()
             match self._post.receive(_ASK_SECONDS):
-                case Letter(_, m.StatusReply() as looked):
+                case Received(_, m.StatusReply() as looked):
                     servers.happened(looked)  # no event of them belongs to the run
                     return
-                case Letter() as letter:
+                case Received() as letter:
                     self._hear(letter)
                 case Ready(descriptor):
                     self._ended(descriptor)
@@ -270,7 +271,7 @@ class ReplicaOpening(Opening):
             raise MachineError(f"{said}: {why_none_leads(places, lost, following)}")
         raise MachineError(f"{said}: {why_unreached(places, lost)}")
 
-    def _conversation(self, machine: Dispatcher, made: Made) -> ReplicaConversation:
+    def _conversation(self, machine: Dispatcher, made: WorkerReady) -> ReplicaConversation:
         if self._keepers is None:
             return ReplicaConversation(self._post, self.staff, machine, self._on_event)
         patience = self._settings.alone_seconds
@@ -281,7 +282,7 @@ class ReplicaOpening(Opening):
         conversation.create(wanted, self._settings.start_seconds)
         return conversation
 
-    def _described(self, made: Made) -> Description:
+    def _described(self, made: WorkerReady) -> Description:
         told = self._told_servers(made)
         return Description(
             self._run,
@@ -294,14 +295,14 @@ class ReplicaOpening(Opening):
             self._learning.name[:NAME_LETTERS],
         )
 
-    def _hear(self, letter: Letter) -> None:
+    def _hear(self, letter: Received) -> None:
         message = letter.message
-        if self._keepers is not None and isinstance(message, Serving):
+        if self._keepers is not None and isinstance(message, ServerReady):
             self._keepers.heard(message, ())
         else:
             super()._hear(letter)
 
-    def _make_post(self) -> Post:
+    def _make_post(self) -> Messenger:
         if not self._settings.keeps_copies:
             return super()._make_post()
         if not self._controllers:
@@ -343,16 +344,16 @@ class ReplicaOpening(Opening):
         device = {"device": self._learning.device, "place": self.staff.place_of(name)}
         return {"pace": asdict(pace), "stepping": asdict(stepping), **device}
 
-    def _told_servers(self, made: Made) -> Mapping[str, object]:
+    def _told_servers(self, made: WorkerReady) -> Mapping[str, object]:
         item_bytes = np.dtype(made.dtype).itemsize
         room = QUEUE_VECTORS * made.size * item_bytes * self._settings.workers
-        settings = Asynchronous(
+        settings = AsyncSettings(
             self._run,
             POINT,
             self._learning.rule,
             {name: columns for name, _, columns in made.layout},
             item_bytes,
-            Room(room, room),
+            QueueLimits(room, room),
             self._learning.staleness,
             self._learning.unit_norm,
             self._learning.stepping.by_samples(made.patterns, self._learning.pace.batch),
@@ -362,7 +363,7 @@ class ReplicaOpening(Opening):
         versions = () if self._snapshot is None else self._snapshot.versions
         traffic = self._learning.traffic
         return {
-            "updates": said(settings),
+            "updates": settings_as_dict(settings),
             "versions": versions,
             "traffic": None if traffic is None else str(traffic),
         }

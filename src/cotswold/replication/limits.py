@@ -14,12 +14,12 @@ import numpy as np
 from cotswold.errors import UserError
 from cotswold.replication.controller.bucket_map import DESCRIPTION_LETTERS
 from cotswold.replication.run_description import Description
-from cotswold.shards.core.versions import later
+from cotswold.shards.core.versions import version_after_restarts
 from cotswold.words import counted
 
 _STATES = 2
 """States of a bucket while a checkpoint is taken: the current and the frozen one."""
-_VERSION_LETTERS = len(f"{later(0, 9)}, ")
+_VERSION_LETTERS = len(f"{version_after_restarts(0, 9)}, ")
 """Characters of a shard's version whose bucket was recovered from disks up to nine times."""
 
 

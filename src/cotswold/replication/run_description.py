@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from cotswold.optim.schedule import SampleSchedule
-from cotswold.paramserver.core.update_server import Updates
-from cotswold.paramserver.runtime.update_loop import asynchronous_of
+from cotswold.paramserver.core.update_server import UpdateServer
+from cotswold.paramserver.runtime.update_loop import settings_from_dict
 from cotswold.replication.replica.bucket_state import BucketState
-from cotswold.shards.core.admission import Pass
-from cotswold.shards.core.shard_server import Server
+from cotswold.shards.core.admission import ShardPass
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
-from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.local_product import LocalProduct
 from cotswold.shards.runtime.work import Slot
 from cotswold.wire import Shard
@@ -49,7 +49,7 @@ class Description:
     count: int
     """Maximum number of buckets; none is empty."""
     updates: Mapping[str, Any]
-    """Settings read by `asynchronous_of`."""
+    """Settings read by `settings_from_dict`."""
     versions: Sequence[int] = ()
     """Versions of all shards of a resumed run, by number; a new number if it is partitioned differently."""
     name: str = ""
@@ -96,7 +96,7 @@ class Description:
 
     def _check_updates(self, rows: Sequence[Slot]) -> None:
         """Check all settings that servers read while they apply updates."""
-        found = asynchronous_of(self.updates)
+        found = settings_from_dict(self.updates)
         if found.run != self.run or not _is_text(found.name) or found.name in found.rule.keeps:
             raise ValueError(f"updates of an unexpected vector {found.name!r:.20} or run {found.run!r:.40}")
         room = found.room
@@ -128,7 +128,7 @@ class Description:
         """All shards, each with its bucket in place of a server."""
         names = [bucket_of(self.run, number) for number in range(self.count)]
         slots = [Slot(*one) for one in self.layout]  # type: ignore[arg-type]  # as JSON says it
-        return shards_of(slots, np.dtype(self.dtype).itemsize, self.shard_bytes, names)
+        return split_into_shards(slots, np.dtype(self.dtype).itemsize, self.shard_bytes, names)
 
     @property
     def buckets(self) -> tuple[str, ...]:
@@ -143,18 +143,18 @@ class Description:
     def rehearse(self) -> None:
         """Apply one update to dummy numbers: on a busy host, the imports of a first update may take longer
         than a server may be silent."""
-        rule = asynchronous_of(self.updates).rule
+        rule = settings_from_dict(self.updates).rule
         numbers, *kept = (np.zeros(1, self.dtype) for _ in range(1 + len(rule.keeps)))
-        NumpyArithmetic(self.dtype).apply(rule, [Pass(numbers, kept, [(0.0, numbers.copy())], 1)])
+        NumpyArithmetic(self.dtype).apply(rule, [ShardPass(numbers, kept, [(0.0, numbers.copy())], 1)])
 
     def contents(self, bucket: str) -> BucketState[Array]:
         """Return the initial contents of a bucket."""
         arithmetic = NumpyArithmetic(self.dtype)
-        server: Server[Array] = Server(bucket, self.shards, arithmetic)
-        settings, versions = asynchronous_of(self.updates), self.versions
+        server: ShardServer[Array] = ShardServer(bucket, self.shards, arithmetic)
+        settings, versions = settings_from_dict(self.updates), self.versions
         products = {tensor: LocalProduct.of(code) for tensor, code in settings.products.items()}
         begun = {each: versions[each] if each < len(versions) else 0 for each in server.numbers}
-        updates = Updates(server, settings, arithmetic, arithmetic, begun, products=products)
+        updates = UpdateServer(server, settings, arithmetic, arithmetic, begun, products=products)
         return BucketState(server, updates, arithmetic)
 
 

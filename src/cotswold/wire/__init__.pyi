@@ -11,6 +11,38 @@ from .admin import StatusReply as StatusReply
 from .admin import StatusRequest as StatusRequest
 from .admin import Undrain as Undrain
 from .admin import Undrained as Undrained
+from .batch import Aborted as Aborted
+from .batch import EndEvaluation as EndEvaluation
+from .batch import FlushSums as FlushSums
+from .batch import Grants as Grants
+from .batch import HeldOutSum as HeldOutSum
+from .batch import IsolatePortion as IsolatePortion
+from .batch import Join as Join
+from .batch import Leave as Leave
+from .batch import PointReady as PointReady
+from .batch import PortionFailed as PortionFailed
+from .batch import PortionsComputed as PortionsComputed
+from .batch import Reduce as Reduce
+from .batch import ResultsAck as ResultsAck
+from .batch import SessionExpired as SessionExpired
+from .batch import Shutdown as Shutdown
+from .batch import StartEvaluation as StartEvaluation
+from .batch import SumOutcome as SumOutcome
+from .batch import SumPushed as SumPushed
+from .batch import Validate as Validate
+from .batch import Validated as Validated
+from .batch import Welcome as Welcome
+from .batch import WorkerHeartbeat as WorkerHeartbeat
+from .batch_vectors import AcceptSums as AcceptSums
+from .batch_vectors import Pull as Pull
+from .batch_vectors import Pulled as Pulled
+from .batch_vectors import Push as Push
+from .batch_vectors import PushAck as PushAck
+from .batch_vectors import PushRejected as PushRejected
+from .batch_vectors import Round as Round
+from .batch_vectors import RoundReply as RoundReply
+from .batch_vectors import Write as Write
+from .batch_vectors import WriteAck as WriteAck
 from .control import Assign as Assign
 from .control import Assigned as Assigned
 from .control import Create as Create
@@ -30,53 +62,33 @@ from .control import RunDescription as RunDescription
 from .control import RunDescriptionRequest as RunDescriptionRequest
 from .control import ServerExited as ServerExited
 from .dataservice import POOL as POOL
-from .dataservice import Ask as Ask
-from .dataservice import Attend as Attend
-from .dataservice import Cancel as Cancel
-from .dataservice import Dealt as Dealt
-from .dataservice import Depart as Depart
-from .dataservice import Draw as Draw
-from .dataservice import Offer as Offer
-from .dataservice import Pending as Pending
-from .dataservice import Roster as Roster
-from .dataservice import Supplied as Supplied
-from .dataservice import Unsupplied as Unsupplied
-from .of_ranks import PulledPart as PulledPart
-from .of_ranks import PullPart as PullPart
-from .of_ranks import PushPart as PushPart
-from .of_replicas import Admitted as Admitted
-from .of_replicas import Alive as Alive
-from .of_replicas import Directions as Directions
-from .of_rounds import Accept as Accept
-from .of_rounds import Answer as Answer
-from .of_rounds import Round as Round
-from .of_rounds import Write as Write
-from .of_rounds import Written as Written
-from .of_updates import Applied as Applied
-from .of_updates import FrozenPart as FrozenPart
-from .of_updates import Order as Order
-from .of_updates import Ordered as Ordered
-from .of_updates import PulledNewer as PulledNewer
-from .of_updates import PullFrozen as PullFrozen
-from .of_updates import PullNewer as PullNewer
-from .of_updates import Ranges as Ranges
-from .of_updates import Update as Update
-from .of_updates import UpdateRefused as UpdateRefused
-from .of_vectors import Kept as Kept
-from .of_vectors import Pull as Pull
-from .of_vectors import Pulled as Pulled
-from .of_vectors import Push as Push
-from .of_vectors import Refused as Refused
-from .of_worker import Aborted as Aborted
-from .of_worker import Beat as Beat
-from .of_worker import Computed as Computed
-from .of_worker import Failed as Failed
-from .of_worker import HeldSum as HeldSum
-from .of_worker import Join as Join
-from .of_worker import Leave as Leave
-from .of_worker import Pushed as Pushed
-from .of_worker import Ready as Ready
-from .of_worker import Validated as Validated
+from .dataservice import BatchPending as BatchPending
+from .dataservice import BatchRejected as BatchRejected
+from .dataservice import BatchReply as BatchReply
+from .dataservice import BatchRequest as BatchRequest
+from .dataservice import CancelRequests as CancelRequests
+from .dataservice import DataServerReport as DataServerReport
+from .dataservice import EpochAssignment as EpochAssignment
+from .dataservice import EpochReport as EpochReport
+from .dataservice import JoinPool as JoinPool
+from .dataservice import LeavePool as LeavePool
+from .dataservice import PoolMembers as PoolMembers
+from .paramserver import Applied as Applied
+from .paramserver import CoordinatorState as CoordinatorState
+from .paramserver import CoordinatorStateAck as CoordinatorStateAck
+from .paramserver import FrozenPart as FrozenPart
+from .paramserver import PulledNewer as PulledNewer
+from .paramserver import PulledPart as PulledPart
+from .paramserver import PullFrozen as PullFrozen
+from .paramserver import PullNewer as PullNewer
+from .paramserver import PullPart as PullPart
+from .paramserver import PushPart as PushPart
+from .paramserver import Ranges as Ranges
+from .paramserver import ReplicaHeartbeat as ReplicaHeartbeat
+from .paramserver import ReplicaInstructions as ReplicaInstructions
+from .paramserver import SessionOpened as SessionOpened
+from .paramserver import Update as Update
+from .paramserver import UpdateRefused as UpdateRefused
 from .registry import CONTROLLERS as CONTROLLERS
 from .registry import COORDINATOR as COORDINATOR
 from .registry import MESSAGES as MESSAGES
@@ -101,22 +113,10 @@ from .replication import NotPrimary as NotPrimary
 from .replication import Prepare as Prepare
 from .replication import Prepared as Prepared
 from .replication import SessionState as SessionState
-from .to_worker import Apart as Apart
-from .to_worker import Begin as Begin
-from .to_worker import Dismiss as Dismiss
-from .to_worker import End as End
-from .to_worker import Flush as Flush
-from .to_worker import Grants as Grants
-from .to_worker import Heard as Heard
-from .to_worker import Reduce as Reduce
-from .to_worker import Rejoin as Rejoin
-from .to_worker import Settled as Settled
-from .to_worker import Validate as Validate
-from .to_worker import Welcome as Welcome
 from .types import Close as Close
+from .types import ComputedPortion as ComputedPortion
 from .types import Fetch as Fetch
 from .types import Grant as Grant
-from .types import Held as Held
 from .types import Node as Node
 from .types import Open as Open
 from .types import Plan as Plan
@@ -125,54 +125,80 @@ from .types import Shard as Shard
 from .types import SumName as SumName
 
 __all__ = [
+    "CONTROLLERS",
     "COORDINATOR",
     "MESSAGES",
     "PARTS",
     "POOL",
     "Aborted",
-    "Accept",
-    "Admitted",
-    "Alive",
-    "Answer",
-    "Apart",
+    "AcceptSums",
     "Applied",
-    "Ask",
-    "Attend",
-    "Beat",
-    "Begin",
-    "Cancel",
+    "Assign",
+    "Assigned",
+    "BatchPending",
+    "BatchRejected",
+    "BatchReply",
+    "BatchRequest",
+    "BucketEnvelope",
+    "BucketMessage",
+    "BucketStatus",
+    "CancelRequests",
+    "Change",
     "Close",
-    "Computed",
-    "Dealt",
-    "Depart",
-    "Directions",
-    "Dismiss",
-    "Draw",
-    "End",
-    "Failed",
+    "ClusterEvent",
+    "ComputedPortion",
+    "CoordinatorState",
+    "CoordinatorStateAck",
+    "Create",
+    "DataServerReport",
+    "DeleteRun",
+    "DeleteRunRequest",
+    "DiskStateReply",
+    "DiskStateRequest",
+    "Drain",
+    "Draining",
+    "EndEvaluation",
+    "EpochAssignment",
+    "EpochReport",
+    "Fence",
+    "FenceReply",
     "Fetch",
-    "Flush",
+    "FlushSums",
     "FromReplica",
     "FromServer",
     "FromUpdates",
     "FromWorker",
     "FrozenPart",
+    "FrozenState",
     "Grant",
     "Grants",
-    "Heard",
-    "Held",
-    "HeldSum",
+    "Group",
+    "Heartbeat",
+    "HeldOutSum",
+    "IsolatePortion",
     "Join",
-    "Kept",
+    "JoinPool",
+    "LearnerCaughtUp",
+    "LeaseGrant",
     "Leave",
+    "LeavePool",
+    "LookupReply",
+    "LookupRequest",
     "Message",
     "Node",
-    "Offer",
+    "NotLeader",
+    "NotPrimary",
     "Open",
-    "Order",
-    "Ordered",
+    "PeerUnreachable",
     "Plan",
+    "PointReady",
+    "PoolMembers",
+    "PortionFailed",
     "PortionResult",
+    "PortionsComputed",
+    "Prepare",
+    "Prepared",
+    "PrimaryUnreachable",
     "Pull",
     "PullFrozen",
     "PullNewer",
@@ -181,31 +207,47 @@ __all__ = [
     "PulledNewer",
     "PulledPart",
     "Push",
+    "PushAck",
     "PushPart",
-    "Pushed",
+    "PushRejected",
     "Ranges",
-    "Ready",
     "Reduce",
-    "Refused",
-    "Rejoin",
-    "Roster",
+    "ReplicaHeartbeat",
+    "ReplicaInstructions",
+    "ReplicaServerStatus",
+    "ResultsAck",
     "Round",
+    "RoundReply",
+    "RunDeleted",
+    "RunDescription",
+    "RunDescriptionRequest",
+    "RunStatus",
     "Send",
-    "Settled",
+    "ServerExited",
+    "SessionExpired",
+    "SessionOpened",
+    "SessionState",
     "Shard",
+    "Shutdown",
+    "StartEvaluation",
+    "StatusReply",
+    "StatusRequest",
     "SumName",
-    "Supplied",
+    "SumOutcome",
+    "SumPushed",
     "ToRank",
     "ToReplica",
     "ToServer",
     "ToUpdates",
     "ToWorker",
-    "Unsupplied",
+    "Undrain",
+    "Undrained",
     "Update",
     "UpdateRefused",
     "Validate",
     "Validated",
     "Welcome",
+    "WorkerHeartbeat",
     "Write",
-    "Written",
+    "WriteAck",
 ]

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.wire.of_updates import Ranges
+from cotswold.wire.paramserver import Ranges
 
 POOL = "pool"
 """Name of the head, to which trainers and data servers send."""
 
 
 @dataclass(frozen=True)
-class Offer:
+class DataServerReport:
     """Heartbeat of a data server, with the store that it serves."""
 
     name: str
@@ -43,7 +43,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Attend:
+class JoinPool:
     """Heartbeat of a trainer; answered by `PoolMembers` if the members have changed."""
 
     name: str
@@ -59,7 +59,7 @@ class Attend:
 
 
 @dataclass(frozen=True)
-class Roster:
+class PoolMembers:
     """The data servers of the pool."""
 
     pool: str
@@ -74,15 +74,15 @@ class Roster:
 
 
 @dataclass(frozen=True)
-class Depart:
+class LeavePool:
     """A trainer or a data server leaves."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Ask:
-    """Request a batch, or several batches of equal size; answered by `Batch` or `BatchRejected`."""
+class BatchRequest:
+    """Request a batch, or several batches of equal size; answered by `BatchReply` or `BatchRejected`."""
 
     number: int
     """Sequence number 1, 2, 3, ... of this trainer's requests."""
@@ -97,14 +97,14 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Cancel:
+class CancelRequests:
     """A trainer cancels these requests."""
 
     numbers: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Supplied:
+class BatchReply:
     """The requested batches."""
 
     server: str
@@ -120,7 +120,7 @@ class Supplied:
 
 
 @dataclass(frozen=True)
-class Unsupplied:
+class BatchRejected:
     """A data server rejects a request."""
 
     server: str
@@ -130,7 +130,7 @@ class Unsupplied:
 
 
 @dataclass(frozen=True)
-class Pending:
+class BatchPending:
     """The server is alive and still prepares a batch that was requested again."""
 
     server: str
@@ -138,7 +138,7 @@ class Pending:
 
 
 @dataclass(frozen=True)
-class Draw:
+class EpochReport:
     """Heartbeat of a trainer in a shared epoch: its requests and its progress.
 
     It is also sent on every change. Answered by `EpochAssignment`.
@@ -173,7 +173,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Dealt:
+class EpochAssignment:
     """The part of a shared epoch that is assigned to a trainer."""
 
     stream: str

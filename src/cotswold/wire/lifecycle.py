@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from cotswold.wire import Shard
 
-FINISH_SECONDS = 10.0
+STOP_SECONDS = 10.0
 """Maximum seconds that a process may take to exit after `Stop`."""
 
 
 @dataclass(frozen=True)
-class Made:
+class WorkerReady:
     """A worker has built its work; sent before `Join`."""
 
     name: str
@@ -34,19 +34,19 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Give:
+class GetParameters:
     """The coordinator requests the initial parameters of a worker's work."""
 
 
 @dataclass(frozen=True)
-class Given:
+class Parameters:
     """The initial parameters."""
 
     buffers: tuple[object, ...]
 
 
 @dataclass(frozen=True)
-class Serving:
+class ServerReady:
     """A parameter server is ready."""
 
     name: str
@@ -70,7 +70,7 @@ class ControllerAddresses:
 
 
 @dataclass(frozen=True)
-class Happened:
+class EventReport:
     """An event among the processes that a controller manages."""
 
     kind: str
@@ -79,12 +79,12 @@ class Happened:
 
 
 @dataclass(frozen=True)
-class Finish:
-    """The server exits when its disk has all data; within `FINISH_SECONDS`."""
+class Stop:
+    """The server exits when its disk has all data; within `STOP_SECONDS`."""
 
 
 @dataclass(frozen=True)
-class Learnt:
+class StepMetrics:
     """Work of a replica since its last report, even if it was discarded."""
 
     name: str
@@ -103,7 +103,7 @@ class Learnt:
 
 
 @dataclass(frozen=True)
-class Doing:
+class ActivityReport:
     """Current activity of a replica; sent on change, and every second."""
 
     name: str
@@ -128,12 +128,12 @@ class RankLost:
 
 
 @dataclass(frozen=True)
-class Visit:
-    """A client asks for a description of the served parameters; answered by `Terms`."""
+class ConnectRequest:
+    """A client asks for a description of the served parameters; answered by `RunTerms`."""
 
 
 @dataclass(frozen=True)
-class Terms:
+class RunTerms:
     """Description of the parameters served to clients that bring their own samples."""
 
     run: str
@@ -146,22 +146,22 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Farewell:
+class Goodbye:
     """The servers exit; `Shutdown` follows."""
 
     why: str
 
 
 @dataclass(frozen=True)
-class Count:
-    """The coordinator requests a server's `Counts`."""
+class CountersRequest:
+    """The coordinator requests a server's `ServerCounters`."""
 
     run: str = ""
     """Count only this run, if servers have several."""
 
 
 @dataclass(frozen=True)
-class Unsaved:
+class FlushBacklog:
     """Changes a server would lose if the memory of all servers were lost now."""
 
     dirty_bytes: int
@@ -175,7 +175,7 @@ class Unsaved:
 
 
 @dataclass(frozen=True)
-class Parts:
+class BucketRoles:
     """Roles of a server in the buckets of a run."""
 
     leads: int
@@ -189,7 +189,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Counts:
+class ServerCounters:
     """Counters of the asynchronous half of a server."""
 
     server: str
@@ -222,12 +222,12 @@ class Counts:
     """`taken_bytes` by sender: live replicas, and each of their ranks."""
     short: tuple[int, int, int] = (0, 0, 0)
     """Buckets with too few members to commit updates; members of the smallest; required members."""
-    unsaved: Unsaved | None = None
+    unsaved: FlushBacklog | None = None
     """None without a disk."""
     restored: tuple[tuple[int, int], ...] = ()
     """(shard, version) with which each shard's incarnation began that was restored from this server's
     disk."""
-    parts: Parts | None = None
+    parts: BucketRoles | None = None
     """None without replication."""
 
 
@@ -303,14 +303,14 @@ class ExportRequest:
 
 
 @dataclass(frozen=True)
-class Judging:
+class EvaluatorHeartbeat:
     """Heartbeat of an evaluator, every second."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Judge:
+class Evaluate:
     """The coordinator requests an evaluation of parameters; answered by `EvaluateReply`."""
 
     number: int
@@ -326,7 +326,7 @@ class Judge:
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvaluateReply:
     """Result of an evaluation."""
 
     name: str
@@ -337,34 +337,43 @@ class Judged:
 
 
 LifecycleMessage = (
-    Made
-    | Give
-    | Given
-    | Serving
+    WorkerReady
+    | GetParameters
+    | Parameters
+    | ServerReady
     | PeerAddresses
     | ControllerAddresses
-    | Happened
-    | Finish
-    | Learnt
-    | Doing
+    | EventReport
+    | Stop
+    | StepMetrics
+    | ActivityReport
     | RankReady
     | RankLost
-    | Count
-    | Counts
+    | CountersRequest
+    | ServerCounters
     | ServerReportRequest
     | ServerReport
     | ExportRequest
-    | Judging
-    | Judge
-    | Judged
-    | Visit
-    | Terms
-    | Farewell
+    | EvaluatorHeartbeat
+    | Evaluate
+    | EvaluateReply
+    | ConnectRequest
+    | RunTerms
+    | Goodbye
 )
 MESSAGES: tuple[type[LifecycleMessage], ...] = (
-    *(Made, Give, Given, Serving, PeerAddresses, ControllerAddresses, Happened, Finish),
-    *(Learnt, Doing, RankReady, RankLost, Count, Counts),
+    *(
+        WorkerReady,
+        GetParameters,
+        Parameters,
+        ServerReady,
+        PeerAddresses,
+        ControllerAddresses,
+        EventReport,
+        Stop,
+    ),
+    *(StepMetrics, ActivityReport, RankReady, RankLost, CountersRequest, ServerCounters),
     *(ServerReportRequest, ServerReport, ExportRequest),
-    *(Judging, Judge, Judged),
-    *(Visit, Terms, Farewell),
+    *(EvaluatorHeartbeat, Evaluate, EvaluateReply),
+    *(ConnectRequest, RunTerms, Goodbye),
 )

@@ -35,7 +35,7 @@ _CALLED = 256
 
 
 @dataclass(frozen=True)
-class Letter:
+class Received:
     """A message and its sender."""
 
     sender: str
@@ -43,16 +43,16 @@ class Letter:
 
 
 @dataclass(frozen=True)
-class Moved:
+class PeerMoved:
     """A peer has a new address; unanswered requests did not reach it."""
 
     peer: str
 
 
-Event = Letter | Moved | Frame | Lost | Ready
+Event = Received | PeerMoved | Frame | Lost | Ready
 
 
-class Calling:
+class Reconnector:
     """Connect to peers, and retry unconnected peers several times a second."""
 
     def __init__(self, way: Callable[[str], Endpoint]) -> None:
@@ -83,12 +83,12 @@ class Calling:
                     endpoint.refused[_MALFORMED] += 1
 
 
-class Post:
+class Messenger:
     """Send and receive messages by the names of peers."""
 
     def __init__(self, endpoint: Endpoint | Roads) -> None:
         self.endpoint = endpoint
-        self._letters: deque[Letter] = deque()
+        self._letters: deque[Received] = deque()
         """Further messages of a frame whose first message was returned."""
 
     def meet(self, peers: Iterable[tuple[str, str]]) -> None:
@@ -138,7 +138,7 @@ class Post:
         except MalformedError as error:
             self._count(error)
             return None
-        self._letters.extend(Letter(event.sender, each) for each in found)
+        self._letters.extend(Received(event.sender, each) for each in found)
         return self._letters.popleft() if self._letters else None
 
     def _count(self, error: MalformedError) -> None:

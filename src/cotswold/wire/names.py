@@ -29,10 +29,10 @@ def run_of(bucket: str) -> str:
     return bucket.rpartition("/")[0]
 
 
-def spoken(bucket: str) -> str:
+def display_name(bucket: str) -> str:
     """Return a bucket's name in the form that people read.
 
-    >>> spoken("faces-7f/0017"), spoken("bucket 3")
+    >>> display_name("faces-7f/0017"), display_name("bucket 3")
     ('bucket 17 of faces-7f', 'bucket 3')
     """
     run, _, number = bucket.rpartition("/")

@@ -15,10 +15,10 @@ from itertools import pairwise
 from cotswold.wire import Ranges
 
 
-def joined(*sets: Iterable[tuple[int, int]]) -> Ranges:
+def union(*sets: Iterable[tuple[int, int]]) -> Ranges:
     """Return the union of ``sets``, which may overlap and be in any order.
 
-    >>> joined([(0, 3), (5, 6)], [(3, 4), (2, 3)])
+    >>> union([(0, 3), (5, 6)], [(3, 4), (2, 3)])
     ((0, 4), (5, 6))
     """
     found: list[tuple[int, int]] = []
@@ -30,18 +30,18 @@ def joined(*sets: Iterable[tuple[int, int]]) -> Ranges:
     return tuple(found)
 
 
-def added(ranges: Ranges, more: Ranges) -> Ranges:
+def add(ranges: Ranges, more: Ranges) -> Ranges:
     """Return the union of ``ranges`` and ``more``; only ``more`` and its neighbours are compared.
 
-    >>> added(((0, 3), (5, 6), (8, 9)), ((6, 7), (3, 4)))
+    >>> add(((0, 3), (5, 6), (8, 9)), ((6, 7), (3, 4)))
     ((0, 4), (5, 7), (8, 9))
     """
-    more = joined(more)
+    more = union(more)
     if not more:
         return ranges
     first = bisect_left(ranges, more[0][0], key=_stop)
     behind = bisect_right(ranges, more[-1][1], key=_start)
-    return (*ranges[:first], *joined(ranges[first:behind], more), *ranges[behind:])
+    return (*ranges[:first], *union(ranges[first:behind], more), *ranges[behind:])
 
 
 def _start(place: tuple[int, int]) -> int:
@@ -52,10 +52,10 @@ def _stop(place: tuple[int, int]) -> int:
     return place[1]
 
 
-def common(left: Ranges, right: Ranges) -> Ranges:
+def intersection(left: Ranges, right: Ranges) -> Ranges:
     """Return the intersection.
 
-    >>> common(((0, 3), (5, 9)), ((2, 6),))
+    >>> intersection(((0, 3), (5, 9)), ((2, 6),))
     ((2, 3), (5, 6))
     """
     found: list[tuple[int, int]] = []
@@ -71,10 +71,10 @@ def common(left: Ranges, right: Ranges) -> Ranges:
     return tuple(found)
 
 
-def without(left: Ranges, right: Ranges) -> Ranges:
+def difference(left: Ranges, right: Ranges) -> Ranges:
     """Return the positions of ``left`` that are not in ``right``.
 
-    >>> without(((0, 9),), ((2, 3), (5, 12)))
+    >>> difference(((0, 9),), ((2, 3), (5, 12)))
     ((0, 2), (3, 5))
     """
     found: list[tuple[int, int]] = []
@@ -93,10 +93,10 @@ def without(left: Ranges, right: Ranges) -> Ranges:
     return tuple(found)
 
 
-def part_of(ranges: Ranges, start: int, stop: int) -> Ranges:
+def clip(ranges: Ranges, start: int, stop: int) -> Ranges:
     """Return the positions from ``start`` to before ``stop``, in time that grows with the result.
 
-    >>> part_of(((0, 3), (5, 9), (12, 20)), 2, 7)
+    >>> clip(((0, 3), (5, 9), (12, 20)), 2, 7)
     ((2, 3), (5, 7))
     """
     if not ranges or ranges[-1][1] <= start:
@@ -113,7 +113,7 @@ def size(ranges: Ranges) -> int:
     return sum(stop - start for start, stop in ranges)
 
 
-def are_apart(ranges: Ranges) -> bool:
+def is_valid(ranges: Ranges) -> bool:
     """True if the ranges are ascending, disjoint, not empty and start at position 0 or above."""
     ends = [-1, *(end for each in ranges for end in each)]
     return all(one < other for one, other in pairwise(ends))

@@ -23,6 +23,41 @@ from cotswold.wire.admin import (
     Undrain,
     Undrained,
 )
+from cotswold.wire.batch import (
+    Aborted,
+    EndEvaluation,
+    FlushSums,
+    Grants,
+    IsolatePortion,
+    Join,
+    Leave,
+    PointReady,
+    PortionFailed,
+    PortionsComputed,
+    Reduce,
+    ResultsAck,
+    SessionExpired,
+    Shutdown,
+    StartEvaluation,
+    SumOutcome,
+    SumPushed,
+    Validate,
+    Validated,
+    Welcome,
+    WorkerHeartbeat,
+)
+from cotswold.wire.batch_vectors import (
+    AcceptSums,
+    Pull,
+    Pulled,
+    Push,
+    PushAck,
+    PushRejected,
+    Round,
+    RoundReply,
+    Write,
+    WriteAck,
+)
 from cotswold.wire.control import (
     Assign,
     Assigned,
@@ -44,43 +79,34 @@ from cotswold.wire.control import (
     ServerExited,
 )
 from cotswold.wire.dataservice import (
-    Ask,
-    Attend,
-    Cancel,
-    Dealt,
-    Depart,
-    Draw,
-    Offer,
-    Pending,
-    Roster,
-    Supplied,
-    Unsupplied,
+    BatchPending,
+    BatchRejected,
+    BatchReply,
+    BatchRequest,
+    CancelRequests,
+    DataServerReport,
+    EpochAssignment,
+    EpochReport,
+    JoinPool,
+    LeavePool,
+    PoolMembers,
 )
-from cotswold.wire.of_ranks import PulledPart, PullPart, PushPart
-from cotswold.wire.of_replicas import Admitted, Alive, Directions
-from cotswold.wire.of_rounds import Accept, Answer, Round, Write, Written
-from cotswold.wire.of_updates import (
+from cotswold.wire.paramserver import (
     Applied,
+    CoordinatorState,
+    CoordinatorStateAck,
     FrozenPart,
-    Order,
-    Ordered,
     PulledNewer,
+    PulledPart,
     PullFrozen,
     PullNewer,
+    PullPart,
+    PushPart,
+    ReplicaHeartbeat,
+    ReplicaInstructions,
+    SessionOpened,
     Update,
     UpdateRefused,
-)
-from cotswold.wire.of_vectors import Kept, Pull, Pulled, Push, Refused
-from cotswold.wire.of_worker import (
-    Aborted,
-    Beat,
-    Computed,
-    Failed,
-    Join,
-    Leave,
-    Pushed,
-    Ready,
-    Validated,
 )
 from cotswold.wire.replication import (
     BucketEnvelope,
@@ -92,25 +118,11 @@ from cotswold.wire.replication import (
     Prepared,
     SessionState,
 )
-from cotswold.wire.to_worker import (
-    Apart,
-    Begin,
-    Dismiss,
-    End,
-    Flush,
-    Grants,
-    Heard,
-    Reduce,
-    Rejoin,
-    Settled,
-    Validate,
-    Welcome,
-)
 from cotswold.wire.types import (
     Close,
+    ComputedPortion,
     Fetch,
     Grant,
-    Held,
     Node,
     Open,
     Plan,
@@ -125,37 +137,61 @@ COORDINATOR = "coordinator"
 CONTROLLERS = "controllers"
 """Name to which servers and clients send messages for the controllers' leader."""
 
-FromWorker = Join | Beat | Ready | Computed | Failed | Pushed | Aborted | Leave | Validated
+FromWorker = (
+    Join
+    | WorkerHeartbeat
+    | PointReady
+    | PortionsComputed
+    | PortionFailed
+    | SumPushed
+    | Aborted
+    | Leave
+    | Validated
+)
 """Messages from a worker to the coordinator."""
 ToWorker = (
     Welcome
-    | Begin
+    | StartEvaluation
     | Grants
-    | Apart
-    | Flush
-    | Heard
-    | Settled
+    | IsolatePortion
+    | FlushSums
+    | ResultsAck
+    | SumOutcome
     | Reduce
-    | End
-    | Rejoin
-    | Dismiss
+    | EndEvaluation
+    | SessionExpired
+    | Shutdown
     | Validate
     | Pulled
-    | Kept
-    | Refused
+    | PushAck
+    | PushRejected
 )
 """Messages from the coordinator, or a server, to a worker."""
-ToServer = Pull | Push | Round | Accept | Write
-FromServer = Pulled | Kept | Refused | Answer | Written
-FromReplica = Join | Alive | Leave
+ToServer = Pull | Push | Round | AcceptSums | Write
+FromServer = Pulled | PushAck | PushRejected | RoundReply | WriteAck
+FromReplica = Join | ReplicaHeartbeat | Leave
 """Messages from a replica to the coordinator."""
-ToReplica = Admitted | Directions | Rejoin | Dismiss | Applied | UpdateRefused | PulledNewer
+ToReplica = (
+    SessionOpened | ReplicaInstructions | SessionExpired | Shutdown | Applied | UpdateRefused | PulledNewer
+)
 """Messages from the coordinator, or a server, to a replica."""
-ToUpdates = Update | PullNewer | Order | PullFrozen
+ToUpdates = Update | PullNewer | CoordinatorState | PullFrozen
 """Messages from a replica, or the coordinator, to the asynchronous half of a server."""
 ToRank = PullPart | PushPart | PulledNewer
 """Messages from a replica's leading rank, or a server, to another rank of the replica."""
-OfData = Offer | Attend | Roster | Depart | Ask | Cancel | Supplied | Unsupplied | Pending | Draw | Dealt
+OfData = (
+    DataServerReport
+    | JoinPool
+    | PoolMembers
+    | LeavePool
+    | BatchRequest
+    | CancelRequests
+    | BatchReply
+    | BatchRejected
+    | BatchPending
+    | EpochReport
+    | EpochAssignment
+)
 """Messages between trainers, data servers and the head of their pool."""
 OfCopies = (
     Assign
@@ -194,7 +230,7 @@ OfClusters = (
     | StatusReply
 )
 """Messages between controllers and operators."""
-FromUpdates = Applied | UpdateRefused | PulledNewer | Ordered | FrozenPart
+FromUpdates = Applied | UpdateRefused | PulledNewer | CoordinatorStateAck | FrozenPart
 Message = (
     FromWorker
     | ToWorker
@@ -212,13 +248,58 @@ Message = (
 )
 
 MESSAGES: tuple[type[Message], ...] = (
-    *(Join, Beat, Ready, Computed, Failed, Pushed, Aborted, Leave, Validated),
-    *(Welcome, Begin, Grants, Apart, Flush, Heard, Settled, Reduce, End, Rejoin, Dismiss, Validate),
-    *(Pull, Pulled, Push, Kept, Refused, Round, Answer, Accept, Write, Written),
-    *(Admitted, Alive, Directions),
-    *(Update, Applied, UpdateRefused, PullNewer, PulledNewer, Order, Ordered, PullFrozen, FrozenPart),
+    *(
+        Join,
+        WorkerHeartbeat,
+        PointReady,
+        PortionsComputed,
+        PortionFailed,
+        SumPushed,
+        Aborted,
+        Leave,
+        Validated,
+    ),
+    *(
+        Welcome,
+        StartEvaluation,
+        Grants,
+        IsolatePortion,
+        FlushSums,
+        ResultsAck,
+        SumOutcome,
+        Reduce,
+        EndEvaluation,
+        SessionExpired,
+        Shutdown,
+        Validate,
+    ),
+    *(Pull, Pulled, Push, PushAck, PushRejected, Round, RoundReply, AcceptSums, Write, WriteAck),
+    *(SessionOpened, ReplicaHeartbeat, ReplicaInstructions),
+    *(
+        Update,
+        Applied,
+        UpdateRefused,
+        PullNewer,
+        PulledNewer,
+        CoordinatorState,
+        CoordinatorStateAck,
+        PullFrozen,
+        FrozenPart,
+    ),
     *(PullPart, PulledPart, PushPart),
-    *(Offer, Attend, Roster, Depart, Ask, Cancel, Supplied, Unsupplied, Pending, Draw, Dealt),
+    *(
+        DataServerReport,
+        JoinPool,
+        PoolMembers,
+        LeavePool,
+        BatchRequest,
+        CancelRequests,
+        BatchReply,
+        BatchRejected,
+        BatchPending,
+        EpochReport,
+        EpochAssignment,
+    ),
     *(
         Assign,
         Assigned,
@@ -257,9 +338,9 @@ MESSAGES: tuple[type[Message], ...] = (
 )
 """Every message class; the class name identifies the message."""
 PARTS: tuple[type, ...] = (
-    *(SumName, Node, Shard, PortionResult, Grant, Held, Plan, Fetch, Open, Close),
+    *(SumName, Node, Shard, PortionResult, Grant, ComputedPortion, Plan, Fetch, Open, Close),
     *(Combine, Multiply, Dot, Drop),
-    *(Group, Change, SessionState, FrozenState, Applied, UpdateRefused, Order),
+    *(Group, Change, SessionState, FrozenState, Applied, UpdateRefused, CoordinatorState),
     *(ReplicaServerStatus, RunStatus, BucketStatus, ClusterEvent),
 )
 """Types of message fields other than plain values."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.wire.of_rounds import Write, Written
-from cotswold.wire.of_updates import (
+from cotswold.wire.batch_vectors import Pull, Pulled, Write, WriteAck
+from cotswold.wire.paramserver import (
     Applied,
+    CoordinatorState,
+    CoordinatorStateAck,
     FrozenPart,
-    Order,
-    Ordered,
     PulledNewer,
     PullFrozen,
     PullNewer,
@@ -24,22 +24,21 @@ from cotswold.wire.of_updates import (
     Update,
     UpdateRefused,
 )
-from cotswold.wire.of_vectors import Pull, Pulled
 
 BucketMessage = (
     Update
     | PullNewer
-    | Order
+    | CoordinatorState
     | PullFrozen
     | Pull
     | Write
     | Applied
     | UpdateRefused
     | PulledNewer
-    | Ordered
+    | CoordinatorStateAck
     | FrozenPart
     | Pulled
-    | Written
+    | WriteAck
 )
 """Messages between clients and servers about shards."""
 
@@ -119,7 +118,7 @@ class Change:
     """Sessions up to this number belong to an earlier incarnation and push nothing more."""
     restored: int
     """Newest coordinator state that the disk knew when the bucket's incarnation began."""
-    order: Order | None
+    order: CoordinatorState | None
     """The newest coordinator state, if it changed."""
     frozen: FrozenState | None
     """The newest frozen state, if it exists and changed."""

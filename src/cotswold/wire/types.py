@@ -63,7 +63,7 @@ class Grant:
 
 
 @dataclass(frozen=True)
-class Held:
+class ComputedPortion:
     """A portion that a worker has computed and that no shard counts yet."""
 
     grant: int

@@ -18,9 +18,9 @@ from cotswold.api.servers.backups import restore_backup, write_backup
 from cotswold.api.verify import verify
 from cotswold.errors import DiskFullError, FormatError, MachineError, StoreError, UserError
 from cotswold.optim.server_rules import Sgd
-from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Staleness
-from cotswold.paramserver.runtime.update_loop import said
+from cotswold.paramserver.runtime.update_loop import settings_as_dict
 from cotswold.replication.client.admin import AdminClient
 from cotswold.replication.disk import bucket_format as saved_buckets
 from cotswold.replication.metadata import MetadataLocation
@@ -37,8 +37,12 @@ class Standing:
     """A cluster with one run, as whoever backs it up asks it."""
 
     def __init__(self) -> None:
-        settings = Asynchronous(RUN, "x", Sgd(), {"weights": 4}, 4, Room(1 << 20, 1 << 20), Staleness())
-        self._description = Description(RUN, (("weights", 32, 4),), "float32", 128, 4, said(settings))
+        settings = AsyncSettings(
+            RUN, "x", Sgd(), {"weights": 4}, 4, QueueLimits(1 << 20, 1 << 20), Staleness()
+        )
+        self._description = Description(
+            RUN, (("weights", 32, 4),), "float32", 128, 4, settings_as_dict(settings)
+        )
 
     def groups(self) -> dict[str, Group]:
         return {each: Group(each, 3, "server-a-0") for each in self._description.buckets}

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cotswold.batch.core.chunk_ledger import Ledger
+from cotswold.batch.core.chunk_ledger import PortionLedger
 from cotswold.wire import SumName
 
 PORTIONS = 6
@@ -19,7 +19,7 @@ class LedgerBesideSets(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = Ledger(range(PORTIONS))
+        self.ledger = PortionLedger(range(PORTIONS))
         self.open = set(range(PORTIONS))
         self.counted: set[int] = set()
         self.hands: dict[int, dict[int, int]] = {}
@@ -106,7 +106,7 @@ TestLedgerBesideSets.settings = settings(max_examples=60, stateful_step_count=30
 
 
 def test_a_sum_with_one_portion_that_counts_is_refused_whole() -> None:
-    ledger = Ledger([1, 2, 3])
+    ledger = PortionLedger([1, 2, 3])
     assert ledger.offer(SumName(1, 1), [2])
     assert not ledger.offer(SumName(2, 1), [1, 2])
     assert 1 in ledger.open
@@ -114,21 +114,21 @@ def test_a_sum_with_one_portion_that_counts_is_refused_whole() -> None:
 
 
 def test_a_portion_is_not_given_to_a_session_twice() -> None:
-    ledger = Ledger([1])
+    ledger = PortionLedger([1])
     ledger.claim(1, 7, 1, apart=False, now=0.0)
     with pytest.raises(AssertionError, match="session 7 claims portion 1 twice"):
         ledger.claim(1, 7, 2, apart=False, now=0.0)
 
 
 def test_what_counts_is_given_to_nobody() -> None:
-    ledger = Ledger([1])
+    ledger = PortionLedger([1])
     ledger.offer(SumName(1, 1), [1])
     with pytest.raises(AssertionError, match="not wanted"):
         ledger.claim(1, 7, 1, apart=False, now=0.0)
 
 
 def test_a_portion_enters_the_sum_of_a_session_once() -> None:
-    ledger = Ledger(range(PORTIONS))
+    ledger = PortionLedger(range(PORTIONS))
     ledger.claim(3, 1, 7, apart=False, now=0.0)
     assert ledger.compute(1, 7, 1) and ledger.is_in_sum(3)
     assert not ledger.compute(1, 7, 1), "that is known"

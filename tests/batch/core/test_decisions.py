@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from cotswold.batch.core.chunk_failures import Failures
-from cotswold.batch.core.chunk_ledger import Ledger
-from cotswold.batch.core.chunk_queues import Homes
-from cotswold.batch.core.deadline import left_at_deadline
-from cotswold.batch.core.settings import Rules
+from cotswold.batch.core.chunk_failures import PortionFailures
+from cotswold.batch.core.chunk_ledger import PortionLedger
+from cotswold.batch.core.chunk_queues import PortionHomes
+from cotswold.batch.core.scheduling import portions_to_leave_out
+from cotswold.batch.core.settings import EvaluationSettings
 from cotswold.shards.core.membership import Members
-from cotswold.shards.core.permutation import Dealing
+from cotswold.shards.core.permutation import ChunkPermutation
 from cotswold.wire import Join
 
 
 def test_a_portion_is_to_blame_for_deaths_in_a_row_and_not_where_one_died_without_it() -> None:
-    failures = Failures(deaths=3)
+    failures = PortionFailures(deaths=3)
     failures.died(1, [7], "was killed")
     failures.died(2, [7], "was killed")
     failures.died(3, [8], "was killed")  # and did not have 7
@@ -29,17 +29,17 @@ def test_a_portion_is_to_blame_for_deaths_in_a_row_and_not_where_one_died_withou
 
 @pytest.mark.parametrize(("computed", "left"), [(3, []), (5, [5, 6, 7, 8, 9])])
 def test_a_deadline_waits_for_the_least_part(computed: int, left: list[int]) -> None:
-    rules = Rules(Dealing(0, 100, 10), 4, deadline=2.0, least=0.5)
-    members, ledger = Members(), Ledger(range(10))
+    rules = EvaluationSettings(ChunkPermutation(0, 100, 10), 4, deadline=2.0, least=0.5)
+    members, ledger = Members(), PortionLedger(range(10))
     member = members.add(Join("one", 0, "", 100, 4), 0.0)
     member.seconds, member.is_ready = 1.0, True
     for portion in range(computed):
         ledger.claim(portion, member.session, portion + 1, apart=True, now=0.0)
         ledger.compute(member.session, portion + 1, portion + 1)
-    assert left_at_deadline(ledger, members, rules, 19.0) == []
-    assert left_at_deadline(ledger, members, rules, 20.0) == left
+    assert portions_to_leave_out(ledger, members, rules, 19.0) == []
+    assert portions_to_leave_out(ledger, members, rules, 20.0) == left
 
 
 def test_portions_that_are_at_home_with_nobody_go_to_those_who_have_none() -> None:
-    homes = Homes(dict.fromkeys(range(6), 1) | {6: 9, 7: 9, 8: 9})
+    homes = PortionHomes(dict.fromkeys(range(6), 1) | {6: 9, 7: 9, 8: 9})
     assert homes.shares(range(9), [1, 2, 3]) == {1: [0, 1, 2, 3, 4, 5], 2: [6], 3: [7, 8]}

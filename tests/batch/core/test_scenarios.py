@@ -9,9 +9,9 @@ import pytest
 from tests.support.batch.checker import check
 from tests.support.batch.simulated_run import Trial, World, rules
 
-from cotswold.batch.core.requests import Counted, Request
+from cotswold.batch.core.requests import EvaluationRequest, EvaluationResult
 from cotswold.simulate.protocols.protocol_processes import SimulatedWorker
-from cotswold.wire import Dismiss, Join, PortionResult, Send
+from cotswold.wire import Join, PortionResult, Send, Shutdown
 
 TRAVELS: dict[str, dict[str, object]] = {
     "pushed": {"flush_seconds": 0.8},
@@ -41,7 +41,7 @@ def workers(trial: Trial) -> list[SimulatedWorker]:
     return list(trial.workers.values())
 
 
-def timed(trial: Trial, number: int) -> tuple[float, Counted]:
+def timed(trial: Trial, number: int) -> tuple[float, EvaluationResult]:
     start = trial.loop.now
     counted = trial.evaluate(number)
     return trial.loop.now - start, counted
@@ -202,7 +202,7 @@ def test_a_deadline_leaves_out_what_nobody_has_computed_and_says_so() -> None:
 def test_a_portion_that_fails_on_every_worker_is_named_and_the_rest_is_kept() -> None:
     cluster = trial(portions=20)
     cluster.truth.failing = {7}
-    cluster.coordinator.evaluate(Request("x", "g"))
+    cluster.coordinator.evaluate(EvaluationRequest("x", "g"))
     coordinator = cluster.coordinator.coordinator
     assert cluster.loop.run(lambda: coordinator.trouble(cluster.loop.now) is not None, seconds=30)
     trouble = coordinator.trouble(cluster.loop.now)
@@ -214,7 +214,7 @@ def test_a_portion_that_fails_on_every_worker_is_named_and_the_rest_is_kept() ->
     cluster.start()
     assert cluster.loop.run(lambda: cluster.coordinator.outcome is not None, seconds=30)
     outcome = cluster.coordinator.outcome
-    assert isinstance(outcome, Counted)
+    assert isinstance(outcome, EvaluationResult)
     check(cluster.truth, range(20), cluster.point, outcome, cluster.vector("g"), tree=False)
     again = sum(worker.computed for worker in cluster.workers.values()) - computed
     assert again <= 9  # with a sum that it spoilt
@@ -222,7 +222,7 @@ def test_a_portion_that_fails_on_every_worker_is_named_and_the_rest_is_kept() ->
 
 def test_a_portion_that_workers_die_of_is_named() -> None:
     cluster = trial(speeds=(0.1, 0.1, 0.1, 0.1), portions=8, deaths=2, copies=1)
-    cluster.coordinator.evaluate(Request("x", "g"))
+    cluster.coordinator.evaluate(EvaluationRequest("x", "g"))
     deadly = 3
 
     def die_of_it() -> None:
@@ -243,7 +243,7 @@ def test_a_portion_that_workers_die_of_is_named() -> None:
 def test_an_evaluation_without_workers_says_so_and_goes_on_when_one_joins() -> None:
     cluster = trial(speeds=(0.1,), portions=20, lonely_seconds=5.0)
     cluster.loop.after(0.5, lambda: cluster.kill(workers(cluster)[0]))
-    cluster.coordinator.evaluate(Request("x", "g"))
+    cluster.coordinator.evaluate(EvaluationRequest("x", "g"))
     coordinator = cluster.coordinator.coordinator
     assert cluster.loop.run(lambda: coordinator.trouble(cluster.loop.now) is not None, seconds=30)
     trouble = coordinator.trouble(cluster.loop.now)
@@ -269,7 +269,7 @@ def test_a_worker_of_another_run_is_sent_away() -> None:
     cluster = trial()
     coordinator = cluster.coordinator.coordinator
     sends = coordinator.receive("stranger", Join("stranger", 0, "", 5, 6), 0.0)
-    assert sends == [Send("stranger", Dismiss(0))]
+    assert sends == [Send("stranger", Shutdown(0))]
     assert "it has 5 patterns, but the run has 299" in coordinator.take_events()[-1].sentence
 
 
@@ -277,7 +277,7 @@ def test_a_dead_server_is_trouble_that_names_it() -> None:
     cluster = trial()
     del cluster.network.endpoints["server 1"]
     cluster.coordinator.ended("server 1", "killed by signal 9")
-    cluster.coordinator.evaluate(Request("x", "g"))
+    cluster.coordinator.evaluate(EvaluationRequest("x", "g"))
     trouble = cluster.coordinator.coordinator.trouble(cluster.loop.now)
     assert trouble is not None
     assert trouble.sentence == "parameter server server 1 is lost: killed by signal 9"
@@ -293,7 +293,7 @@ def test_a_result_of_another_number_of_patterns_counts_nowhere() -> None:
         return replace(result, samples=1), gradient
 
     worker._portion = dishonest
-    cluster.coordinator.evaluate(Request("x", "g"))
+    cluster.coordinator.evaluate(EvaluationRequest("x", "g"))
     coordinator = cluster.coordinator.coordinator
     assert cluster.loop.run(lambda: coordinator.trouble(cluster.loop.now) is not None, seconds=30)
     trouble = coordinator.trouble(cluster.loop.now)
@@ -304,7 +304,7 @@ def test_a_result_of_another_number_of_patterns_counts_nowhere() -> None:
 @pytest.mark.parametrize("portions", [(), (0, 100), (-1,)])
 def test_portions_that_there_are_not_are_refused(portions: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="portions must be in 0 to 99"):
-        trial().coordinator.evaluate(Request("x", "g", portions=portions))
+        trial().coordinator.evaluate(EvaluationRequest("x", "g", portions=portions))
 
 
 def test_no_portion_is_to_blame_where_workers_are_killed_all_the_time() -> None:
@@ -335,7 +335,7 @@ def test_two_portions_that_kill_are_found_while_workers_are_started_again(travel
         cluster.loop.after(0.05, die_of_it)
 
     die_of_it()
-    cluster.coordinator.evaluate(Request("x", "g"))
+    cluster.coordinator.evaluate(EvaluationRequest("x", "g"))
     coordinator = cluster.coordinator.coordinator
     assert cluster.loop.run(lambda: coordinator.trouble(cluster.loop.now) is not None, seconds=60)
     trouble = coordinator.trouble(cluster.loop.now)
@@ -346,5 +346,5 @@ def test_two_portions_that_kill_are_found_while_workers_are_started_again(travel
     cluster.network.send(cluster.coordinator.name, coordinator.retry(cluster.loop.now))
     assert cluster.loop.run(lambda: cluster.coordinator.outcome is not None, seconds=30)
     outcome = cluster.coordinator.outcome
-    assert isinstance(outcome, Counted)
+    assert isinstance(outcome, EvaluationResult)
     check(cluster.truth, range(20), cluster.point, outcome, cluster.vector("g"), tree=False)

@@ -14,7 +14,9 @@ import pytest
 import torch
 from tests.support.replicas.works import LeastSquares
 
-from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.batch.runtime.cluster import Cluster
+from cotswold.batch.runtime.entry import open_cluster
+from cotswold.batch.runtime.status import ClusterStatus
 from cotswold.host import ForkServer
 from cotswold.optim import Combine
 from cotswold.processes.cluster_settings import ClusterSettings

@@ -17,15 +17,17 @@ import torch
 from tests.support.replicas.works import LeastSquares
 
 from cotswold import wire as m
-from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.batch.runtime.cluster import Cluster
+from cotswold.batch.runtime.entry import open_cluster
+from cotswold.batch.runtime.status import ClusterStatus
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer
 from cotswold.optim import Combine, Dot, LBFGSMethod
 from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.coordinator_loop import TroubleError
-from cotswold.shards.core.permutation import words
+from cotswold.shards.core.permutation import format_ranges
 from cotswold.testing import stopped
-from cotswold.wire.messenger import AnyMessage, Letter
+from cotswold.wire.messenger import AnyMessage, Received
 
 WORK = "tests.support.replicas.works:least_squares"
 PATTERNS, SIZE = 1003, 50
@@ -269,7 +271,7 @@ def test_after_trouble_another_evaluation_can_be_asked_for(opened: Opener) -> No
             cluster.evaluate("x", "g")  # tried again, and no better
         assert cluster.status().evaluation == 1
         good = [each for each in range(50) if 17 not in cluster.portion_patterns(each)]
-        cluster.replay([words(good)])
+        cluster.replay([format_ranges(good)])
         assert cluster.evaluate("x", "g").samples == sum(map(len, map(cluster.portion_patterns, good)))
 
 
@@ -387,7 +389,7 @@ def test_a_validation_goes_on_where_what_was_asked_or_answered_is_lost(
 
         def losing_answers(timeout: float | None) -> object:
             event = receive(timeout)
-            if isinstance(event, Letter) and isinstance(event.message, m.Validated) and "told" not in lost:
+            if isinstance(event, Received) and isinstance(event.message, m.Validated) and "told" not in lost:
                 lost.append("told")
                 return None
             return event

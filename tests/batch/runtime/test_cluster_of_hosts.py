@@ -15,7 +15,9 @@ import torch
 from tests.support.processes.host_processes import HostProcesses
 from tests.support.replicas.works import LeastSquares
 
-from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.batch.runtime.cluster import Cluster
+from cotswold.batch.runtime.entry import open_cluster
+from cotswold.batch.runtime.status import ClusterStatus
 from cotswold.host import ForkServer
 from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.coordinator_loop import TroubleError

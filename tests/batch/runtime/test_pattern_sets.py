@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.batch.runtime.pattern_sets import ALL, Sets
-from cotswold.batch.runtime.reduction_planner import Planner, reduction_of
+from cotswold.batch.runtime.pattern_sets import ALL, PatternSets
+from cotswold.batch.runtime.reduction_planner import ReductionPlanner, reduction_of
 from cotswold.errors import UserError
 from cotswold.processes.cluster_settings import ClusterSettings
-from cotswold.shards.core.permutation import Dealing
-from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.core.permutation import ChunkPermutation
+from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.work import Slot
 
-DEALING = Dealing(0, 1000, 10)
+DEALING = ChunkPermutation(0, 1000, 10)
 
 
 def test_all_patterns_are_a_set_without_being_drawn() -> None:
-    sets = Sets(DEALING)
+    sets = PatternSets(DEALING)
     assert sets.portions(ALL) == tuple(range(100))
     assert sets.drawn(range(100)) == ALL
 
 
 def test_a_part_is_the_same_whenever_it_is_asked_for() -> None:
-    sets = Sets(DEALING)
+    sets = PatternSets(DEALING)
     name = sets.drawn(range(0, 100, 2))
     part = sets.part(name, 0.1)
     assert len(sets.portions(part)) == 5
@@ -42,23 +42,23 @@ def test_a_part_is_the_same_whenever_it_is_asked_for() -> None:
 
 
 def test_a_state_goes_through_json_and_on() -> None:
-    sets = Sets(DEALING)
+    sets = PatternSets(DEALING)
     name = sets.drawn(range(30))
     sets.part(name, 0.5)
     sets.replay(["0-4,9"])
-    again = Sets(DEALING)
+    again = PatternSets(DEALING)
     again.load(json.loads(json.dumps(sets.state())))
     assert again == sets
     assert again.next_recorded() == (0, 1, 2, 3, 4, 9)
     assert again.next_recorded() is None
     with pytest.raises(UserError, match="resume with the same data"):
-        Sets(Dealing(1, 1000, 10)).load(sets.state())
+        PatternSets(ChunkPermutation(1, 1000, 10)).load(sets.state())
 
 
 @pytest.mark.parametrize("text", ["", "3-1", "x", "5,5", "0-100"])
 def test_recorded_sets_that_cannot_be_are_refused(text: str) -> None:
     with pytest.raises(UserError, match="recorded set"):
-        Sets(DEALING).replay([text])
+        PatternSets(DEALING).replay([text])
 
 
 SLOTS = st.lists(
@@ -71,7 +71,7 @@ def test_shards_are_whole_rows_of_a_tensor_and_their_cut_knows_no_servers(
     layout: list[Slot], each: int, servers: int
 ) -> None:
     names = [f"s{number}" for number in range(servers)]
-    shards = shards_of(layout, 4, each, names)
+    shards = split_into_shards(layout, 4, each, names)
     assert [one.start for one in shards] == [0, *(one.stop for one in shards)][: len(shards)]
     assert [one.number for one in shards] == list(range(len(shards)))
     left = list(shards)
@@ -85,14 +85,14 @@ def test_shards_are_whole_rows_of_a_tensor_and_their_cut_knows_no_servers(
             assert one.stop - one.start <= max(slot.columns, each // 4 + slot.columns)
             numbers, block = numbers - (one.stop - one.start), block + 1
     assert not left
-    alone = shards_of(layout, 4, each, ["alone"])
+    alone = split_into_shards(layout, 4, each, ["alone"])
     assert [(one.start, one.stop) for one in shards] == [(one.start, one.stop) for one in alone]
     order = [names.index(one.server) for one in shards]
     assert order == sorted(order)
 
 
 def test_servers_have_equal_parts_of_large_tensors() -> None:
-    shards = shards_of([Slot("w", 4096, 1024), Slot("b", 4096, 1)], 4, 1 << 20, ["s0", "s1", "s2"])
+    shards = split_into_shards([Slot("w", 4096, 1024), Slot("b", 4096, 1)], 4, 1 << 20, ["s0", "s1", "s2"])
     sizes = [sum(one.stop - one.start for one in shards if one.server == f"s{n}") for n in range(3)]
     assert max(sizes) - min(sizes) <= 2 << 18
 
@@ -100,7 +100,7 @@ def test_servers_have_equal_parts_of_large_tensors() -> None:
 @pytest.mark.parametrize("hosts", ["aaaa", "aabb", "abab", "abcd", "a"])
 def test_a_plan_adds_all_vectors_at_the_first_member(hosts: str) -> None:
     members = [f"w{number}" for number in range(len(hosts))]
-    planner = Planner(1000, 4, lambda name: hosts[members.index(name)], 10**8)
+    planner = ReductionPlanner(1000, 4, lambda name: hosts[members.index(name)], 10**8)
     plan = planner(members)
     assert plan.members == tuple(members)
     vectors = np.random.default_rng(0).integers(0, 100, (len(hosts), 1000))

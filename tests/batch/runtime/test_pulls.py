@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.batch.runtime.pulls import Pulls
+from cotswold.batch.runtime.pulls import VectorPulls
 
 SHARDS = [m.Shard(0, "server-0", 0, 3, "w", 0), m.Shard(1, "server-1", 3, 5, "w", 1)]
 
@@ -13,7 +13,7 @@ SHARDS = [m.Shard(0, "server-0", 0, 3, "w", 0), m.Shard(1, "server-1", 3, 5, "w"
 def test_a_vector_is_there_once_every_shard_has_come_whatever_comes_twice() -> None:
     told: list[tuple[str, m.Message]] = []
     found: list[list[float]] = []
-    pulls = Pulls(SHARDS, np.dtype(np.float32), lambda server, message: told.append((server, message)))
+    pulls = VectorPulls(SHARDS, np.dtype(np.float32), lambda server, message: told.append((server, message)))
     pulls.fetch(session=1, evaluation=2, name="x", now=0.0, then=lambda each: found.append(each.tolist()))
     assert sorted(server for server, _ in told) == ["server-0", "server-1"]
     first = m.Pulled(1, 2, "x", "server-0", (0,), (np.array([1, 2, 3], np.float32).tobytes(),))
@@ -29,7 +29,7 @@ def test_a_vector_is_there_once_every_shard_has_come_whatever_comes_twice() -> N
 def test_a_vector_that_a_server_does_not_give_is_not_asked_for_again() -> None:
     told: list[tuple[str, m.Message]] = []
     why: list[str] = []
-    pulls = Pulls(SHARDS, np.dtype(np.float32), lambda server, message: told.append((server, message)))
+    pulls = VectorPulls(SHARDS, np.dtype(np.float32), lambda server, message: told.append((server, message)))
     pulls.fetch(session=1, evaluation=0, name="y", now=0.0, then=why.clear, failed=why.append)  # type: ignore[arg-type]  # it does not come
     pulls.take(m.Pulled(1, 0, "y", "server-0", (), (), "unknown vector 'y'"))
     assert why == ["unknown vector 'y'"]

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from cotswold.batch.runtime.startup import Opening, Task
+from cotswold.batch.runtime.startup import Startup, WorkDescription
 from cotswold.host import Token
 from cotswold.processes.cluster_settings import ClusterSettings
-from cotswold.wire.lifecycle import Given, Made
-from cotswold.wire.messenger import Letter
+from cotswold.wire.lifecycle import Parameters, WorkerReady
+from cotswold.wire.messenger import Received
 
-MADE = Made("worker-2", "float32", 1, 10, (1, 2), 0, (("w", 1, 1),))
+MADE = WorkerReady("worker-2", "float32", 1, 10, (1, 2), 0, (("w", 1, 1),))
 
 
 def test_parameters_of_a_worker_that_has_ended_meanwhile_are_asked_of_another() -> None:
     nothing: Any = None
-    opening = Opening(
-        ClusterSettings(), Task("a:b", {}, None, None), nothing, Token.new(), nothing, lambda kind, more: None
+    opening = Startup(
+        ClusterSettings(),
+        WorkDescription("a:b", {}, None, None),
+        nothing,
+        Token.new(),
+        nothing,
+        lambda kind, more: None,
     )
-    opening._hear(Letter("worker-2", MADE))
-    opening._hear(Letter("worker-1", Given((b"\0\0\0\0",))))  # its end was heard before
+    opening._hear(Received("worker-2", MADE))
+    opening._hear(Received("worker-1", Parameters((b"\0\0\0\0",))))  # its end was heard before
     given = [opening._given]
-    opening._hear(Letter("worker-2", Given((b"\0\0\0\0",))))
+    opening._hear(Received("worker-2", Parameters((b"\0\0\0\0",))))
     given.append(opening._given)
     assert [None if each is None else each.tolist() for each in given] == [None, [0.0]]

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from cotswold import wire as m
-from cotswold.batch.runtime.validation import Validating
+from cotswold.batch.runtime.validation import Validation
 from cotswold.errors import MachineError
 from cotswold.shards.core.membership import Member
 
@@ -20,7 +20,7 @@ def member(session: int, seconds: float | None = None) -> Member:
 def answer(asked: m.Validate) -> m.Validated:
     """A pattern's loss is a tenth of its number, which rounds; half of each portion is right."""
     sums = tuple(
-        m.HeldSum(sum(0.1 * each for each in range(a, b)), b - a, {"accuracy": (b - a) / 2})
+        m.HeldOutSum(sum(0.1 * each for each in range(a, b)), b - a, {"accuracy": (b - a) / 2})
         for a, b in asked.portions
     )
     return m.Validated(asked.session, asked.number, asked.run, sums)
@@ -30,7 +30,7 @@ def answer(asked: m.Validate) -> m.Validated:
 def test_the_means_have_the_same_bits_whoever_judges_and_dies(held: int) -> None:
     numbers, found = random.Random(3), set()
     for _ in range(30):
-        validating, there = Validating(5, "x", held, 32, 3), [member(1), member(2), member(3)]
+        validating, there = Validation(5, "x", held, 32, 3), [member(1), member(2), member(3)]
         asked: list[m.Validate] = []
         session = 4
         while not validating.is_done:
@@ -51,7 +51,7 @@ def test_the_means_have_the_same_bits_whoever_judges_and_dies(held: int) -> None
 
 
 def test_idle_workers_judge_what_a_slow_one_has() -> None:
-    validating = Validating(5, "x", 64, 32, 1)
+    validating = Validation(5, "x", 64, 32, 1)
     slow, quick = member(1, 9.0), member(2, 1.0)
     ((_, first), (_, second)) = validating.grant([slow, quick], 0.0)
     assert first.session == quick.session and first.run != second.run
@@ -66,16 +66,16 @@ def test_idle_workers_judge_what_a_slow_one_has() -> None:
 
 
 def test_answers_of_another_validation_count_nothing() -> None:
-    validating = Validating(5, "x", 10, 32, 1)
+    validating = Validation(5, "x", 10, 32, 1)
     ((_, asked),) = validating.grant([member(1)], 0.0)
-    validating.hear(m.Validated(1, 4, 0, (m.HeldSum(9.0, 10, {}),)))
+    validating.hear(m.Validated(1, 4, 0, (m.HeldOutSum(9.0, 10, {}),)))
     assert not validating.is_done
     with pytest.raises(MachineError, match="held-out patterns 0 to 9 cannot be evaluated: it is rotten"):
         validating.hear(m.Validated(asked.session, 5, 0, (), "it is rotten"))
 
 
 def test_who_does_not_answer_is_asked_again_for_the_same() -> None:
-    validating, there = Validating(5, "x", 10, 32, 1, retry_seconds=2.0), [member(1)]
+    validating, there = Validation(5, "x", 10, 32, 1, retry_seconds=2.0), [member(1)]
     ((_, first),) = validating.grant(there, 10.0)
     assert validating.grant(there, 11.9) == []
     assert validating.grant(there, 12.1) == [("worker-1", first)]

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.batch.runtime.pulls import OwnVectors
-from cotswold.batch.runtime.vector_cache import Contents
+from cotswold.batch.runtime.pulls import WorkerVectors
+from cotswold.batch.runtime.vector_cache import VectorCache
 from cotswold.optim import Combine, Command, Drop, Multiply
 from cotswold.shards.runtime.arithmetic import Array
 
@@ -18,8 +18,8 @@ def trial(step: float) -> Combine:
     return Combine("trial", ((1.0, "x"), (step, "d")))
 
 
-def begun() -> Contents:
-    contents = Contents()
+def begun() -> VectorCache:
+    contents = VectorCache()
     for name in ("x", "g"):
         contents.written(name)
     return contents
@@ -81,16 +81,16 @@ def test_whatever_is_commanded_workers_have_the_point(
     evaluations: list[tuple[list[Command], str, bool]],
 ) -> None:
     start = np.random.default_rng(0).standard_normal((4, SIZE))
-    shards, contents = OwnVectors(SIZE, start.dtype), Contents()
+    shards, contents = WorkerVectors(SIZE, start.dtype), VectorCache()
     for name, values in zip(("x", "d", "g", "t"), start, strict=True):
         shards[name] = values.copy()
         contents.written(name)
-    lasting = OwnVectors(SIZE, start.dtype)
+    lasting = WorkerVectors(SIZE, start.dtype)
     for commands, at, drop in evaluations:
         shards.run(commands)
         contents.ran(commands)
         found = contents.fetching(at)
-        newcomer = OwnVectors(SIZE, start.dtype)
+        newcomer = WorkerVectors(SIZE, start.dtype)
         for worker, fetched in ((lasting, found.changed), (newcomer, found.keeps)):
             for name in fetched:
                 worker[name] = shards[name].copy()

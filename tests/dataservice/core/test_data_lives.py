@@ -18,9 +18,19 @@ from cotswold.dataservice.core.request_scheduler import Requests
 from cotswold.dataservice.core.server_queue import Supplying
 from cotswold.dataservice.core.shared_epochs import Sharing
 from cotswold.dataservice.core.trainer import Trainer
-from cotswold.shards.core.sample_ledger import Said, Samples
+from cotswold.shards.core.sample_ledger import SampleLedger, SampleReport
 from cotswold.simulate.protocols.network import Faults
-from cotswold.wire import Ask, Cancel, Dealt, Draw, Offer, Pending, Send, Supplied, Unsupplied
+from cotswold.wire import (
+    BatchPending,
+    BatchRejected,
+    BatchReply,
+    BatchRequest,
+    CancelRequests,
+    DataServerReport,
+    EpochAssignment,
+    EpochReport,
+    Send,
+)
 
 LIVES = 85 * FUZZ
 """Of each world."""
@@ -129,10 +139,10 @@ def _answers_come_again(patched: pytest.MonkeyPatch) -> None:
     """An answer to what was handed out is taken for one to what is wanted."""
     plain = Requests.receive
 
-    def receive(self: Requests, sender: str, message: Supplied | Unsupplied, now: float) -> list[Send]:
-        if isinstance(message, Supplied) and message.number not in self._requests:
+    def receive(self: Requests, sender: str, message: BatchReply | BatchRejected, now: float) -> list[Send]:
+        if isinstance(message, BatchReply) and message.number not in self._requests:
             (ask,) = message.buffers
-            assert isinstance(ask, Ask), "as simulated servers answer"
+            assert isinstance(ask, BatchRequest), "as simulated servers answer"
             self._requests[message.number] = requests._Request(ask, made=message)
             return []
         return plain(self, sender, message, now)
@@ -141,7 +151,7 @@ def _answers_come_again(patched: pytest.MonkeyPatch) -> None:
 
 
 def _in_order_of_arrival(patched: pytest.MonkeyPatch) -> None:
-    def take(self: Requests) -> Supplied | None:
+    def take(self: Requests) -> BatchReply | None:
         made = next((number for number, each in self._requests.items() if each.made), None)
         return None if made is None else self.pick(made)
 
@@ -155,9 +165,9 @@ def _nothing_is_asked_again(patched: pytest.MonkeyPatch) -> None:
 def _what_was_answered_is_not_answered_again(patched: pytest.MonkeyPatch) -> None:
     plain = Supplying.receive
 
-    def receive(self: Supplying, sender: str, message: Ask | Cancel) -> list[Send]:
+    def receive(self: Supplying, sender: str, message: BatchRequest | CancelRequests) -> list[Send]:
         heard: set[tuple[str, int]] = self.__dict__.setdefault("_heard_before", set())
-        if isinstance(message, Ask):
+        if isinstance(message, BatchRequest):
             if (sender, message.number) in heard:
                 return []
             heard.add((sender, message.number))
@@ -182,10 +192,10 @@ def _handed_over_before_it_is_taken(patched: pytest.MonkeyPatch) -> None:
 
 
 def _what_a_dead_trainer_had_is_not_dealt_again(patched: pytest.MonkeyPatch) -> None:
-    def ended(self: Samples, session: int, servers: Sequence[Said]) -> None:
+    def ended(self: SampleLedger, session: int, servers: Sequence[SampleReport]) -> None:
         self.said(session, servers)
 
-    patched.setattr(Samples, "ended", ended)
+    patched.setattr(SampleLedger, "ended", ended)
 
 
 def _what_was_taken_is_dealt_again(patched: pytest.MonkeyPatch) -> None:
@@ -214,7 +224,7 @@ def _whoever_was_dead_goes_on_in_its_session(patched: pytest.MonkeyPatch) -> Non
 def _answers_that_were_overtaken_are_heard(patched: pytest.MonkeyPatch) -> None:
     plain = EpochPass.receive
 
-    def receive(self: EpochPass, dealt: Dealt, now: float) -> list[Send]:
+    def receive(self: EpochPass, dealt: EpochAssignment, now: float) -> list[Send]:
         self._heard = 0
         return plain(self, dealt, now)
 
@@ -225,7 +235,7 @@ def _what_is_recalled_is_not_taken_away(patched: pytest.MonkeyPatch) -> None:
     """Two trainers may take one batch."""
     plain = sharing._Epoch.hear
 
-    def hear(self: sharing._Epoch, session: sharing._Session, draw: Draw) -> None:
+    def hear(self: sharing._Epoch, session: sharing._Session, draw: EpochReport) -> None:
         for each in draw.take:
             session.batches.setdefault(each, 0.0)
         plain(self, session, draw)
@@ -236,8 +246,8 @@ def _what_is_recalled_is_not_taken_away(patched: pytest.MonkeyPatch) -> None:
 def _whoever_is_slow_says_nothing(patched: pytest.MonkeyPatch) -> None:
     plain = Supplying.receive
 
-    def receive(self: Supplying, sender: str, message: Ask | Cancel) -> list[Send]:
-        return [each for each in plain(self, sender, message) if not isinstance(each.message, Pending)]
+    def receive(self: Supplying, sender: str, message: BatchRequest | CancelRequests) -> list[Send]:
+        return [each for each in plain(self, sender, message) if not isinstance(each.message, BatchPending)]
 
     patched.setattr(Supplying, "receive", receive)
 
@@ -245,7 +255,7 @@ def _whoever_is_slow_says_nothing(patched: pytest.MonkeyPatch) -> None:
 def _strangers_that_come_first_are_not_turned_away(patched: pytest.MonkeyPatch) -> None:
     plain = Pool._offered
 
-    def offered(self: Pool, offer: Offer, now: float) -> list[Send]:
+    def offered(self: Pool, offer: DataServerReport, now: float) -> list[Send]:
         with pytest.MonkeyPatch.context() as blind:
             blind.setattr(Pool, "_is_strange", lambda self, attend: False)
             return plain(self, offer, now)

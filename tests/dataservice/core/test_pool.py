@@ -14,23 +14,23 @@ from cotswold.dataservice.core.request_scheduler import Asking
 from cotswold.dataservice.core.trainer import Trainer
 from cotswold.wire import (
     POOL,
-    Ask,
-    Attend,
-    Dealt,
-    Depart,
-    Dismiss,
-    Draw,
+    BatchReply,
+    BatchRequest,
+    DataServerReport,
+    EpochAssignment,
+    EpochReport,
+    JoinPool,
+    LeavePool,
     Message,
-    Offer,
-    Roster,
+    PoolMembers,
     Send,
-    Supplied,
+    Shutdown,
 )
 
-OFFER = Offer("s", "at s", '{"store": "pictures"}', 0, 0.0, 0, 0, 0, 0, 0)
-ROSTER = Roster("p", 1, (("s", "at s"),), OFFER.terms)
-DRAW = Draw("t", "p", "epochs", (), 10, False, 0, 1, 1, 3, 2, (), (), False)
-DEALT = Dealt("epochs", 1, 1, 1, 0, ((0, 3), (3, 6)), (), False, False)
+OFFER = DataServerReport("s", "at s", '{"store": "pictures"}', 0, 0.0, 0, 0, 0, 0, 0)
+ROSTER = PoolMembers("p", 1, (("s", "at s"),), OFFER.terms)
+DRAW = EpochReport("t", "p", "epochs", (), 10, False, 0, 1, 1, 3, 2, (), (), False)
+DEALT = EpochAssignment("epochs", 1, 1, 1, 0, ((0, 3), (3, 6)), (), False, False)
 
 
 def pool() -> Pool:
@@ -40,7 +40,7 @@ def pool() -> Pool:
 
 
 def attend(found: Pool, now: float = 0.0, **more: object) -> list[Send]:
-    return found.receive("t", replace(Attend("t", "at t", "pictures", 0), **more), now)  # type: ignore[arg-type]  # by name
+    return found.receive("t", replace(JoinPool("t", "at t", "pictures", 0), **more), now)  # type: ignore[arg-type]  # by name
 
 
 def test_a_trainer_hears_who_serves_until_it_has_heard_it() -> None:
@@ -54,7 +54,7 @@ def test_a_trainer_hears_who_serves_until_it_has_heard_it() -> None:
 
 def test_all_trainers_hear_of_servers_that_go() -> None:
     departs: tuple[Callable[[Pool], list[Send]], ...] = (
-        lambda found: found.receive("s", Depart("s"), 1.0),
+        lambda found: found.receive("s", LeavePool("s"), 1.0),
         lambda found: found.gone("s", 1.0),
         lambda found: (attend(found, 3.1, version=found.version), found.tick(3.1))[1],
     )
@@ -69,7 +69,7 @@ def test_a_server_of_something_else_is_told_to_go() -> None:
     found = pool()
     other = replace(OFFER, name="u", terms='{"store": "sounds"}')
     (send,) = found.receive("u", other, 0.0)
-    assert send == Send("u", Dismiss(0, "the other servers of the pool have other terms"))
+    assert send == Send("u", Shutdown(0, "the other servers of the pool have other terms"))
     assert list(found.servers) == ["s"]
 
 
@@ -77,7 +77,7 @@ def test_a_server_of_something_else_is_told_to_go() -> None:
 def test_a_server_whose_terms_are_none_is_told_to_go_and_the_next_one_serves(terms: str) -> None:
     found = Pool("p")
     (send,) = found.receive("u", replace(OFFER, name="u", terms=terms), 0.0)
-    assert isinstance(send.message, Dismiss) and "no store" in send.message.why
+    assert isinstance(send.message, Shutdown) and "no store" in send.message.why
     assert attend(found) == [Send("t", found.roster)] and not found.roster.servers
     found.receive("s", OFFER, 0.0)
     assert list(found.servers) == ["s"]
@@ -87,20 +87,20 @@ def test_a_trainer_that_came_before_the_first_server_hears_only_why_another_stor
     found = Pool("p", silent_seconds=3.0)
     attend(found, store="sounds")
     (send,) = found.receive("s", OFFER, 0.0)
-    assert isinstance(send.message, Roster) and "learns from sounds" in send.message.why
+    assert isinstance(send.message, PoolMembers) and "learns from sounds" in send.message.why
     assert send.to == "t" and not send.message.servers and not found.trainers
 
 
 def test_a_trainer_of_another_store_is_told_why_not() -> None:
     found = pool()
     (send,) = attend(found, store="sounds")
-    assert isinstance(send.message, Roster) and "learns from sounds" in send.message.why
+    assert isinstance(send.message, PoolMembers) and "learns from sounds" in send.message.why
     assert not found.trainers
 
 
 def test_nobody_speaks_for_another() -> None:
     found = pool()
-    assert found.receive("u", Attend("t", "at t", "", 0), 0.0) == []
+    assert found.receive("u", JoinPool("t", "at t", "", 0), 0.0) == []
     assert found.receive("u", replace(OFFER, name="v"), 0.0) == []
     attend(found)
     assert found.receive("u", DRAW, 0.0) == []
@@ -113,13 +113,13 @@ def test_whoever_draws_attends_the_same_pool() -> None:
     attend(found)
     assert found.receive("t", replace(DRAW, pool="another"), 0.0) == []
     (send,) = found.receive("t", DRAW, 0.0)
-    assert isinstance(send.message, Dealt) and send.message.batches == ((0, 3), (3, 6))
+    assert isinstance(send.message, EpochAssignment) and send.message.batches == ((0, 3), (3, 6))
 
 
 def test_a_trainer_that_is_silent_or_departs_gives_back_what_it_drew() -> None:
     goes: tuple[Callable[[Pool], object], ...] = (
         lambda found: found.tick(3.1),
-        lambda found: found.receive("t", Depart("t"), 1.0),
+        lambda found: found.receive("t", LeavePool("t"), 1.0),
     )
     for go in goes:
         found = pool()
@@ -157,10 +157,10 @@ def said(sends: list[Send], kind: type[M]) -> list[M]:
 
 def test_a_trainer_says_in_every_beat_which_roster_it_has() -> None:
     found = here()
-    versions = [message.version for now in (0.0, 0.5, 1.0) for message in said(found.tick(now), Attend)]
+    versions = [message.version for now in (0.0, 0.5, 1.0) for message in said(found.tick(now), JoinPool)]
     assert versions == [1, 1]
     found.lost("s", "it ended", 1.5)
-    assert [message.version for message in said(found.tick(2.0), Attend)] == [0], "it asks anew"
+    assert [message.version for message in said(found.tick(2.0), JoinPool)] == [0], "it asks anew"
 
 
 def test_an_older_roster_is_dropped_and_one_of_another_pool_is_an_error() -> None:
@@ -174,8 +174,8 @@ def test_an_older_roster_is_dropped_and_one_of_another_pool_is_an_error() -> Non
 def test_the_end_of_the_head_is_an_error() -> None:
     ends: tuple[tuple[Callable[[Trainer], object], str], ...] = (
         (lambda found: found.lost(POOL, "it was killed", 0.0), "is lost: it was killed"),
-        (lambda found: found.receive(POOL, Dismiss(0), 0.0), "has ended"),
-        (lambda found: found.receive(POOL, Dismiss(0, "all are dead"), 0.0), "has ended: all are dead"),
+        (lambda found: found.receive(POOL, Shutdown(0), 0.0), "has ended"),
+        (lambda found: found.receive(POOL, Shutdown(0, "all are dead"), 0.0), "has ended: all are dead"),
         (lambda found: found.receive(POOL, replace(ROSTER, why="not you"), 0.0), "not you"),
     )
     for end, why in ends:
@@ -189,14 +189,17 @@ def drawing(*, at_least_once: bool = False) -> Trainer:
     found = here()
     found.draw(Drawing("epochs", (), 10, 3, 2, at_least_once), 0, 0.0)
     found.receive(POOL, DEALT, 0.0)
-    asks = said(found.begin(lambda number, epoch, batch: Ask(number, "", epoch, 3, (batch,)), 0.0), Ask)
+    asks = said(
+        found.begin(lambda number, epoch, batch: BatchRequest(number, "", epoch, 3, (batch,)), 0.0),
+        BatchRequest,
+    )
     assert [ask.buffers for ask in asks] == [((0, 3),), ((3, 6),)]
     return found
 
 
-def make(found: Trainer, number: int) -> list[Draw]:
-    found.receive("s", Supplied("s", number, (1, 1, 1, 3), (3,), ()), 0.1)
-    return said(found.tick(0.1), Draw)
+def make(found: Trainer, number: int) -> list[EpochReport]:
+    found.receive("s", BatchReply("s", number, (1, 1, 1, 3), (3,), ()), 0.1)
+    return said(found.tick(0.1), EpochReport)
 
 
 def test_a_batch_is_handed_over_only_once_it_is_taken() -> None:
@@ -206,7 +209,7 @@ def test_a_batch_is_handed_over_only_once_it_is_taken() -> None:
     found.receive(POOL, replace(DEALT, number=2, heard=2, taken=((0, 3),)), 0.3)
     batch, sends = found.next(0.4)
     assert batch is not None and batch.number == 1
-    assert said(sends, Draw)[-1].handed == ((0, 3),)
+    assert said(sends, EpochReport)[-1].handed == ((0, 3),)
 
 
 def test_what_the_head_lists_no_more_another_trainer_has() -> None:
@@ -221,8 +224,8 @@ def test_at_least_once_a_batch_is_handed_over_once_the_loop_comes_back() -> None
     make(found, 1)
     found.receive(POOL, replace(DEALT, number=2, heard=2, taken=((0, 3),)), 0.3)
     batch, sends = found.next(0.4)
-    assert batch is not None and not said(sends, Draw)
-    assert said(found.next(0.5)[1], Draw)[-1].handed == ((0, 3),)
+    assert batch is not None and not said(sends, EpochReport)
+    assert said(found.next(0.5)[1], EpochReport)[-1].handed == ((0, 3),)
 
 
 def test_a_trainer_that_was_taken_for_dead_begins_anew_with_what_it_had_taken() -> None:
@@ -231,14 +234,14 @@ def test_a_trainer_that_was_taken_for_dead_begins_anew_with_what_it_had_taken() 
     found.receive(POOL, replace(DEALT, number=2, heard=2, taken=((0, 3),)), 0.3)
     found.receive(POOL, replace(DEALT, number=0, is_ended=True, batches=()), 0.4)
     assert found.requests.numbers == (1,), "what was not taken is another's"
-    assert said(found.tick(0.5), Draw)[-1].session == 2
+    assert said(found.tick(0.5), EpochReport)[-1].session == 2
     assert found.next(0.6)[0] is not None
 
 
 def test_whoever_leaves_says_so_until_the_head_knows() -> None:
     found = drawing()
-    (left,) = said(found.leave_epoch(0.2), Draw)
+    (left,) = said(found.leave_epoch(0.2), EpochReport)
     assert left.leaves and found.requests.numbers == ()
-    assert said(found.tick(1.5), Draw)[-1].leaves
+    assert said(found.tick(1.5), EpochReport)[-1].leaves
     found.receive(POOL, replace(DEALT, number=0, is_ended=True), 2.0)
-    assert said(found.tick(9.0), Draw) == []
+    assert said(found.tick(9.0), EpochReport) == []

@@ -8,19 +8,19 @@ import pytest
 
 from cotswold.dataservice.core.request_scheduler import Asking, Requests
 from cotswold.dataservice.core.server_queue import Supplying
-from cotswold.wire import Ask, Cancel, Pending, Send, Supplied, Unsupplied
+from cotswold.wire import BatchPending, BatchRejected, BatchReply, BatchRequest, CancelRequests, Send
 
 ASKING = Asking(window=4, late=3.0, late_seconds=0.2, retry_seconds=1.0, lonely_seconds=5.0)
 
-REFUSED = Unsupplied("a", 3, "")
+REFUSED = BatchRejected("a", 3, "")
 
 
-def ask(number: int, samples: int = 2) -> Ask:
-    return Ask(number, "", 0, samples, (b"",))
+def ask(number: int, samples: int = 2) -> BatchRequest:
+    return BatchRequest(number, "", 0, samples, (b"",))
 
 
-def made(server: str, number: int) -> Supplied:
-    return Supplied(server, number, (1, 1, 1, 2), (2,), ())
+def made(server: str, number: int) -> BatchReply:
+    return BatchReply(server, number, (1, 1, 1, 2), (2,), ())
 
 
 def begun(*servers: str) -> Requests:
@@ -107,7 +107,7 @@ def test_a_late_request_is_asked_of_a_second_server_and_the_slower_one_hears_tha
     found.ask(ask(1), 0.0)
     assert ticked(found, 0.1, 1.0) == []
     assert to(ticked(found, 1.1, 1.2)) == ["b"]
-    assert found.receive("a", made("a", 1), 1.3) == [Send("b", Cancel((1,)))]
+    assert found.receive("a", made("a", 1), 1.3) == [Send("b", CancelRequests((1,)))]
     assert found.copies == 1
 
 
@@ -129,12 +129,12 @@ def test_a_server_that_has_stopped_delays_once_and_not_whenever_others_have_answ
         sends = found.ask(ask(step), now)
         for tick in range(24):
             sends += found.tick(now + tick / 100)
-            if "b" in to([each for each in sends if isinstance(each.message, Ask)]):
+            if "b" in to([each for each in sends if isinstance(each.message, BatchRequest)]):
                 waits.append(tick)
                 found.receive("b", made("b", step), now + tick / 100)
                 assert found.take() == made("b", step)
                 break
-        asked.update(to([each for each in sends if isinstance(each.message, Ask)]))
+        asked.update(to([each for each in sends if isinstance(each.message, BatchRequest)]))
     assert asked["b"] == 17 and asked["a"] == 1
     assert [each for each in waits if each] == [21], "once it is late"
     assert found.receive("a", made("a", 3), 5.0) == []
@@ -146,7 +146,7 @@ def test_a_server_that_has_stopped_delays_once_and_not_whenever_others_have_answ
 
 @pytest.mark.parametrize(("is_taken", "answer"), [(True, None), (True, REFUSED), (False, REFUSED)])
 def test_what_a_stopped_server_owes_is_not_remembered_for_ever(
-    is_taken: bool, answer: Unsupplied | None
+    is_taken: bool, answer: BatchRejected | None
 ) -> None:
     found = begun("a", "b")
     usual(found)
@@ -180,16 +180,16 @@ def test_a_trainer_that_stood_still_takes_nobody_for_late() -> None:
 def test_what_a_full_server_turns_away_is_asked_of_another_one_or_later() -> None:
     found = begun("a", "b")
     found.ask(ask(1), 0.0)
-    assert to(found.receive("a", Unsupplied("a", 1, ""), 0.1)) == ["b"]
-    assert to(found.receive("b", Unsupplied("b", 1, ""), 0.1)) == []
+    assert to(found.receive("a", BatchRejected("a", 1, ""), 0.1)) == ["b"]
+    assert to(found.receive("b", BatchRejected("b", 1, ""), 0.1)) == []
     assert to(ticked(found, 0.1, 0.2)) == [], "it is left in peace for a while"
     assert to(ticked(found, 0.3, 0.4)) == ["a"]
-    assert to(found.receive("a", Unsupplied("a", 1, ""), 0.4)) == ["b"]
+    assert to(found.receive("a", BatchRejected("a", 1, ""), 0.4)) == ["b"]
 
 
-@pytest.mark.parametrize("message", [Unsupplied("a", 1, ""), Pending("a", 1), Pending("a", 7)])
+@pytest.mark.parametrize("message", [BatchRejected("a", 1, ""), BatchPending("a", 1), BatchPending("a", 7)])
 def test_servers_that_say_anything_are_not_missed_unless_they_make_nothing_for_ten_times_as_long(
-    message: Unsupplied | Pending,
+    message: BatchRejected | BatchPending,
 ) -> None:
     found = begun("a")
     found.ask(ask(1), 0.0)
@@ -210,9 +210,9 @@ def test_a_slow_server_is_asked_again_before_it_is_missed() -> None:
     for tenth in range(300):
         now = tenth / 10
         for send in found.tick(now):
-            assert isinstance(send.message, Ask)
+            assert isinstance(send.message, BatchRequest)
             for each in server.receive("t", send.message):
-                assert isinstance(each.message, Pending)
+                assert isinstance(each.message, BatchPending)
                 found.receive("s", each.message, now)
         assert found.trouble(now) == ""
     assert job is not None and server.done(job)
@@ -231,9 +231,9 @@ def test_a_batch_that_was_not_asked_for_is_asked_of_another_server(
 ) -> None:
     found = begun("a", "b")
     found.ask(ask(1), 0.0)
-    odd = Supplied("a", 1, shape, (2 // batches,), (), batches)
+    odd = BatchReply("a", 1, shape, (2 // batches,), (), batches)
     assert to(found.receive("a", odd, 0.1)) == ["b"]
-    found.receive("b", Supplied("b", 1, (1, 1, 1, 2), (), ()), 0.1)
+    found.receive("b", BatchReply("b", 1, (1, 1, 1, 2), (), ()), 0.1)
     assert found.take() is None
     assert "b cannot make a batch: it sent samples (1, 1, 1, 1, 2) and targets (1,)" in found.trouble(0.1)
 
@@ -241,9 +241,9 @@ def test_a_batch_that_was_not_asked_for_is_asked_of_another_server(
 def test_what_no_server_can_make_is_an_error() -> None:
     found = begun("a", "b")
     found.ask(ask(1), 0.0)
-    found.receive("a", Unsupplied("a", 1, "a damaged chunk"), 0.1)
+    found.receive("a", BatchRejected("a", 1, "a damaged chunk"), 0.1)
     assert found.trouble(0.1) == ""
-    found.receive("b", Unsupplied("b", 1, "a damaged chunk"), 0.2)
+    found.receive("b", BatchRejected("b", 1, "a damaged chunk"), 0.2)
     assert found.trouble(0.2) == "b cannot make a batch: a damaged chunk"
 
 
@@ -251,7 +251,7 @@ def test_what_no_server_can_make_is_an_error() -> None:
 def test_what_whoever_is_left_cannot_make_is_an_error_at_once(is_roster: bool) -> None:
     found = begun("a", "b")
     found.ask(ask(1), 0.0)
-    found.receive("a", Unsupplied("a", 1, "a damaged chunk"), 0.1)
+    found.receive("a", BatchRejected("a", 1, "a damaged chunk"), 0.1)
     if is_roster:
         found.roster(["a"], 0.2)
     else:
@@ -264,7 +264,7 @@ def test_what_whoever_is_left_cannot_make_is_an_error_at_once(is_roster: bool) -
 def test_what_was_refused_and_is_not_wanted_any_more_is_no_error() -> None:
     found = begun("a")
     found.ask(ask(1), 0.0)
-    found.receive("a", Unsupplied("a", 1, "a damaged chunk"), 0.1)
+    found.receive("a", BatchRejected("a", 1, "a damaged chunk"), 0.1)
     found.cancel()
     assert found.trouble(0.2) == ""
 
@@ -314,9 +314,9 @@ def test_trainers_have_turns_at_a_server() -> None:
 def test_what_is_asked_twice_is_made_once_and_made_again_once_it_was_answered() -> None:
     server = Supplying("s")
     assert server.receive("a", ask(1)) == []
-    assert server.receive("a", ask(1)) == [Send("a", Pending("s", 1))]
+    assert server.receive("a", ask(1)) == [Send("a", BatchPending("s", 1))]
     job = server.next()
-    assert server.receive("a", ask(1)) == [Send("a", Pending("s", 1))]
+    assert server.receive("a", ask(1)) == [Send("a", BatchPending("s", 1))]
     assert job is not None and server.next() is None
     assert server.done(job)
     server.receive("a", ask(1))
@@ -328,7 +328,7 @@ def test_what_is_cancelled_is_not_made_or_not_answered_unless_it_is_asked_again(
     for number in (1, 2, 3):
         server.receive("a", ask(number))
     jobs = [server.next(), server.next()]
-    server.receive("a", Cancel((1, 2, 3)))
+    server.receive("a", CancelRequests((1, 2, 3)))
     assert (server.waiting, server.next()) == (0, None)
     server.receive("a", ask(2))
     assert [job and server.done(job) for job in jobs] == [False, True]
@@ -348,5 +348,5 @@ def test_a_trainer_that_is_lost_leaves_nothing_behind() -> None:
 def test_a_server_turns_away_what_it_has_no_room_for() -> None:
     server = Supplying("s", room=1)
     assert server.receive("a", ask(1)) == []
-    assert server.receive("a", ask(2)) == [Send("a", Unsupplied("s", 2, ""))]
+    assert server.receive("a", ask(2)) == [Send("a", BatchRejected("s", 2, ""))]
     assert server.receive("b", ask(1)) == [], "each trainer has its own room"

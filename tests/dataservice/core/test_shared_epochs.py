@@ -8,9 +8,9 @@ import pytest
 
 from cotswold.dataservice.core import shared_epochs as sharing
 from cotswold.dataservice.core.shared_epochs import Drawn, Sharing, StreamTotals
-from cotswold.wire import Dealt, Draw, Send
+from cotswold.wire import EpochAssignment, EpochReport, Send
 
-SAY = Draw("a", "pool", "s", (("split", "train"),), 10, False, 0, 1, 1, 3, 2, (), (), False)
+SAY = EpochReport("a", "pool", "s", (("split", "train"),), 10, False, 0, 1, 1, 3, 2, (), (), False)
 """A trainer that wants two batches of three of ten samples."""
 
 
@@ -19,10 +19,10 @@ class Talk:
 
     def __init__(self) -> None:
         self.sharing, self.now = Sharing(recall_seconds=1.0), 0.0
-        self.heard: dict[str, Dealt] = {}
+        self.heard: dict[str, EpochAssignment] = {}
         self._numbers: dict[tuple[str, int], int] = {}
 
-    def say(self, name: str, **more: object) -> Dealt:
+    def say(self, name: str, **more: object) -> EpochAssignment:
         said = replace(SAY, name=name, **more)  # type: ignore[arg-type]  # fields by name
         at = name, said.session
         self._numbers[at] = self._numbers.get(at, 0) + 1
@@ -38,7 +38,7 @@ class Talk:
 
     def _hear(self, sends: list[Send]) -> None:
         for each in sends:
-            assert isinstance(each.message, Dealt)
+            assert isinstance(each.message, EpochAssignment)
             self.heard[each.to] = each.message
 
 

@@ -12,17 +12,17 @@ import torch
 from cotswold.data.loading.batching import Batch
 from cotswold.dataservice.runtime.batch_tensors import batches_of
 from cotswold.errors import MachineError
-from cotswold.wire import Supplied
+from cotswold.wire import BatchReply
 
 SHAPE, COUNT = (2, 3, 1, 4), 3
 """(y, x, channel, image) of each, and how many."""
 
 
-def message(batches: int = COUNT, regress: bool = False) -> Supplied:
+def message(batches: int = COUNT, regress: bool = False) -> BatchReply:
     samples = np.arange(COUNT * 24, dtype=np.float32)
     labels = np.arange(COUNT * 4 * 2, dtype=np.float32) if regress else np.arange(COUNT * 4)
     buffers = bytearray(samples.tobytes()), bytearray(labels.tobytes())
-    return Supplied("s", 1, SHAPE, (4, 2) if regress else (4,), buffers, batches)
+    return BatchReply("s", 1, SHAPE, (4, 2) if regress else (4,), buffers, batches)
 
 
 @pytest.mark.parametrize("is_lent", [True, False])

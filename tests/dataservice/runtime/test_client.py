@@ -21,7 +21,7 @@ from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import DataClient
 from cotswold.errors import ClusterError, MachineError
 from cotswold.host import ForkServer, Token
-from cotswold.wire import Supplied
+from cotswold.wire import BatchReply
 
 
 @pytest.mark.parametrize("together", [3, 8, 100])
@@ -131,7 +131,7 @@ def test_a_loop_keeps_little_of_the_memory_of_servers(monkeypatch: pytest.Monkey
 
         def batch() -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
             values = np.ones(20, np.float32)
-            made = Supplied("s", 1, (4, 5, 1, 1), (1,), (values.data.cast("B"), memoryview(bytearray(8))))
+            made = BatchReply("s", 1, (4, 5, 1, 1), (1,), (values.data.cast("B"), memoryview(bytearray(8))))
             return (*client._batches_of(made)[0], values)
 
         def is_lent(found: tuple[torch.Tensor, torch.Tensor, np.ndarray]) -> bool:
@@ -152,7 +152,7 @@ def test_a_loop_keeps_little_of_the_memory_of_servers(monkeypatch: pytest.Monkey
 def test_what_is_no_batch_of_what_was_asked_for_is_an_error() -> None:
     with DataClient(Token.new()) as client:
         client._sample_bytes = 80
-        made = Supplied("s", 1, (4, 4, 1, 1), (1,), (bytearray(64), bytearray(8)))
+        made = BatchReply("s", 1, (4, 4, 1, 1), (1,), (bytearray(64), bytearray(8)))
         with pytest.raises(MachineError, match=r"s sent an invalid batch .*80 bytes"):
             client._batches_of(made)
 

@@ -28,7 +28,7 @@ from cotswold.dataservice.runtime.remote_servers import Lending, open_lending
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
 from cotswold.processes.process_group import Staff
-from cotswold.wire import Offer
+from cotswold.wire import DataServerReport
 
 WORK = "tests.dataservice.runtime.test_pool:in_server"
 BATCH = 20
@@ -223,7 +223,7 @@ def test_the_status_of_a_pool_is_whole_while_its_servers_go(
     plain = data_pool.line_of
     threads: list[Thread] = []
 
-    def line_of(offer: Offer, silent_seconds: float, staff: Staff) -> ServerLine:
+    def line_of(offer: DataServerReport, silent_seconds: float, staff: Staff) -> ServerLine:
         if not threads:
             threads.append(Thread(target=pool._conversation._visitor_lost, args=("data-server-2", "it went")))
             threads[0].start()

@@ -17,9 +17,9 @@ from cotswold.dataservice.runtime import server_process as data_server
 from cotswold.dataservice.runtime.server_process import DataServer
 from cotswold.errors import MachineError, UserError
 from cotswold.transport import Ready
-from cotswold.wire import POOL, Ask, Dismiss, Message, Offer, Supplied, Unsupplied
-from cotswold.wire.lifecycle import Finish
-from cotswold.wire.messenger import Letter, Post
+from cotswold.wire import POOL, BatchRejected, BatchReply, BatchRequest, DataServerReport, Message, Shutdown
+from cotswold.wire.lifecycle import Stop
+from cotswold.wire.messenger import Messenger, Received
 
 
 class Talk:
@@ -41,16 +41,16 @@ class Talk:
         self._woken = descriptor
 
     def send(self, to: str, message: Message) -> bool:
-        if not isinstance(message, Offer):
+        if not isinstance(message, DataServerReport):
             assert to == "trainer"
             self.sent.append(message)
         return True
 
     def receive(self, timeout: float) -> object:
         if self._said:
-            return Letter(*self._said.pop(0))
+            return Received(*self._said.pop(0))
         if len(self.sent) >= self._answers:
-            return Letter(POOL, Finish())
+            return Received(POOL, Stop())
         found, _, _ = select.select([self._woken], [], [], 20.0)
         assert found, "no answer in time"
         return Ready(self._woken)
@@ -76,12 +76,12 @@ def plain(count: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.zeros(1, 1, 1, count).permute(3, 2, 0, 1), torch.zeros(count, dtype=torch.int64)
 
 
-def ask(number: int, samples: int = 2) -> tuple[str, Ask]:
-    return "trainer", Ask(number, "", number, samples, (np.arange(samples).tobytes(),))
+def ask(number: int, samples: int = 2) -> tuple[str, BatchRequest]:
+    return "trainer", BatchRequest(number, "", number, samples, (np.arange(samples).tobytes(),))
 
 
 def answers(work: Work, talk: Talk, threads: int = 1) -> list[Message]:
-    server = DataServer("s", work, cast(Post, talk), threads, 0.2)
+    server = DataServer("s", work, cast(Messenger, talk), threads, 0.2)
     try:
         server.serve()
     finally:
@@ -96,16 +96,16 @@ def test_a_batch_that_is_too_long_to_send_is_refused_and_the_next_one_made() -> 
         return plain(count)
 
     refused, made = answers(Work(make), Talk([ask(1, 5), ask(2)], 2))
-    assert isinstance(refused, Unsupplied) and "is too long for a message" in refused.why
-    assert isinstance(made, Supplied) and made.number == 2
+    assert isinstance(refused, BatchRejected) and "is too long for a message" in refused.why
+    assert isinstance(made, BatchReply) and made.number == 2
 
 
 @pytest.mark.parametrize("batches", [-1, 0, 4, 1 << 40])
 def test_batches_that_cannot_be_are_refused_and_the_next_ones_made(batches: int) -> None:
     odd = replace(ask(1, 6)[1], batches=batches)
     refused, made = answers(Work(plain), Talk([("trainer", odd), ask(2)], 2))
-    assert isinstance(refused, Unsupplied) and f"6 in {batches} batches" in refused.why
-    assert isinstance(made, Supplied) and made.number == 2
+    assert isinstance(refused, BatchRejected) and f"6 in {batches} batches" in refused.why
+    assert isinstance(made, BatchReply) and made.number == 2
 
 
 @pytest.mark.parametrize(
@@ -119,25 +119,25 @@ def test_whatever_ends_a_transform_does_not_end_the_server(error: BaseException,
         return plain(count)
 
     refused, made = answers(Work(make), Talk([ask(1, 5), ask(2)], 2))
-    assert isinstance(refused, Unsupplied) and why in refused.why
-    assert isinstance(made, Supplied)
+    assert isinstance(refused, BatchRejected) and why in refused.why
+    assert isinstance(made, BatchReply)
 
 
 def test_what_a_trainer_would_not_take_is_not_even_made() -> None:
     work, talk = Work(plain), Talk([ask(1)], 1)
     talk.waiting = data_server._WAITING_BYTES + 1
     (answer,) = answers(work, talk)
-    assert answer == Unsupplied("s", 1, "") and not work.made
+    assert answer == BatchRejected("s", 1, "") and not work.made
 
 
 def test_a_trainer_that_has_as_much_as_one_asks_ahead_is_served() -> None:
     talk = Talk([ask(1)], 1)
     talk.waiting = 2 << 30
     (answer,) = answers(Work(plain), talk)
-    assert isinstance(answer, Supplied)
+    assert isinstance(answer, BatchReply)
 
 
 def test_a_server_that_is_not_wanted_says_why() -> None:
-    talk = Talk([(POOL, Dismiss(0, "the others serve something else"))], 1)
+    talk = Talk([(POOL, Shutdown(0, "the others serve something else"))], 1)
     with pytest.raises(MachineError, match="rejected by its pool: the others serve something else"):
         answers(Work(plain), talk)

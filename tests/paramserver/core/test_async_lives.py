@@ -11,10 +11,10 @@ from tests.conftest import FUZZ
 from tests.support.paramserver.simulated_run import SAMPLES, SIZE, Trial, World
 
 from cotswold.optim.server_rules import AddUpdate
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.simulate.protocols.network import Faults
-from cotswold.wire.ranges import joined
+from cotswold.wire.ranges import union
 
 LIVES = 16 * FUZZ
 """A case and world."""
@@ -132,7 +132,7 @@ def test_a_checkpoint_is_cut_at_the_same_place_on_all_servers(case: int) -> None
         trial.live()
         if not any(each.kind == "lost" for each in trial.dispatcher.events):
             for saved in trial.saved:
-                assert joined(*saved.ledger.has[0]) == joined(*saved.ledger.has[1])
+                assert union(*saved.ledger.has[0]) == union(*saved.ledger.has[1])
                 assert saved.ledger.total.torn == 0
             kept += len(trial.saved)
     assert kept > 2 * LIVES
@@ -165,7 +165,7 @@ def test_a_checkpoint_that_is_begun_with_the_end_of_an_epoch_leaves_nothing_out(
         trial.live()
         for saved in trial.saved:
             counted = saved.ledger.total.counted
-            assert joined(*saved.ledger.by.get("counted", [])) == (((0, counted),) if counted else ())
+            assert union(*saved.ledger.by.get("counted", [])) == (((0, counted),) if counted else ())
             assert saved.ledger.total.left_out == 0
             epochs.add(saved.ledger.epoch)
     assert epochs == {0, 1, 2}

@@ -10,15 +10,14 @@ import pytest
 
 from cotswold import wire as m
 from cotswold.optim.server_rules import Rule, Sgd
-from cotswold.paramserver.core.client import State, Visitor
-from cotswold.paramserver.core.client_ledger import ANY, Brought
+from cotswold.paramserver.core.client import ClientSession, ClientState
+from cotswold.paramserver.core.client_ledger import ANY, ClientLedger
 from cotswold.paramserver.core.dispatcher import Dispatcher
-from cotswold.paramserver.core.dispatcher_settings import Dispatch
-from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.settings import AsyncSettings, DispatcherSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Staleness
-from cotswold.paramserver.core.update_sequence import Part
-from cotswold.paramserver.core.update_server import Updates
-from cotswold.shards.core.shard_server import Server
+from cotswold.paramserver.core.update_sequence import ServerUpdate
+from cotswold.paramserver.core.update_server import UpdateServer
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates
 
 SHARDS = (m.Shard(0, "s0", 0, 2, "w", 0), m.Shard(1, "s1", 2, 4, "w", 1))
@@ -32,24 +31,26 @@ class World:
         self, seed: int, *, faults: float = 0.0, rule: Rule | None = None, staleness: Staleness | None = None
     ) -> None:
         self.random, self.faults, self.now = Random(seed), faults, 0.0
-        settings = Asynchronous(
+        settings = AsyncSettings(
             *("run", "x", rule or Sgd(), {"w": 2}, 8),
-            room=Room(64, 64),
+            room=QueueLimits(64, 64),
             staleness=staleness or Staleness(),
         )
-        self.servers = {name: Server(name, SHARDS, ListArithmetic()) for name in ("s0", "s1")}
+        self.servers = {name: ShardServer(name, SHARDS, ListArithmetic()) for name in ("s0", "s1")}
         self.updates = {}
         for name, server in self.servers.items():
             server.receive(m.COORDINATOR, m.Write(1, "x", server.numbers, ((0.0, 0.0),)))
-            self.updates[name] = Updates(server, settings, ListArithmetic(), ListUpdates())
-        rules = Dispatch("run", ANY, 4, 1, 1.0, hand=1, ahead=1, silent_seconds=5.0, retry_seconds=0.5)
-        self.ledger = Brought()
+            self.updates[name] = UpdateServer(server, settings, ListArithmetic(), ListUpdates())
+        rules = DispatcherSettings(
+            "run", ANY, 4, 1, 1.0, hand=1, ahead=1, silent_seconds=5.0, retry_seconds=0.5
+        )
+        self.ledger = ClientLedger()
         self.dispatcher = Dispatcher(rules, SHARDS, [("s0", "s0"), ("s1", "s1")], 0.0, self.ledger)
-        self.visitors: dict[str, Visitor] = {}
+        self.visitors: dict[str, ClientSession] = {}
         self.way: list[tuple[str, m.Send]] = []
 
-    def arrive(self, name: str) -> Visitor:
-        self.visitors[name] = Visitor(m.Join(name, 0, name, ANY, 4))
+    def arrive(self, name: str) -> ClientSession:
+        self.visitors[name] = ClientSession(m.Join(name, 0, name, ANY, 4))
         return self.visitors[name]
 
     def send(self, sender: str, sends: list[m.Send]) -> None:
@@ -75,7 +76,7 @@ class World:
     def arrived(self, sender: str, sent: m.Send) -> None:
         message = sent.message
         if sent.to == m.COORDINATOR:
-            assert isinstance(message, m.FromReplica | m.Ordered)
+            assert isinstance(message, m.FromReplica | m.CoordinatorStateAck)
             self.send(m.COORDINATOR, self.dispatcher.receive(sender, message, self.now))
         elif sent.to in self.updates:
             assert isinstance(message, m.ToUpdates)
@@ -90,20 +91,21 @@ class World:
             assert self.now < deadline, {name: each.state for name, each in self.visitors.items()}
             self.step()
 
-    def pull(self, visitor: Visitor) -> None:
+    def pull(self, visitor: ClientSession) -> None:
         self.send(visitor.name, visitor.pull(self.now))
         self.until(lambda: not visitor.is_pulling)
 
-    def push(self, visitor: Visitor, numbers: tuple[float, ...] = (1.0, 1.0)) -> None:
+    def push(self, visitor: ClientSession, numbers: tuple[float, ...] = (1.0, 1.0)) -> None:
         """One of every number is pushed."""
         parts = {
-            name: Part("gradient", (number,), (), (numbers,)) for number, name in enumerate(self.updates)
+            name: ServerUpdate("gradient", (number,), (), (numbers,))
+            for number, name in enumerate(self.updates)
         }
         self.send(visitor.name, visitor.push(parts, dict(visitor.versions), SAMPLES, self.now))
 
-    def here(self, name: str) -> Visitor:
+    def here(self, name: str) -> ClientSession:
         visitor = self.arrive(name)
-        self.until(lambda: visitor.state is State.HERE)
+        self.until(lambda: visitor.state is ClientState.HERE)
         return visitor
 
     @property
@@ -120,7 +122,7 @@ def test_each_push_counts_once_whatever_is_lost_doubled_or_late(seed: int) -> No
     while pushed < 30:
         assert world.now < 100, "it goes on"
         for visitor in visitors:
-            if visitor.state is State.HERE and not visitor.is_pushing and visitor.outcome is None:
+            if visitor.state is ClientState.HERE and not visitor.is_pushing and visitor.outcome is None:
                 if min(visitor.versions.values()) < 0:
                     world.pull(visitor)
                 world.push(visitor)
@@ -172,7 +174,7 @@ def test_who_was_silent_joins_anew_and_what_it_pushed_late_is_refused() -> None:
     world.visitors = held
     for sender, sent in updates:
         world.arrived(sender, sent)
-    world.until(lambda: visitor.sessions == 2 and visitor.state is State.HERE)
+    world.until(lambda: visitor.sessions == 2 and visitor.state is ClientState.HERE)
     assert visitor.session > session and visitor.outcome is not None and visitor.outcome.lost
     assert world.applied == [0, 0]
     assert all(each.refused.keys() == {"session"} for each in world.updates.values())
@@ -240,5 +242,5 @@ def test_pushes_are_numbered_on_in_the_next_session() -> None:
         world.push(visitor)
         world.until(lambda: visitor.outcome is not None)
         assert visitor.outcome is not None and visitor.outcome.number == number
-        world.send("client", visitor.receive(m.COORDINATOR, m.Rejoin(visitor.session), world.now))
-        world.until(lambda: visitor.state is State.HERE)
+        world.send("client", visitor.receive(m.COORDINATOR, m.SessionExpired(visitor.session), world.now))
+        world.until(lambda: visitor.state is ClientState.HERE)

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from cotswold.paramserver.core.replica import Pace, Replica
-from cotswold.paramserver.core.update_sequence import Part
+from cotswold.paramserver.core.replica import Replica
+from cotswold.paramserver.core.replica_session import Pace
+from cotswold.paramserver.core.update_sequence import ServerUpdate
 from cotswold.wire import (
     COORDINATOR,
-    Admitted,
     Applied,
-    Directions,
-    Dismiss,
     Join,
     PulledNewer,
     PullNewer,
+    ReplicaInstructions,
     Send,
+    SessionOpened,
     Shard,
+    Shutdown,
     Update,
 )
 
 SHARDS = (Shard(0, "a", 0, 4, "w", 0), Shard(1, "b", 4, 8, "w", 1))
-PARTS = {name: Part("gradient", (number,), (), ((0.0,) * 4,)) for number, name in enumerate("ab")}
+PARTS = {name: ServerUpdate("gradient", (number,), (), ((0.0,) * 4,)) for number, name in enumerate("ab")}
 
 
 def admitted(pace: Pace | None = None) -> Replica:
     replica = Replica(Join("one", 0, "there", 100, 8), pace or Pace(10))
     replica.tick(0.0)
     replica.receive(
-        COORDINATOR, Admitted("one", 0, 1, "run", SHARDS, (("a", "A"), ("b", "B")), 0.1, 1.0, "{}"), 0.0
+        COORDINATOR, SessionOpened("one", 0, 1, "run", SHARDS, (("a", "A"), ("b", "B")), 0.1, 1.0, "{}"), 0.0
     )
     return replica
 
@@ -72,7 +73,7 @@ def test_a_replica_names_whom_it_waits_for_in_every_state() -> None:
     assert doing(replica) == ("pulling", ("b",)), "a has answered"
     answer(replica, pulls(replica))
     assert doing(replica) == ("idle", (COORDINATOR,))
-    replica.receive(COORDINATOR, Directions(1, ((1, 0, 20),), 1, 0.1, 0), 0.0)
+    replica.receive(COORDINATOR, ReplicaInstructions(1, ((1, 0, 20),), 1, 0.1, 0), 0.0)
     assert replica.task() is not None
     assert doing(replica) == ("computing", ())
     replica.stepped(PARTS, 0.0)
@@ -82,14 +83,14 @@ def test_a_replica_names_whom_it_waits_for_in_every_state() -> None:
     assert doing(replica) == ("pushing", ("a", "b")), "a third accumulation has no room"
     answer(replica, pushes(replica), "b")
     assert doing(replica) == ("pushing", ("a",))
-    replica.receive(COORDINATOR, Dismiss(1), 0.0)
+    replica.receive(COORDINATOR, Shutdown(1), 0.0)
     assert doing(replica) == ("gone", ())
 
 
 def test_a_marker_does_not_say_that_nothing_is_computed_but_an_empty_update_behind_it_does() -> None:
     replica = admitted()
     answer(replica, pulls(replica))
-    marker = replica.receive(COORDINATOR, Directions(1, (), 1, 0.1, 1), 0.0)
+    marker = replica.receive(COORDINATOR, ReplicaInstructions(1, (), 1, 0.1, 1), 0.0)
     assert [each.message.checkpoint for each in marker if isinstance(each.message, Update)] == [1, 1]
     answer(replica, marker)
     rest = [each.message for each in replica.tick(5.0) if isinstance(each.message, Update)]
@@ -99,9 +100,9 @@ def test_a_marker_does_not_say_that_nothing_is_computed_but_an_empty_update_behi
 def test_a_pull_beside_a_marker_names_the_update_that_is_computed_from_it() -> None:
     replica = admitted(Pace(10, n_push=2))
     answer(replica, pulls(replica))
-    replica.receive(COORDINATOR, Directions(1, ((1, 0, 40),), 1, 0.1, 0), 0.0)
+    replica.receive(COORDINATOR, ReplicaInstructions(1, ((1, 0, 40),), 1, 0.1, 0), 0.0)
     assert replica.task() is not None
-    replica.receive(COORDINATOR, Directions(1, (), 1, 0.1, 1), 0.0)
+    replica.receive(COORDINATOR, ReplicaInstructions(1, (), 1, 0.1, 1), 0.0)
     assert {each.message.number for each in pushes(replica) if isinstance(each.message, Update)} == {1}
     sends = replica.stepped(None, 0.0)  # the marker is not answered
     assert {each.message.number for each in sends if isinstance(each.message, PullNewer)} == {1}
@@ -111,7 +112,7 @@ def test_a_replica_knows_the_steps_to_come_of_what_it_has_in_hand() -> None:
     replica = admitted()
     assert replica.coming(4) == []
     answer(replica, pulls(replica))
-    replica.receive(COORDINATOR, Directions(1, ((1, 0, 25), (2, 40, 60)), 1, 0.1, 0), 0.0)
+    replica.receive(COORDINATOR, ReplicaInstructions(1, ((1, 0, 25), (2, 40, 60)), 1, 0.1, 0), 0.0)
     task = replica.task()
     assert task is not None and task.samples == (0, 10)
     assert replica.coming(3) == [(10, 20), (20, 25), (40, 50)]
@@ -120,5 +121,5 @@ def test_a_replica_knows_the_steps_to_come_of_what_it_has_in_hand() -> None:
     task = replica.task()
     assert task is not None and task.samples == (10, 20)
     assert replica.coming(1) == [(20, 25)]
-    replica.receive(COORDINATOR, Dismiss(1), 0.0)
+    replica.receive(COORDINATOR, Shutdown(1), 0.0)
     assert replica.coming(4) == []

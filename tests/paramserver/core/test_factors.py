@@ -9,11 +9,11 @@ import pytest
 
 from cotswold.optim.schedule import SampleSchedule
 from cotswold.optim.server_rules import Sgd
-from cotswold.paramserver.core.settings import Asynchronous, Room
-from cotswold.paramserver.core.update_server import Updates
-from cotswold.shards.core.shard_server import Server
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
+from cotswold.paramserver.core.update_server import UpdateServer
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates
-from cotswold.wire import COORDINATOR, Applied, Order, Shard, Update, UpdateRefused, Write
+from cotswold.wire import COORDINATOR, Applied, CoordinatorState, Shard, Update, UpdateRefused, Write
 
 SHARDS = [Shard(0, "a", 0, 2, "bias", 0), Shard(1, "a", 2, 6, "w", 0), Shard(2, "a", 6, 10, "w", 1)]
 FACTORS = Update(
@@ -57,15 +57,15 @@ class Talk:
         schedule: SampleSchedule | None = None,
         unit_norm: frozenset[str] = frozenset(),
     ) -> None:
-        self.server = Server("a", SHARDS, ListArithmetic())
-        settings = Asynchronous(
-            *("run", "x", Sgd(), {"w": 2, "bias": 1}, 8, Room(1000, 1000)),
+        self.server = ShardServer("a", SHARDS, ListArithmetic())
+        settings = AsyncSettings(
+            *("run", "x", Sgd(), {"w": 2, "bias": 1}, 8, QueueLimits(1000, 1000)),
             schedule=schedule or SampleSchedule(),
             unit_norm=unit_norm,
         )
-        self.updates = Updates(self.server, settings, ListArithmetic(), ListUpdates(), products=products)
+        self.updates = UpdateServer(self.server, settings, ListArithmetic(), ListUpdates(), products=products)
         self.server.receive(COORDINATOR, Write(1, "x", (0, 1, 2), ((1.0,) * 2, (1.0,) * 4, (1.0,) * 4)))
-        self.updates.receive(COORDINATOR, Order(1, ((1, "one"),), ((1, 0.5),), 0, 0))
+        self.updates.receive(COORDINATOR, CoordinatorState(1, ((1, "one"),), ((1, 0.5),), 0, 0))
 
     def moved(self, update: Update) -> list[float]:
         """By how much the weights fell."""

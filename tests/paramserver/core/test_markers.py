@@ -8,11 +8,11 @@ import pytest
 from tests.support.paramserver.fake_peers import GRADIENT, Talk, marker
 
 from cotswold.optim.server_rules import Momentum
-from cotswold.paramserver.core.settings import Room
+from cotswold.paramserver.core.settings import QueueLimits
 from cotswold.wire import (
     COORDINATOR,
+    CoordinatorStateAck,
     FrozenPart,
-    Ordered,
     PullFrozen,
     PullNewer,
     Write,
@@ -37,11 +37,11 @@ def test_a_checkpoint_has_what_came_before_all_markers_and_nothing_behind() -> N
     assert frozen.samples == ((1, ((0, 5),), ()), (2, ((7, 9),), ()))
     assert frozen.vectors["velocity"][0] == [-0.75] * 4 and frozen.vectors["weights"][0] == [-1.25] * 4
     samples = ((1, ((0, 6),), ()), (2, ((7, 9),), ()))
-    assert talk.give() == [Ordered(3, "a", samples, 1, 0, frozen.samples)]
+    assert talk.give() == [CoordinatorStateAck(3, "a", samples, 1, 0, frozen.samples)]
     part = talk.say(PullFrozen(1, "velocity", (2,)))
     assert part == [FrozenPart("a", 1, "velocity", (2,), (2,), (tuple(frozen.vectors["velocity"][1]),))]
     assert talk.say(PullFrozen(1, "velocity", (2,)), "one") == [], "it is the coordinator's alone"
-    assert talk.give(taken=1) == [Ordered(4, "a", samples, 1, 0)]
+    assert talk.give(taken=1) == [CoordinatorStateAck(4, "a", samples, 1, 0)]
     (gone,) = talk.say(PullFrozen(1, "weights", (0,)))
     assert isinstance(gone, FrozenPart) and gone.error == "checkpoint 1 is not kept"
 
@@ -99,7 +99,7 @@ def test_a_pull_that_comes_after_the_marker_of_its_time_is_one_to_compute_from()
 
 
 def test_whoever_finds_no_room_behind_its_marker_makes_nobody_wait() -> None:
-    talk = Talk(policy="wait", bound=0, room=Room(90, 90))
+    talk = Talk(policy="wait", bound=0, room=QueueLimits(90, 90))
     talk.give(checkpoint=1)
     talk.push(marker(2, 1))
     talk.pull(2, 1)
@@ -125,7 +125,9 @@ def test_what_waits_behind_a_marker_of_one_who_dies_is_in_no_shard() -> None:
     talk.push(marker(1, 1))
     talk.push(replace(GRADIENT, number=2, checkpoint=1))
     assert talk.updates.queued == 1
-    assert talk.give(sessions=((2, "two"),)) == [Ordered(3, "a", ((1, (), ()), (2, (), ())), 0, 0)]
+    assert talk.give(sessions=((2, "two"),)) == [
+        CoordinatorStateAck(3, "a", ((1, (), ()), (2, (), ())), 0, 0)
+    ]
     assert (talk.updates.queued, talk.updates.waiting, talk.weights) == (0, 0, [0.0] * 6)
 
 
@@ -141,12 +143,12 @@ def test_whoever_dies_while_a_checkpoint_is_under_way_is_in_it_with_what_it_had_
 
 
 def test_what_is_behind_a_marker_leaves_room_for_what_is_before() -> None:
-    talk = Talk(room=Room(1000, 100))
+    talk = Talk(room=QueueLimits(1000, 100))
     talk.give(checkpoint=1)
     talk.push(marker(1, 1))
     assert talk.push(replace(GRADIENT, number=2, checkpoint=1)) == []
     assert talk.push(replace(GRADIENT, session=2)) == []
-    talk = Talk(room=Room(1000, 90))
+    talk = Talk(room=QueueLimits(1000, 90))
     talk.give(checkpoint=1)
     talk.push(marker(1, 1))
     assert talk.refused(replace(GRADIENT, number=2, checkpoint=1)).again

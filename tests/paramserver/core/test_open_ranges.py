@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from cotswold.paramserver.core.dispatcher import Dispatcher
-from cotswold.paramserver.core.dispatcher_settings import Dispatch
 from cotswold.paramserver.core.sessions import Sessions
-from cotswold.paramserver.core.shard_metadata import Books
-from cotswold.shards.core.sample_ledger import Samples
-from cotswold.wire import Alive, Applied, Directions, Join, Order, Ordered, Shard
-from cotswold.wire.ranges import added, joined, size
+from cotswold.paramserver.core.settings import DispatcherSettings
+from cotswold.paramserver.core.shard_metadata import ShardMetadata
+from cotswold.shards.core.sample_ledger import SampleLedger
+from cotswold.wire import (
+    Applied,
+    CoordinatorState,
+    CoordinatorStateAck,
+    Join,
+    ReplicaHeartbeat,
+    ReplicaInstructions,
+    Shard,
+)
+from cotswold.wire.ranges import add, size, union
 
 _SAMPLES, _HAND = 4000, 4
 _NAMES = ("fast", "quick", "slow")
@@ -22,36 +30,38 @@ class Server:
         self.name, self.sessions = name, Sessions("run")
         self.freezes = True
 
-    def obey(self, order: Order, saved: int | None = None) -> Ordered:
+    def obey(self, order: CoordinatorState, saved: int | None = None) -> CoordinatorStateAck:
         self.sessions.live(dict(order.sessions), 0, is_under_way=False)
         self.sessions.settle(order.forgotten)
         frozen = order.checkpoint if self.freezes else 0
-        return Ordered(order.number, self.name, self.sessions.said(order.known), frozen, 0, saved=saved)
+        return CoordinatorStateAck(
+            order.number, self.name, self.sessions.said(order.known), frozen, 0, saved=saved
+        )
 
 
 class Training:
     """Two servers and three replicas, of which ``slow`` never pushes."""
 
     def __init__(self) -> None:
-        rules = Dispatch("run", _SAMPLES, 4, 1, 0.5, _HAND, 2 * _HAND)
+        rules = DispatcherSettings("run", _SAMPLES, 4, 1, 0.5, _HAND, 2 * _HAND)
         shards = [Shard(0, "a", 0, 2, "", 0), Shard(1, "b", 2, 4, "", 0)]
         self.dispatcher = Dispatcher(rules, shards, [(name, "") for name in "ab"], 0.0)
         self.servers = [Server(name) for name in "ab"]
         self.now, self.hands = 0.0, dict.fromkeys(_NAMES, 0)
-        self.orders: list[Order] = []
+        self.orders: list[CoordinatorState] = []
         self.longest = 0
         """Ranges of an order, of the answer to it, or of what a server keeps."""
         for name in _NAMES:
             self.dispatcher.receive(name, Join(name, 0, "", _SAMPLES, 4), 0.0)
         self.order()
-        self.session_of = {name: number for number, name in self.dispatcher._known.sessions}
+        self.session_of = {name: number for number, name in self.dispatcher._known_state.sessions}
 
     def order(self, saved: int | None = None) -> None:
         self.now += 1.0
         for member in self.dispatcher.members:
             member.heard = self.now
         sends = self.dispatcher.tick(self.now)
-        order = next(send.message for send in sends if isinstance(send.message, Order))
+        order = next(send.message for send in sends if isinstance(send.message, CoordinatorState))
         self.orders.append(order)
         for server in self.servers:
             answer = server.obey(order, saved)
@@ -68,9 +78,9 @@ class Training:
     def train(self, name: str) -> None:
         """A replica wants samples, and pushes them at once unless it is the slow one."""
         session = self.session_of[name]
-        sends = self.dispatcher.receive(name, Alive(session, self.hands[name], 0), self.now)
+        sends = self.dispatcher.receive(name, ReplicaHeartbeat(session, self.hands[name], 0), self.now)
         for send in sends:
-            given = send.message.hands if isinstance(send.message, Directions) else ()
+            given = send.message.hands if isinstance(send.message, ReplicaInstructions) else ()
             for number, start, stop in given:
                 self.hands[name] = number
                 for server in self.servers if name != "slow" else ():
@@ -120,14 +130,14 @@ def test_all_orders_of_a_checkpoint_name_the_places_that_were_known_when_it_bega
     of_checkpoint = [each for each in training.orders if each.checkpoint]
     assert len(of_checkpoint) >= 4 and {each.cut for each in of_checkpoint} == {of_checkpoint[0].known}
     assert size(of_checkpoint[-1].known) > size(of_checkpoint[-1].cut) > 0
-    books: Books[object] = Books.__new__(Books)
+    books: ShardMetadata[object] = ShardMetadata.__new__(ShardMetadata)
     books.order = of_checkpoint[-1]
     assert books.known_at(of_checkpoint[0].checkpoint) == of_checkpoint[0].known
     assert books.known_at(of_checkpoint[0].checkpoint - 1) == ()
 
 
 def test_what_many_servers_say_alike_is_folded_once() -> None:
-    ledger, folds = Samples(1000), []
+    ledger, folds = SampleLedger(1000), []
 
     class Counted(tuple[tuple[int, int], ...]):
         def __iter__(self):  # type: ignore[no-untyped-def]  # of ints
@@ -144,5 +154,5 @@ def test_a_range_is_added_to_others_as_if_all_were_joined() -> None:
     for start in range(21):
         for stop in range(start + 1, 22):
             more = ((start, stop),)
-            assert added(ranges, more) == joined(ranges, more)
-    assert size(added((), ((1, 2), (2, 4)))) == 3 and added(ranges, ()) == ranges
+            assert add(ranges, more) == union(ranges, more)
+    assert size(add((), ((1, 2), (2, 4)))) == 3 and add(ranges, ()) == ranges

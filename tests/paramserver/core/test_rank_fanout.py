@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.support.paramserver.fake_peers import GRADIENT, Talk, marker
 
-from cotswold.paramserver.core.rank import Rank
-from cotswold.paramserver.core.rank_fanout import Elsewhere, Ranks, is_of, name_of
-from cotswold.paramserver.core.settings import Room
+from cotswold.paramserver.core.rank import ReplicaRank
+from cotswold.paramserver.core.rank_fanout import RankFanout, RemoteBuffers, is_rank_of, rank_name
+from cotswold.paramserver.core.settings import QueueLimits
 from cotswold.wire import (
     Applied,
     Message,
@@ -31,7 +31,7 @@ class TalkOfRanks(Talk):
     """The first session's replica has two ranks."""
 
     def part(self, update: Update) -> list[Message]:
-        return self.say(update, name_of("one", update.part))
+        return self.say(update, rank_name("one", update.part))
 
 
 # --- a server ---
@@ -108,7 +108,7 @@ def test_a_part_that_fits_no_others_is_refused_and_the_whole_update_with_it(part
 
 
 def test_parts_that_find_no_room_together_are_taken_once_there_is_some() -> None:
-    talk = TalkOfRanks(room=Room(96, 96))
+    talk = TalkOfRanks(room=QueueLimits(96, 96))
     talk.give(checkpoint=1)
     talk.push(marker(1, 1))
     behind = [replace(each, number=2, checkpoint=1) for each in (FIRST, SECOND)]
@@ -131,8 +131,8 @@ ANSWERS = {0: PulledNewer(1, "a", 1, (2,), (6,), (b"two",)), 1: PulledNewer(1, "
 TOLD = [Send("a", PARTS[0]), Send("one/1", PullPart("a", PARTS[1]))]
 
 
-def ranks() -> Ranks:
-    found = Ranks("one")
+def ranks() -> RankFanout:
+    found = RankFanout("one")
     found.enter({0: 0, 1: 1, 2: 0})
     return found
 
@@ -144,7 +144,7 @@ def test_a_pull_goes_to_the_ranks_that_have_its_shards_and_is_heard_as_one() -> 
     assert first.send(Send("a", WHOLE)) == TOLD[:1], "who has answered is not told again"
     assert first.receive("one/1", PulledPart("a", ANSWERS[1])) is None
     heard = first.receive("a", ANSWERS[0])
-    assert heard == PulledNewer(1, "a", 1, (1, 2), (4, 6), (Elsewhere(1), b"two"))
+    assert heard == PulledNewer(1, "a", 1, (1, 2), (4, 6), (RemoteBuffers(1), b"two"))
     assert first.receive("a", ANSWERS[0]) is None
 
 
@@ -165,20 +165,20 @@ def test_an_update_goes_in_parts_and_one_of_the_first_rank_alone_as_it_is() -> N
     own = replace(GRADIENT, buffers=(b"zero", b"two"))
     assert first.send(Send("a", own)) == [Send("a", own)]
     assert first.send(Send("a", marker(1, 1))) == [Send("a", marker(1, 1))]
-    update = replace(GRADIENT, shards=(0, 1), versions=(7, 8), buffers=(b"zero", Elsewhere(1, 5)))
+    update = replace(GRADIENT, shards=(0, 1), versions=(7, 8), buffers=(b"zero", RemoteBuffers(1, 5)))
     mine, other = first.send(Send("a", update))
     expected = replace(update, shards=(0,), versions=(7,), buffers=(b"zero",), parts=(0, 1))
     assert mine == Send("a", expected)
     part = replace(expected, shards=(1,), versions=(8,), buffers=(), part=1)
     assert other == Send("one/1", PushPart("a", 5, part))
-    alone = replace(update, shards=(1,), versions=(8,), buffers=(Elsewhere(1, 5),))
+    alone = replace(update, shards=(1,), versions=(8,), buffers=(RemoteBuffers(1, 5),))
     assert first.send(Send("a", alone)) == [Send("one/1", PushPart("a", 5, replace(part, parts=(1,))))]
 
 
 @pytest.mark.parametrize(("sender", "is_one"), [("r", True), ("r/2", True), ("r/x", False), ("r/", False)])
 def test_a_rank_is_known_by_its_name(sender: str, is_one: bool) -> None:
-    assert is_of(sender, "r") is is_one
-    assert not is_of(sender, "r/1") and not is_of("other/1", "r")
+    assert is_rank_of(sender, "r") is is_one
+    assert not is_rank_of(sender, "r/1") and not is_rank_of("other/1", "r")
 
 
 # --- another rank ---
@@ -189,7 +189,7 @@ def pushed(number: int, closing: int) -> PushPart:
 
 
 def test_a_rank_pushes_what_it_has_closed_and_waits_for_what_it_has_not() -> None:
-    rank = Rank("one")
+    rank = ReplicaRank("one")
     assert rank.receive("one", pushed(1, 1)) == []
     (sent,) = rank.closed(1, {2: b"first"})
     assert sent == Send("a", replace(SECOND, number=1, buffers=(b"first",)))
@@ -201,7 +201,7 @@ def test_a_rank_pushes_what_it_has_closed_and_waits_for_what_it_has_not() -> Non
 
 
 def test_a_rank_keeps_what_it_pulls_until_it_is_put_in_its_place() -> None:
-    rank, pull = Rank("one"), replace(PARTS[1], number=4)
+    rank, pull = ReplicaRank("one"), replace(PARTS[1], number=4)
     assert rank.receive("two", PullPart("a", pull)) == []
     answer = PulledNewer(1, "a", 4, (1,), (4,), (b"numbers",))
     assert rank.receive("a", answer) == [], "nobody has asked"

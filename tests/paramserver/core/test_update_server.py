@@ -11,17 +11,17 @@ import pytest
 from tests.support.paramserver.fake_peers import DELTA, GRADIENT, Talk, marker
 
 from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
-from cotswold.paramserver.core.settings import Room
+from cotswold.paramserver.core.settings import QueueLimits
 from cotswold.paramserver.core.staleness import Policy, Staleness
 from cotswold.wire import (
     Applied,
-    Ordered,
+    CoordinatorStateAck,
     PulledNewer,
     PullNewer,
     Update,
     UpdateRefused,
 )
-from cotswold.wire.ranges import common
+from cotswold.wire.ranges import intersection
 
 
 def test_an_update_is_applied_when_the_queue_is_drained_and_answered_then() -> None:
@@ -123,19 +123,19 @@ def test_an_order_says_what_is_applied_until_that_is_settled() -> None:
     talk = Talk()
     talk.applied(GRADIENT)
     talk.applied(replace(GRADIENT, number=2, samples=((5, 7), (9, 12))))
-    assert talk.give() == [Ordered(2, "a", ((1, ((0, 7), (9, 12)), ()), (2, (), ())), 0, 0)]
-    assert talk.give(settled=10) == [Ordered(3, "a", ((1, ((10, 12),), ()), (2, (), ())), 0, 0)]
-    assert talk.say(talk.order) == [Ordered(3, "a", ((1, ((10, 12),), ()), (2, (), ())), 0, 0)]
+    assert talk.give() == [CoordinatorStateAck(2, "a", ((1, ((0, 7), (9, 12)), ()), (2, (), ())), 0, 0)]
+    assert talk.give(settled=10) == [CoordinatorStateAck(3, "a", ((1, ((10, 12),), ()), (2, (), ())), 0, 0)]
+    assert talk.say(talk.order) == [CoordinatorStateAck(3, "a", ((1, ((10, 12),), ()), (2, (), ())), 0, 0)]
     assert talk.say(replace(talk.order, number=2)) == []
 
 
 def test_what_waits_of_a_session_that_ends_is_applied_and_said() -> None:
     talk = Talk()
     talk.push(GRADIENT)
-    ended = Ordered(2, "a", ((1, ((0, 5),), ()), (2, (), ())), 0, 0)
+    ended = CoordinatorStateAck(2, "a", ((1, ((0, 5),), ()), (2, (), ())), 0, 0)
     assert talk.give(sessions=((2, "two"),)) == [ended]
     assert talk.weights == [-0.5] * 4 + [-1.0] * 2
-    assert talk.give() == [Ordered(3, "a", ((2, (), ()),), 0, 0)]
+    assert talk.give() == [CoordinatorStateAck(3, "a", ((2, (), ()),), 0, 0)]
 
 
 def test_factors_are_multiplied_and_other_shards_come_beside() -> None:
@@ -205,8 +205,8 @@ def test_a_pull_of_what_is_not_there_is_answered_with_an_error(pull: PullNewer, 
 # --- room ---
 
 
-@pytest.mark.parametrize("room", [Room(40, 1000), Room(1000, 60)])
-def test_for_what_finds_no_room_that_which_waits_is_applied_at_once(room: Room) -> None:
+@pytest.mark.parametrize("room", [QueueLimits(40, 1000), QueueLimits(1000, 60)])
+def test_for_what_finds_no_room_that_which_waits_is_applied_at_once(room: QueueLimits) -> None:
     talk = Talk(room=room)
     assert talk.push(GRADIENT) == []
     second = replace(GRADIENT, session=2)
@@ -216,7 +216,7 @@ def test_for_what_finds_no_room_that_which_waits_is_applied_at_once(room: Room) 
 
 
 def test_what_finds_no_room_behind_a_marker_that_others_owe_comes_again() -> None:
-    talk = Talk(room=Room(96, 96))
+    talk = Talk(room=QueueLimits(96, 96))
     talk.give(checkpoint=1)
     talk.push(marker(1, 1))
     behind = replace(GRADIENT, number=2, checkpoint=1)
@@ -230,7 +230,7 @@ def test_what_finds_no_room_behind_a_marker_that_others_owe_comes_again() -> Non
 
 
 def test_of_more_sessions_than_there_is_room_for_nobody_is_told_to_come_again() -> None:
-    talk = Talk(room=Room(16 * 48, 16 * 48))
+    talk = Talk(room=QueueLimits(16 * 48, 16 * 48))
     names = {number: f"loop-{number}" for number in range(11, 35)}
     talk.give(sessions=tuple(names.items()))
     answers = [answer for each in names for answer in talk.say(replace(GRADIENT, session=each), names[each])]
@@ -264,7 +264,7 @@ def test_a_stale_update_is_dropped_and_counted_and_its_number_is_used_up() -> No
     applied, dropped = talk.drain()
     assert isinstance(applied, Applied) and isinstance(dropped, UpdateRefused)
     assert not dropped.again and talk.updates.refused == {"stale": 1}
-    assert talk.give() == [Ordered(2, "a", ((1, ((0, 5),), ()), (2, (), ((0, 5),))), 0, 0)]
+    assert talk.give() == [CoordinatorStateAck(2, "a", ((1, ((0, 5),), ()), (2, (), ((0, 5),))), 0, 0)]
     assert talk.push(replace(GRADIENT, session=2)) == [dropped]
     talk.applied(replace(GRADIENT, session=2, number=2, versions=(1, 1)))
 
@@ -299,7 +299,7 @@ def test_whoever_pulls_again_may_compute_from_its_first_pull() -> None:
 
 @pytest.mark.parametrize("how", ["an empty update", "an end", "no room"])
 def test_what_waits_for_another_does_not_wait_for_ever(how: str) -> None:
-    talk = Talk(policy="wait", bound=0, room=Room(48, 48))
+    talk = Talk(policy="wait", bound=0, room=QueueLimits(48, 48))
     talk.pull(2)
     talk.push(GRADIENT)
     assert talk.drain() == []
@@ -333,7 +333,7 @@ def test_samples_of_a_session_that_has_ended_are_not_applied_again() -> None:
     assert talk.push(again) == [Applied(2, "a", 1, (0, 2), (1, 1), 0)]
     assert talk.push(again) == [Applied(2, "a", 1, (0, 2), (1, 1), 0)], "the same answer again"
     assert talk.drain() == [] and talk.weights == weights
-    (said,) = [each for each in talk.give() if isinstance(each, Ordered)]
+    (said,) = [each for each in talk.give() if isinstance(each, CoordinatorStateAck)]
     assert said.samples == ((2, ((0, 5),), ()),), "they are applied, as this session's too"
     talk.applied(replace(again, number=2, samples=((5, 9),)))
 
@@ -353,9 +353,9 @@ def test_a_refused_update_leaves_those_of_its_samples_applied_that_are(wrong: di
     talk.applied(GRADIENT)
     talk.give(sessions=((2, "two"),))
     talk.refused(replace(GRADIENT, session=2, **wrong))  # type: ignore[arg-type]  # values of every field
-    (said,) = [each for each in talk.give() if isinstance(each, Ordered)]
+    (said,) = [each for each in talk.give() if isinstance(each, CoordinatorStateAck)]
     ((_, applied, missed),) = said.samples
-    assert applied == common(((0, 5),), missed) and missed, "torn where other servers refuse it, too"
+    assert applied == intersection(((0, 5),), missed) and missed, "torn where other servers refuse it, too"
 
 
 def test_samples_that_are_settled_are_known_no_more() -> None:

@@ -15,7 +15,7 @@ from cotswold.bench.server.served import RUN, Model, Served, endpoint_on
 from cotswold.host import ForkServer
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.shards.runtime.arithmetic import Array, raw
-from cotswold.wire.messenger import Letter
+from cotswold.wire.messenger import Received
 
 SHARD = 1 << 20
 MB = 1 << 20
@@ -58,7 +58,7 @@ def test_a_pull_does_not_wait_for_updates_that_wait(fork_server: ForkServer, gra
         one, other = client_of(served, 0), client_of(served, 1)
         # what the other has pulled for its push would be too stale, so the first one's update waits
         other.post.send("server-0", m.PullNewer(RUN, 2, 1, (0, 1), (-1, -1)))
-        assert isinstance(other.post.receive(10), Letter)
+        assert isinstance(other.post.receive(10), Received)
         one.post.send("server-0", update(1, 1, (0, 1), gradient))
         time.sleep(0.2)
         began = time.monotonic()

@@ -15,7 +15,7 @@ from cotswold.replication.client.standalone_cluster import controllers_at, parse
 from cotswold.replication.runtime.authorization import rejection_reason
 from cotswold.transport import Endpoint
 from cotswold.wire import Heartbeat
-from cotswold.wire.messenger import Calling
+from cotswold.wire.messenger import Reconnector
 from measures.fuzzing.keeper import ADDRESS
 
 
@@ -29,7 +29,7 @@ def test_a_peer_whose_network_is_down_is_passed_over() -> None:
                 raise MachineError("there is no way to it")
             return a
 
-        Calling(way).meet({"gone": "elsewhere", "b": there, "unknown": ""})
+        Reconnector(way).meet({"gone": "elsewhere", "b": there, "unknown": ""})
         assert list(a.peers) == ["b"]
 
 
@@ -37,7 +37,7 @@ def test_an_address_at_which_nobody_can_be_called_is_counted_and_others_are_call
     token = Token.new()
     with Endpoint(token, "a") as a, Endpoint(token, "b") as b:
         elsewhere = "host 1 challenge ipc:///tmp/nowhere - hmac"
-        Calling(lambda address: a).meet({"lost": elsewhere, "none": "no address", "b": b.address})
+        Reconnector(lambda address: a).meet({"lost": elsewhere, "none": "no address", "b": b.address})
         assert list(a.peers) == ["b"] and a.refused["malformed"] == 2
 
 
@@ -92,7 +92,7 @@ def test_names_that_were_called_long_ago_are_not_kept(monkeypatch: pytest.Monkey
     monkeypatch.setattr("cotswold.wire.messenger.time.monotonic", lambda: now)
     called: list[str] = []
     endpoint = SimpleNamespace(has=lambda name: False, connect=lambda name, address: called.append(name))
-    calling = Calling(lambda address: endpoint)  # type: ignore[arg-type, return-value]  # a stand-in
+    calling = Reconnector(lambda address: endpoint)  # type: ignore[arg-type, return-value]  # a stand-in
     for number in range(1000):
         now += 1.0
         calling.meet({f"server-a-0.{number}": "somewhere"})

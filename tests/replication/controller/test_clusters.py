@@ -8,14 +8,14 @@ import pytest
 from tests.support.replication.fake_controller import Cluster, Desk
 
 from cotswold.optim.server_rules import Sgd
-from cotswold.paramserver.core.settings import Asynchronous, Room
-from cotswold.paramserver.core.update_server import Updates
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
+from cotswold.paramserver.core.update_server import UpdateServer
 from cotswold.replication.controller.leader_election import Transact
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.replica.bucket_state import BucketState
 from cotswold.replication.replica.server import ReplicaServer
 from cotswold.replication.replica.settings import ReplicationSettings
-from cotswold.shards.core.shard_server import Server
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates
 from cotswold.wire import (
     Assign,
@@ -328,9 +328,11 @@ def test_a_run_whose_groups_are_not_written_yet_is_not_forgotten() -> None:
 
 def contents(bucket: str) -> BucketState[list[float]]:
     shards = [Shard(0, bucket, 0, 2, "", 0)]
-    server = Server(bucket, shards, ListArithmetic())
-    settings = Asynchronous("run", "weights", Sgd(), {"": 2}, 8, room=Room(1000, 1000))
-    return BucketState(server, Updates(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic())
+    server = ShardServer(bucket, shards, ListArithmetic())
+    settings = AsyncSettings("run", "weights", Sgd(), {"": 2}, 8, room=QueueLimits(1000, 1000))
+    return BucketState(
+        server, UpdateServer(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic()
+    )
 
 
 def test_a_keeper_drops_what_it_has_of_a_run_in_memory_and_on_its_disk() -> None:

@@ -8,25 +8,25 @@ import pytest
 from tests.support.replication.replica_group import BUCKET, GROUP, SHARDS, House, push, said
 
 from cotswold.optim.server_rules import Adagrad
-from cotswold.paramserver.core.settings import Asynchronous, Room
-from cotswold.paramserver.core.update_server import Updates
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
+from cotswold.paramserver.core.update_server import UpdateServer
 from cotswold.replication.replica.bucket_state import BucketState
 from cotswold.replication.replica.group_member import Role
 from cotswold.replication.replica.settings import ReplicationSettings
-from cotswold.shards.core.shard_server import Server
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates, ReadOnlyList
 from cotswold.wire import (
     CONTROLLERS,
     COORDINATOR,
     Applied,
     Assign,
+    CoordinatorState,
     Fence,
     FenceReply,
     Group,
     LearnerCaughtUp,
     LeaseGrant,
     NotPrimary,
-    Order,
     PeerUnreachable,
     Prepare,
     PrimaryUnreachable,
@@ -35,7 +35,7 @@ from cotswold.wire import (
     Send,
     Update,
     Write,
-    Written,
+    WriteAck,
 )
 
 
@@ -43,10 +43,10 @@ def test_a_state_that_was_frozen_is_told_vector_by_vector_whatever_was_written_f
     """The sums of squares are written before the weights, and frozen after them."""
 
     def kept() -> BucketState[list[float]]:
-        server = Server(BUCKET, SHARDS, ListArithmetic())
-        settings = Asynchronous("run", "weights", Adagrad(), {"": 2}, 8, room=Room(1000, 1000))
+        server = ShardServer(BUCKET, SHARDS, ListArithmetic())
+        settings = AsyncSettings("run", "weights", Adagrad(), {"": 2}, 8, room=QueueLimits(1000, 1000))
         return BucketState(
-            server, Updates(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic()
+            server, UpdateServer(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic()
         )
 
     (squares,) = Adagrad().keeps
@@ -54,7 +54,7 @@ def test_a_state_that_was_frozen_is_told_vector_by_vector_whatever_was_written_f
     for number, (name, value) in enumerate({squares: 7.0, "weights": 1.0}.items(), 1):
         primary.receive(COORDINATOR, Write(number, name, (0, 1), ((value,) * 2,) * 2))
         primary.bump_index()
-    primary.receive(COORDINATOR, Order(1, ((1, "r"),), ((1, 1.0),), 1, 0))
+    primary.receive(COORDINATOR, CoordinatorState(1, ((1, "r"),), ((1, 1.0),), 1, 0))
     primary.bump_index()
     assert primary.updates.frozen is not None, "nobody owes a marker"
     push = Update("run", 1, 1, "gradient", (0,), (0,), 1, 1.0, ((0, 2),), 1, (), ((1.0, 1.0),))
@@ -241,10 +241,10 @@ def test_an_answer_that_is_asked_for_again_and_again_is_held_once() -> None:
     house = House("ac", ReplicationSettings(min_members=2))
     house.begin(Group(BUCKET, 1, "a", ("c",)))
     house.assign(Group(BUCKET, 2, "a"), "a")  # fewer than there must be
-    house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+    house.ask("a", COORDINATOR, CoordinatorState(2, ((1, "client"),), ((1, 1.0),), 0, 0))
     for _ in range(100):
         house.ask("a", "client", PullNewer("run", 1, 2, (0, 1), (-1, -1)))
-        house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+        house.ask("a", COORDINATOR, CoordinatorState(2, ((1, "client"),), ((1, 1.0),), 0, 0))
     assert house.carry() == []
     assert len(house.of["a"].copies[BUCKET]._held) == 2
     house.assign(Group(BUCKET, 3, "a", (), ("c",)))
@@ -290,7 +290,7 @@ def test_weights_are_written_before_anything_is_applied_and_not_again() -> None:
     house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
     house.drain("a")
     house.ask("a", COORDINATOR, Write(1, "weights", (0, 1), ((0.0, 0.0), (0.0, 0.0))))
-    assert len(said(house.carry(), Written)) == 1
+    assert len(said(house.carry(), WriteAck)) == 1
     assert house.weights("a") == [[1.0, 2.0], [3.0, 4.0]]
 
 
@@ -299,9 +299,9 @@ def test_weights_are_written_also_where_an_order_was_heard_before() -> None:
     house = House("a")
     house.assign(Group(BUCKET, 1, "a"))
     house.lease("a")
-    house.ask("a", COORDINATOR, Order(1, ((1, "client"),), ((1, 1.0),), 0, 0))
+    house.ask("a", COORDINATOR, CoordinatorState(1, ((1, "client"),), ((1, 1.0),), 0, 0))
     house.ask("a", COORDINATOR, Write(1, "weights", (0, 1), ((1.0, 2.0), (3.0, 4.0))))
-    assert len(said(house.carry(), Written)) == 1
+    assert len(said(house.carry(), WriteAck)) == 1
     assert house.weights("a") == [[1.0, 2.0], [3.0, 4.0]]
 
 
@@ -316,17 +316,17 @@ def test_a_server_that_leads_nothing_sends_clients_elsewhere() -> None:
 def test_a_primary_knows_in_which_term_and_from_when_until_when_it_spoke() -> None:
     house = House("ac")
     house.begin(Group(BUCKET, 1, "a", ("c",)))
-    house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+    house.ask("a", COORDINATOR, CoordinatorState(2, ((1, "client"),), ((1, 1.0),), 0, 0))
     copy = house.of["a"].copies[BUCKET]
     before = copy.last_replies
     house.now += 0.1
-    house.ask("a", COORDINATOR, Order(3, ((1, "client"),), ((1, 1.0),), 0, 0))
+    house.ask("a", COORDINATOR, CoordinatorState(3, ((1, "client"),), ((1, 1.0),), 0, 0))
     assert copy.last_replies == before, "nothing more is committed"
     house.carry()
     term, since, until = copy.last_replies
     assert term == 1 and since <= before[2] < until == house.now
     house.now += 0.1
-    house.ask("a", COORDINATOR, Order(4, ((1, "client"),), ((1, 1.0),), 0, 0))
+    house.ask("a", COORDINATOR, CoordinatorState(4, ((1, "client"),), ((1, 1.0),), 0, 0))
     house.carry()
     assert copy.last_replies == (1, since, house.now)
     assert house.of["c"].copies[BUCKET].last_replies[0] == 0

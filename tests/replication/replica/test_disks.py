@@ -10,28 +10,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.replication.replica_group import BUCKET, House, contents, push, said
 
-from cotswold.paramserver.core.durability import Saving
+from cotswold.paramserver.core.durability import Durability
 from cotswold.replication.controller.disk_recovery import DiskRecovery
 from cotswold.replication.replica.follower_progress import NO_INDEX
 from cotswold.replication.replica.group_member import Role
 from cotswold.replication.replica.saved_bucket import SavedBucket, disk_of, next_server_name, restored_on
 from cotswold.replication.replica.server import ReplicaServer
 from cotswold.replication.replica.settings import ReplicationSettings
-from cotswold.shards.core.sample_ledger import Samples
-from cotswold.shards.core.versions import behind, later
+from cotswold.shards.core.sample_ledger import SampleLedger
+from cotswold.shards.core.versions import updates_between, version_after_restarts
 from cotswold.wire import (
     COORDINATOR,
     Applied,
     Assign,
     BucketEnvelope,
+    CoordinatorState,
+    CoordinatorStateAck,
     DiskStateReply,
     DiskStateRequest,
     Group,
     Heartbeat,
     LeaseGrant,
     NotPrimary,
-    Order,
-    Ordered,
     PulledNewer,
     PullNewer,
     Send,
@@ -64,7 +64,7 @@ class OnDisk:
                 )
 
     def say(
-        self, sender: str, message: Update | PullNewer | Order | Write, term: int | None = None
+        self, sender: str, message: Update | PullNewer | CoordinatorState | Write, term: int | None = None
     ) -> list[Send]:
         said = BucketEnvelope(BUCKET, self.term if term is None else term, message)
         sends = [*self.keeper.receive(sender, said, self.now), *self.keeper.drain(self.now)]
@@ -90,12 +90,12 @@ class OnDisk:
 
     def order(
         self, number: int, sessions: tuple[tuple[int, str], ...] = SESSIONS, settled: int = 0
-    ) -> Ordered:
-        return self.answer(Order(number, sessions, ((1, 1.0),), 0, settled))
+    ) -> CoordinatorStateAck:
+        return self.answer(CoordinatorState(number, sessions, ((1, 1.0),), 0, settled))
 
-    def answer(self, order: Order) -> Ordered:
+    def answer(self, order: CoordinatorState) -> CoordinatorStateAck:
         (send,) = self.say(COORDINATOR, order)
-        assert isinstance(send.message, Ordered)
+        assert isinstance(send.message, CoordinatorStateAck)
         return send.message
 
     def begin(self) -> None:
@@ -173,7 +173,7 @@ def test_another_life_leaves_nothing_out_of_its_answers_until_the_coordinator_kn
     server.begin()
     server.push(1)
     server.save()
-    known = Order(2, SESSIONS, ((1, 1.0),), 0, 0, known=((0, 1),))
+    known = CoordinatorState(2, SESSIONS, ((1, 1.0),), 0, 0, known=((0, 1),))
     assert server.answer(known).samples == ((1, (), ()),), "its coordinator knows of this place"
     after = reborn(server)
     assert after.answer(known).samples == ((1, ((0, 1),), ()),)
@@ -190,7 +190,7 @@ def test_versions_are_greater_in_another_life_and_who_knows_an_older_one_gets_th
     after = reborn(server)
     (pulled,) = after.say("reader", PullNewer("run", 0, 0, (0, 1), (3, 3)))
     assert isinstance(pulled.message, PulledNewer) and pulled.message.shards == (0, 1)
-    assert min(pulled.message.versions) > 3 and behind(pulled.message.versions[0], 0) == 0
+    assert min(pulled.message.versions) > 3 and updates_between(pulled.message.versions[0], 0) == 0
 
 
 def test_what_was_said_before_a_life_began_is_not_heard_in_it() -> None:
@@ -198,7 +198,7 @@ def test_what_was_said_before_a_life_began_is_not_heard_in_it() -> None:
     server.begin()
     server.save()
     after = reborn(server)
-    said = after.say(COORDINATOR, Order(7, SESSIONS, ((1, 1.0),), 0, 0), term=1)
+    said = after.say(COORDINATOR, CoordinatorState(7, SESSIONS, ((1, 1.0),), 0, 0), term=1)
     assert said == [Send(COORDINATOR, NotPrimary(BUCKET, 2, "server-0.1"))]
 
 
@@ -378,7 +378,7 @@ def test_a_disk_is_named_after_its_first_server(name: str, disk: str, after: str
 
 
 def test_what_counted_and_is_lost_is_handed_out_again_and_counted_once() -> None:
-    samples = Samples(10)
+    samples = SampleLedger(10)
     samples.hand_out(1, 6)
     samples.said(1, [(((0, 6),), ()), (((0, 6),), ())])
     assert samples.total.counted == 6 and samples.settled == ((0, 6),)
@@ -390,7 +390,7 @@ def test_what_counted_and_is_lost_is_handed_out_again_and_counted_once() -> None
 
 
 def test_what_disks_have_is_lost_no_more() -> None:
-    samples = Samples(10)
+    samples = SampleLedger(10)
     samples.hand_out(1, 6)
     samples.said(1, [(((0, 6),), ())])
     samples.forget(((0, 4),))
@@ -398,7 +398,7 @@ def test_what_disks_have_is_lost_no_more() -> None:
 
 
 def test_what_is_lost_of_an_epoch_that_is_over_is_handed_out_again_in_the_one_that_is_on() -> None:
-    samples = Samples(4)
+    samples = SampleLedger(4)
     samples.hand_out(1, 4)
     samples.said(1, [(((0, 4),), ())])
     samples.next_epoch()
@@ -409,12 +409,12 @@ def test_what_is_lost_of_an_epoch_that_is_over_is_handed_out_again_in_the_one_th
     samples.said(2, [(((3, 8),), ())])
     assert [vars(each)["counted"] for each in samples.accounts.values()] == [4, 4]
     assert samples.accounts[0].handed_out == 5 and samples.accounts[0].lost == 1
-    again = Samples.restored(4, samples.state())
+    again = SampleLedger.restored(4, samples.state())
     assert again.total == samples.total
 
 
 def test_what_is_lost_after_the_last_epoch_is_handed_out_again() -> None:
-    samples = Samples(4)
+    samples = SampleLedger(4)
     samples.hand_out(1, 4)
     samples.said(1, [(((0, 4),), ())])
     samples.stop()
@@ -425,7 +425,7 @@ def test_what_is_lost_after_the_last_epoch_is_handed_out_again() -> None:
 
 
 def test_what_a_server_lost_of_an_epoch_before_is_not_left_out_when_the_next_ends() -> None:
-    samples = Samples(4)
+    samples = SampleLedger(4)
     samples.hand_out(1, 4)
     samples.said(1, [(((0, 4),), ())])
     samples.next_epoch()
@@ -436,7 +436,7 @@ def test_what_a_server_lost_of_an_epoch_before_is_not_left_out_when_the_next_end
 
 
 def test_what_a_session_had_that_ended_with_a_life_is_free_whatever_epoch_is_on() -> None:
-    samples = Samples(10)
+    samples = SampleLedger(10)
     samples.hand_out(1, 6)
     samples.stop()
     samples.ended(1, [(((0, 4),), ()), (((0, 4),), ())], samples.open_of(1))
@@ -445,7 +445,7 @@ def test_what_a_session_had_that_ended_with_a_life_is_free_whatever_epoch_is_on(
 
 
 def test_a_session_that_ends_with_a_life_is_torn_nowhere_but_lost_where_it_was() -> None:
-    samples = Samples(10)
+    samples = SampleLedger(10)
     samples.hand_out(1, 6)
     samples.ended(1, [(((0, 6),), ()), (((0, 4),), ())], samples.open_of(1))
     total = samples.total
@@ -453,7 +453,7 @@ def test_a_session_that_ends_with_a_life_is_torn_nowhere_but_lost_where_it_was()
 
 
 def test_what_is_settled_waits_for_the_slowest_disk() -> None:
-    saving = Saving(())
+    saving = Durability(())
     saving.answered(1, ((0, 10),), [None, None])
     assert saving.settled == ((0, 10),) and not saving.is_pending
     saving.answered(2, ((0, 20),), [1, 2])
@@ -466,8 +466,12 @@ def test_what_is_settled_waits_for_the_slowest_disk() -> None:
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 1000))
 def test_another_life_is_later_and_counts_the_same_updates(now: int, then: int, lives: int) -> None:
-    assert behind(later(now, lives), later(then, 0)) == max(0, now - then)
-    assert (later(now, lives + 1) > later(then, lives)) and later(now, 0) == now
+    assert updates_between(version_after_restarts(now, lives), version_after_restarts(then, 0)) == max(
+        0, now - then
+    )
+    assert (
+        version_after_restarts(now, lives + 1) > version_after_restarts(then, lives)
+    ) and version_after_restarts(now, 0) == now
 
 
 def house_that_saves(names: str) -> House:
@@ -566,7 +570,7 @@ def test_what_a_disk_has_that_is_read_late_begins_no_life_again() -> None:
     disk = put_on_disk(house, "a")
     keeper = house.of["a"]
     house.assign(Group(BUCKET, 2, "a", incarnation=2))
-    house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+    house.ask("a", COORDINATOR, CoordinatorState(2, ((1, "client"),), ((1, 1.0),), 0, 0))
     index = keeper.copies[BUCKET].index
     keeper.recalled(BUCKET, disk)
     house.assign(Group(BUCKET, 3, "a", incarnation=2))
@@ -607,7 +611,7 @@ def test_what_a_disk_has_refused_is_in_what_it_takes_next() -> None:
     house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
     house.drain("a")
     refused, _ = keeper.save(BUCKET)
-    house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+    house.ask("a", COORDINATOR, CoordinatorState(2, ((1, "client"),), ((1, 1.0),), 0, 0))
     taken, second = keeper.save(BUCKET)
     keeper.unsaved(refused)
     keeper.saved(taken)

@@ -44,7 +44,7 @@ from cotswold.wire import (
     StatusReply,
     StatusRequest,
 )
-from cotswold.wire.messenger import AnyMessage, Letter, Post
+from cotswold.wire.messenger import AnyMessage, Messenger, Received
 from measures.fuzzing.descriptions import described
 
 TOKEN = Token.new()
@@ -64,7 +64,7 @@ class Scene:
         self.leader: ControllerProcess
         """The newest controller."""
         self._heard: dict[Endpoint, list[AnyMessage]] = {}
-        self._posts: dict[Endpoint, Post] = {}
+        self._posts: dict[Endpoint, Messenger] = {}
         self.lost: list[str] = []
         """Who was dropped by whom: ``PEER by NAME``."""
 
@@ -78,7 +78,7 @@ class Scene:
         state = self._held.enter_context(MetadataThread(self._state))
         control = ControllerSettings(copies=2, beat_seconds=0.01, retry_seconds=0.02, lease_seconds=SECONDS)
         bond = Bond(self.station.address, None)
-        role = ControllerProcess(CONTROLLER, Post(endpoint), state, control, endpoint, bond)
+        role = ControllerProcess(CONTROLLER, Messenger(endpoint), state, control, endpoint, bond)
         self.roles[CONTROLLER] = self.leader = role
 
         def leads() -> bool:
@@ -105,7 +105,7 @@ class Scene:
             *(
                 name,
                 name.split("-")[1],
-                Post(endpoint),
+                Messenger(endpoint),
                 {CONTROLLER: self.port},
                 ReplicationSettings(beat_seconds=0.02),
             ),
@@ -116,7 +116,7 @@ class Scene:
 
     def call(self, endpoint: Endpoint, name: str, address: str) -> Endpoint:
         """Have an endpoint call somebody, and keep what it hears."""
-        self._posts[endpoint] = Post(endpoint)
+        self._posts[endpoint] = Messenger(endpoint)
         self._heard[endpoint] = []
         endpoint.connect(name, address)
         return endpoint
@@ -144,7 +144,7 @@ class Scene:
                     role._state.submit(wish, role._answered)
         for endpoint, post in self._posts.items():
             while (event := post.receive(0.0)) is not None:
-                if isinstance(event, Letter):
+                if isinstance(event, Received):
                     self._heard[endpoint].append(event.message)
 
     def until(self, is_so: Callable[[], object]) -> None:
@@ -362,7 +362,7 @@ def test_a_client_hears_nobody_whom_it_has_not_called(led: Scene) -> None:
                 assert time.monotonic() < deadline, f"{name} is heard"
                 event = post.receive(0.0)
                 led.serve()
-                assert not (isinstance(event, Letter) and event.sender == FIRST)
+                assert not (isinstance(event, Received) and event.sender == FIRST)
         post.endpoint.close(0.0)
 
 
@@ -380,7 +380,7 @@ def test_a_process_of_a_run_takes_no_servers_place_at_another(led: Scene) -> Non
         while own.has(primary._name) or own.refused["strangers"] < 2 or post.unknown:
             assert time.monotonic() < deadline, own.peers
             post.send(CONTROLLERS, LookupRequest(((bucket, 0),)))
-            assert not isinstance(post.receive(0.0), Letter)
+            assert not isinstance(post.receive(0.0), Received)
             led.serve()
         for each in impostors:
             each.close(0.0)

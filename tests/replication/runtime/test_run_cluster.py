@@ -9,7 +9,7 @@ from cotswold.errors import MachineError
 from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.replication.runtime.run_cluster import CONTROLLER, RunCluster
 from cotswold.wire import CONTROLLERS, ServerExited
-from cotswold.wire.lifecycle import ControllerAddresses, Serving
+from cotswold.wire.lifecycle import ControllerAddresses, ServerReady
 
 
 class Staff:
@@ -42,8 +42,8 @@ def test_a_server_that_is_there_later_than_a_controller_that_was_started_again_h
         keepers = RunCluster(
             ReplicatedClusterSettings(), cast(Any, None), cast(Any, post), cast(Any, None), held
         )
-        keepers.heard(Serving(CONTROLLER, "tcp://controller"), ["server-0"])
-        keepers.heard(Serving("server-1", "tcp://server"), ["server-0"])
+        keepers.heard(ServerReady(CONTROLLER, "tcp://controller"), ["server-0"])
+        keepers.heard(ServerReady("server-1", "tcp://server"), ["server-0"])
     told = ControllerAddresses(((CONTROLLER, "tcp://controller"),))
     assert post.sent == [("server-0", told), ("server-1", told)]
 

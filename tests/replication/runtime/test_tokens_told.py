@@ -22,8 +22,8 @@ from cotswold.replication.runtime.server_process import ReplicaServerProcess
 from cotswold.transport import Endpoint
 from cotswold.transport import token_rotation as rotating
 from cotswold.transport.token_rotation import Rotating
-from cotswold.wire.lifecycle import Happened
-from cotswold.wire.messenger import Post
+from cotswold.wire.lifecycle import EventReport
+from cotswold.wire.messenger import Messenger
 
 
 class Door:
@@ -63,15 +63,15 @@ def test_a_file_that_is_gone_is_told_of_once(tokens: Rotating, tmp_path: Path) -
     assert "has been removed" in sentence and not tokens.tick((), 20.0)
 
 
-class Told(Post):
+class Told(Messenger):
     """What a process says."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
-        self.happened = list[Happened]()
+        self.happened = list[EventReport]()
 
     def send(self, to: str, message: Any) -> bool:
-        if isinstance(message, Happened):
+        if isinstance(message, EventReport):
             self.happened.append(message)
         return True
 
@@ -90,7 +90,7 @@ def test_a_server_without_a_port_for_the_next_token_says_so(endpoint: Endpoint, 
     role = ReplicaServerProcess("server-1", "host", post, {}, ReplicationSettings(), ways, Bond("", tokens))
     for now in (100.0, 200.0):
         role._tick(now)
-    assert post.happened == [Happened("token", "server-1", "server-1: server-1 cannot listen")]
+    assert post.happened == [EventReport("token", "server-1", "server-1: server-1 cannot listen")]
 
 
 def test_a_controller_without_a_port_for_the_next_token_says_so(
@@ -105,4 +105,4 @@ def test_a_controller_without_a_port_for_the_next_token_says_so(
         for now in (100.0, 200.0):
             role._tick(now)
     told = [each for each in post.happened if each.kind == "token"]
-    assert told == [Happened("token", "controller-1", "controller-1: server-1 cannot listen")]
+    assert told == [EventReport("token", "controller-1", "controller-1: server-1 cannot listen")]

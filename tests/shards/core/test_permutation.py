@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.shards.core.permutation import Dealing, Permutation, portions_of, samples_at, words
+from cotswold.shards.core.permutation import (
+    ChunkPermutation,
+    Permutation,
+    format_ranges,
+    parse_ranges,
+    samples_at,
+)
 
 
 @given(seed=st.integers(-(2**70), 2**70), count=st.integers(0, 700))
@@ -40,7 +46,7 @@ def test_a_place_outside_of_the_order_is_an_error() -> None:
 
 @given(patterns=st.integers(1, 400), portion=st.integers(1, 50), seed=st.integers(0, 9))
 def test_portions_have_every_pattern_once(patterns: int, portion: int, seed: int) -> None:
-    dealing = Dealing(seed, patterns, portion)
+    dealing = ChunkPermutation(seed, patterns, portion)
     dealt = [list(dealing.patterns_of(each)) for each in range(dealing.portions)]
     assert sorted(pattern for each in dealt for pattern in each) == list(range(patterns))
     assert [len(each) for each in dealt] == [dealing.samples(each) for each in range(dealing.portions)]
@@ -50,7 +56,7 @@ def test_portions_have_every_pattern_once(patterns: int, portion: int, seed: int
 def test_a_cycle_draws_its_fraction_and_not_a_portion_more(
     patterns: int, portion: int, fraction: float, cycle: int
 ) -> None:
-    dealing = Dealing(3, patterns, portion)
+    dealing = ChunkPermutation(3, patterns, portion)
     drawn = dealing.drawn(cycle, fraction)
     samples = [dealing.samples(each) for each in drawn]
     assert list(drawn) == sorted(set(drawn))
@@ -58,7 +64,7 @@ def test_a_cycle_draws_its_fraction_and_not_a_portion_more(
 
 
 def test_all_patterns_are_drawn_equally_often() -> None:
-    dealing = Dealing(1, 40, 1)
+    dealing = ChunkPermutation(1, 40, 1)
     counts = [0] * 40
     for cycle in range(2000):
         for portion in dealing.drawn(cycle, 0.5):
@@ -69,14 +75,14 @@ def test_all_patterns_are_drawn_equally_often() -> None:
 @pytest.mark.parametrize("fraction", [0.0, -1.0, 1.01, float("nan")])
 def test_a_fraction_that_is_none_is_refused(fraction: float) -> None:
     with pytest.raises(ValueError, match="fraction"):
-        Dealing(1, 10, 1).drawn(0, fraction)
+        ChunkPermutation(1, 10, 1).drawn(0, fraction)
 
 
 @given(st.sets(st.integers(0, 60)))
 def test_portions_as_words_are_read_back(portions: set[int]) -> None:
-    assert portions_of(words(sorted(portions))) == tuple(sorted(portions))
+    assert parse_ranges(format_ranges(sorted(portions))) == tuple(sorted(portions))
 
 
 def test_words_that_do_not_ascend_are_refused() -> None:
     with pytest.raises(ValueError, match="ascend"):
-        portions_of("4,2")
+        parse_ranges("4,2")

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from cotswold.optim.vectors.base import Combine, Command, Dot, Drop, Multiply
-from cotswold.shards.core.shard_server import PENDING, Server
+from cotswold.shards.core.shard_server import PENDING, ShardServer
 from cotswold.simulate.protocols.lists import ListArithmetic
 from cotswold.wire import (
     COORDINATOR,
-    Accept,
-    Answer,
+    AcceptSums,
     Close,
-    Kept,
     Message,
     Node,
     Open,
     Pull,
     Pulled,
     Push,
-    Refused,
+    PushAck,
+    PushRejected,
     Round,
+    RoundReply,
     Shard,
     SumName,
     ToServer,
@@ -34,17 +34,17 @@ class Talk:
     """The coordinator's and a worker's side."""
 
     def __init__(self, *, tree: bool = False) -> None:
-        self.server = Server("a", SHARDS, ListArithmetic())
+        self.server = ShardServer("a", SHARDS, ListArithmetic())
         self.number, self.tree = 0, tree
         self.say(Write(1, "x", (0, 2), ((1.0, 2.0), (3.0, 4.0, 5.0))))
 
     def say(self, message: ToServer, sender: str = COORDINATOR) -> list[Message]:
         return [send.message for send in self.server.receive(sender, message)]
 
-    def round(self, *commands: Command, close: Close | None = None, open: Open | None = None) -> Answer:
+    def round(self, *commands: Command, close: Close | None = None, open: Open | None = None) -> RoundReply:
         self.number += 1
         answer = self.say(Round(self.number, close, commands, open, None))[0]
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, RoundReply)
         return answer
 
     def open(self, evaluation: int) -> None:
@@ -102,8 +102,8 @@ def test_a_sum_counts_when_it_is_accepted_and_not_otherwise() -> None:
     talk = Talk()
     talk.open(1)
     for number, value in ((1, 1.0), (2, 10.0), (3, 100.0)):
-        assert talk.push(1, number, value) == Kept(1, 1, number, "a")
-    talk.say(Accept(1, 0, (SumName(1, 3),), ()))
+        assert talk.push(1, number, value) == PushAck(1, 1, number, "a")
+    talk.say(AcceptSums(1, 0, (SumName(1, 3),), ()))
     talk.round(close=Close(1, (SumName(1, 3), SumName(1, 1)), 0.5, "g"))
     assert talk.vector("g") == [50.5] * 5
     assert talk.server.pending == 0
@@ -113,8 +113,8 @@ def test_a_push_that_comes_again_counts_once_even_when_it_was_accepted() -> None
     talk = Talk()
     talk.open(1)
     talk.push(1, 1, 1.0)
-    talk.say(Accept(1, 0, (SumName(1, 1),), ()))
-    assert talk.push(1, 1, 1.0) == Kept(1, 1, 1, "a")
+    talk.say(AcceptSums(1, 0, (SumName(1, 1),), ()))
+    assert talk.push(1, 1, 1.0) == PushAck(1, 1, 1, "a")
     talk.round(close=Close(1, (SumName(1, 1),), 1.0, "g"))
     assert talk.vector("g") == [1.0] * 5
 
@@ -124,7 +124,7 @@ def test_acceptances_that_overtake_each_other_wait_for_the_close() -> None:
     talk.open(1)
     for number in (1, 2):
         talk.push(1, number, float(number))
-    talk.say(Accept(1, 1, (SumName(1, 2),), (1,)))  # the one before it has not come
+    talk.say(AcceptSums(1, 1, (SumName(1, 2),), (1,)))  # the one before it has not come
     assert talk.server.pending == 2
     talk.round(close=Close(1, (SumName(1, 1), SumName(1, 2)), 1.0, "g"))
     assert talk.vector("g") == [3.0] * 5
@@ -134,10 +134,10 @@ def test_a_session_that_ended_pushes_no_more() -> None:
     talk = Talk()
     talk.open(1)
     talk.push(1, 1, 1.0)
-    talk.say(Accept(1, 0, (), (1,)))
+    talk.say(AcceptSums(1, 0, (), (1,)))
     assert talk.server.pending == 0
     refused = talk.push(1, 2, 1.0)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, PushRejected)
     assert "session 1 is over" in refused.reason
 
 
@@ -154,7 +154,7 @@ def test_a_sum_that_does_not_fit_is_refused_with_the_reason(tree: bool) -> None:
         Push(1, 1, 4, node, (0,), (0, 2), (None, "text")),
     ]
     answers = [before, *(talk.say(push, "worker")[0] for push in wrong)]
-    reasons = [answer.reason for answer in answers if isinstance(answer, Refused)]
+    reasons = [answer.reason for answer in answers if isinstance(answer, PushRejected)]
     assert len(reasons) == 5
     assert "evaluation 1 is not open" in reasons[0]
     assert talk.server.pending == 0
@@ -164,8 +164,8 @@ def test_pending_sums_are_bounded() -> None:
     talk = Talk()
     talk.open(1)
     answers = [talk.push(1, number, 1.0) for number in range(PENDING + 1)]
-    assert sum(isinstance(each, Kept) for each in answers) == PENDING
-    assert isinstance(talk.push(1, 999, 1.0, session=2), Kept)  # others are not disturbed
+    assert sum(isinstance(each, PushAck) for each in answers) == PENDING
+    assert isinstance(talk.push(1, 999, 1.0, session=2), PushAck)  # others are not disturbed
 
 
 def test_a_pull_waits_for_its_evaluation_and_is_told_when_that_is_over() -> None:
@@ -175,7 +175,10 @@ def test_a_pull_waits_for_its_evaluation_and_is_told_when_that_is_over() -> None
     sends = talk.server.receive(
         COORDINATOR, Round(1, None, (), Open(1, "x", gradient=False, tree=False), None)
     )
-    assert [(send.to, type(send.message)) for send in sends] == [(COORDINATOR, Answer), ("worker", Pulled)]
+    assert [(send.to, type(send.message)) for send in sends] == [
+        (COORDINATOR, RoundReply),
+        ("worker", Pulled),
+    ]
     talk.number = 1
     talk.round(close=Close(1, (), 1.0, None))
     late = talk.say(pull, "worker")[0]
@@ -185,7 +188,11 @@ def test_a_pull_waits_for_its_evaluation_and_is_told_when_that_is_over() -> None
 
 def test_workers_cannot_command() -> None:
     talk = Talk()
-    for message in (Round(1, None, (Drop("x"),), None, None), Accept(1, 0, (), ()), Write(1, "x", (), ())):
+    for message in (
+        Round(1, None, (Drop("x"),), None, None),
+        AcceptSums(1, 0, (), ()),
+        Write(1, "x", (), ()),
+    ):
         assert talk.say(message, "worker") == []
     assert talk.vector("x") is not None
 

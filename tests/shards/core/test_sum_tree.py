@@ -7,13 +7,13 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.shards.core.sum_tree import Tree, covered, parent
+from cotswold.shards.core.sum_tree import SumTree, covered, parent
 from cotswold.wire import Node
 
 
 def added(nodes: dict[Node, str]) -> str | None:
     """Sums as words, so that every bracket shows."""
-    tree = Tree[str](lambda left, right: f"({left}+{right})")
+    tree = SumTree[str](lambda left, right: f"({left}+{right})")
     for node, words in nodes.items():
         tree.put(node, words)
     return tree.total()
@@ -25,7 +25,7 @@ def test_the_sum_depends_on_the_set_of_portions_alone(portions: set[int], seed: 
     leaves = {Node(0, portion): str(portion) for portion in sorted(portions)}
     shuffled = list(leaves.items())
     random.shuffle(shuffled)
-    runs = Tree[str](lambda left, right: f"({left}+{right})")  # somebody else added some of them before
+    runs = SumTree[str](lambda left, right: f"({left}+{right})")  # somebody else added some of them before
     half = shuffled[: len(shuffled) // 2]
     for node, words in half:
         runs.put(node, words)

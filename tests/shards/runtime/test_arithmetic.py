@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
-from cotswold.shards.core.admission import Factors, Pass
+from cotswold.shards.core.admission import ReceivedFactors, ShardPass
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 
 RULES: list[Rule] = [AddUpdate(), Sgd(), Momentum(0.75), Adagrad(1e-8)]
 DTYPES = ["float32", "float64"]
 
 
-def _is_finite(arithmetic: NumpyArithmetic, *pushed: Array | Factors[Array]) -> bool:
+def _is_finite(arithmetic: NumpyArithmetic, *pushed: Array | ReceivedFactors[Array]) -> bool:
     return arithmetic.first_not_finite(pushed) is None
 
 
@@ -46,7 +46,7 @@ def test_rules_are_applied_as_they_are_defined(rule: Rule, dtype: str, unit_norm
         w, beside = _expected(rule, w, beside, rate, values.astype(np.float64))
     if unit_norm:
         w = (w.reshape(rows, columns) / np.linalg.norm(w.reshape(rows, columns), axis=1)[:, None]).reshape(-1)
-    NumpyArithmetic(dtype).apply(rule, [Pass(weights, kept, pushes, columns, unit_norm)])
+    NumpyArithmetic(dtype).apply(rule, [ShardPass(weights, kept, pushes, columns, unit_norm)])
     close = 2e-5 if dtype == "float32" else 1e-13
     np.testing.assert_allclose(weights, w, rtol=close, atol=close)
     for one in kept:
@@ -59,9 +59,9 @@ def test_pushes_at_once_give_the_bits_of_one_after_the_other(rule: Rule) -> None
     together, apart = _numbers(size, 0, "float32"), _numbers(size, 0, "float32")
     kept_together, kept_apart = ([np.zeros(size, np.float32) for _ in rule.keeps] for _ in range(2))
     pushes = [(0.1 * seed, _numbers(size, seed, "float32")) for seed in range(1, 8)]
-    arithmetic.apply(rule, [Pass(together, kept_together, pushes, 1, False)])
+    arithmetic.apply(rule, [ShardPass(together, kept_together, pushes, 1, False)])
     for push in pushes:
-        arithmetic.apply(rule, [Pass(apart, kept_apart, [push], 1, False)])
+        arithmetic.apply(rule, [ShardPass(apart, kept_apart, [push], 1, False)])
     assert together.tobytes() == apart.tobytes()
     assert [one.tobytes() for one in kept_together] == [one.tobytes() for one in kept_apart]
 
@@ -70,17 +70,17 @@ def test_pushes_at_once_give_the_bits_of_one_after_the_other(rule: Rule) -> None
 @pytest.mark.parametrize("unit_norm", [False, True])
 def test_factors_among_gradients_are_applied_in_their_place(rule: Rule, unit_norm: bool) -> None:
     arithmetic, rows, columns = NumpyArithmetic("float64"), 5, 7
-    pushes: list[tuple[float, Array | Factors[Array]]] = []
-    plain: list[tuple[float, Array | Factors[Array]]] = []
+    pushes: list[tuple[float, Array | ReceivedFactors[Array]]] = []
+    plain: list[tuple[float, Array | ReceivedFactors[Array]]] = []
     for seed, examples in enumerate((0, 6, 1, 0, 0, 300)):
         errors, seen = (_numbers(max(1, examples) * n, seed, "float64") for n in (rows, columns))
         product = (errors.reshape(-1, rows).T @ seen.reshape(-1, columns)).reshape(-1)
         plain.append((0.1 * (1 + seed), product))
-        pushes.append((0.1 * (1 + seed), Factors(errors, seen, examples) if examples else product))
+        pushes.append((0.1 * (1 + seed), ReceivedFactors(errors, seen, examples) if examples else product))
     found, expected = (_numbers(rows * columns, 9, "float64") for _ in range(2))
     kept, beside = ([np.zeros(rows * columns) for _ in rule.keeps] for _ in range(2))
-    arithmetic.apply(rule, [Pass(found, kept, pushes, columns, unit_norm)])
-    arithmetic.apply(rule, [Pass(expected, beside, plain, columns, unit_norm)])
+    arithmetic.apply(rule, [ShardPass(found, kept, pushes, columns, unit_norm)])
+    arithmetic.apply(rule, [ShardPass(expected, beside, plain, columns, unit_norm)])
     np.testing.assert_allclose([found, *kept], [expected, *beside], rtol=1e-11, atol=1e-11)
 
 
@@ -92,18 +92,18 @@ def test_many_shards_at_once_are_as_each_alone(
     monkeypatch.setenv("COTSWOLD_KERNELS", kernels)
     arithmetic, columns = NumpyArithmetic("float32"), 7
 
-    def passes() -> list[Pass[Array]]:
+    def passes() -> list[ShardPass[Array]]:
         found = []
         for number, rows in enumerate((1, 40, 3, 5, 2)):
             size = rows * columns
-            pushes: list[tuple[float, Array | Factors[Array]]] = [
+            pushes: list[tuple[float, Array | ReceivedFactors[Array]]] = [
                 (0.1 * (1 + each), _numbers(size, 10 * number + each, "float32")) for each in range(number)
             ]
             errors, seen = _numbers(2 * rows, 90 + number, "float32"), _numbers(2 * columns, 91, "float32")
             if number in (0, 3):
-                pushes.insert(number - 1, (0.2, Factors(errors, seen, 2)))
+                pushes.insert(number - 1, (0.2, ReceivedFactors(errors, seen, 2)))
             kept = [np.zeros(size, np.float32) for _ in rule.keeps]
-            found.append(Pass(_numbers(size, number, "float32"), kept, pushes, columns, number % 2 == 0))
+            found.append(ShardPass(_numbers(size, number, "float32"), kept, pushes, columns, number % 2 == 0))
         return found
 
     together, apart = passes(), passes()
@@ -118,10 +118,10 @@ def test_many_shards_at_once_are_as_each_alone(
 def test_a_push_may_be_only_to_be_read_and_must_be_contiguous() -> None:
     arithmetic, weights, push = NumpyArithmetic("float32"), np.zeros(4, np.float32), np.ones(4, np.float32)
     push.flags.writeable = False
-    arithmetic.apply(Sgd(), [Pass(weights, [], [(0.5, push)], 1)])
+    arithmetic.apply(Sgd(), [ShardPass(weights, [], [(0.5, push)], 1)])
     assert weights.tolist() == [-0.5] * 4
     with pytest.raises(ValueError, match="not contiguous"):
-        arithmetic.apply(Sgd(), [Pass(weights, [], [(0.5, np.ones(8, np.float32)[::2])], 1)])
+        arithmetic.apply(Sgd(), [ShardPass(weights, [], [(0.5, np.ones(8, np.float32)[::2])], 1)])
     assert weights.tolist() == [-0.5] * 4
 
 
@@ -129,8 +129,8 @@ def test_one_vector_of_another_length_or_type_among_many_shards_changes_nothing(
     arithmetic = NumpyArithmetic("float32")
     first, second = np.zeros(4, np.float32), np.zeros(6, np.float32)
     for wrong in (np.ones(5, np.float32), np.ones(6)):
-        good: Pass[Array] = Pass(first, [], [(1.0, np.ones(4, np.float32))], 1)
-        bad: Pass[Array] = Pass(second, [], [(1.0, wrong)], 1)
+        good: ShardPass[Array] = ShardPass(first, [], [(1.0, np.ones(4, np.float32))], 1)
+        bad: ShardPass[Array] = ShardPass(second, [], [(1.0, wrong)], 1)
         with pytest.raises(ValueError, match="but the shard 6 of float32"):
             arithmetic.apply(Sgd(), [good, bad])
         assert not first.any() and not second.any()
@@ -138,16 +138,16 @@ def test_one_vector_of_another_length_or_type_among_many_shards_changes_nothing(
 
 def test_factors_are_finite_where_no_number_of_their_product_can_overflow() -> None:
     arithmetic, ones = NumpyArithmetic("float32"), np.ones(6, np.float32)
-    assert _is_finite(arithmetic, Factors(ones, ones * np.float32(1e15), 2))
-    assert not _is_finite(arithmetic, Factors(ones * np.float32(1e15), ones * np.float32(1e15), 2))
+    assert _is_finite(arithmetic, ReceivedFactors(ones, ones * np.float32(1e15), 2))
+    assert not _is_finite(arithmetic, ReceivedFactors(ones * np.float32(1e15), ones * np.float32(1e15), 2))
     for value in (np.nan, np.inf):
         broken = ones.copy()
         broken[3] = value
-        assert not _is_finite(arithmetic, Factors(broken, ones, 2))
-        assert not _is_finite(arithmetic, Factors(ones, broken, 2))
-        assert not _is_finite(arithmetic, Factors(np.zeros(6, np.float32), broken, 2))
-        assert arithmetic.first_not_finite([ones, Factors(ones, ones, 2), broken, broken]) == 2
-        assert arithmetic.first_not_finite([Factors(ones, broken, 2), ones]) == 0
+        assert not _is_finite(arithmetic, ReceivedFactors(broken, ones, 2))
+        assert not _is_finite(arithmetic, ReceivedFactors(ones, broken, 2))
+        assert not _is_finite(arithmetic, ReceivedFactors(np.zeros(6, np.float32), broken, 2))
+        assert arithmetic.first_not_finite([ones, ReceivedFactors(ones, ones, 2), broken, broken]) == 2
+        assert arithmetic.first_not_finite([ReceivedFactors(ones, broken, 2), ones]) == 0
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -172,7 +172,7 @@ def test_no_gradient_that_is_let_in_freezes_weights_of_adagrad(size: float) -> N
     arithmetic, gradient = NumpyArithmetic("float32"), np.full(3, size, np.float32)
     weights, squares = np.zeros(3, np.float32), np.zeros(3, np.float32)
     if _is_finite(arithmetic, gradient):
-        arithmetic.apply(Adagrad(), [Pass(weights, [squares], [(0.1, gradient)], 3)])
+        arithmetic.apply(Adagrad(), [ShardPass(weights, [squares], [(0.1, gradient)], 3)])
     assert np.isfinite(squares).all()
 
 

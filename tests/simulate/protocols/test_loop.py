@@ -6,7 +6,7 @@ from random import Random
 
 from cotswold.simulate.protocols.loop import VirtualTimeLoop
 from cotswold.simulate.protocols.network import Faults, SimulatedNetwork
-from cotswold.wire import Dismiss, Message, Send
+from cotswold.wire import Message, Send, Shutdown
 
 
 class Listener:
@@ -24,7 +24,7 @@ def heard(count: int, faults: Faults | None = None, **more: float) -> list[tuple
     loop = VirtualTimeLoop()
     network = SimulatedNetwork(loop, Random(1), faults, latency_seconds=0.5, size=lambda message: 100, **more)
     network.endpoints["listener"] = listener = Listener(loop)
-    network.send("speaker", [Send("listener", Dismiss(number)) for number in range(count)])
+    network.send("speaker", [Send("listener", Shutdown(number)) for number in range(count)])
     loop.run(lambda: False, seconds=1000)
     return listener.heard
 
@@ -61,7 +61,7 @@ def test_a_share_of_messages_is_lost_and_another_comes_twice() -> None:
 
 def test_late_messages_are_overtaken() -> None:
     sessions = [
-        message.session for _, message in heard(100, Faults(late=0.5)) if isinstance(message, Dismiss)
+        message.session for _, message in heard(100, Faults(late=0.5)) if isinstance(message, Shutdown)
     ]
     assert sorted(sessions) == list(range(100))
     assert sessions != list(range(100))

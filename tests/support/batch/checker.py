@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from cotswold.batch.core.requests import Counted
-from cotswold.shards.core.permutation import Dealing
+from cotswold.batch.core.requests import EvaluationResult
+from cotswold.shards.core.permutation import ChunkPermutation
 from cotswold.shards.core.sum_tree import covered
 from cotswold.wire import Node, PortionResult
 
@@ -18,7 +18,7 @@ from cotswold.wire import Node, PortionResult
 class Truth:
     """What portions add up to."""
 
-    def __init__(self, dealing: Dealing, size: int, seed: int, *, whole: bool = True) -> None:
+    def __init__(self, dealing: ChunkPermutation, size: int, seed: int, *, whole: bool = True) -> None:
         random = Random(seed)
         self.dealing, self.size = dealing, size
         self._rows = [
@@ -67,7 +67,7 @@ def check(
     truth: Truth,
     wanted: Sequence[int],
     point: Sequence[float],
-    counted: Counted,
+    counted: EvaluationResult,
     gradient: Sequence[float] | None,
     *,
     tree: bool,

@@ -10,12 +10,12 @@ from random import Random
 from tests.support.batch.checker import Truth, check
 
 from cotswold.batch.core.coordinator import Coordinator
-from cotswold.batch.core.requests import Counted, Request
-from cotswold.batch.core.rounds import RoundDone
-from cotswold.batch.core.settings import Rules
+from cotswold.batch.core.requests import EvaluationRequest, EvaluationResult
+from cotswold.batch.core.rounds import RoundResult
+from cotswold.batch.core.settings import EvaluationSettings
 from cotswold.optim.vectors.base import Combine, Command, Dot
-from cotswold.shards.core.permutation import Dealing
-from cotswold.shards.core.shard_server import Server
+from cotswold.shards.core.permutation import ChunkPermutation
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.simulate.protocols.lists import ListArithmetic
 from cotswold.simulate.protocols.loop import VirtualTimeLoop
 from cotswold.simulate.protocols.network import Faults, SimulatedNetwork
@@ -46,7 +46,7 @@ def star(names: Sequence[str]) -> Plan:
 class World:
     """What a trial is made of."""
 
-    rules: Rules
+    rules: EvaluationSettings
     servers: int = 2
     workers: int = 3
     faults: Faults | None = None
@@ -77,7 +77,7 @@ class Trial:
         self.meetings = Collectives(self.network)
         self.shards = shards(rules.size, 2, world.servers)
         names = [f"server {number}" for number in range(world.servers)]
-        self.servers = [Server(name, self.shards, ListArithmetic()) for name in names]
+        self.servers = [ShardServer(name, self.shards, ListArithmetic()) for name in names]
         for server in self.servers:
             self.network.endpoints[server.name] = SimulatedServer(self.network, server)
         coordinator = Coordinator(rules, self.shards, [(name, name) for name in names], star, 0.0)
@@ -143,15 +143,15 @@ class Trial:
 
     # --- what is asked for ---
 
-    def run(self, *commands: Command) -> RoundDone:
+    def run(self, *commands: Command) -> RoundResult:
         self.coordinator.run(commands)
         outcome = self._outcome()
-        assert isinstance(outcome, RoundDone)
+        assert isinstance(outcome, RoundResult)
         return outcome
 
     def evaluate(
         self, number: int, *, gradient: bool = True, portions: tuple[int, ...] | None = None
-    ) -> Counted:
+    ) -> EvaluationResult:
         """One evaluation at x + (number % 2) · d, checked."""
         wanted = portions or self.world.rules.dealing.drawn(number, self.world.fraction)
         step = float(number % 2)
@@ -159,7 +159,7 @@ class Trial:
         kept = {"keeps": ("x", "d"), "changed": ("d",), "local": (make,)} if self.world.keeps else {}
         after = (Dot("g", "d"),) if gradient else ()
         self.coordinator.evaluate(
-            Request(
+            EvaluationRequest(
                 "at",
                 "g" if gradient else None,
                 before=(make,),
@@ -171,7 +171,7 @@ class Trial:
             )
         )
         counted = self._outcome()
-        assert isinstance(counted, Counted), counted
+        assert isinstance(counted, EvaluationResult), counted
         point = [each + step * other for each, other in zip(self.point, self.direction, strict=True)]
         found = self.vector("g") if gradient else None
         check(self.truth, wanted, point, counted, found, tree=self.world.rules.tree)
@@ -191,7 +191,7 @@ class Trial:
             parts = tuple(tuple(values[shard.start : shard.stop]) for shard in server.shards)
             server.receive(COORDINATOR, Write(1, name, server.numbers, parts))
 
-    def _outcome(self) -> RoundDone | Counted:
+    def _outcome(self) -> RoundResult | EvaluationResult:
         found = self.loop.run(lambda: self.coordinator.outcome is not None, seconds=600, events=300_000)
         trouble = self.coordinator.coordinator.trouble(self.loop.now)
         assert found, f"nothing came of it by {self.loop.now:.1f} s: {trouble}"
@@ -208,9 +208,9 @@ def rules(
     pushes: bool = True,
     tree: bool = False,
     **more: object,
-) -> Rules:
+) -> EvaluationSettings:
     """Of a small cluster that is soon impatient."""
-    dealing = Dealing(seed, patterns=3 * portions - 1, portion=3)
+    dealing = ChunkPermutation(seed, patterns=3 * portions - 1, portion=3)
     settings = {
         "silent_seconds": 3.0,
         "retry_seconds": 0.5,
@@ -219,4 +219,4 @@ def rules(
         "deaths": 99,
         **more,
     }
-    return Rules(dealing, size, pushes=pushes, tree=tree, **settings)  # type: ignore[arg-type]  # a test's own
+    return EvaluationSettings(dealing, size, pushes=pushes, tree=tree, **settings)  # type: ignore[arg-type]  # a test's own

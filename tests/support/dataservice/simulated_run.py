@@ -21,7 +21,7 @@ from cotswold.simulate.protocols.data_servers import (
 )
 from cotswold.simulate.protocols.loop import VirtualTimeLoop
 from cotswold.simulate.protocols.network import Faults, SimulatedNetwork
-from cotswold.wire import Ask, Supplied
+from cotswold.wire import BatchReply, BatchRequest
 
 SAMPLES, BATCH = 40, 3
 SILENT_SECONDS = 3.0
@@ -69,7 +69,7 @@ class Trial:
         self.random, self.world, self.loop = Random(seed), world, VirtualTimeLoop()
         self.network = SimulatedNetwork(self.loop, self.random, world.faults, latency_seconds=0.001)
         self.head = SimulatedHead(self.network, Pool(f"pool {seed}", SILENT_SECONDS))
-        self.got: dict[str, list[Ask]] = {}
+        self.got: dict[str, list[BatchRequest]] = {}
         """What each loop has got, as it was asked for."""
         self.servers = [self._server(number) for number in range(world.servers)]
         self.trainers = [self._trainer(number) for number in range(world.trainers)]
@@ -138,9 +138,11 @@ class Trial:
         name, world = f"trainer-{number}", self.world
         self.got[name] = []
 
-        def hear(trainer: str, made: Supplied) -> None:
+        def hear(trainer: str, made: BatchReply) -> None:
             (ask,) = made.buffers
-            assert isinstance(ask, Ask) and ask.number == made.number, "an answer to another question"
+            assert isinstance(ask, BatchRequest) and ask.number == made.number, (
+                "an answer to another question"
+            )
             self.got[trainer].append(ask)
 
         usual = self.random.choice((0.01, 0.1, 0.4))
@@ -155,8 +157,8 @@ class Trial:
             breaks=lambda: self.random.random() < world.breaks,
         )
 
-    def _asks(self, number: int) -> list[Ask]:
-        return [Ask(k, "", number, 1 + k % 3, (k,)) for k in range(1, self.world.batches + 1)]
+    def _asks(self, number: int) -> list[BatchRequest]:
+        return [BatchRequest(k, "", number, 1 + k % 3, (k,)) for k in range(1, self.world.batches + 1)]
 
     # --- what befalls them ---
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cotswold.optim.server_rules import Rule, Sgd
-from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Policy, Staleness
-from cotswold.paramserver.core.update_server import Updates
-from cotswold.shards.core.shard_server import Server
+from cotswold.paramserver.core.update_server import UpdateServer
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates
 from cotswold.wire import (
     COORDINATOR,
     Applied,
+    CoordinatorState,
     Message,
-    Order,
     PulledNewer,
     PullNewer,
     Shard,
@@ -36,23 +36,23 @@ class Talk:
         self,
         rule: Rule | None = None,
         *,
-        room: Room | None = None,
+        room: QueueLimits | None = None,
         policy: Policy = "none",
         bound: int = 0,
         unit_norm: frozenset[str] = frozenset(),
         deals: bool = False,
     ) -> None:
-        self.server = Server("a", SHARDS, ListArithmetic())
-        settings = Asynchronous(
+        self.server = ShardServer("a", SHARDS, ListArithmetic())
+        settings = AsyncSettings(
             *("run", "weights", rule or Sgd(), {"w": 2, "bias": 1}, 8),
-            room=room or Room(1000, 1000),
+            room=room or QueueLimits(1000, 1000),
             staleness=Staleness(policy, bound),
             unit_norm=unit_norm,
             deals=deals,
         )
-        self.updates = Updates(self.server, settings, ListArithmetic(), ListUpdates())
+        self.updates = UpdateServer(self.server, settings, ListArithmetic(), ListUpdates())
         self.server.receive(COORDINATOR, Write(1, "weights", (0, 2), ((0.0,) * 4, (0.0,) * 2)))
-        self.order = Order(1, ((1, "one"), (2, "two")), ((1, 0.5), (2, 0.25)), 0, 0)
+        self.order = CoordinatorState(1, ((1, "one"), (2, "two")), ((1, 0.5), (2, 0.25)), 0, 0)
         self.say(self.order)
 
     def say(self, message: ToUpdates, sender: str = COORDINATOR) -> list[Message]:

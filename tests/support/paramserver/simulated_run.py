@@ -10,14 +10,14 @@ from random import Random
 from tests.support.batch.simulated_run import shards
 
 from cotswold.optim.server_rules import Rule, Sgd
-from cotswold.paramserver.core.dispatcher import Dispatcher, State
-from cotswold.paramserver.core.dispatcher_settings import Dispatch
-from cotswold.paramserver.core.replica import Pace
-from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.paramserver.core.dispatcher_state import DispatcherState
+from cotswold.paramserver.core.replica_session import Pace
+from cotswold.paramserver.core.settings import AsyncSettings, DispatcherSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Staleness
-from cotswold.paramserver.core.update_server import Updates
-from cotswold.shards.core.sample_ledger import Said, Samples
-from cotswold.shards.core.shard_server import Server
+from cotswold.paramserver.core.update_server import UpdateServer
+from cotswold.shards.core.sample_ledger import SampleLedger, SampleReport
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates
 from cotswold.simulate.protocols.loop import VirtualTimeLoop
 from cotswold.simulate.protocols.network import Faults, SimulatedNetwork
@@ -28,7 +28,7 @@ from cotswold.simulate.protocols.replicas import (
     SimulatedUpdateServer,
 )
 from cotswold.wire import COORDINATOR, Join, Ranges, Write
-from cotswold.wire.ranges import common, joined, size
+from cotswold.wire.ranges import intersection, size, union
 
 SIZE, SAMPLES, SERVERS = 6, 40, 2
 
@@ -62,7 +62,7 @@ class World:
     """The share of samples of which no gradient is finite."""
 
 
-class Recorded(Samples):
+class Recorded(SampleLedger):
     """A ledger that keeps which samples were settled how, and which of them each server has."""
 
     def __init__(self, samples: int, epoch: int = 0) -> None:
@@ -71,20 +71,20 @@ class Recorded(Samples):
         """What each server has applied, a list of ranges for each (session, order)."""
         self.by: dict[str, list[Ranges]] = {}
 
-    def said(self, session: int, servers: Sequence[Said]) -> None:
+    def said(self, session: int, servers: Sequence[SampleReport]) -> None:
         open = self.open_of(session)
         super().said(session, servers)
-        settled = joined(open)
+        settled = union(open)
         gone = tuple(each for each in _without(settled, self.open_of(session)))
         for own, (applied, _) in zip(self.has, servers, strict=True):
-            own.append(common(gone, applied))
+            own.append(intersection(gone, applied))
 
-    def ended(self, session: int, servers: Sequence[Said], back: Ranges = ()) -> Ranges:
+    def ended(self, session: int, servers: Sequence[SampleReport], back: Ranges = ()) -> Ranges:
         self.said(session, servers)
         left = self.open_of(session)
         lost = super().ended(session, servers, back)
         for own, (applied, _) in zip(self.has, servers, strict=True):
-            own.append(common(left, applied))
+            own.append(intersection(left, applied))
         return lost
 
     def _settle(self, session: int, ranges: Ranges, how: str) -> Ranges:
@@ -96,7 +96,7 @@ class Recorded(Samples):
 def _without(left: Ranges, right: Ranges) -> Ranges:
     places = {place for start, stop in left for place in range(start, stop)}
     places -= {place for start, stop in right for place in range(start, stop)}
-    return joined([(place, place + 1) for place in places])
+    return union([(place, place + 1) for place in places])
 
 
 @dataclass(frozen=True)
@@ -119,24 +119,24 @@ class Trial:
         self.shards = shards(SIZE, 2, SERVERS)
         self.gradient = gradient or self.whole
         names = [f"server {number}" for number in range(SERVERS)]
-        settings = Asynchronous(
+        settings = AsyncSettings(
             *("run", "weights", world.rule, {"": 2}, 8),
-            room=Room(world.room_bytes, world.room_bytes),
+            room=QueueLimits(world.room_bytes, world.room_bytes),
             staleness=world.staleness,
             deals=True,
         )
-        self.servers = [Server(name, self.shards, ListArithmetic()) for name in names]
+        self.servers = [ShardServer(name, self.shards, ListArithmetic()) for name in names]
         self.updates: list[SimulatedUpdateServer] = []
         for server in self.servers:
             weights = tuple((0.0,) * (shard.stop - shard.start) for shard in server.shards)
             if saved is not None:
                 weights = saved.weights[server.name]
             server.receive(COORDINATOR, Write(1, "weights", server.numbers, weights))
-            updates = Updates(server, settings, ListArithmetic(), ListUpdates())
+            updates = UpdateServer(server, settings, ListArithmetic(), ListUpdates())
             self.updates.append(
                 SimulatedUpdateServer(self.network, updates, server.name, world.drain_seconds)
             )
-        rules = Dispatch(
+        rules = DispatcherSettings(
             *("run", SAMPLES, SIZE, world.epochs, 1.0, 2 * world.pace.batch, world.pace.batch),
             fraction=world.fraction,
             of=world.of,
@@ -201,7 +201,9 @@ class Trial:
             self.loop.after(random.uniform(0.1, 8), paused.resume)
         if alive and random.random() < world.departures / 10:
             random.choice(alive).leave()
-        if (not alive and self.dispatcher.state is not State.OVER) or random.random() < world.arrivals / 10:
+        if (
+            not alive and self.dispatcher.state is not DispatcherState.OVER
+        ) or random.random() < world.arrivals / 10:
             self.start()
         if random.random() < world.checkpoints / 10 and self.dispatcher.may_begin_checkpoint:
             self.dispatcher.begin_checkpoint()
@@ -214,7 +216,9 @@ class Trial:
 
     def live(self) -> None:
         """Until the training is over; then all is checked."""
-        found = self.loop.run(lambda: self.dispatcher.state is State.OVER, seconds=900, events=400_000)
+        found = self.loop.run(
+            lambda: self.dispatcher.state is DispatcherState.OVER, seconds=900, events=400_000
+        )
         assert found, f"{self.dispatcher.state} at {self.loop.now:.1f} s: {self.ledger.total}"
         self.check_ledger()
         assert self.ledger.open == 0
@@ -239,12 +243,14 @@ class Trial:
     def check_weights(self) -> None:
         """Each server has what the ledger says, each sample once, and nothing else."""
         for server, ranges in zip(self.servers, self.ledger.has, strict=True):
-            self.check_sum(server, joined(*ranges), server.vectors["weights"])
-        counted = joined(*self.ledger.by.get("counted", []))
+            self.check_sum(server, union(*ranges), server.vectors["weights"])
+        counted = union(*self.ledger.by.get("counted", []))
         assert size(counted) == self.ledger.total.counted
-        assert all(common(counted, joined(*ranges)) == counted for ranges in self.ledger.has)
+        assert all(intersection(counted, union(*ranges)) == counted for ranges in self.ledger.has)
 
-    def check_sum(self, server: Server[list[float]], ranges: Ranges, found: Sequence[list[float]]) -> None:
+    def check_sum(
+        self, server: ShardServer[list[float]], ranges: Ranges, found: Sequence[list[float]]
+    ) -> None:
         total = [0.0] * SIZE
         for each in ranges:
             total = [one + other for one, other in zip(total, self.gradient(each, total), strict=True)]
@@ -260,11 +266,11 @@ class Trial:
         for player, server, has in zip(self.updates, self.servers, kept.has, strict=True):
             frozen = player.updates.frozen
             assert frozen is not None and frozen.checkpoint == self.dispatcher.checkpoint
-            self.check_sum(server, joined(*has), frozen.vectors["weights"])
+            self.check_sum(server, union(*has), frozen.vectors["weights"])
             weights[server.name] = tuple(map(tuple, frozen.vectors["weights"]))
-        counted, total = joined(*kept.by.get("counted", [])), kept.total
+        counted, total = union(*kept.by.get("counted", [])), kept.total
         assert size(counted) == total.counted
-        assert all(common(counted, joined(*has)) == counted for has in kept.has)
+        assert all(intersection(counted, union(*has)) == counted for has in kept.has)
         assert total.handed_out == total.counted + total.torn + total.refused + total.lost
         assert max(kept.accounts) == kept.epoch <= self.ledger.epoch
         for epoch, account in kept.accounts.items():

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from cotswold.host import ForkServer
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.replicas.evaluator import EvaluatorTask
 from cotswold.replicas.replicas import Replicas, open_replicas
 from cotswold.replicas.snapshot import Snapshot

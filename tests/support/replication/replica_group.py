@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import cast
 
 from cotswold.optim.server_rules import Sgd
-from cotswold.paramserver.core.settings import Asynchronous, Room
-from cotswold.paramserver.core.update_server import Updates
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
+from cotswold.paramserver.core.update_server import UpdateServer
 from cotswold.replication.replica.bucket_state import BucketState
 from cotswold.replication.replica.server import ReplicaServer
 from cotswold.replication.replica.settings import ReplicationSettings
-from cotswold.shards.core.shard_server import Server
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates
 from cotswold.wire import (
     COORDINATOR,
@@ -19,9 +19,9 @@ from cotswold.wire import (
     Assigned,
     BucketEnvelope,
     BucketMessage,
+    CoordinatorState,
     Group,
     LeaseGrant,
-    Order,
     Prepare,
     Send,
     Shard,
@@ -34,9 +34,11 @@ SHARDS = [Shard(0, BUCKET, 0, 2, "", 0), Shard(1, BUCKET, 2, 4, "", 0)]
 
 
 def contents(_: str) -> BucketState[list[float]]:
-    server = Server(BUCKET, SHARDS, ListArithmetic())
-    settings = Asynchronous("run", "weights", Sgd(), {"": 2}, 8, room=Room(1000, 1000))
-    return BucketState(server, Updates(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic())
+    server = ShardServer(BUCKET, SHARDS, ListArithmetic())
+    settings = AsyncSettings("run", "weights", Sgd(), {"": 2}, 8, room=QueueLimits(1000, 1000))
+    return BucketState(
+        server, UpdateServer(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic()
+    )
 
 
 class House:
@@ -95,7 +97,7 @@ class House:
         self.assign(group)
         self.lease(group.primary)
         self.ask(group.primary, COORDINATOR, Write(1, "weights", (0, 1), ((0.0, 0.0), (0.0, 0.0))))
-        self.ask(group.primary, COORDINATOR, Order(1, ((1, "client"),), ((1, 1.0),), 0, 0))
+        self.ask(group.primary, COORDINATOR, CoordinatorState(1, ((1, "client"),), ((1, 1.0),), 0, 0))
         self.settle()
         self.carry()
 

@@ -10,7 +10,7 @@ from cotswold.host import Token
 from cotswold.replication.client.standalone_cluster import controller_name
 from cotswold.transport import Endpoint
 from cotswold.wire import ClusterEvent, Message, RunStatus, StatusReply, StatusRequest
-from cotswold.wire.messenger import AnyMessage, Letter, Post
+from cotswold.wire.messenger import AnyMessage, Messenger, Received
 
 Answers = Callable[[str, AnyMessage], Sequence[Message]]
 """What a controller with this name answers to a message."""
@@ -27,17 +27,17 @@ def controllers(token: Token, ports: Sequence[int], answers: Answers) -> Iterato
             endpoint = stack.enter_context(
                 Endpoint(token, name, host="127.0.0.1", ports=(port,), mode="curve")
             )
-            player = threading.Thread(target=_play, args=(name, Post(endpoint), answers, over))
+            player = threading.Thread(target=_play, args=(name, Messenger(endpoint), answers, over))
             player.start()
             stack.callback(player.join)
             stack.callback(over.set)
         yield
 
 
-def _play(name: str, post: Post, answers: Answers, over: threading.Event) -> None:
+def _play(name: str, post: Messenger, answers: Answers, over: threading.Event) -> None:
     while not over.is_set():
         match post.receive(0.05):
-            case Letter(sender, message):
+            case Received(sender, message):
                 for each in answers(name, message):
                     post.send(sender, each)
             case _:

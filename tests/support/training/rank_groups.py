@@ -17,11 +17,11 @@ from cotswold.errors import UserError
 from cotswold.geometry import Grid
 from cotswold.host import inherited
 from cotswold.launch import Membership, follow, lead
-from cotswold.paramserver.core.replica import StepTask
+from cotswold.paramserver.core.replica_session import StepTask
 from cotswold.replicas.accumulation import Accumulation, OwnSteps
 from cotswold.replicas.vectors import HostVectors
 from cotswold.shards.runtime.arithmetic import raw
-from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.work import PortionSum
 from cotswold.training.full_batch.objective import INHERITED, ModuleWork
 from cotswold.training.model_parallel.full_batch_worker import Rank, inherited_gang
@@ -100,7 +100,7 @@ def _compare_steps(ranks: Membership, grid: str, own: OwnSteps, out: str) -> Non
     rotten = torch.zeros_like(whole.parameters, dtype=torch.bool)
     list(whole.flat.named(rotten).values())[index][rank.every_box[1][index].slices] = True
     one = _OneProcess(whole, rotten)
-    shards = shards_of(whole.layout, 8, 128, ["a", "b"])
+    shards = split_into_shards(whole.layout, 8, 128, ["a", "b"])
     layout = tuple((slot.name, slot.rows, slot.columns) for slot in whole.layout)
     expected = Accumulation(one, layout, own, 20, HostVectors())
     work = RankWork(rank, _DECAY)

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from cotswold.errors import UserError
 from cotswold.nn import LocallyConnected2d
 from cotswold.recipe import load
-from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.local_product import LocalProduct
 from cotswold.training.async_sgd.capture import capturing, layers_of
 from cotswold.training.async_sgd.factors import Factors, LinearFactors, LocalFactors
@@ -49,7 +49,7 @@ class Pushing:
         self.updates = ModuleUpdates(FlatModule(module), ways)
         self.flat = self.updates.flat
         item_bytes = self.flat.vector.element_size()
-        self.shards = shards_of(self.updates.layout, item_bytes, shard_bytes, servers)
+        self.shards = split_into_shards(self.updates.layout, item_bytes, shard_bytes, servers)
         self.updates.lay(self.shards, push_samples)
 
     def of(self, loss: Callable[[], Tensor], samples: int = 1) -> tuple[Tensor, Mapping[str, Factors]]:

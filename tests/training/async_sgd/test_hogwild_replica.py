@@ -17,7 +17,7 @@ from tests.training.model_parallel.test_gangs import children, runs
 from cotswold.host import Call, ForkServer
 from cotswold.host.ipc.shared_memory import is_supported
 from cotswold.optim.server_rules import AddUpdate, Rule, Sgd
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.replicas.replicas import Replicas, open_replicas
 from cotswold.replicas.startup import ReplicaSettings
 from cotswold.replication.run_settings import ReplicatedClusterSettings

@@ -22,12 +22,12 @@ from cotswold.errors import UserError
 from cotswold.host import ForkServer
 from cotswold.optim.schedule import SampleSchedule
 from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.replicas.startup import ReplicaSettings
 from cotswold.replication.run_settings import ReplicatedClusterSettings
-from cotswold.shards.runtime.layout import shards_of
-from cotswold.wire.lifecycle import Learnt
+from cotswold.shards.runtime.layout import split_into_shards
+from cotswold.wire.lifecycle import StepMetrics
 
 NO_DEVICE = pytest.mark.skipif(torch.cuda.device_count() == 0, reason="no CUDA device")
 PLACES = ["cpu", "apart", pytest.param("cuda", marks=[pytest.mark.cuda, NO_DEVICE])]
@@ -89,7 +89,7 @@ def opened(case: Case, processes: ForkServer, batch: int = BATCH, place: str = "
     return open_replicas(settings, f"{module}:work", arguments, processes=processes)
 
 
-def finish(replicas: Replicas) -> list[Learnt]:
+def finish(replicas: Replicas) -> list[StepMetrics]:
     learnt = replicas.proceed(60.0)
     assert replicas.is_over, replicas.status()
     learnt += replicas.finish()
@@ -121,7 +121,7 @@ def test_what_is_pushed_is_what_the_choice_by_numbers_says(processes: ForkServer
                 pushed[tensor, kind] = pushed.get((tensor, kind), 0) + count
         taken = sum(each.taken_bytes for each in replicas.count())
     learnt = work(way=None)
-    learnt.lay(shards_of(learnt.layout, 8, SHARD_BYTES, ["server-0", "server-1"]), batch)
+    learnt.lay(split_into_shards(learnt.layout, 8, SHARD_BYTES, ["server-0", "server-1"]), batch)
     gradient = torch.zeros_like(learnt.parameters)
     learnt.compute(range(batch), gradient)
     steps, expected = EPOCHS * SAMPLES // batch, {}

@@ -228,7 +228,7 @@ def test_what_a_strategy_must_not_answer_is_named(tmp_path: Path, kind: type[Sum
 
 def test_a_misspelt_verb_is_found_before_training(tmp_path: Path) -> None:
     class Misspelt:
-        """`Sums` with a verb of another name."""
+        """`SumArithmetic` with a verb of another name."""
 
         is_best = should_stop = False
         parameters = flops = phases = begin = enter = describe = validate = print

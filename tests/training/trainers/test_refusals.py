@@ -8,46 +8,46 @@ from typing import Any, cast
 
 from torch import nn
 
-from cotswold.paramserver.runtime.server_metrics import Work
+from cotswold.paramserver.runtime.server_metrics import ServerMetrics
 from cotswold.recipe.schema import DownpourTraining
-from cotswold.shards.core.sample_ledger import Account, Samples
+from cotswold.shards.core.sample_ledger import SampleCounts, SampleLedger
 from cotswold.training.flat_parameters import FlatModule
 from cotswold.training.trainers.async_sgd import ReplicaRuns
 from cotswold.training.trainers.refusals import BATCHES, Refusals, said
-from cotswold.wire.lifecycle import Counts
+from cotswold.wire.lifecycle import ServerCounters
 
 BATCH = 16
 ALL = BATCHES * BATCH
 
 
-def counts(**refused: int) -> Counts:
-    return replace(Work().counts("server", [], {}), refused=tuple(refused.items()))
+def counts(**refused: int) -> ServerCounters:
+    return replace(ServerMetrics().counts("server", [], {}), refused=tuple(refused.items()))
 
 
 def test_samples_that_only_some_servers_refuse_end_a_run_in_which_none_counts() -> None:
     refusals = Refusals(BATCH)
-    assert refusals.all_of(Account(counted=48)) == 0
-    assert refusals.all_of(Account(counted=48, torn=ALL - BATCH)) == 0
-    assert refusals.all_of(Account(counted=48, torn=ALL - BATCH, refused=BATCH)) == ALL
-    assert refusals.all_of(Account(counted=49, torn=ALL, refused=BATCH)) == 0
+    assert refusals.all_of(SampleCounts(counted=48)) == 0
+    assert refusals.all_of(SampleCounts(counted=48, torn=ALL - BATCH)) == 0
+    assert refusals.all_of(SampleCounts(counted=48, torn=ALL - BATCH, refused=BATCH)) == ALL
+    assert refusals.all_of(SampleCounts(counted=49, torn=ALL, refused=BATCH)) == 0
 
 
 def test_a_run_that_goes_on_warns_once_of_samples_that_are_torn_since_they_are_not_finite() -> None:
     refusals = Refusals(BATCH)
 
-    def finite() -> list[Counts]:
+    def finite() -> list[ServerCounters]:
         return [counts(), counts(finite=3)]
 
-    assert refusals.warning(Account(counted=900, torn=ALL - 1), finite) == ""
-    assert refusals.warning(Account(counted=900, torn=ALL), lambda: [counts(stale=3)]) == ""
-    warned = refusals.warning(Account(counted=900, torn=ALL), finite)
+    assert refusals.warning(SampleCounts(counted=900, torn=ALL - 1), finite) == ""
+    assert refusals.warning(SampleCounts(counted=900, torn=ALL), lambda: [counts(stale=3)]) == ""
+    warned = refusals.warning(SampleCounts(counted=900, torn=ALL), finite)
     assert warned == "320 samples are torn: some servers applied them, others did not (not finite)"
-    assert refusals.warning(Account(counted=900, torn=9 * ALL), finite) == ""
+    assert refusals.warning(SampleCounts(counted=900, torn=9 * ALL), finite) == ""
 
 
 def test_refused_and_torn_samples_make_one_sentence() -> None:
-    assert said(Account(refused=7), [counts(stale=1)]) == "servers rejected 7 samples (too stale)"
-    assert said(Account(counted=7), [counts(finite=1)]) == ""
+    assert said(SampleCounts(refused=7), [counts(stale=1)]) == "servers rejected 7 samples (too stale)"
+    assert said(SampleCounts(counted=7), [counts(finite=1)]) == ""
 
 
 def test_a_run_writes_the_warning_though_no_replica_tells_a_finite_loss() -> None:
@@ -60,8 +60,8 @@ def test_a_run_writes_the_warning_though_no_replica_tells_a_finite_loss() -> Non
     training = DownpourTraining(strategy="downpour", epochs=2, batch_size=BATCH, learning_rate=0.1)
     flat = FlatModule(nn.Linear(2, 1))
     runs = ReplicaRuns(cast(Any, None), flat, 1000, training, cast(Any, recorder), {})
-    ledger = runs._ledger = Samples(1000)
-    ledger.accounts[0] = Account(counted=600, torn=ALL)
+    ledger = runs._ledger = SampleLedger(1000)
+    ledger.accounts[0] = SampleCounts(counted=600, torn=ALL)
     runs._tell_means(cast(Any, SimpleNamespace(count=lambda: (counts(finite=3),))))
     (event,) = written
     assert event[0] == "warning" and str(event[1]).endswith("(not finite); try a smaller learning rate")

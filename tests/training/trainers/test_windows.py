@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cotswold.paramserver.runtime.server_metrics import Work
+from cotswold.paramserver.runtime.server_metrics import ServerMetrics
 from cotswold.training.trainers.windows import Windows
-from cotswold.wire.lifecycle import Counts, Unsaved
+from cotswold.wire.lifecycle import FlushBacklog, ServerCounters
 
 
-def counts(unsaved: Unsaved | None) -> Counts:
-    return replace(Work().counts("server", [], {}), unsaved=unsaved)
+def counts(unsaved: FlushBacklog | None) -> ServerCounters:
+    return replace(ServerMetrics().counts("server", [], {}), unsaved=unsaved)
 
 
 def test_servers_without_disks_say_nothing() -> None:
@@ -20,8 +20,10 @@ def test_servers_without_disks_say_nothing() -> None:
 
 def test_the_longest_window_is_kept_though_the_server_that_had_it_is_gone() -> None:
     windows = Windows()
-    windows.said([counts(Unsaved(10, 0.5, 7.0, 1.0)), counts(Unsaved(20, 0.8, 0.9, 1.0))])
-    assert windows.said([counts(Unsaved(10, 0.1, 0.2, 1.0)), counts(Unsaved(5, 0.3, 0.9, 1.0))]) == {
+    windows.said([counts(FlushBacklog(10, 0.5, 7.0, 1.0)), counts(FlushBacklog(20, 0.8, 0.9, 1.0))])
+    assert windows.said(
+        [counts(FlushBacklog(10, 0.1, 0.2, 1.0)), counts(FlushBacklog(5, 0.3, 0.9, 1.0))]
+    ) == {
         "dirty_bytes": 15,
         "window_seconds": 0.3,
         "longest_window_seconds": 7.0,
@@ -35,5 +37,5 @@ def test_the_longest_window_is_kept_though_the_server_that_had_it_is_gone() -> N
 
 def test_a_window_that_is_a_little_late_is_no_warning() -> None:
     windows = Windows()
-    windows.said([counts(Unsaved(10, 0.5, 1.9, 1.0))])
+    windows.said([counts(FlushBacklog(10, 0.5, 1.9, 1.0))])
     assert windows.warning("events") is None

@@ -44,7 +44,7 @@ EVALUATOR_VECTORS = 2
 def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     """Return the plan of a recipe whose input is known. Raises MachineError if its device is missing."""
     from cotswold.replicas.startup import QUEUE_VECTORS
-    from cotswold.shards.runtime.layout import shards_of
+    from cotswold.shards.runtime.layout import split_into_shards
     from cotswold.training.async_sgd.strategy import pace_of, rule_of, settings_of
     from cotswold.training.data.stores import class_count
     from cotswold.training.jobs.restore import check_training_device
@@ -58,7 +58,7 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     own_servers = [f"server-{number}" for number in range(cluster.servers)]
     parts = [f"part {number}" for number in range(settings.processes.buckets or 0)]
     servers = own_servers if stands is None else parts
-    shards = shards_of(work.layout, plan.FLOAT_BYTES, settings.processes.shard_bytes, servers)
+    shards = split_into_shards(work.layout, plan.FLOAT_BYTES, settings.processes.shard_bytes, servers)
     size = work.parameters.numel()
     vector = plan.FLOAT_BYTES * size
     kept = 1 + len(rule_of(training).keeps)

@@ -18,7 +18,7 @@ from cotswold.checkpoint import Checkpoint, CheckpointManager, TensorChunk
 from cotswold.errors import CheckpointError, RunError, UserError
 from cotswold.files import disk_errors, real_folder
 from cotswold.optim.server_rules import Rule
-from cotswold.shards.core.sample_ledger import Account
+from cotswold.shards.core.sample_ledger import SampleCounts
 
 POINT = "x"
 _VECTOR = "vector."
@@ -34,7 +34,7 @@ class Saved:
         self._shapes = [tuple(each.shape) for each in model.parameters()]
         self.vectors: dict[str, Tensor] = {POINT: _flat(model)}
         """Vectors by name: the parameters, and those of the rule for a resumed server."""
-        self.account = Account()
+        self.account = SampleCounts()
         """Statistics of samples before this start."""
         self.pushes = 0
         """Number of pushes before this start."""
@@ -72,7 +72,7 @@ class Saved:
             logs.mkdir(exist_ok=True)
         return logs
 
-    def save(self, vectors: Mapping[str, Tensor], pushes: int, account: Account) -> Path | None:
+    def save(self, vectors: Mapping[str, Tensor], pushes: int, account: SampleCounts) -> Path | None:
         """Write a checkpoint numbered by pushes; return None without a folder."""
         if self._folder is None:
             return None
@@ -117,7 +117,7 @@ class Saved:
         for name in map(str, names):
             vectors[name] = torch.empty_like(vectors[POINT])
             checkpoint.read_into(f"{_VECTOR}{name}", vectors[name])
-        self.vectors, self.account, self.pushes = vectors, Account(**account), checkpoint.step
+        self.vectors, self.account, self.pushes = vectors, SampleCounts(**account), checkpoint.step
 
     def _cut(self, vector: Tensor) -> Iterator[Tensor]:
         start = 0

@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
-from cotswold.batch.core.requests import Account, Counted
+from cotswold.batch.core.requests import EvaluationCost, EvaluationResult
 from cotswold.shards.core.membership import Member
-from cotswold.shards.core.permutation import Dealing
+from cotswold.shards.core.permutation import ChunkPermutation
 from cotswold.wire import PortionResult, SumName
 
 
 @dataclass
-class Counting:
+class Accounting:
     """The record of one evaluation."""
 
-    dealing: Dealing
+    dealing: ChunkPermutation
     began: float
     results: dict[tuple[int, int], PortionResult] = field(default_factory=dict)
     """Results of computed portions, by session and portion."""
@@ -71,7 +71,7 @@ class Counting:
         """Number of patterns that count."""
         return sum(result.samples for result in self._counted.values())
 
-    def outcome(self, number: int, dots: tuple[float, ...], now: float) -> Counted:
+    def outcome(self, number: int, dots: tuple[float, ...], now: float) -> EvaluationResult:
         """Return the result of the evaluation."""
         portions = tuple(sorted(self._counted))
         results = [self._counted[portion] for portion in portions]
@@ -79,7 +79,7 @@ class Counting:
         by_name: dict[str, int] = {}
         for name in self._by.values():
             by_name[name] = by_name.get(name, 0) + 1
-        account = Account(
+        account = EvaluationCost(
             now - self.began,
             by_name,
             len(self.backups),
@@ -89,11 +89,11 @@ class Counting:
             tuple(sorted(self.left_out)),
             self.reductions,
         )
-        return Counted(
+        return EvaluationResult(
             number,
             dots,
-            total_of([result.value for result in results]),
-            {kind: total_of([dict(result.details).get(kind, 0.0) for result in results]) for kind in kinds},
+            exact_sum([result.value for result in results]),
+            {kind: exact_sum([dict(result.details).get(kind, 0.0) for result in results]) for kind in kinds},
             portions,
             self.samples,
             self.sums,
@@ -101,7 +101,7 @@ class Counting:
         )
 
 
-def total_of(values: Sequence[float]) -> float:
+def exact_sum(values: Sequence[float]) -> float:
     """Return the correctly rounded sum, which does not depend on the order."""
     try:
         return fsum(values)

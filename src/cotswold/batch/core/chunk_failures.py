@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Failures:
+class PortionFailures:
     """Failures of one evaluation."""
 
     deaths: int

@@ -45,7 +45,7 @@ class Claim:
 
 
 @dataclass
-class Ledger:
+class PortionLedger:
     """The portions of one evaluation."""
 
     portions: Sequence[int]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Homes:
+class PortionHomes:
     """Homes of the portions, kept between evaluations."""
 
     of: dict[int, int] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Homes:
 
 
 @dataclass
-class Queues:
+class PortionQueues:
     """Portions that no session has claimed yet."""
 
     common: deque[int]
@@ -47,7 +47,7 @@ class Queues:
     """Portions by home session."""
 
     @classmethod
-    def shared(cls, portions: Sequence[int], homes: Homes, sessions: Sequence[int]) -> Queues:
+    def shared(cls, portions: Sequence[int], homes: PortionHomes, sessions: Sequence[int]) -> PortionQueues:
         """Return queues by home; without sessions, all portions are common."""
         if not sessions:
             return cls(deque(portions))

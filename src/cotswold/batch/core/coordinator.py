@@ -4,8 +4,8 @@ Knows: connected workers, the current round and evaluation. Does not know: socke
 vectors, the next step of an optimiser.
 
     request          when idle                 result
-    run              one round                 `RoundDone`
-    evaluate         an evaluation             `Counted`, or `RoundDone` with an error
+    run              one round                 `RoundResult`
+    evaluate         an evaluation             `EvaluationResult`, or `RoundResult` with an error
     write            nothing                   the caller sends `Write` and receives `WriteAck` itself
 
 A request may wait forever, because workers may still join. `failure` returns the reason for a stall, and
@@ -16,34 +16,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cotswold.batch.core.chunk_queues import Homes
-from cotswold.batch.core.evaluation import Evaluation, State
-from cotswold.batch.core.requests import Counted, Planner, Request, Trouble
-from cotswold.batch.core.rounds import RoundDone, Rounds
-from cotswold.batch.core.settings import Rules
+from cotswold.batch.core.chunk_queues import PortionHomes
+from cotswold.batch.core.evaluation import Evaluation
+from cotswold.batch.core.evaluation_state import EvaluationState
+from cotswold.batch.core.requests import EvaluationRequest, EvaluationResult, Failure, PlanFunction
+from cotswold.batch.core.rounds import RoundManager, RoundResult
+from cotswold.batch.core.settings import EvaluationSettings
 from cotswold.optim.vectors.base import Command
 from cotswold.shards.core.events import Event
 from cotswold.shards.core.membership import Member, Members
 from cotswold.wire import (
     Aborted,
-    Answer,
-    Beat,
-    Computed,
-    Dismiss,
-    End,
-    Failed,
+    EndEvaluation,
     FromServer,
     FromWorker,
     Join,
     Leave,
     Open,
-    Pushed,
-    Ready,
-    Rejoin,
+    PointReady,
+    PortionFailed,
+    PortionsComputed,
+    RoundReply,
     Send,
+    SessionExpired,
     Shard,
+    Shutdown,
+    SumPushed,
     Validated,
     Welcome,
+    WorkerHeartbeat,
 )
 
 
@@ -52,10 +53,10 @@ class Coordinator:
 
     def __init__(
         self,
-        rules: Rules,
+        rules: EvaluationSettings,
         shards: Sequence[Shard],
         servers: Sequence[tuple[str, str]],
-        planner: Planner,
+        planner: PlanFunction,
         now: float,
     ) -> None:
         assert {shard.server for shard in shards} <= {name for name, _ in servers}, (
@@ -63,12 +64,12 @@ class Coordinator:
         )
         self.rules, self.shards, self.servers, self.planner = rules, tuple(shards), tuple(servers), planner
         self.members = Members()
-        self.homes = Homes()
-        self.outcome: RoundDone | Counted | None = None
+        self.homes = PortionHomes()
+        self.outcome: RoundResult | EvaluationResult | None = None
         """Result of the last request, once it is done."""
         self.events: list[Event] = []
         """Events that have not been taken yet."""
-        self._rounds = Rounds([name for name, _ in servers], rules.retry_seconds)
+        self._rounds = RoundManager([name for name, _ in servers], rules.retry_seconds)
         self._evaluation: Evaluation | None = None
         self._number = 0
         self._dead_servers: dict[str, str] = {}
@@ -104,7 +105,7 @@ class Coordinator:
         self.outcome = None
         return self._rounds.start(now, commands, digest=digest)
 
-    def evaluate(self, request: Request, now: float) -> list[Send]:
+    def evaluate(self, request: EvaluationRequest, now: float) -> list[Send]:
         """Start an evaluation of a value, with a gradient if requested. Raise ValueError for unknown
         portions."""
         assert not self.is_busy, "one thing at a time"
@@ -128,7 +129,9 @@ class Coordinator:
             return []
         assert not self._rounds.is_under_way, "the current round must end first"
         self._evaluation = None
-        return [Send(member.name, End(member.session, evaluation.number)) for member in self.members]
+        return [
+            Send(member.name, EndEvaluation(member.session, evaluation.number)) for member in self.members
+        ]
 
     def retry(self, now: float) -> list[Send]:
         """Continue the evaluation after a failure: results are kept, failed portions are tried again."""
@@ -141,13 +144,13 @@ class Coordinator:
         """Return the servers that have exceeded the timeout of a round."""
         return self._rounds.silent_since(now - self.rules.lonely_seconds)
 
-    def trouble(self, now: float) -> Trouble | None:
+    def trouble(self, now: float) -> Failure | None:
         """Return the reason why the request is stalled, or None."""
         for name, why in self._dead_servers.items():  # its vectors are lost, so every request fails
-            return Trouble("server", f"parameter server {name} is lost: {why}")
+            return Failure("server", f"parameter server {name} is lost: {why}")
         if silent := self.silent_servers(now):
             names, seconds = " and ".join(silent), self.rules.lonely_seconds
-            return Trouble("server", f"parameter server {names} has not answered for {seconds:g} s")
+            return Failure("server", f"parameter server {names} has not answered for {seconds:g} s")
         evaluation = self._evaluation
         if evaluation is None:
             return None
@@ -159,7 +162,7 @@ class Coordinator:
                 if len(self.members)
                 else "none is connected"
             )
-            return Trouble(
+            return Failure(
                 "lonely",
                 f"evaluation {evaluation.number} has had no worker for {self.rules.lonely_seconds:g} s "
                 f"({there}); it continues when one joins",
@@ -173,12 +176,21 @@ class Coordinator:
         match message:
             case Join():
                 return self._join(message, now) if message.name == sender else []
-            case Answer():
+            case RoundReply():
                 return self._answer(message, now) if message.server == sender else []
-            case Beat() | Ready() | Computed() | Failed() | Pushed() | Aborted() | Leave() | Validated():
+            case (
+                WorkerHeartbeat()
+                | PointReady()
+                | PortionsComputed()
+                | PortionFailed()
+                | SumPushed()
+                | Aborted()
+                | Leave()
+                | Validated()
+            ):
                 member = self.members.of.get(message.session)
                 if member is None or member.name != sender:
-                    return [Send(sender, Rejoin(message.session))]
+                    return [Send(sender, SessionExpired(message.session))]
                 member.heard = now
                 return self._dismissed(self._heard(member, message, now), now)
             case _:
@@ -230,7 +242,7 @@ class Coordinator:
         problem = self._misfit(join)
         if problem is not None:
             self.events.append(Event("refused", join.name, problem))
-            return [*sends, Send(join.name, Dismiss(0))]
+            return [*sends, Send(join.name, Shutdown(0))]
         member = self.members.add(join, now)
         self.events.append(Event("joined", member.name, f"session {member.session}"))
         sends.append(self._welcome(member))
@@ -269,7 +281,14 @@ class Coordinator:
     def _heard(
         self,
         member: Member,
-        message: Beat | Ready | Computed | Failed | Pushed | Aborted | Leave | Validated,
+        message: WorkerHeartbeat
+        | PointReady
+        | PortionsComputed
+        | PortionFailed
+        | SumPushed
+        | Aborted
+        | Leave
+        | Validated,
         now: float,
     ) -> list[Send]:
         if isinstance(message, Validated):
@@ -281,18 +300,22 @@ class Coordinator:
                 return [] if self._evaluation is None else self._evaluation.leaving(member, now)
             return []
         evaluation = self._evaluation
-        if isinstance(message, Beat) and evaluation is not None:
+        if isinstance(message, WorkerHeartbeat) and evaluation is not None:
             return evaluation.beat(member, message, now)
-        if evaluation is None or isinstance(message, Beat) or message.evaluation != evaluation.number:
+        if (
+            evaluation is None
+            or isinstance(message, WorkerHeartbeat)
+            or message.evaluation != evaluation.number
+        ):
             return self._over(member, message.evaluation)
         match message:
-            case Ready():
+            case PointReady():
                 return evaluation.ready(member, message, now)
-            case Computed():
+            case PortionsComputed():
                 return evaluation.computed(member, message.held, now)
-            case Failed():
+            case PortionFailed():
                 return evaluation.failed(member, message.grant, message.error, now)
-            case Pushed():
+            case SumPushed():
                 return evaluation.pushed(member, message, now)
             case Aborted():
                 return evaluation.aborted(member, message, now)
@@ -301,12 +324,12 @@ class Coordinator:
         """Handle a message about an evaluation that is over."""
         if number == 0 or (self._evaluation is not None and number == self._evaluation.number):
             return []
-        return [Send(member.name, End(member.session, number))]
+        return [Send(member.name, EndEvaluation(member.session, number))]
 
     def _lose(self, member: Member, why: str | None, now: float) -> list[Send]:
         self.members.void(member.session)
         self.events.append(Event("lost", member.name, why or "no heartbeat"))
-        sends = [] if why is not None else [Send(member.name, Rejoin(member.session))]
+        sends = [] if why is not None else [Send(member.name, SessionExpired(member.session))]
         if self._evaluation is not None:
             sends += self._evaluation.lost(member, why, now)
         return sends
@@ -316,17 +339,21 @@ class Coordinator:
         for member in self.members:
             if member.is_leaving and (self._evaluation is None or self._evaluation.may_go(member)):
                 self.members.void(member.session)
-                sends.append(Send(member.name, Dismiss(member.session)))
+                sends.append(Send(member.name, Shutdown(member.session)))
                 if self._evaluation is not None:
                     sends += self._evaluation.lost(member, None, now)
         evaluation = self._evaluation
-        if evaluation is not None and evaluation.state is State.CLOSING and not self._rounds.is_under_way:
+        if (
+            evaluation is not None
+            and evaluation.state is EvaluationState.CLOSING
+            and not self._rounds.is_under_way
+        ):
             sends += self._rounds.start(now, evaluation.request.after, close=evaluation.close)
         return sends
 
     # --- servers ---
 
-    def _answer(self, answer: Answer, now: float) -> list[Send]:
+    def _answer(self, answer: RoundReply, now: float) -> list[Send]:
         done = self._rounds.answer(answer)
         if done is None:
             return []
@@ -336,7 +363,7 @@ class Coordinator:
         elif done.error is not None:
             self.outcome = done
             return self.abandon(now)
-        elif evaluation.state is State.OPENING:
+        elif evaluation.state is EvaluationState.OPENING:
             return self._dismissed(evaluation.opened(done.digests, now), now)
         else:
             self.outcome = evaluation.closed(done.dots, now)

@@ -22,99 +22,33 @@ chooses disjoint sums at the end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
 
-from cotswold.batch.core.accounting import Counting
-from cotswold.batch.core.chunk_failures import Failures
-from cotswold.batch.core.chunk_ledger import Claim, Ledger
-from cotswold.batch.core.chunk_queues import Homes, Queues
-from cotswold.batch.core.deadline import left_at_deadline
-from cotswold.batch.core.point_distribution import Beginning
-from cotswold.batch.core.reductions import Reductions
-from cotswold.batch.core.requests import Counted, Planner, Request, Trouble
-from cotswold.batch.core.scheduling import Choice, Granting
-from cotswold.batch.core.settings import Rules
+from cotswold.batch.core.chunk_ledger import Claim
+from cotswold.batch.core.evaluation_state import NEXT, EvaluationState
+from cotswold.batch.core.portion_granter import PortionGranter
+from cotswold.batch.core.requests import EvaluationResult, Failure
 from cotswold.shards.core.events import Event
-from cotswold.shards.core.membership import Member, Members
+from cotswold.shards.core.membership import Member
 from cotswold.wire import (
     Aborted,
-    Accept,
-    Apart,
-    Beat,
+    AcceptSums,
     Close,
-    End,
-    Flush,
-    Grant,
-    Grants,
-    Heard,
-    Held,
+    ComputedPortion,
+    EndEvaluation,
+    FlushSums,
+    PointReady,
     PortionResult,
-    Pushed,
-    Ready,
+    ResultsAck,
     Send,
-    Settled,
     SumName,
+    SumOutcome,
+    SumPushed,
+    WorkerHeartbeat,
 )
 
 
-class State(Enum):
-    """State of an evaluation."""
-
-    OPENING = "opening"
-    COMPUTING = "computing"
-    DRAINING = "draining"
-    REDUCING = "reducing"
-    CLOSING = "closing"
-    OVER = "over"
-
-
-NEXT = {
-    State.OPENING: {State.COMPUTING},
-    State.COMPUTING: {State.DRAINING, State.CLOSING},
-    State.DRAINING: {State.COMPUTING, State.REDUCING, State.CLOSING},
-    State.REDUCING: {State.DRAINING, State.CLOSING},
-    State.CLOSING: {State.OVER},
-    State.OVER: set[State](),
-}
-"""Allowed transitions between states."""
-
-
-class Evaluation:
+class Evaluation(PortionGranter):
     """One evaluation on the coordinator."""
-
-    def __init__(
-        self,
-        number: int,
-        request: Request,
-        rules: Rules,
-        members: Members,
-        homes: Homes,
-        planner: Planner,
-        servers: Sequence[str],
-        now: float,
-    ) -> None:
-        self.number, self.request, self.state = number, request, State.OPENING
-        self.rules, self.members, self.homes, self.planner = rules, members, homes, planner
-        self.servers = servers
-        drawn = request.portions
-        if drawn is None:
-            drawn = rules.dealing.drawn(request.cycle, request.fraction)
-        if not drawn or min(drawn) < 0 or max(drawn) >= rules.dealing.portions:
-            raise ValueError(f"portions must be in 0 to {rules.dealing.portions - 1}, got {list(drawn)}")
-        self.ledger = Ledger(drawn)
-        self.may_leave_out = request.portions is None and rules.deadline is not None
-        if self.may_leave_out:  # a deadline must not leave out the portions of slow workers
-            queues = Queues.shared(rules.dealing.shuffled(request.cycle, drawn), homes, ())
-        else:
-            sessions = [member.session for member in members if not member.is_leaving]
-            queues = Queues.shared(drawn, homes, sessions)
-        self.granting = Granting(rules, members, self.ledger, queues, Failures(rules.deaths))
-        self.events: list[Event] = []
-        self.beginning = Beginning(number, request, members, planner, self.events, self.granting.is_doubtful)
-        self.counting = Counting(rules.dealing, now)
-        self.reductions = Reductions(
-            number, members, self.ledger, self.granting, self.beginning, planner, now
-        )
 
     @property
     def reduces(self) -> bool:
@@ -129,19 +63,23 @@ class Evaluation:
 
     def opened(self, digests: tuple[int, ...], now: float) -> list[Send]:
         """Handle the servers' report that the evaluation is open."""
-        self._move(State.COMPUTING)
+        self._move(EvaluationState.COMPUTING)
         return self.beginning.opened(digests, now) + self.advance(now)
 
     def joined(self, member: Member, now: float) -> list[Send]:
         """Include a worker that joined during the evaluation."""
         member.entered()
-        return [self.beginning.one(member, now)] if self.state not in (State.CLOSING, State.OVER) else []
+        return (
+            [self.beginning.one(member, now)]
+            if self.state not in (EvaluationState.CLOSING, EvaluationState.OVER)
+            else []
+        )
 
-    def ready(self, member: Member, ready: Ready, now: float) -> list[Send]:
+    def ready(self, member: Member, ready: PointReady, now: float) -> list[Send]:
         """Handle a worker's report that it has the point."""
         return self.beginning.ready(member, ready, now) + self.advance(now, member)
 
-    def computed(self, member: Member, held: Sequence[Held], now: float) -> list[Send]:
+    def computed(self, member: Member, held: Sequence[ComputedPortion], now: float) -> list[Send]:
         """Record portions that are in a worker's sums."""
         sends: list[Send] = []
         for each in held:
@@ -173,11 +111,11 @@ class Evaluation:
         self.events.append(Event("failed", member.name, error, (claim.portion,)))
         return self.advance(now)
 
-    def pushed(self, member: Member, pushed: Pushed, now: float) -> list[Send]:
+    def pushed(self, member: Member, pushed: SumPushed, now: float) -> list[Send]:
         """Count or refuse a sum that all servers hold, as a whole."""
         if pushed.attempt:
             return self._reduced(member, pushed, now)
-        if self.state is State.REDUCING:
+        if self.state is EvaluationState.REDUCING:
             return []  # all portions are in the reduction; if it is aborted, the worker repeats the message
         name = SumName(member.session, pushed.number)
         results = {result.portion: result for result in pushed.results}
@@ -193,7 +131,7 @@ class Evaluation:
             else:
                 self._refuse(member, name, tuple(results), mistake)
                 feeds = None
-        settled = Settled(member.session, self.number, pushed.number, accepted=name in self.counting.sums)
+        settled = SumOutcome(member.session, self.number, pushed.number, accepted=name in self.counting.sums)
         return [*sends, Send(member.name, settled), *self.advance(now, feeds)]
 
     def aborted(self, member: Member, aborted: Aborted, now: float) -> list[Send]:
@@ -204,7 +142,7 @@ class Evaluation:
             )
             # a lost peer may send a heartbeat soon; the contents of the sums were reported just now
             self.reductions.after = now + self.rules.beat_seconds if aborted.lost else now
-            self._move(State.DRAINING)
+            self._move(EvaluationState.DRAINING)
         elif not member.is_ready and aborted.attempt == member.attempt:
             self.events.append(Event("aborted", member.name, f"{aborted.lost or 'it'} broke the broadcast"))
             return [*self.beginning.broken(now), self.beginning.one(member, now)]
@@ -222,11 +160,11 @@ class Evaluation:
         queues.give_back(freed)
         queues.end(member.session)
         sends = self.beginning.broken(now) if self.beginning.is_awaited(member.name) else []
-        if self.request.gradient is not None and self.state is not State.OPENING:
-            sends += self._to_servers(Accept(self.number, len(self.ledger.log), (), (member.session,)))
-        if self.state is State.REDUCING and member.session in self.reductions.told:
+        if self.request.gradient is not None and self.state is not EvaluationState.OPENING:
+            sends += self._to_servers(AcceptSums(self.number, len(self.ledger.log), (), (member.session,)))
+        if self.state is EvaluationState.REDUCING and member.session in self.reductions.told:
             self.reductions.after = now
-            self._move(State.DRAINING)
+            self._move(EvaluationState.DRAINING)
         return sends + self.advance(now)
 
     def retry(self, now: float) -> list[Send]:
@@ -245,12 +183,14 @@ class Evaluation:
 
     def may_go(self, member: Member) -> bool:
         """True if a leaving worker has no unsettled results."""
-        return self.state in (State.CLOSING, State.OVER) or not self.ledger.hand(member.session)
+        return self.state in (EvaluationState.CLOSING, EvaluationState.OVER) or not self.ledger.hand(
+            member.session
+        )
 
-    def beat(self, member: Member, beat: Beat, now: float) -> list[Send]:
+    def beat(self, member: Member, beat: WorkerHeartbeat, now: float) -> list[Send]:
         """Compare a worker's heartbeat with its expected state: repeat what it has not received, acknowledge
         what it reports."""
-        if self.state in (State.CLOSING, State.OVER):
+        if self.state in (EvaluationState.CLOSING, EvaluationState.OVER):
             return []
         is_late = now - member.told > self.rules.retry_seconds
         if beat.evaluation != self.number or (not member.is_ready and beat.attempt < member.attempt):
@@ -260,7 +200,7 @@ class Evaluation:
             sends += self.reductions.again(member, now)
         if beat.held:
             sends += self.computed(member, beat.held, now)
-            heard = Heard(member.session, self.number, tuple(held.grant for held in beat.held))
+            heard = ResultsAck(member.session, self.number, tuple(held.grant for held in beat.held))
             sends.append(Send(member.name, heard))
         has = {*beat.granted, *(held.grant for held in beat.held)}
         has.update(grant for first, last in beat.heard for grant in range(first, last + 1))
@@ -273,7 +213,7 @@ class Evaluation:
             self.ledger.restart(member.session, claim.grant, now)
         sends += self._grants(member, missing)
         if member.is_flushed and not beat.is_flushed:
-            sends.append(Send(member.name, Flush(member.session, self.number, lasts=True)))
+            sends.append(Send(member.name, FlushSums(member.session, self.number, lasts=True)))
         return sends + self.advance(now, member)
 
     def tick(self, now: float) -> list[Send]:
@@ -284,96 +224,30 @@ class Evaluation:
                 continue
             if self.beginning.is_awaited(member.name):
                 sends += self.beginning.broken(now)
-            if self.state is State.REDUCING and member.session in self.reductions.told:
-                self._move(State.DRAINING)
+            if self.state is EvaluationState.REDUCING and member.session in self.reductions.told:
+                self._move(EvaluationState.DRAINING)
         return sends + self.advance(now)
 
     # --- consequences ---
 
     def advance(self, now: float, member: Member | None = None) -> list[Send]:
         """Do everything that is due. If only ``member`` can have capacity for portions, grant only to it."""
-        if self.state in (State.OPENING, State.CLOSING, State.OVER):
+        if self.state in (EvaluationState.OPENING, EvaluationState.CLOSING, EvaluationState.OVER):
             return []
         self._leave_out(now)
-        if self.state is State.COMPUTING and self.ledger.is_computed:
-            self._move(State.DRAINING)
-        if self.state is State.DRAINING and not self.ledger.is_computed:
-            self._move(State.COMPUTING)
+        if self.state is EvaluationState.COMPUTING and self.ledger.is_computed:
+            self._move(EvaluationState.DRAINING)
+        if self.state is EvaluationState.DRAINING and not self.ledger.is_computed:
+            self._move(EvaluationState.COMPUTING)
         if self.ledger.is_complete:
-            if self.state is State.COMPUTING:
-                self._move(State.DRAINING)
-            self._move(State.CLOSING)
-            return [Send(each.name, End(each.session, self.number)) for each in self.members]
+            if self.state is EvaluationState.COMPUTING:
+                self._move(EvaluationState.DRAINING)
+            self._move(EvaluationState.CLOSING)
+            return [Send(each.name, EndEvaluation(each.session, self.number)) for each in self.members]
         sends = []
-        if self.state is State.DRAINING and self.reduces and now >= self.reductions.after:
+        if self.state is EvaluationState.DRAINING and self.reduces and now >= self.reductions.after:
             sends = self._reduce(now)
         return sends + self._feed(now, member) + self._flush()
-
-    def _feed(self, now: float, only: Member | None) -> list[Send]:
-        if self.state is State.REDUCING:
-            return []
-        sends = []
-        for member in self.members if only is None else (only,):
-            claims = []
-            while self.granting.may_take(member):
-                choice = self.granting.choose(member, now)
-                if choice is None:
-                    break
-                sends += self._make_way(member, choice, now)
-                claims.append(self._claim(member, choice, now))
-            sends += self._grants(member, claims)
-        return sends
-
-    def _make_way(self, member: Member, choice: Choice, now: float) -> list[Send]:
-        """Return the messages that workers must receive before a portion is granted."""
-        sends = []
-        if all(claim.number is not None for claim in self.ledger.hand(member.session)):
-            member.progress = now
-        if self.granting.is_risky(member, choice):
-            sends.append(Send(member.name, Flush(member.session, self.number, lasts=False)))
-        if choice.is_backup:
-            self.counting.backups.add((member.session, choice.portion))
-            self.events.append(Event("backup", member.name, portions=(choice.portion,)))
-            for other in self.ledger.claims(choice.portion):
-                if other.number is None and not other.apart:
-                    apart = Apart(other.session, self.number, other.grant)
-                    sends.append(Send(self.members.of[other.session].name, apart))
-        return sends
-
-    def _claim(self, member: Member, choice: Choice, now: float) -> Claim:
-        member.grants += 1
-        self.ledger.claim(choice.portion, member.session, member.grants, apart=choice.apart, now=now)
-        claim = self.ledger.claim_of(member.session, member.grants)
-        assert claim is not None, "the claim is missing"
-        return claim
-
-    def _grants(self, member: Member, claims: Sequence[Claim]) -> list[Send]:
-        grants = tuple(Grant(each.grant, each.portion, each.apart) for each in claims)
-        return [Send(member.name, Grants(member.session, self.number, grants))] if grants else []
-
-    def _flush(self) -> list[Send]:
-        """Request sums: from leaving workers, and from all once no portion is free."""
-        if self.state is State.REDUCING:
-            return []
-        all_of_them = self.rules.pushes and self.granting.is_exhausted
-        sends = []
-        for member in self.members:
-            if member.is_ready and not member.is_flushed and (all_of_them or member.is_leaving):
-                member.is_flushed = True
-                sends.append(Send(member.name, Flush(member.session, self.number, lasts=True)))
-        return sends
-
-    def _leave_out(self, now: float) -> None:
-        """Leave out portions after the deadline that are not computed and not part of a worker's sum."""
-        if not self.may_leave_out or self.ledger.is_computed:
-            return
-        left = left_at_deadline(self.ledger, self.members, self.rules, now - self.counting.began)
-        if not left:
-            return
-        self.ledger.withdraw(left)
-        self.granting.queues.clear()
-        self.counting.left_out += left
-        self.events.append(Event("deadline", "", f"{len(left)} portions are left out", tuple(left)))
 
     # --- counting ---
 
@@ -385,7 +259,7 @@ class Evaluation:
         if self.request.gradient is None:
             return []
         assert self.ledger.log[-1] == name, "the sum is not the newest of the log"
-        return self._to_servers(Accept(self.number, len(self.ledger.log) - 1, (name,), ()))
+        return self._to_servers(AcceptSums(self.number, len(self.ledger.log) - 1, (name,), ()))
 
     def _refuse(self, member: Member, name: SumName, portions: Sequence[int], mistake: str | None) -> None:
         """Refuse a sum, and grant those of its portions again that do not count."""
@@ -400,7 +274,7 @@ class Evaluation:
                     self.granting.failures.failed(claim.portion, member.session, mistake)
         self.granting.queues.give_back([each for each in portions if self.ledger.is_free(each)])
 
-    def _to_servers(self, accept: Accept) -> list[Send]:
+    def _to_servers(self, accept: AcceptSums) -> list[Send]:
         return [Send(name, accept) for name in self.servers]
 
     # --- reducing ---
@@ -412,19 +286,19 @@ class Evaluation:
             return []
         if choice.missing:
             self.granting.queues.give_back(choice.missing)
-            self._move(State.COMPUTING)
+            self._move(EvaluationState.COMPUTING)
             return []
         sends = self.reductions.start(choice, now)
         self.counting.reductions += 1
         self.events.append(Event("reducing", sends[0].to, f"{len(sends)} workers"))
-        self._move(State.REDUCING)
+        self._move(EvaluationState.REDUCING)
         return sends
 
-    def _reduced(self, member: Member, pushed: Pushed, now: float) -> list[Send]:
+    def _reduced(self, member: Member, pushed: SumPushed, now: float) -> list[Send]:
         """Count the sum of a reduction that all servers hold."""
         name = SumName(member.session, pushed.number)
         if name in self.counting.sums:
-            return [Send(member.name, Settled(member.session, self.number, pushed.number, accepted=True))]
+            return [Send(member.name, SumOutcome(member.session, self.number, pushed.number, accepted=True))]
         if not self._is_reducing(member, pushed.attempt):
             return []
         who = self.reductions.who
@@ -433,46 +307,46 @@ class Evaluation:
         results = {portion: self.counting.results[by.session, portion] for portion, by in sorted(who.items())}
         self.counting.count(name, results, who)
         self.homes.of.update({portion: by.session for portion, by in who.items()})
-        sends = self._to_servers(Accept(self.number, len(self.ledger.log) - 1, (name,), ()))
+        sends = self._to_servers(AcceptSums(self.number, len(self.ledger.log) - 1, (name,), ()))
         settled = [
             (session, number) for session, each in self.reductions.told.items() for number in each.numbers
         ]
         for session, number in [*settled, (member.session, pushed.number)]:
-            message = Settled(session, self.number, number, accepted=True)
+            message = SumOutcome(session, self.number, number, accepted=True)
             sends.append(Send(self.members.of[session].name, message))
         return sends + self.advance(now)
 
     def _is_reducing(self, member: Member, attempt: int) -> bool:
-        return self.state is State.REDUCING and self.reductions.is_told(member, attempt)
+        return self.state is EvaluationState.REDUCING and self.reductions.is_told(member, attempt)
 
     # --- the end ---
 
     @property
     def close(self) -> Close:
         """The message with which the servers close the evaluation."""
-        assert self.state is State.CLOSING, "the evaluation is not complete"
+        assert self.state is EvaluationState.CLOSING, "the evaluation is not complete"
         log = tuple(self.ledger.log) if self.request.gradient is not None else ()
         return Close(self.number, log, 1 / self.counting.samples, self.request.gradient)
 
-    def closed(self, dots: tuple[float, ...], now: float) -> Counted:
+    def closed(self, dots: tuple[float, ...], now: float) -> EvaluationResult:
         """Return the result after the servers have closed the evaluation."""
-        self._move(State.OVER)
+        self._move(EvaluationState.OVER)
         counted = self.counting.outcome(self.number, dots, now)
         left = set(self.ledger.portions) - set(counted.account.left_out)
         assert set(counted.portions) == left, "counted portions differ from the wanted ones"
         return counted
 
     @property
-    def poisoned(self) -> Trouble | None:
+    def poisoned(self) -> Failure | None:
         """The failure of a portion that no worker can compute, once everything else is done; None
         otherwise."""
         sessions = [member.session for member in self.members if member.is_ready]
-        portion = self.granting.poisoned(sessions) if self.state is State.COMPUTING else None
+        portion = self.granting.poisoned(sessions) if self.state is EvaluationState.COMPUTING else None
         if portion is None:
             return None
         why = self.granting.failures.sentence(portion)
-        return Trouble("poisoned", f"{why}; all other results are kept", portion)
+        return Failure("poisoned", f"{why}; all other results are kept", portion)
 
-    def _move(self, state: State) -> None:
+    def _move(self, state: EvaluationState) -> None:
         assert state in NEXT[self.state], f"an evaluation cannot change from {self.state} to {state}"
         self.state = state

@@ -1,44 +1,59 @@
 """A worker's state of one evaluation: grants, sums by number, missing acknowledgements.
 
 Knows: when a sum is complete, the servers that hold it. Does not know: the next task, the addition of vectors
-(`tasks.Sums`), sockets, clocks.
+(`SumArithmetic`), sockets, clocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Generic, Protocol, TypeVar
 
-from cotswold.batch.core.tasks import Sums, Values
 from cotswold.shards.core.sum_tree import parent, sibling
 from cotswold.wire import (
     COORDINATOR,
     Aborted,
-    Beat,
-    Begin,
-    Computed,
-    Failed,
+    ComputedPortion,
     Grant,
-    Held,
-    Kept,
     Node,
+    PointReady,
+    PortionFailed,
     PortionResult,
+    PortionsComputed,
     Push,
-    Pushed,
-    Ready,
+    PushAck,
+    PushRejected,
     Reduce,
-    Refused,
     Send,
+    StartEvaluation,
+    SumPushed,
     Welcome,
+    WorkerHeartbeat,
 )
+
+Values = TypeVar("Values")
 
 NODES = 16
 """Maximum number of nodes without their siblings that a worker keeps; beyond it, it pushes them."""
 
 
+class SumArithmetic(Protocol[Values]):
+    """Operations on vectors of the parameters' length."""
+
+    def zeros(self) -> Values:
+        """Return a new sum of zeros."""
+
+    def add(self, left: Values, right: Values) -> Values:
+        """Add in place: return the sum in the memory of ``left``."""
+
+    def parts(self, values: Values, server: str) -> tuple[tuple[int, ...], tuple[object, ...]]:
+        """Return the numbers of a server's shards, and a buffer for each; the sum must not change
+        afterwards."""
+
+
 @dataclass
-class Sum(Generic[Values]):
+class PartialSum(Generic[Values]):
     """The sum of some portions on this worker."""
 
     number: int
@@ -58,21 +73,21 @@ class Sum(Generic[Values]):
 
 
 @dataclass
-class Holding(Generic[Values]):
+class PartialSums(Generic[Values]):
     """State of one attempt of an evaluation."""
 
     welcome: Welcome
-    arithmetic: Sums[Values]
+    arithmetic: SumArithmetic[Values]
     numbers: Iterator[int]
     """Numbers for the session's next sums."""
-    begin: Begin
+    begin: StartEvaluation
     attempt: int
     grants: dict[int, Grant] = field(default_factory=dict)
     """Grants that are queued or being computed."""
     apart: set[int] = field(default_factory=set)
     seen: set[int] = field(default_factory=set)
-    failed: dict[int, Failed] = field(default_factory=dict)
-    sums: dict[int, Sum[Values]] = field(default_factory=dict)
+    failed: dict[int, PortionFailed] = field(default_factory=dict)
+    sums: dict[int, PartialSum[Values]] = field(default_factory=dict)
     """Sums by number, until they are settled."""
     open: int | None = None
     """Number of the sum that receives the next portion."""
@@ -89,10 +104,10 @@ class Holding(Generic[Values]):
     """Grants that the coordinator knows to be computed."""
     untold: set[int] = field(default_factory=set)
     """Computed grants that were not reported to the coordinator."""
-    computing: Sum[Values] | None = None
+    computing: PartialSum[Values] | None = None
     """Sum to which a portion is being added."""
 
-    def sum_for(self, grant: Grant) -> Sum[Values]:
+    def sum_for(self, grant: Grant) -> PartialSum[Values]:
         """Return the sum that will receive a portion."""
         if not self.begin.gradient:
             return self.new(None)
@@ -106,17 +121,17 @@ class Holding(Generic[Values]):
             self.open = self.new(self.arithmetic.zeros()).number
         return self.sums[self.open]
 
-    def new(self, values: Values | None) -> Sum[Values]:
+    def new(self, values: Values | None) -> PartialSum[Values]:
         """Create a sum."""
         number = next(self.numbers)
-        self.sums[number] = Sum(number, values)
+        self.sums[number] = PartialSum(number, values)
         return self.sums[number]
 
     def is_apart(self, grant: Grant) -> bool:
         """True if its portion must be a separate sum."""
         return grant.apart or grant.number in self.apart or self.is_flushed
 
-    def merged(self, sum: Sum[Values]) -> Sum[Values]:
+    def merged(self, sum: PartialSum[Values]) -> PartialSum[Values]:
         """Merge the sum with kept siblings into the largest possible node."""
         kept = {each.node: each for each in self.sums.values() if not each.is_flushed}
         while sum.node is not None and (other := kept.get(sibling(sum.node))) is not None:
@@ -158,13 +173,13 @@ class Holding(Generic[Values]):
     def _tell(self) -> Send:
         """Report computed portions that were not reported yet."""
         held = tuple(
-            Held(grant, result, sum.number, sum.is_flushed)
+            ComputedPortion(grant, result, sum.number, sum.is_flushed)
             for sum in self.sums.values()
             for grant, result in zip(sum.grants, sum.results, strict=True)
             if grant in self.untold
         )
         self.untold.clear()
-        return Send(COORDINATOR, Computed(self.welcome.session, self.begin.evaluation, held))
+        return Send(COORDINATOR, PortionsComputed(self.welcome.session, self.begin.evaluation, held))
 
     def computed_not(self, grant: Grant, error: str) -> list[Send]:
         """Record that the portion of a grant cannot be computed; its whole sum is lost."""
@@ -177,12 +192,14 @@ class Holding(Generic[Values]):
             self.seen.discard(other)
             self.heard.discard(other)
             self.untold.discard(other)
-        failed = Failed(self.welcome.session, self.begin.evaluation, grant.number, grant.portion, error)
+        failed = PortionFailed(
+            self.welcome.session, self.begin.evaluation, grant.number, grant.portion, error
+        )
         self.failed[grant.number] = failed
         told = [self._tell()] if self.untold and len(self.grants) <= len(self.untold) else []
         return [*told, Send(COORDINATOR, failed), *self._reduction_again()]
 
-    def _taken(self) -> Sum[Values]:
+    def _taken(self) -> PartialSum[Values]:
         sum, self.computing = self.computing, None
         assert sum is not None, "no sum is being computed"
         return sum
@@ -193,7 +210,7 @@ class Holding(Generic[Values]):
 
     # --- push sums ---
 
-    def is_due(self, sum: Sum[Values], grant: Grant, now: float) -> bool:
+    def is_due(self, sum: PartialSum[Values], grant: Grant, now: float) -> bool:
         """True if a sum must be pushed after the portion of ``grant`` was added."""
         if now - sum.began >= self.welcome.flush_seconds:
             return True
@@ -207,7 +224,7 @@ class Holding(Generic[Values]):
                 sends += self.flush(sum, now)
         return sends
 
-    def flush(self, sum: Sum[Values], now: float) -> list[Send]:
+    def flush(self, sum: PartialSum[Values], now: float) -> list[Send]:
         """Close a sum and push it to the servers."""
         assert not sum.is_flushed, "a sum is flushed once"
         sum.is_flushed, sum.sent = True, now
@@ -218,7 +235,7 @@ class Holding(Generic[Values]):
         sum.unkept = {name for name, _ in self.welcome.servers}
         return self._pushes(sum)
 
-    def _pushes(self, sum: Sum[Values]) -> list[Send]:
+    def _pushes(self, sum: PartialSum[Values]) -> list[Send]:
         assert sum.values is not None, "a sum without a gradient cannot be pushed"
         sends = []
         for server in sorted(sum.unkept):
@@ -235,11 +252,11 @@ class Holding(Generic[Values]):
             sends.append(Send(server, push))
         return sends
 
-    def _pushed(self, sum: Sum[Values]) -> Send:
+    def _pushed(self, sum: PartialSum[Values]) -> Send:
         number, results = self.begin.evaluation, tuple(sum.results)
-        return Send(COORDINATOR, Pushed(self.welcome.session, number, sum.number, results, sum.attempt))
+        return Send(COORDINATOR, SumPushed(self.welcome.session, number, sum.number, results, sum.attempt))
 
-    def kept(self, kept: Kept, now: float) -> list[Send]:
+    def kept(self, kept: PushAck, now: float) -> list[Send]:
         """Record a server's acknowledgement of a sum."""
         sum = self.sums.get(kept.number)
         if sum is None or kept.server not in sum.unkept:
@@ -250,7 +267,7 @@ class Holding(Generic[Values]):
         sum.sent = now
         return [self._pushed(sum)]
 
-    def refused(self, refused: Refused) -> list[Send]:
+    def refused(self, refused: PushRejected) -> list[Send]:
         """Record a server's rejection of a sum: its portions have failed on this worker."""
         sum = self.sums.pop(refused.number, None)
         if sum is None:
@@ -259,7 +276,7 @@ class Holding(Generic[Values]):
         if sum.attempt:
             return self.abort("") if sum.attempt == self.attempt else []
         for grant, result in zip(sum.grants, sum.results, strict=True):
-            failed = Failed(self.welcome.session, self.begin.evaluation, grant, result.portion, error)
+            failed = PortionFailed(self.welcome.session, self.begin.evaluation, grant, result.portion, error)
             self.failed[grant] = failed
         return [Send(COORDINATOR, self.failed[grant]) for grant in sum.grants]
 
@@ -304,12 +321,12 @@ class Holding(Generic[Values]):
 
     # --- messages ---
 
-    def ready(self) -> Ready:
+    def ready(self) -> PointReady:
         """Return the report that the worker has the point."""
         begin = self.begin
-        return Ready(self.welcome.session, begin.evaluation, begin.attempt, self.digests)
+        return PointReady(self.welcome.session, begin.evaluation, begin.attempt, self.digests)
 
-    def beat(self) -> Beat:
+    def beat(self) -> WorkerHeartbeat:
         """Return the heartbeat with the worker's state."""
         held, heard = [], []
         for sum in self.sums.values():
@@ -317,8 +334,8 @@ class Holding(Generic[Values]):
                 if grant in self.heard:
                     heard.append(grant)
                 else:
-                    held.append(Held(grant, result, sum.number, sum.is_flushed))
-        return Beat(
+                    held.append(ComputedPortion(grant, result, sum.number, sum.is_flushed))
+        return WorkerHeartbeat(
             self.welcome.session,
             self.begin.evaluation,
             self.attempt,

@@ -15,20 +15,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from cotswold.batch.core.requests import Planner, Request
+from cotswold.batch.core.requests import EvaluationRequest, PlanFunction
 from cotswold.shards.core.events import Event
 from cotswold.shards.core.membership import Member, Members
-from cotswold.wire import Begin, Fetch, Ready, Send
+from cotswold.wire import Fetch, PointReady, Send, StartEvaluation
 
 
 @dataclass
-class Beginning:
+class PointDistribution:
     """Distribution of the point of one evaluation."""
 
     number: int
-    request: Request
+    request: EvaluationRequest
     members: Members
-    planner: Planner
+    planner: PlanFunction
     events: list[Event]
     is_doubtful: Callable[[Member, float], bool]
     """True if a worker may be suspended; broadcasts do not include it."""
@@ -36,7 +36,7 @@ class Beginning:
     """Newest attempt, of a start or a reduction, that was sent."""
     digests: tuple[int, ...] | None = None
     """Digests of the point on the shards, once known."""
-    _told: dict[int, Begin] = field(default_factory=dict)
+    _told: dict[int, StartEvaluation] = field(default_factory=dict)
     """Last instruction by session."""
 
     def all(self, now: float) -> list[Send]:
@@ -69,7 +69,7 @@ class Beginning:
         member.told = now
         return [Send(member.name, begin)]
 
-    def ready(self, member: Member, ready: Ready, now: float) -> list[Send]:
+    def ready(self, member: Member, ready: PointReady, now: float) -> list[Send]:
         """Handle a worker's report that it has the point of this evaluation."""
         if member.is_ready or ready.attempt != self._told[member.session].attempt:
             return []
@@ -108,7 +108,7 @@ class Beginning:
 
     def _tell(self, member: Member, fetches: tuple[Fetch, ...], now: float) -> Send:
         self.attempt += 1
-        begin = Begin(
+        begin = StartEvaluation(
             member.session,
             self.number,
             self.attempt,

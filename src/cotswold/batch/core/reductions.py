@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from cotswold.batch.core.chunk_ledger import Claim, Ledger
-from cotswold.batch.core.point_distribution import Beginning
-from cotswold.batch.core.requests import Planner
-from cotswold.batch.core.scheduling import Granting
+from cotswold.batch.core.chunk_ledger import Claim, PortionLedger
+from cotswold.batch.core.point_distribution import PointDistribution
+from cotswold.batch.core.requests import PlanFunction
+from cotswold.batch.core.scheduling import Scheduler
 from cotswold.shards.core.membership import Member, Members
 from cotswold.wire import Reduce, Send, SumName
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ReductionChoice:
     """Disjoint sums."""
 
     sums: dict[SumName, tuple[int, ...]]
@@ -26,7 +26,9 @@ class Chosen:
     """Portions in no chosen sum; they must be computed again."""
 
 
-def chosen(claims: Iterable[Claim], wanted: Collection[int], doubtful: Collection[int] = ()) -> Chosen:
+def choose_sums(
+    claims: Iterable[Claim], wanted: Collection[int], doubtful: Collection[int] = ()
+) -> ReductionChoice:
     """Choose disjoint sums from computed claims: larger sums first, because a small overlapping sum costs
     little.
 
@@ -44,7 +46,7 @@ def chosen(claims: Iterable[Claim], wanted: Collection[int], doubtful: Collectio
         if covered.isdisjoint(portions):
             found[name] = tuple(sorted(portions))
             covered.update(portions)
-    return Chosen(dict(sorted(found.items())), tuple(sorted(set(wanted) - covered)))
+    return ReductionChoice(dict(sorted(found.items())), tuple(sorted(set(wanted) - covered)))
 
 
 @dataclass
@@ -53,17 +55,17 @@ class Reductions:
 
     number: int
     members: Members
-    ledger: Ledger
-    granting: Granting
-    beginning: Beginning
+    ledger: PortionLedger
+    granting: Scheduler
+    beginning: PointDistribution
     """Counter of attempts, shared by starts and reductions."""
-    planner: Planner
+    planner: PlanFunction
     after: float
     """Earliest time of the next reduction."""
     told: dict[int, Reduce] = field(default_factory=dict)
     """Instructions of the newest reduction, by session."""
 
-    def choose(self, now: float) -> Chosen | None:
+    def choose(self, now: float) -> ReductionChoice | None:
         """Choose the sums to add; None while a worker must be waited for.
 
         Missing portions are freed to be computed again.
@@ -73,7 +75,7 @@ class Reductions:
             return None  # it pushes its sums itself
         claims = [claim for _, hand in hands for claim in hand if claim.number is not None]
         doubtful = [member.session for member in self.members if self.granting.is_doubtful(member, now)]
-        choice = chosen(claims, self.ledger.open, doubtful)
+        choice = choose_sums(claims, self.ledger.open, doubtful)
         if any(name.session in doubtful for name in choice.sums):
             return None  # it may wake up, be lost, or have its portions copied by others
         for claim in claims:
@@ -81,7 +83,7 @@ class Reductions:
                 self.ledger.release(claim.session, claim.grant)
         return choice
 
-    def start(self, choice: Chosen, now: float) -> list[Send]:
+    def start(self, choice: ReductionChoice, now: float) -> list[Send]:
         """Send the plan to all members."""
         sums: dict[int, list[SumName]] = {}
         for name in choice.sums:

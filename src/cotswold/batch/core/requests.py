@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from cotswold.optim.vectors.base import Command
 from cotswold.wire import Plan, SumName
 
-Planner = Callable[[Sequence[str]], Plan]
+PlanFunction = Callable[[Sequence[str]], Plan]
 """Return the plan of a reduction over these workers."""
 
 
 @dataclass(frozen=True)
-class Request:
+class EvaluationRequest:
     """A requested evaluation."""
 
     at: str
@@ -38,7 +38,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Account:
+class EvaluationCost:
     """Statistics of an evaluation."""
 
     seconds: float
@@ -59,7 +59,7 @@ class Account:
 
 
 @dataclass(frozen=True)
-class Counted:
+class EvaluationResult:
     """The result of an evaluation."""
 
     evaluation: int
@@ -74,11 +74,11 @@ class Counted:
     samples: int
     sums: Mapping[SumName, tuple[int, ...]]
     """Portions of each accepted sum."""
-    account: Account
+    account: EvaluationCost
 
 
 @dataclass(frozen=True)
-class Trouble:
+class Failure:
     """Reason for a stalled evaluation. It continues once workers join, with all results kept."""
 
     kind: str

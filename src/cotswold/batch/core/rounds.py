@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cotswold.optim.vectors.base import Command
-from cotswold.wire import Answer, Close, Open, Round, Send
+from cotswold.wire import Close, Open, Round, RoundReply, Send
 
 
 @dataclass(frozen=True)
-class RoundDone:
+class RoundResult:
     """The merged replies of all servers."""
 
     number: int
@@ -27,7 +27,7 @@ class RoundDone:
 
 
 @dataclass
-class Rounds:
+class RoundManager:
     """Consecutive rounds."""
 
     servers: Sequence[str]
@@ -36,7 +36,7 @@ class Rounds:
     _round: Round | None = None
     _began: float = 0.0
     _sent: float = 0.0
-    _answers: dict[str, Answer] = field(default_factory=dict)
+    _answers: dict[str, RoundReply] = field(default_factory=dict)
 
     @property
     def is_under_way(self) -> bool:
@@ -75,7 +75,7 @@ class Rounds:
         self._sent = now
         return [Send(name, self._round) for name in self.silent]
 
-    def answer(self, answer: Answer) -> RoundDone | None:
+    def answer(self, answer: RoundReply) -> RoundResult | None:
         """Record a reply; return the merged result with the last one."""
         if self._round is None or answer.number != self.number or answer.server not in self.servers:
             return None
@@ -86,7 +86,7 @@ class Rounds:
         answers = [self._answers[name] for name in self.servers]
         error = next((f"{each.server}: {each.error}" for each in answers if each.error is not None), None)
         if error is not None:
-            return RoundDone(self.number, (), (), error)
+            return RoundResult(self.number, (), (), error)
         rows = {shard: row for each in answers for shard, row in zip(each.shards, each.dots, strict=True)}
         digests = {
             shard: digest
@@ -96,7 +96,7 @@ class Rounds:
         }
         assert len(rows) == sum(len(each.shards) for each in answers), "a shard is on two servers"
         columns = zip(*(rows[shard] for shard in sorted(rows)), strict=True)
-        return RoundDone(
+        return RoundResult(
             self.number, tuple(map(_added, columns)), tuple(digests[shard] for shard in sorted(digests)), None
         )
 

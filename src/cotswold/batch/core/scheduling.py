@@ -1,4 +1,5 @@
-"""Choice of a worker's next portion: one that failed elsewhere, a free one, or a backup copy.
+"""Choice of a worker's next portion: one that failed elsewhere, a free one, or a backup copy. Choice of the
+portions that an evaluation leaves out after its deadline.
 
 Knows: the ledger, the queues, failures, speeds. Does not know: messages.
 """
@@ -9,10 +10,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import inf
 
-from cotswold.batch.core.chunk_failures import Failures
-from cotswold.batch.core.chunk_ledger import Claim, Ledger
-from cotswold.batch.core.chunk_queues import Queues
-from cotswold.batch.core.settings import Rules
+from cotswold.batch.core.chunk_failures import PortionFailures
+from cotswold.batch.core.chunk_ledger import Claim, PortionLedger
+from cotswold.batch.core.chunk_queues import PortionQueues
+from cotswold.batch.core.settings import EvaluationSettings
 from cotswold.shards.core.membership import Member, Members
 
 _ALONE = 4
@@ -24,7 +25,7 @@ _LATE = 1.5
 
 
 @dataclass(frozen=True)
-class Choice:
+class Assignment:
     """A portion for a worker."""
 
     portion: int
@@ -34,14 +35,14 @@ class Choice:
 
 
 @dataclass
-class Granting:
+class Scheduler:
     """Scheduler of one evaluation."""
 
-    rules: Rules
+    rules: EvaluationSettings
     members: Members
-    ledger: Ledger
-    queues: Queues
-    failures: Failures
+    ledger: PortionLedger
+    queues: PortionQueues
+    failures: PortionFailures
 
     def may_take(self, member: Member) -> bool:
         """True if a worker has capacity for a portion."""
@@ -55,12 +56,12 @@ class Granting:
         unsettled = sum(claim.number is not None and claim.apart for claim in hand)
         return unfinished < room and (not self.rules.pushes or unsettled < self.rules.unsettled)
 
-    def choose(self, member: Member, now: float) -> Choice | None:
+    def choose(self, member: Member, now: float) -> Assignment | None:
         """Choose a portion for a worker with capacity; None if there is none."""
         session = member.session
         failed = self._failed(member, now)
         if failed is not None:
-            return Choice(failed, apart=True, is_backup=False)
+            return Assignment(failed, apart=True, is_backup=False)
         if self._has_suspect(member):
             return None  # if it dies, no other portion must become a suspect
         left = self.queues.waiting / max(self.members.rate, 1e-9)
@@ -79,9 +80,9 @@ class Granting:
             ),
         )
         if free is not None:
-            return Choice(free, apart, is_backup=False)
+            return Assignment(free, apart, is_backup=False)
         copied = self._backup(member, now)
-        return None if copied is None else Choice(copied, apart=True, is_backup=True)
+        return None if copied is None else Assignment(copied, apart=True, is_backup=True)
 
     def poisoned(self, sessions: Collection[int]) -> int | None:
         """Return a portion that none of these sessions may try, if nothing else is left to do."""
@@ -112,7 +113,7 @@ class Granting:
                 return portion
         return None
 
-    def is_risky(self, member: Member, choice: Choice) -> bool:
+    def is_risky(self, member: Member, choice: Assignment) -> bool:
         """True if the portion may kill the worker and lose its unpushed sums."""
         return self.failures.is_suspect(choice.portion) and bool(self.ledger.hand(member.session))
 
@@ -166,3 +167,21 @@ class Granting:
     def is_doubtful(self, member: Member, now: float) -> bool:
         """True if a worker may be suspended and its results lost."""
         return now - member.heard > _DOUBTFUL_BEATS * self.rules.beat_seconds
+
+
+def portions_to_leave_out(
+    ledger: PortionLedger, members: Members, rules: EvaluationSettings, seconds: float
+) -> list[int]:
+    """Return the portions to leave out after the deadline: not computed, and not part of a worker's sum.
+    Empty before it."""
+    if rules.deadline is None or not any(member.seconds for member in members):
+        return []
+    usual = len(ledger.portions) / max(members.rate, 1e-9)
+    if seconds < rules.deadline * usual or ledger.computed < rules.least * len(ledger.portions):
+        return []
+    # wait for portions that a worker may be adding to a sum with others: the whole sum would be refused
+    return [
+        portion
+        for portion in sorted(ledger.open)
+        if not ledger.is_in_sum(portion) and all(claim.apart for claim in ledger.claims(portion))
+    ]

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.shards.core.permutation import Dealing
+from cotswold.shards.core.permutation import ChunkPermutation
 
 
 @dataclass(frozen=True)
-class Rules:
+class EvaluationSettings:
     """Settings of all evaluations of a run."""
 
-    dealing: Dealing
+    dealing: ChunkPermutation
     size: int
     """Length of the parameters."""
     pushes: bool = True

@@ -19,38 +19,64 @@ The caller takes a `task`, executes it, and reports the result by `fetched`, `co
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import count
 from typing import Generic
 
-from cotswold.batch.core.partial_sums import Holding
-from cotswold.batch.core.tasks import FetchTask, PortionTask, ReduceTask, Sums, Task, Values
+from cotswold.batch.core.partial_sums import PartialSums, SumArithmetic, Values
 from cotswold.wire import (
     COORDINATOR,
-    Apart,
-    Beat,
-    Begin,
-    Dismiss,
-    End,
-    Flush,
+    EndEvaluation,
+    FlushSums,
+    Grant,
     Grants,
-    Heard,
+    IsolatePortion,
     Join,
-    Kept,
     Leave,
     PortionResult,
+    PushAck,
+    PushRejected,
     Reduce,
-    Refused,
-    Rejoin,
+    ResultsAck,
     Send,
-    Settled,
+    SessionExpired,
+    Shutdown,
+    StartEvaluation,
+    SumOutcome,
     ToWorker,
     Welcome,
+    WorkerHeartbeat,
 )
 
 
-class State(Enum):
+@dataclass(frozen=True)
+class FetchTask:
+    """Get the point: the fetches in order, then the commands."""
+
+    begin: StartEvaluation
+
+
+@dataclass(frozen=True)
+class PortionTask(Generic[Values]):
+    """Compute a portion and add its gradient to ``into`` (None without a gradient)."""
+
+    grant: Grant
+    into: Values | None
+
+
+@dataclass(frozen=True)
+class ReduceTask(Generic[Values]):
+    """Reduce ``values`` by the plan; the first member's result becomes a new sum."""
+
+    reduce: Reduce
+    values: Values
+
+
+Task = FetchTask | PortionTask[Values] | ReduceTask[Values]
+
+
+class WorkerState(Enum):
     """State of a worker."""
 
     OUTSIDE = "outside"
@@ -60,11 +86,13 @@ class State(Enum):
     GONE = "gone"
 
 
-class Worker(Generic[Values]):
+class BatchWorker(Generic[Values]):
     """One worker process, from its first `Join` to its end."""
 
-    def __init__(self, name: str, address: str, patterns: int, size: int, sums: Sums[Values]) -> None:
-        self.name, self.state = name, State.OUTSIDE
+    def __init__(
+        self, name: str, address: str, patterns: int, size: int, sums: SumArithmetic[Values]
+    ) -> None:
+        self.name, self.state = name, WorkerState.OUTSIDE
         self.welcome: Welcome | None = None
         self._sums = sums
         self._join = Join(name, 0, address, patterns, size)
@@ -73,9 +101,9 @@ class Worker(Generic[Values]):
         """(evaluation, attempt) of the newest `StartEvaluation`."""
         self._numbers = count(1)
         """Numbers for the session's sums."""
-        self._evaluation: Holding[Values] | None = None
-        self._busy: tuple[Holding[Values], FetchTask | PortionTask[Values]] | None = None
-        self._exchanging: tuple[Holding[Values], ReduceTask[Values]] | None = None
+        self._evaluation: PartialSums[Values] | None = None
+        self._busy: tuple[PartialSums[Values], FetchTask | PortionTask[Values]] | None = None
+        self._exchanging: tuple[PartialSums[Values], ReduceTask[Values]] | None = None
         self._leaving: str | None = None
         self._beaten = 0.0
 
@@ -90,16 +118,26 @@ class Worker(Generic[Values]):
         """Handle a message of the coordinator or of a server."""
         if isinstance(message, Welcome):
             return self._welcomed(message, now)
-        if self.welcome is None or message.session != self.session or self.state is State.GONE:
-            return [] if not isinstance(message, Dismiss) or self.welcome else self._gone()
+        if self.welcome is None or message.session != self.session or self.state is WorkerState.GONE:
+            return [] if not isinstance(message, Shutdown) or self.welcome else self._gone()
         match message:
-            case Begin():
+            case StartEvaluation():
                 return self._begin(message)
-            case Rejoin():
+            case SessionExpired():
                 return self._outside(now)
-            case Dismiss():
+            case Shutdown():
                 return self._gone()
-            case Kept() | Refused() | Settled() | End() | Grants() | Apart() | Flush() | Heard() | Reduce():
+            case (
+                PushAck()
+                | PushRejected()
+                | SumOutcome()
+                | EndEvaluation()
+                | Grants()
+                | IsolatePortion()
+                | FlushSums()
+                | ResultsAck()
+                | Reduce()
+            ):
                 evaluation = self._evaluation
                 if evaluation is None or message.evaluation != evaluation.begin.evaluation:
                     return []
@@ -109,29 +147,37 @@ class Worker(Generic[Values]):
 
     def _heard(
         self,
-        evaluation: Holding[Values],
-        message: Kept | Refused | Settled | End | Grants | Apart | Flush | Heard | Reduce,
+        evaluation: PartialSums[Values],
+        message: PushAck
+        | PushRejected
+        | SumOutcome
+        | EndEvaluation
+        | Grants
+        | IsolatePortion
+        | FlushSums
+        | ResultsAck
+        | Reduce,
         now: float,
     ) -> list[Send]:
         match message:
-            case Kept():
+            case PushAck():
                 return evaluation.kept(message, now)
-            case Refused():
+            case PushRejected():
                 return evaluation.refused(message)
-            case Settled():
+            case SumOutcome():
                 evaluation.sums.pop(message.number, None)
                 if evaluation.open == message.number:
                     evaluation.open = None
-            case End():
-                self._evaluation, self.state = None, State.IDLE
+            case EndEvaluation():
+                self._evaluation, self.state = None, WorkerState.IDLE
             case Grants():
                 return self._granted(evaluation, message)
-            case Apart() if message.grant in evaluation.grants:
+            case IsolatePortion() if message.grant in evaluation.grants:
                 evaluation.apart.add(message.grant)
-            case Flush():
+            case FlushSums():
                 evaluation.is_flushed = evaluation.is_flushed or message.lasts
                 return evaluation.flush_all(now)
-            case Heard():
+            case ResultsAck():
                 evaluation.heard.update(message.grants)
             case Reduce() if message.attempt > evaluation.attempt:
                 return evaluation.start_reduction(message)
@@ -141,7 +187,7 @@ class Worker(Generic[Values]):
 
     def tick(self, now: float) -> list[Send]:
         """Advance the time; call it a few times per heartbeat interval, also while a portion is computed."""
-        if self.state is State.GONE:
+        if self.state is WorkerState.GONE:
             return []
         if self.welcome is None:
             if self._joined is not None and now - self._joined < 1.0:
@@ -152,7 +198,7 @@ class Worker(Generic[Values]):
             return []
         self._beaten = now
         evaluation = self._evaluation
-        idle = Beat(self.session, *self._newest, False, False, (), (), ())
+        idle = WorkerHeartbeat(self.session, *self._newest, False, False, (), (), ())
         sends = [Send(COORDINATOR, idle if evaluation is None else evaluation.beat())]
         if self._leaving is not None:
             sends.append(Send(COORDINATOR, Leave(self.session, self._leaving)))
@@ -212,7 +258,7 @@ class Worker(Generic[Values]):
         evaluation, _ = self._done()
         if evaluation is None:
             return []
-        self.state, evaluation.is_ready = State.READY, True
+        self.state, evaluation.is_ready = WorkerState.READY, True
         evaluation.digests, evaluation.readied = digests, now
         return [Send(COORDINATOR, evaluation.ready())]
 
@@ -265,7 +311,7 @@ class Worker(Generic[Values]):
     def _welcomed(self, welcome: Welcome, now: float) -> list[Send]:
         if self.welcome is not None or (welcome.name, welcome.attempt) != (self.name, self._join.attempt):
             return []
-        self.welcome, self.state, self._numbers, self._newest = welcome, State.IDLE, count(1), (0, 0)
+        self.welcome, self.state, self._numbers, self._newest = welcome, WorkerState.IDLE, count(1), (0, 0)
         self._beaten = now
         return []
 
@@ -273,37 +319,37 @@ class Worker(Generic[Values]):
         self._evaluation, self.welcome = None, None
         if self._leaving is not None:
             return self._gone()
-        self.state, self._joined = State.OUTSIDE, now
+        self.state, self._joined = WorkerState.OUTSIDE, now
         self._join = replace(self._join, attempt=self._join.attempt + 1)
         return [Send(COORDINATOR, self._join)]
 
     def _gone(self) -> list[Send]:
-        self._evaluation, self.state = None, State.GONE
+        self._evaluation, self.state = None, WorkerState.GONE
         return []
 
-    def _begin(self, begin: Begin) -> list[Send]:
+    def _begin(self, begin: StartEvaluation) -> list[Send]:
         if (begin.evaluation, begin.attempt) <= self._newest:
             return []
         self._newest = (begin.evaluation, begin.attempt)
         assert self.welcome is not None, "the worker has no session"
-        self._evaluation = Holding(self.welcome, self._sums, self._numbers, begin, begin.attempt)
-        self.state = State.FETCHING
+        self._evaluation = PartialSums(self.welcome, self._sums, self._numbers, begin, begin.attempt)
+        self.state = WorkerState.FETCHING
         return []
 
     # --- portions ---
 
-    def _granted(self, evaluation: Holding[Values], grants: Grants) -> list[Send]:
+    def _granted(self, evaluation: PartialSums[Values], grants: Grants) -> list[Send]:
         sends = []
         for grant in grants.grants:
-            if self.state is State.READY and grant.number not in evaluation.seen:
+            if self.state is WorkerState.READY and grant.number not in evaluation.seen:
                 evaluation.seen.add(grant.number)
                 evaluation.grants[grant.number] = grant
             elif (failed := evaluation.failed.get(grant.number)) is not None:
                 sends.append(Send(COORDINATOR, failed))
         return sends
 
-    def _next(self, evaluation: Holding[Values]) -> FetchTask | PortionTask[Values] | None:
-        if self.state is State.FETCHING:
+    def _next(self, evaluation: PartialSums[Values]) -> FetchTask | PortionTask[Values] | None:
+        if self.state is WorkerState.FETCHING:
             return FetchTask(evaluation.begin) if evaluation.aborted is None else None
         if not evaluation.grants:
             return None
@@ -313,7 +359,7 @@ class Worker(Generic[Values]):
 
     # --- end of a task ---
 
-    def _done(self) -> tuple[Holding[Values] | None, FetchTask | PortionTask[Values]]:
+    def _done(self) -> tuple[PartialSums[Values] | None, FetchTask | PortionTask[Values]]:
         """Return the finished task, and its evaluation unless that is over."""
         assert self._busy is not None, "no task was in progress"
         (evaluation, task), self._busy = self._busy, None

@@ -14,7 +14,7 @@ from cotswold.wire import Shard
 
 
 class ArraySums:
-    """Flat arrays of the parameters' length, implementing `batch.core.tasks.Sums`."""
+    """Flat arrays of the parameters' length, implementing `batch.core.partial_sums.SumArithmetic`."""
 
     def __init__(self, size: int, dtype: np.dtype[np.floating]) -> None:
         self._size, self._dtype = size, dtype

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -17,109 +15,19 @@ import torch
 from torch import Tensor
 
 from cotswold import wire as m
-from cotswold.batch.core.requests import Counted, Request
-from cotswold.batch.runtime.pattern_sets import Sets
-from cotswold.batch.runtime.startup import POINT, Opened, Opening, Task, write
-from cotswold.batch.runtime.validation import Validating
-from cotswold.batch.runtime.vector_cache import Contents
+from cotswold.batch.core.requests import EvaluationRequest, EvaluationResult
+from cotswold.batch.runtime.pattern_sets import PatternSets
+from cotswold.batch.runtime.startup import POINT, StartedCluster, write_vector
+from cotswold.batch.runtime.status import ClusterStatus, counted_values
+from cotswold.batch.runtime.validation import Validation, run_validation
+from cotswold.batch.runtime.vector_cache import VectorCache
 from cotswold.errors import MachineError, UserError
-from cotswold.host import ForkServer, Processes, Token
-from cotswold.host.open_files import require_descriptors
+from cotswold.host import ForkServer
 from cotswold.optim import Command, Evaluation
 from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.coordinator_loop import OnEvent, TroubleError
-from cotswold.processes.endpoint_settings import Reach
-from cotswold.shards.core.permutation import words
-from cotswold.shards.runtime.chunked_read import Pieces
-from cotswold.transport import Endpoint
+from cotswold.shards.runtime.chunked_read import ChunkedRead
 from cotswold.transport.socket_folder import remove_left_folders
-
-PRELOADED = ("torch", "cotswold.batch.runtime.worker_process", "cotswold.paramserver.runtime.server_process")
-"""Modules that a fork server imports once."""
-
-
-@dataclass(frozen=True)
-class ClusterStatus:
-    """Progress of a cluster."""
-
-    evaluation: int
-    """Number of the newest evaluation."""
-    portions: int
-    """Portions of the current or newest evaluation."""
-    done: int
-    """Number of these that are computed or counted."""
-    samples: int
-    """Number of patterns in those portions; approximate, because the last portion may be smaller."""
-    workers: int
-    """Number of connected workers."""
-    backups: int
-    """Backup copies granted so far."""
-    sent_bytes: int
-    """Bytes that the coordinator has sent so far, including shared memory."""
-    received_bytes: int
-
-
-def open_cluster(
-    settings: ClusterSettings,
-    work: str,
-    arguments: Mapping[str, object],
-    *,
-    processes: Processes | None = None,
-    token: Token | None = None,
-    host: str | None = None,
-    logs: Path | None = None,
-    on_event: OnEvent = lambda kind, more: None,
-) -> Cluster:
-    """Start workers and parameter servers, and wait until the initial parameters are on the servers.
-
-    Args:
-        settings: Numbers of processes, timeouts and the way that sums travel.
-        work: Function that builds the `Work` in each worker, as ``"module:function"``.
-        arguments: Keyword arguments of that function; JSON values only.
-        processes: Starts the processes; None makes a fork server on this host, which the cluster closes at
-            its end.
-        token: Secret that authenticates the processes; None makes a new one.
-        host: Address at which other machines reach this one; None without other machines.
-        logs: Folder for the output of the processes, one file each; None prints to this process's output.
-        on_event: Called with the kind and the values of each event: workers that join or leave, backup
-            copies, evaluations.
-
-    Returns:
-        The running cluster. Close it, or use it as a context manager.
-
-    Raises:
-        UserError: The work cannot be built.
-        MachineError: A process cannot be started.
-    """
-    require_descriptors(settings.members)
-    token = token or Token.new()
-    own = None
-    if processes is None:
-        processes = own = ForkServer((*PRELOADED, work.partition(":")[0]))
-    endpoint = None
-    try:
-        endpoint = Endpoint(
-            token,
-            m.COORDINATOR,
-            host=host,
-            ports=Reach.of(settings, host).one_of_ports,
-            encrypt=settings.encrypt,
-            lost_seconds=settings.lost_seconds,
-        )
-        task = Task(work, arguments, logs, host)
-        opening = Opening(settings, task, processes, token, endpoint, on_event)
-        try:
-            opened = opening.open()
-        except BaseException:
-            opening.staff.close()
-            raise
-    except BaseException:
-        if endpoint is not None:
-            endpoint.close()
-        if own is not None:
-            own.close()
-        raise
-    return Cluster(settings, opened, on_event, own)
 
 
 class Cluster:
@@ -129,17 +37,17 @@ class Cluster:
     """
 
     def __init__(
-        self, settings: ClusterSettings, opened: Opened, on_event: OnEvent, own: ForkServer | None
+        self, settings: ClusterSettings, opened: StartedCluster, on_event: OnEvent, own: ForkServer | None
     ) -> None:
         self._settings, self._opened, self._on_event, self._own = settings, opened, on_event, own
         self._conversation, self._machine = opened.conversation, opened.conversation.machine
-        self._contents = Contents()
+        self._contents = VectorCache()
         self._contents.written(POINT)
-        self._sets = Sets(opened.dealing)
+        self._sets = PatternSets(opened.dealing)
         self._backups = 0
         self._halted: tuple[object, ...] | None = None
         """Request and draws of a stalled evaluation that can be continued."""
-        self.last: Counted | None = None
+        self.last: EvaluationResult | None = None
         """Result of the newest evaluation: counted portions, workers, repeated work."""
 
     # --- properties ---
@@ -252,7 +160,7 @@ class Cluster:
         self._give_up_halted()
         self._conversation.deliver(self._machine.run(commands, time.monotonic()))
         done = self._conversation.outcome()
-        assert not isinstance(done, Counted), "no round was requested"
+        assert not isinstance(done, EvaluationResult), "no round was requested"
         if done.error is not None:
             raise MachineError(f"{done.error}; resume the run")
         self._contents.ran(commands)
@@ -273,7 +181,7 @@ class Cluster:
         """
         self._contents.check_name(name)
         made = self._opened.made
-        pieces = Pieces(
+        pieces = ChunkedRead(
             self._opened.shards, name, made.dtype, self.size, lambda shards: m.Pull(0, 0, name, shards)
         )
         self._conversation.read(pieces, self._settings.silent_seconds)
@@ -298,7 +206,7 @@ class Cluster:
         self._give_up_halted()
         values = vector.detach().contiguous().numpy()
         shards, servers = self._opened.shards, self._opened.servers
-        write(self._conversation, shards, servers, name, values, self._settings.silent_seconds)
+        write_vector(self._conversation, shards, servers, name, values, self._settings.silent_seconds)
         self._contents.written(name)
 
     # --- evaluations ---
@@ -339,7 +247,7 @@ class Cluster:
         self._require_servers()
         kept = self._sets.state()
         recorded = self._sets.next_recorded() if patterns is None else self._sets.portions(patterns)
-        request = Request(
+        request = EvaluationRequest(
             at, gradient, tuple(before), tuple(after), recorded, self._sets.draws, self._settings.fraction
         )
         self._begin(request, (request, kept))
@@ -353,7 +261,7 @@ class Cluster:
             self._sets.load(kept)
             self._abandon()
             raise
-        if not isinstance(done, Counted):
+        if not isinstance(done, EvaluationResult):
             raise TroubleError(f"{done.error}; resume the run")
         if gradient is not None:
             self._contents.written(gradient)
@@ -411,26 +319,14 @@ class Cluster:
             TroubleError: No worker is left, or a server is lost.
         """
         self._contents.check_name(at)
-        held, staff, alone_since = self._opened.made.held, self._conversation.staff, time.monotonic()
+        held = self._opened.made.held
         if not held:
             return None
         workers = len(self._machine.members)
-        validating = Validating(time.monotonic_ns(), at, held, self._settings.portion, workers)
-
-        def is_done() -> bool:
-            nonlocal alone_since
-            self._require_servers()
-            now = time.monotonic()
-            if len(self._machine.members):
-                alone_since = now
-            elif staff.is_hopeless or now - alone_since > self._settings.alone_seconds:
-                raise TroubleError("no worker is left for validation; resume the run")
-            for name, ask in validating.grant(self._machine.members, now):
-                self._conversation.post.send(name, ask)
-            return validating.is_done
-
-        self._conversation.hearing(validating.hear, is_done)
-        return validating.means()
+        validating = Validation(time.monotonic_ns(), at, held, self._settings.portion, workers)
+        return run_validation(
+            validating, self._conversation, self._settings.alone_seconds, self._require_servers
+        )
 
     # --- resume and close ---
 
@@ -464,31 +360,17 @@ class Cluster:
     ) -> None:
         self.close()
 
-    def _counted(self, done: Counted, patterns: str | None) -> Evaluation:
+    def _counted(self, done: EvaluationResult, patterns: str | None) -> Evaluation:
         self.last = done
         self._backups += done.account.backups
         name = self._sets.drawn(done.portions) if patterns is None else patterns
-        account = done.account
         self._on_event(
             "counted",
-            {
-                "evaluation": done.evaluation,
-                "patterns": name,
-                "portions": words(done.portions),
-                "drawn": patterns is None,
-                "samples": done.samples,
-                "seconds": account.seconds,
-                "workers": dict(account.by_name),
-                "backups": account.backups,
-                "backups_used": account.backups_used,
-                "refused": account.refused,
-                "lost": account.lost,
-                "left_out": words(account.left_out),
-            },
+            counted_values(done, name, is_drawn=patterns is None),
         )
         return Evaluation(done.total / done.samples, done.dots, name, done.samples)
 
-    def _begin(self, request: Request, asked: tuple[object, ...]) -> None:
+    def _begin(self, request: EvaluationRequest, asked: tuple[object, ...]) -> None:
         """Start an evaluation, or continue a stalled one."""
         if self._halted == asked:
             self._halted = None

@@ -21,7 +21,7 @@ _ATTEMPTS = 1 << 20
 
 
 @dataclass(frozen=True)
-class _Present:
+class _Running:
     done: Callable[[Array], None]
     broke: Callable[[str], None]
 
@@ -36,13 +36,13 @@ def reduction_number(evaluation: int, attempt: int) -> int:
     return evaluation * _ATTEMPTS + _ATTEMPTS // 2 + attempt
 
 
-class Exchanges:
+class Collectives:
     """Collectives of one worker."""
 
     def __init__(self, endpoint: Endpoint, own_name: str) -> None:
         self._name = own_name
         self._endpoint, self._reducer = endpoint, Reducer([endpoint])
-        self._present: _Present | None = None
+        self._present: _Running | None = None
 
     @property
     def is_held(self) -> bool:
@@ -66,7 +66,7 @@ class Exchanges:
         receives the name of a lost member, or an empty string.
         """
         steps = reduction_of(plan, vector.size)
-        self._present = _Present(done, broke)
+        self._present = _Running(done, broke)
         rank = plan.members.index(self._name)
         if is_broadcast:
             steps = steps.mirrored()

@@ -15,22 +15,22 @@ from typing import get_args
 
 from cotswold import wire as m
 from cotswold.batch.core.coordinator import Coordinator
-from cotswold.batch.core.requests import Counted, Trouble
-from cotswold.batch.core.rounds import RoundDone
+from cotswold.batch.core.requests import EvaluationResult, Failure
+from cotswold.batch.core.rounds import RoundResult
 from cotswold.processes.coordinator_loop import Listening, OnEvent, TroubleError
 from cotswold.processes.process_group import Staff
 from cotswold.wire.lifecycle import PeerAddresses
-from cotswold.wire.messenger import AnyMessage, Post
+from cotswold.wire.messenger import AnyMessage, Messenger
 
 _HEARD = get_args(m.FromWorker | m.FromServer)
 
 
-class Conversation(Listening):
+class BatchCoordinator(Listening):
     """Message loop of one coordinator."""
 
     def __init__(
         self,
-        post: Post,
+        post: Messenger,
         staff: Staff,
         machine: Coordinator,
         on_event: OnEvent,
@@ -43,7 +43,7 @@ class Conversation(Listening):
         """Called several times per second while an evaluation is awaited; its exception ends the wait."""
         self._shows_progress = False
 
-    def outcome(self) -> Counted | RoundDone:
+    def outcome(self) -> EvaluationResult | RoundResult:
         """Wait for the result of the last request; raise TroubleError if it is stalled."""
         self._shows_progress = True
         try:
@@ -100,7 +100,7 @@ class Conversation(Listening):
             and self.staff.is_hopeless
             and not len(self.machine.members)
         ):
-            trouble = Trouble("lonely", "every worker is dead")
+            trouble = Failure("lonely", "every worker is dead")
         if trouble is not None:
             self._given_up.update(self.machine.silent_servers(now))
             last = f"; the last one: {self.staff.last_words}" if self.staff.last_words else ""

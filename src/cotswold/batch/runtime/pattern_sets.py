@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cotswold.errors import UserError
-from cotswold.shards.core.permutation import Dealing, portions_of, words
+from cotswold.shards.core.permutation import ChunkPermutation, format_ranges, parse_ranges
 
 ALL = "all"
 """Name of the set of all patterns."""
 
 
 @dataclass
-class Sets:
+class PatternSets:
     """The pattern sets of one run, in order. Only the current set and its parts have names."""
 
-    dealing: Dealing
+    dealing: ChunkPermutation
     draws: int = 0
     """Number of sets drawn so far."""
     _named: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Sets:
         found = []
         for text in recorded:
             try:
-                portions = portions_of(text)
+                portions = parse_ranges(text)
             except ValueError as error:
                 raise UserError(f"the recorded set {text[:60]!r} cannot be read: {error}") from error
             if not portions or portions[-1] >= self.dealing.portions:
@@ -88,8 +88,8 @@ class Sets:
             "patterns": self.dealing.patterns,
             "portion": self.dealing.portion,
             "draws": self.draws,
-            "sets": {name: words(portions) for name, portions in self._named.items()},
-            "recorded": [words(portions) for portions in self._recorded],
+            "sets": {name: format_ranges(portions) for name, portions in self._named.items()},
+            "recorded": [format_ranges(portions) for portions in self._recorded],
         }
 
     def load(self, state: Mapping[str, object]) -> None:
@@ -103,5 +103,5 @@ class Sets:
         draws, sets, recorded = state["draws"], state["sets"], state["recorded"]
         assert isinstance(draws, int) and isinstance(sets, Mapping) and isinstance(recorded, Sequence)
         self.draws = draws
-        self._named = {name: portions_of(text) for name, text in sets.items()}
-        self._recorded = deque(portions_of(text) for text in recorded)
+        self._named = {name: parse_ranges(text) for name, text in sets.items()}
+        self._recorded = deque(parse_ranges(text) for text in recorded)

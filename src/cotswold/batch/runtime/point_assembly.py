@@ -10,32 +10,32 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cotswold.batch.runtime.collectives import Exchanges, broadcast_number
-from cotswold.batch.runtime.pulls import OwnVectors, Pulls
+from cotswold.batch.runtime.collectives import Collectives, broadcast_number
+from cotswold.batch.runtime.pulls import VectorPulls, WorkerVectors
 from cotswold.files.checksum import crc32
 from cotswold.shards.runtime.arithmetic import Array, raw
-from cotswold.wire import Begin, Fetch, Welcome
+from cotswold.wire import Fetch, StartEvaluation, Welcome
 
 Arrived = Callable[[], None]
 
 
-class Points:
+class PointAssembly:
     """Points of one session, one after the other."""
 
     def __init__(
         self,
         welcome: Welcome,
         dtype: np.dtype[np.floating],
-        pulls: Pulls,
-        exchanges: Exchanges,
+        pulls: VectorPulls,
+        exchanges: Collectives,
     ) -> None:
         self._session, self._name, self._shards = welcome.session, welcome.name, welcome.shards
         self._size, self._dtype = max(one.stop for one in self._shards), dtype
         self._pulls, self._exchanges = pulls, exchanges
-        self._vectors = OwnVectors(self._size, dtype)
-        self._begin: Begin | None = None
+        self._vectors = WorkerVectors(self._size, dtype)
+        self._begin: StartEvaluation | None = None
 
-    def fetch(self, begin: Begin, arrived: Arrived, broke: Callable[[str], None]) -> None:
+    def fetch(self, begin: StartEvaluation, arrived: Arrived, broke: Callable[[str], None]) -> None:
         """Fetch the vectors that ``begin`` requests, one after the other; then call ``arrived``.
 
         ``broke`` receives the name of a member lost in a broadcast. An earlier fetch is abandoned.
@@ -50,7 +50,7 @@ class Points:
         self._pulls.clear()
         self._exchanges.abandon()
 
-    def make(self, begin: Begin) -> tuple[Array, tuple[int, ...]]:
+    def make(self, begin: StartEvaluation) -> tuple[Array, tuple[int, ...]]:
         """Compute the point from the fetched vectors; return it with its digests, if requested."""
         self._vectors.run(begin.commands, [one.name for one in begin.fetches])
         point = self._vectors[begin.at]
@@ -58,7 +58,9 @@ class Points:
             return point, ()
         return point, tuple(crc32(raw(point[one.start : one.stop])) for one in self._shards)
 
-    def _next(self, begin: Begin, place: int, arrived: Arrived, broke: Callable[[str], None]) -> None:
+    def _next(
+        self, begin: StartEvaluation, place: int, arrived: Arrived, broke: Callable[[str], None]
+    ) -> None:
         if self._begin is not begin:
             return  # replaced by another request
         if place == len(begin.fetches):
@@ -89,7 +91,7 @@ class Points:
         else:
             share(np.zeros(self._size, self._dtype))
 
-    def _pull(self, begin: Begin, fetch: Fetch, then: Callable[[Array], None]) -> None:
+    def _pull(self, begin: StartEvaluation, fetch: Fetch, then: Callable[[Array], None]) -> None:
         self._pulls.fetch(
             session=self._session,
             evaluation=begin.evaluation,

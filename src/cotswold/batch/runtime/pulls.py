@@ -19,7 +19,7 @@ Tell = Callable[[str, Message], object]
 
 
 @dataclass
-class _Wanted:
+class _PendingPull:
     session: int
     evaluation: int
     into: Array
@@ -30,14 +30,14 @@ class _Wanted:
     failed: Callable[[str], None]
 
 
-class Pulls:
+class VectorPulls:
     """Current pulls, by evaluation and name."""
 
     def __init__(self, shards: Sequence[Shard], dtype: np.dtype[np.floating], tell: Tell) -> None:
         self._shards = {one.number: one for one in shards}
         self._size = max(one.stop for one in shards)
         self._dtype, self._tell = dtype, tell
-        self._wanted: dict[tuple[int, str], _Wanted] = {}
+        self._wanted: dict[tuple[int, str], _PendingPull] = {}
 
     def fetch(
         self,
@@ -59,7 +59,7 @@ class Pulls:
             missing.setdefault(one.server, set()).add(one.number)
         target = np.empty(self._size, self._dtype)
         key = evaluation, name
-        self._wanted[key] = _Wanted(session, evaluation, target, missing, now, then, failed)
+        self._wanted[key] = _PendingPull(session, evaluation, target, missing, now, then, failed)
         self._ask(key)
 
     def take(self, message: Pulled) -> None:
@@ -102,7 +102,7 @@ class Pulls:
             self._tell(server, Pull(wanted.session, wanted.evaluation, name, tuple(sorted(shards))))
 
 
-class OwnVectors:
+class WorkerVectors:
     """Vectors that a worker keeps, by name."""
 
     def __init__(self, size: int, dtype: np.dtype[np.floating]) -> None:

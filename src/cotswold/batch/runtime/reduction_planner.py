@@ -12,7 +12,7 @@ from cotswold.geometry.reduction_time import Host, Network, NetworkCard, best_pl
 from cotswold.wire import Plan
 
 
-class Planner:
+class ReductionPlanner:
     """Plans for vectors of ``size`` elements between workers; ``machine_of`` returns a worker's machine."""
 
     def __init__(

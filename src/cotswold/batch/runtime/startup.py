@@ -15,9 +15,9 @@ import numpy as np
 
 from cotswold import wire as m
 from cotswold.batch.core.coordinator import Coordinator
-from cotswold.batch.core.settings import Rules
-from cotswold.batch.runtime.coordinator_loop import Conversation
-from cotswold.batch.runtime.reduction_planner import Planner
+from cotswold.batch.core.settings import EvaluationSettings
+from cotswold.batch.runtime.coordinator_loop import BatchCoordinator
+from cotswold.batch.runtime.reduction_planner import ReductionPlanner
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.host.token import VARIABLE
@@ -26,13 +26,13 @@ from cotswold.processes.coordinator_loop import Listening, OnEvent
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.process_group import Staff
 from cotswold.processes.programs import PROGRAMS
-from cotswold.shards.core.permutation import Dealing
+from cotswold.shards.core.permutation import ChunkPermutation
 from cotswold.shards.runtime.arithmetic import Array, raw
-from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.work import Slot
 from cotswold.transport import Endpoint, Ready
-from cotswold.wire.lifecycle import Give, Given, Made, Serving
-from cotswold.wire.messenger import AnyMessage, Letter, Post
+from cotswold.wire.lifecycle import GetParameters, Parameters, ServerReady, WorkerReady
+from cotswold.wire.messenger import AnyMessage, Messenger, Received
 
 POINT = "x"
 """Name of the vector with the parameters."""
@@ -44,7 +44,7 @@ _LEAST_BYTES_PER_SECOND = 1e7
 
 
 @dataclass(frozen=True)
-class Task:
+class WorkDescription:
     """The workers' task and the place of its output."""
 
     work: str
@@ -57,10 +57,10 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Begun:
+class StartedProcesses:
     """Running processes before the initial parameters are written."""
 
-    made: Made
+    made: WorkerReady
     shards: tuple[m.Shard, ...]
     servers: tuple[str, ...]
     given: Array
@@ -68,17 +68,17 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Opened:
+class StartedCluster:
     """A running cluster."""
 
-    conversation: Conversation
-    made: Made
+    conversation: BatchCoordinator
+    made: WorkerReady
     shards: tuple[m.Shard, ...]
     servers: tuple[str, ...]
-    dealing: Dealing
+    dealing: ChunkPermutation
 
 
-class Opening:
+class Startup:
     """One startup; `open` executes it."""
 
     role, kind = "worker", "worker"
@@ -87,7 +87,7 @@ class Opening:
     def __init__(
         self,
         settings: ClusterSettings,
-        task: Task,
+        task: WorkDescription,
         processes: Processes,
         token: Token,
         endpoint: Endpoint,
@@ -106,36 +106,36 @@ class Opening:
             kind=self.kind,
         )
         self._deadline = time.monotonic() + settings.start_seconds
-        self._made: dict[str, Made] = {}
-        self._joins: list[Letter] = []
+        self._made: dict[str, WorkerReady] = {}
+        self._joins: list[Received] = []
         self._serving: dict[str, str] = {}
         self._given: Array | None = None
         self._asked = ""
         """Name of the worker that must send the initial parameters."""
 
-    def _make_post(self) -> Post:
-        return Post(self._endpoint)
+    def _make_post(self) -> Messenger:
+        return Messenger(self._endpoint)
 
     def close(self) -> None:
         """Cancel the startup: stop all processes and close the endpoint."""
         self.staff.close()
         self._post.endpoint.close()
 
-    def open(self) -> Opened:
+    def open(self) -> StartedCluster:
         """Start everything; raise UserError or MachineError if a process fails."""
         begun = self._begun()
         made, shards, names = begun.made, begun.shards, begun.servers
         planner = self._planner(made)
         machine = self._machine(made, shards, names, planner)
-        conversation = Conversation(self._post, self.staff, machine, self._on_event, planner.complain)
+        conversation = BatchCoordinator(self._post, self.staff, machine, self._on_event, planner.complain)
         dealing = machine.rules.dealing
-        write(conversation, shards, names, POINT, begun.given, self._settings.silent_seconds)
+        write_vector(conversation, shards, names, POINT, begun.given, self._settings.silent_seconds)
         for letter in self._joins:
             assert isinstance(letter.message, m.Join)
             conversation.heard(letter.sender, letter.message)
-        return Opened(conversation, made, shards, names, dealing)
+        return StartedCluster(conversation, made, shards, names, dealing)
 
-    def _begun(self) -> Begun:
+    def _begun(self) -> StartedProcesses:
         """Start workers and servers, and get the initial parameters."""
         self.staff.hire(self._settings.workers)
         self._await("a worker to make its work", lambda: self._made)
@@ -143,14 +143,14 @@ class Opening:
         shards, names = self._served(made)
         self._await("the first parameters", lambda: self._has_parameters(made))
         assert self._given is not None, "the parameters are missing"
-        return Begun(made, shards, names, self._given)
+        return StartedProcesses(made, shards, names, self._given)
 
-    def _served(self, made: Made) -> tuple[tuple[m.Shard, ...], tuple[str, ...]]:
+    def _served(self, made: WorkerReady) -> tuple[tuple[m.Shard, ...], tuple[str, ...]]:
         """Start the servers; return all shards and the names of the servers."""
         names = [f"server-{number}" for number in range(self._settings.servers)]
         item_bytes = np.dtype(made.dtype).itemsize
         layout = [Slot(*one) for one in made.layout]
-        shards = shards_of(layout, item_bytes, self._settings.shard_bytes, names)
+        shards = split_into_shards(layout, item_bytes, self._settings.shard_bytes, names)
         names = sorted({one.server for one in shards}, key=names.index)
         self._check_messages(shards, item_bytes)
         for name in names:
@@ -192,11 +192,11 @@ class Opening:
         """Return further arguments of a worker."""
         return {}
 
-    def _told_servers(self, made: Made) -> Mapping[str, object]:
+    def _told_servers(self, made: WorkerReady) -> Mapping[str, object]:
         """Return further arguments of the servers."""
         return {}
 
-    def _server(self, name: str, shards: Sequence[m.Shard], made: Made) -> Call:
+    def _server(self, name: str, shards: Sequence[m.Shard], made: WorkerReady) -> Call:
         arguments = {
             "name": name,
             "coordinator": self._endpoint.address,
@@ -211,17 +211,19 @@ class Opening:
         output = None if self._task.logs is None else self._task.logs / f"{name}.log"
         return Call(name, PROGRAMS[role], arguments, {VARIABLE: self._token.text}, output)
 
-    def _planner(self, made: Made) -> Planner:
+    def _planner(self, made: WorkerReady) -> ReductionPlanner:
         item_bytes = np.dtype(made.dtype).itemsize
-        return Planner(made.size, item_bytes, self.staff.machine_of, self._settings.link_bits_per_second)
+        return ReductionPlanner(
+            made.size, item_bytes, self.staff.machine_of, self._settings.link_bits_per_second
+        )
 
     def _machine(
-        self, made: Made, shards: Sequence[m.Shard], names: Sequence[str], planner: Planner
+        self, made: WorkerReady, shards: Sequence[m.Shard], names: Sequence[str], planner: ReductionPlanner
     ) -> Coordinator:
         settings = self._settings
         vector_bytes = made.size * np.dtype(made.dtype).itemsize
-        rules = Rules(
-            Dealing(settings.seed, made.patterns, settings.portion),
+        rules = EvaluationSettings(
+            ChunkPermutation(settings.seed, made.patterns, settings.portion),
             made.size,
             pushes=settings.travel == "sandblaster" or settings.deterministic,
             tree=settings.deterministic,
@@ -236,18 +238,18 @@ class Opening:
 
     # --- messages of processes ---
 
-    def _has_parameters(self, made: Made) -> bool:
+    def _has_parameters(self, made: WorkerReady) -> bool:
         if self._given is None and not self.staff.is_watched(self._asked):
             alive = [name for name in self._made if self.staff.is_watched(name)]
             if alive:
                 self._asked = alive[0]
-                self._post.send(self._asked, Give())
+                self._post.send(self._asked, GetParameters())
         return self._given is not None and self._given.size == made.size
 
     def _await(self, what: str, holds: Callable[[], object]) -> None:
         while not holds():
             match self._post.receive(0.1):
-                case Letter() as letter:
+                case Received() as letter:
                     self._hear(letter)
                 case Ready(descriptor):
                     self._ended(descriptor)
@@ -261,16 +263,18 @@ class Opening:
                     "the processes, or increase the time"
                 )
 
-    def _hear(self, letter: Letter) -> None:
+    def _hear(self, letter: Received) -> None:
         message: AnyMessage = letter.message
         match message:
-            case Made(name):
+            case WorkerReady(name):
                 self._made[name] = message
             case m.Join():
                 self._joins.append(letter)
-            case Serving(name, address):
+            case ServerReady(name, address):
                 self._serving[name] = address
-            case Given((buffer,)) if isinstance(buffer, bytes | memoryview) and letter.sender in self._made:
+            case Parameters((buffer,)) if (
+                isinstance(buffer, bytes | memoryview) and letter.sender in self._made
+            ):
                 self._given = np.frombuffer(buffer, self._made[letter.sender].dtype).copy()
             case _:
                 pass
@@ -295,7 +299,7 @@ def flush_seconds(vector_bytes: int, settings: ClusterSettings, *, is_one_host: 
     return max(_FLUSH_SECONDS, 20 * settings.workers * vector_bytes / rate)
 
 
-def write(
+def write_vector(
     conversation: Listening,
     shards: Sequence[m.Shard],
     servers: Sequence[str],
@@ -310,7 +314,7 @@ def write(
     errors: dict[str, str | None] = {}
 
     def hear(message: AnyMessage) -> None:
-        if isinstance(message, m.Written) and message.number == number:
+        if isinstance(message, m.WriteAck) and message.number == number:
             errors[message.server] = message.error
 
     own: dict[str, list[m.Shard]] = {server: [] for server in servers}

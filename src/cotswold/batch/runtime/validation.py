@@ -1,6 +1,7 @@
 """A validation: runs of held-out patterns, assigned to the connected workers.
 
-Knows: assigned runs, received results. Does not know: sockets, processes, the evaluation of patterns.
+Knows: assigned runs, received results, the coordinator that passes messages. Does not know: sockets, the
+evaluation of patterns.
 
 Each portion is a separate sum, and sums are added in the order of the patterns. So the means have the same
 bits for any assignment.
@@ -8,32 +9,35 @@ bits for any assignment.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 
 from cotswold import wire as m
+from cotswold.batch.runtime.coordinator_loop import BatchCoordinator
 from cotswold.errors import MachineError
+from cotswold.processes.coordinator_loop import TroubleError
 from cotswold.shards.core.membership import Member
-from cotswold.shards.runtime.work import PortionSum, means_of, portions_of
+from cotswold.shards.runtime.work import PortionSum, held_out_portions, validation_means
 
 _RUNS_A_WORKER = 4
 """Runs per worker: faster workers take more of them, but each run costs a fetch of the point."""
 _COPIES = 2
 
 
-class Validating:
+class Validation:
     """One validation at the vector ``at``."""
 
     def __init__(
         self, number: int, at: str, held: int, portion: int, workers: int, retry_seconds: float = 2.0
     ) -> None:
-        portions = portions_of(held, portion)
+        portions = held_out_portions(held, portion)
         runs = min(len(portions), _RUNS_A_WORKER * max(1, workers))
         cuts = [len(portions) * each // runs for each in range(runs + 1)]
         self._number, self._at, self._retry_seconds = number, at, retry_seconds
         self._runs = [tuple(portions[a:b]) for a, b in pairwise(cuts)]
-        self._sums: dict[int, tuple[m.HeldSum, ...]] = {}
+        self._sums: dict[int, tuple[m.HeldOutSum, ...]] = {}
         self._given: dict[int, int] = {}
         """Assigned run by session."""
         self._asked: dict[int, float] = {}
@@ -77,7 +81,7 @@ class Validating:
 
     def means(self) -> Mapping[str, float] | None:
         """Return means over all held-out patterns, once all results have arrived."""
-        return means_of(
+        return validation_means(
             [
                 PortionSum(one.value, one.samples, one.details)
                 for run in sorted(self._sums)
@@ -89,3 +93,28 @@ class Validating:
         copies = Counter(self._given.values())
         wanted = [run for run in range(len(self._runs)) if run not in self._sums and copies[run] < _COPIES]
         return min(wanted, key=lambda run: (copies[run], run), default=None)
+
+
+def run_validation(
+    validation: Validation,
+    conversation: BatchCoordinator,
+    alone_seconds: float,
+    require_servers: Callable[[], None],
+) -> Mapping[str, float] | None:
+    """Return means over the held-out patterns. Raise TroubleError if no worker is left for this time."""
+    members, alone_since = conversation.machine.members, time.monotonic()
+
+    def is_done() -> bool:
+        nonlocal alone_since
+        require_servers()
+        now = time.monotonic()
+        if len(members):
+            alone_since = now
+        elif conversation.staff.is_hopeless or now - alone_since > alone_seconds:
+            raise TroubleError("no worker is left for validation; resume the run")
+        for name, request in validation.grant(members, now):
+            conversation.post.send(name, request)
+        return validation.is_done
+
+    conversation.hearing(validation.hear, is_done)
+    return validation.means()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cotswold.batch.core.requests import Request
+from cotswold.batch.core.requests import EvaluationRequest
 from cotswold.optim import Combine, Command, Dot, Drop, Multiply
 
 Content = int
@@ -20,7 +20,7 @@ Content = int
 
 
 @dataclass(frozen=True)
-class Fetching:
+class FetchInstructions:
     """Instructions for workers to get the point."""
 
     keeps: tuple[str, ...]
@@ -30,13 +30,13 @@ class Fetching:
     local: tuple[Command, ...]
     """Commands that then compute the point; commands that produce a fetched vector are skipped."""
 
-    def asked_in(self, request: Request) -> Request:
+    def asked_in(self, request: EvaluationRequest) -> EvaluationRequest:
         """Return the same request for workers that keep vectors."""
         return replace(request, keeps=self.keeps, changed=self.changed, local=self.local)
 
 
 @dataclass
-class Contents:
+class VectorCache:
     """Contents of the vectors on the shards, and on workers that had the newest point."""
 
     _named: dict[str, Content] = field(default_factory=dict)
@@ -97,18 +97,18 @@ class Contents:
                 case _:
                     pass
 
-    def fetching(self, at: str) -> Fetching:
+    def fetching(self, at: str) -> FetchInstructions:
         """Return instructions for workers to get ``at`` as it is on the shards; from then on the workers
         count as having it."""
         wanted = self._named[at]
-        found = self._made_of_kept(at, wanted) or Fetching((at,), (at,), ())
+        found = self._made_of_kept(at, wanted) or FetchInstructions((at,), (at,), ())
         if self._held.get(at) == wanted:
-            found = Fetching((at,), (), ())
+            found = FetchInstructions((at,), (), ())
         self._held = {**self._after(found), at: wanted}
         self._forget()
         return found
 
-    def _made_of_kept(self, at: str, wanted: Content) -> Fetching | None:
+    def _made_of_kept(self, at: str, wanted: Content) -> FetchInstructions | None:
         """Return the point as a combination of vectors on the shards, some of which workers have."""
         recipe = self._recipes.get(wanted)
         if recipe is None:
@@ -127,7 +127,7 @@ class Contents:
                 break
             changed |= more
         terms = tuple((factor, names[content]) for factor, content in recipe)
-        return Fetching(
+        return FetchInstructions(
             tuple(sorted(set(names.values()))), tuple(sorted(changed)), (*copies, Combine(at, terms))
         )
 
@@ -157,7 +157,7 @@ class Contents:
             return None
         return Combine(name, tuple((factor, sources[each]) for factor, each in recipe))
 
-    def _after(self, found: Fetching) -> dict[str, Content]:
+    def _after(self, found: FetchInstructions) -> dict[str, Content]:
         held = {name: content for name, content in self._held.items() if name in found.keeps}
         return {**held, **{name: self._named[name] for name in found.keeps}}
 

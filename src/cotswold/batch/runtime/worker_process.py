@@ -20,25 +20,24 @@ import numpy as np
 import torch
 
 from cotswold import wire as m
-from cotswold.batch.core.tasks import FetchTask, PortionTask, ReduceTask, Task
-from cotswold.batch.core.worker import State
-from cotswold.batch.core.worker import Worker as Machine
+from cotswold.batch.core.worker import BatchWorker as Machine
+from cotswold.batch.core.worker import FetchTask, PortionTask, ReduceTask, Task, WorkerState
 from cotswold.batch.runtime.array_sums import ArraySums
-from cotswold.batch.runtime.collectives import HELD_SECONDS, Exchanges, reduction_number
-from cotswold.batch.runtime.point_assembly import Points
-from cotswold.batch.runtime.pulls import Pulls
+from cotswold.batch.runtime.collectives import HELD_SECONDS, Collectives, reduction_number
+from cotswold.batch.runtime.point_assembly import PointAssembly
+from cotswold.batch.runtime.pulls import VectorPulls
 from cotswold.errors import MachineError, told
 from cotswold.processes.hang_detector import Watch
 from cotswold.processes.worker_context import at_work
 from cotswold.processes.worker_thread import Working
-from cotswold.shards.core.permutation import Dealing
+from cotswold.shards.core.permutation import ChunkPermutation
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.parameters import parameters_of
 from cotswold.shards.runtime.work import Work
 from cotswold.transport import Lost, Ready, Roads
 from cotswold.transport import Message as Piece
-from cotswold.wire.lifecycle import Give, Given, Made, PeerAddresses
-from cotswold.wire.messenger import AnyMessage, Letter, Post
+from cotswold.wire.lifecycle import GetParameters, Parameters, PeerAddresses, WorkerReady
+from cotswold.wire.messenger import AnyMessage, Messenger, Received
 
 _PATTERNS_KEPT = 1 << 22
 """Maximum cached pattern numbers of a worker, because permuting them again takes a while."""
@@ -66,16 +65,16 @@ def main(
     """
     with at_work(name, coordinator, work, arguments, reach, threads) as (made, post):
         working = cast(Work, made)  # the name of the work promises it
-        worker = Worker(working, post, name, silent_seconds)
+        worker = WorkerProcess(working, post, name, silent_seconds)
         signal.signal(signal.SIGTERM, lambda *_: worker.leave("SIGTERM"))
         worker.run()
     return 0
 
 
-class Worker:
+class WorkerProcess:
     """One worker process, from its joining to its end."""
 
-    def __init__(self, work: Work, post: Post, name: str, silent_seconds: float) -> None:
+    def __init__(self, work: Work, post: Messenger, name: str, silent_seconds: float) -> None:
         """``silent_seconds``: maximum time without progress in a portion."""
         self._work, self._post, self._name = work, post, name
         parameters, self._layout = parameters_of(work)
@@ -91,10 +90,10 @@ class Worker:
         self._working = Working()
         self._watch = Watch(name, self._working, work, silent_seconds)
         assert not isinstance(post.endpoint, Roads), "a worker uses one network"
-        self._exchanges = Exchanges(post.endpoint, name)
-        self._pulls: Pulls | None = None
-        self._points: Points | None = None
-        self._dealing: Dealing | None = None
+        self._exchanges = Collectives(post.endpoint, name)
+        self._pulls: VectorPulls | None = None
+        self._points: PointAssembly | None = None
+        self._dealing: ChunkPermutation | None = None
         self._dealt: dict[int, array[int]] = {}
         self._exchanging: FetchTask | ReduceTask[Array] | None = None
         """Fetch or reduction in progress."""
@@ -113,9 +112,9 @@ class Worker:
         """Work until the coordinator shuts the worker down; raise MachineError if the coordinator or a server
         is lost, or a portion hangs."""
         work, dtype, size = self._work, str(self._parameters.dtype), self._parameters.size
-        made = Made(self._name, dtype, size, work.patterns, work.flops, work.held, self._layout)
+        made = WorkerReady(self._name, dtype, size, work.patterns, work.flops, work.held, self._layout)
         self._post.send(m.COORDINATOR, made)
-        while self._machine.state is not State.GONE:
+        while self._machine.state is not WorkerState.GONE:
             self._tick(time.monotonic())
             self._attend(self._post.receive(HELD_SECONDS if self._exchanges.is_held else _TICK_SECONDS))
             self._exchanges.proceed()
@@ -130,7 +129,7 @@ class Worker:
     def _attend(self, event: object) -> None:
         """Handle an event. No reference to it remains afterwards except kept values."""
         match event:
-            case Letter(sender, message):
+            case Received(sender, message):
                 self._hear(sender, message)
             case Ready():
                 self._working.take()
@@ -147,8 +146,8 @@ class Worker:
 
     def _hear(self, sender: str, message: AnyMessage) -> None:
         match message:
-            case Give():
-                self._post.send(m.COORDINATOR, Given((raw(self._initial),)))
+            case GetParameters():
+                self._post.send(m.COORDINATOR, Parameters((raw(self._initial),)))
             case PeerAddresses(addresses):
                 for name, address in addresses:
                     if name != self._name:
@@ -180,13 +179,13 @@ class Worker:
         failed."""
         task, is_void = self._exchanging, False
         match message:
-            case m.Begin(evaluation=number, attempt=attempt) if isinstance(task, FetchTask):
+            case m.StartEvaluation(evaluation=number, attempt=attempt) if isinstance(task, FetchTask):
                 is_void = (number, attempt) > (task.begin.evaluation, task.begin.attempt)
             case m.Reduce(attempt=attempt) if isinstance(task, ReduceTask):
                 is_void = attempt > task.reduce.attempt
-            case m.Begin() | m.Grants():
+            case m.StartEvaluation() | m.Grants():
                 is_void = isinstance(task, ReduceTask)
-            case m.End() | m.Rejoin():
+            case m.EndEvaluation() | m.SessionExpired():
                 is_void = task is not None
             case _:
                 pass
@@ -201,9 +200,9 @@ class Worker:
         for name, address in welcome.servers:
             self._post.endpoint.connect(name, address)
         self._sums.cut(welcome.shards)
-        self._pulls = Pulls(welcome.shards, self._parameters.dtype, self._post.send)
-        self._points = Points(welcome, self._parameters.dtype, self._pulls, self._exchanges)
-        dealing = Dealing(welcome.seed, welcome.patterns, welcome.portion)
+        self._pulls = VectorPulls(welcome.shards, self._parameters.dtype, self._post.send)
+        self._points = PointAssembly(welcome, self._parameters.dtype, self._pulls, self._exchanges)
+        dealing = ChunkPermutation(welcome.seed, welcome.patterns, welcome.portion)
         if dealing != self._dealing:
             self._dealing, self._dealt = dealing, {}
 
@@ -376,8 +375,8 @@ class Worker:
             failed=lambda why: answered(m.Validated(asked.session, asked.number, asked.run, (), why)),
         )
 
-    def _judge(self, start: int, stop: int) -> m.HeldSum:
+    def _judge(self, start: int, stop: int) -> m.HeldOutSum:
         """Evaluate a portion of the held-out patterns; on the computing thread."""
         found = self._work.judge(start, stop)
         self._working.moved()
-        return m.HeldSum(found.value, found.samples, found.details)
+        return m.HeldOutSum(found.value, found.samples, found.details)

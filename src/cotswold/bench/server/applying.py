@@ -28,7 +28,7 @@ from cotswold.bench.kernels.ceilings import ADDED
 from cotswold.bench.measure import interleaved
 from cotswold.bench.row import OURS, Ceiling, Row, RowKey, timed
 from cotswold.optim.server_rules import Rule
-from cotswold.shards.core.admission import Factors, Pass
+from cotswold.shards.core.admission import ReceivedFactors, ShardPass
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 
 BAR = 0.8
@@ -88,13 +88,13 @@ class Applying:
         arithmetic = NumpyArithmetic(self.dtype)
         weights = np.ones((self.count, self.shard), self.dtype)
         kept = np.ones((self.count, len(self.rule.keeps), self.shard), self.dtype)
-        queues: list[list[tuple[float, Array | Factors[Array]]]] = [
+        queues: list[list[tuple[float, Array | ReceivedFactors[Array]]]] = [
             [(1e-3, pool[(number * pushes + each) % len(pool)]) for each in range(pushes)]
             for number in range(self.count)
         ]
 
         passes = [
-            Pass(one, list(beside), queue, COLUMNS, self.unit_norm)
+            ShardPass(one, list(beside), queue, COLUMNS, self.unit_norm)
             for one, beside, queue in zip(weights, kept, queues, strict=True)
         ]
         calls = [[one] for one in passes] if self.one_by_one else [passes]

@@ -13,7 +13,7 @@ from cotswold.errors import MachineError
 from cotswold.replication.client.routed_messenger import RoutedMessenger
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.transport import Endpoint
-from cotswold.wire.messenger import AnyMessage, Post
+from cotswold.wire.messenger import AnyMessage, Messenger
 
 _Part = tuple[str, tuple[int, ...], tuple[int, ...], tuple[memoryview, ...]]
 """Kind, shards, examples and buffers of the part for one server."""
@@ -34,7 +34,7 @@ class Client:
         """``endpoint`` is closed with the client; ``kind`` is that of whole pushes; ``controllers`` are
         addresses, if servers are replicated."""
         self._session = session
-        self.post = RoutedMessenger(endpoint, controllers) if controllers else Post(endpoint)
+        self.post = RoutedMessenger(endpoint, controllers) if controllers else Messenger(endpoint)
         self._own: dict[str, list[m.Shard]] = {}
         for one in shards:
             self._own.setdefault(one.server, []).append(one)

@@ -18,11 +18,11 @@ from cotswold.bench.kernels.ceilings import ADDED, added
 from cotswold.bench.measure import interleaved, rounded
 from cotswold.bench.row import OURS, Ceiling, Row, RowKey, timed
 from cotswold.optim.server_rules import Rule
-from cotswold.paramserver.core.settings import Asynchronous, Room
-from cotswold.paramserver.core.update_server import Updates
-from cotswold.shards.core.shard_server import Server
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
+from cotswold.paramserver.core.update_server import UpdateServer
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.shards.runtime.arithmetic import NumpyArithmetic
-from cotswold.wire import COORDINATOR, Applied, Order, Shard, Update, Write
+from cotswold.wire import COORDINATOR, Applied, CoordinatorState, Shard, Update, Write
 
 FLOAT_BYTES = 4
 COLUMNS = 64
@@ -30,7 +30,7 @@ QUEUES = (1, 4, 16)
 """Queue lengths at which the queue is drained."""
 AT_ONCE = 16
 """Updates per action."""
-ROOM = Room(1 << 40, 1 << 40)
+ROOM = QueueLimits(1 << 40, 1 << 40)
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class Draining:
         arithmetic = NumpyArithmetic("float32")
         numbers = tuple(range(self.count))
         spans = [Shard(n, "a", n * self.shard, (n + 1) * self.shard, "w", n) for n in numbers]
-        server = Server("a", spans, arithmetic)
-        settings = Asynchronous("bench", "weights", self.rule, {"w": COLUMNS}, FLOAT_BYTES, ROOM)
-        updates = Updates(server, settings, arithmetic, arithmetic)
+        server = ShardServer("a", spans, arithmetic)
+        settings = AsyncSettings("bench", "weights", self.rule, {"w": COLUMNS}, FLOAT_BYTES, ROOM)
+        updates = UpdateServer(server, settings, arithmetic, arithmetic)
         first = tuple(np.ones(self.shard, np.float32).data.cast("B") for _ in numbers)
         server.receive(COORDINATOR, Write(1, settings.name, numbers, first))
-        updates.receive(COORDINATOR, Order(1, ((1, "one"),), ((1, 1e-6),), 0, 0))
+        updates.receive(COORDINATOR, CoordinatorState(1, ((1, "one"),), ((1, 1e-6),), 0, 0))
         pushed = tuple(np.full(self.shard, 0.5, np.float32).data.cast("B") for _ in numbers)
         one = Update(
             *("bench", 1, 0, "gradient", numbers, (0,) * self.count, 1, 1.0, (), 0, (), pushed),

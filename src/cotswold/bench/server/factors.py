@@ -64,7 +64,7 @@ class Factors:
         weights = np.ones((self.count, size), np.float32)
         kept = np.ones((self.count, len(self.rule.keeps), size), np.float32)
         pool = [
-            admission.Factors(
+            admission.ReceivedFactors(
                 random.standard_normal(examples * self.rows, np.float32),
                 random.standard_normal(examples * self.columns, np.float32),
                 examples,
@@ -76,7 +76,7 @@ class Factors:
         def act() -> None:
             for number, (one, beside) in enumerate(zip(weights, kept, strict=True)):
                 waiting = queue[number % len(queue)]
-                arithmetic.apply(self.rule, [admission.Pass(one, list(beside), waiting, self.columns)])
+                arithmetic.apply(self.rule, [admission.ShardPass(one, list(beside), waiting, self.columns)])
 
         return act
 

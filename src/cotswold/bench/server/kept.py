@@ -31,8 +31,8 @@ from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.metadata import MetadataLocation
 from cotswold.replication.replica.settings import ReplicationSettings, Topology
 from cotswold.replication.run_description import Description
-from cotswold.wire.lifecycle import Counts, Finish, Serving
-from cotswold.wire.messenger import AnyMessage, Post
+from cotswold.wire.lifecycle import ServerCounters, ServerReady, Stop
+from cotswold.wire.messenger import AnyMessage, Messenger
 
 CONTROLLER = "controller-0"
 _SECONDS, _WAIT_SECONDS = 30.0, 0.1
@@ -97,8 +97,8 @@ class Kept:
         """Address of the controller for clients."""
         return {CONTROLLER: self._addresses[CONTROLLER]}
 
-    def counts(self) -> list[Counts]:
-        """Counts of the servers so far."""
+    def counts(self) -> list[ServerCounters]:
+        """ServerCounters of the servers so far."""
         return counts_of(self._post, self.names)
 
     def send(self, name: str, number: signal.Signals) -> None:
@@ -144,9 +144,9 @@ class Kept:
 
     def close(self) -> None:
         """End all processes."""
-        processes = Post(self._post.endpoint)  # by name, independent of the location of buckets
+        processes = Messenger(self._post.endpoint)  # by name, independent of the location of buckets
         for name in self._addresses:
-            processes.send(name, Finish())
+            processes.send(name, Stop())
         for post in (self._client, self._post):
             post.endpoint.close()
         for process in self._servers.values():
@@ -187,5 +187,5 @@ class Kept:
         return self._site.call(name, role, told)
 
     def _serving(self, message: AnyMessage) -> None:
-        if isinstance(message, Serving):
+        if isinstance(message, ServerReady):
             self._addresses[message.name] = message.address

@@ -31,7 +31,7 @@ from cotswold.bench.server.recorded import Event, Recorded, read
 from cotswold.bench.server.served import Model, Road, Served, forked
 from cotswold.host import keep_freed_bytes
 from cotswold.optim.server_rules import AddUpdate
-from cotswold.shards.runtime.layout import dealt
+from cotswold.shards.runtime.layout import assign_to_servers
 from cotswold.wire import Shard
 
 Form = Literal["as recorded", "whole", "factors"]
@@ -65,12 +65,12 @@ class Replay:
     def shards(self) -> tuple[Shard, ...]:
         """The shards that are served here, with server names as in `Served`."""
         names = [f"server-{number}" for number in range(self.servers)]
-        every = dealt(self.recorded.shards, names)
+        every = assign_to_servers(self.recorded.shards, names)
         if not self.is_simulated:
             return every
         by_name = {name: [one for one in every if one.server == name] for name in names}
         most = max(by_name.values(), key=lambda own: sum(one.stop - one.start for one in own))
-        return dealt(most, names[:1])
+        return assign_to_servers(most, names[:1])
 
 
 def cases(path: Path, seconds: float) -> list[Case[Any]]:

@@ -25,16 +25,16 @@ from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, Token
 from cotswold.host.token import VARIABLE
 from cotswold.optim.server_rules import Rule, Sgd
-from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Staleness
-from cotswold.paramserver.runtime.update_loop import said
+from cotswold.paramserver.runtime.update_loop import settings_as_dict
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.shards.runtime.arithmetic import raw
-from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.work import Slot
 from cotswold.transport import Endpoint, Lost
-from cotswold.wire.lifecycle import Count, Counts, Finish, Serving
-from cotswold.wire.messenger import AnyMessage, Letter, Moved, Post
+from cotswold.wire.lifecycle import CountersRequest, ServerCounters, ServerReady, Stop
+from cotswold.wire.messenger import AnyMessage, Messenger, PeerMoved, Received
 
 Road = Literal["Unix socket", "TCP", "TCP, CURVE", "shared memory"]
 ROADS: tuple[Road, ...] = ("Unix socket", "TCP", "TCP, CURVE", "shared memory")
@@ -125,15 +125,17 @@ class Model:
         if self.cut:
             return self.cut
         item_bytes = np.dtype(self.dtype).itemsize
-        return shards_of([Slot(*one) for one in self.layout], item_bytes, self.shard_bytes, servers)
+        return split_into_shards([Slot(*one) for one in self.layout], item_bytes, self.shard_bytes, servers)
 
     @property
     def told(self) -> dict[str, object]:
         """Settings of servers, as plain values."""
-        room = Room(self.room_bytes, self.room_bytes)
+        room = QueueLimits(self.room_bytes, self.room_bytes)
         columns = {name: columns for name, _, columns in self.layout}
         item_bytes = np.dtype(self.dtype).itemsize
-        return said(Asynchronous(RUN, WEIGHTS, self.rule, columns, item_bytes, room, self.staleness))
+        return settings_as_dict(
+            AsyncSettings(RUN, WEIGHTS, self.rule, columns, item_bytes, room, self.staleness)
+        )
 
 
 class Served:
@@ -146,7 +148,7 @@ class Served:
         self.shards = model.shards([f"server-{number}" for number in range(servers)])
         self.names = tuple(dict.fromkeys(one.server for one in self.shards))
         self.addresses: dict[str, str] = {}
-        self._post = Post(endpoint_on(road, self.token, m.COORDINATOR))
+        self._post = Messenger(endpoint_on(road, self.token, m.COORDINATOR))
         self._processes: list[Process] = []
         try:
             for name in self.names:
@@ -162,14 +164,14 @@ class Served:
         """Process numbers of the servers."""
         return [one.pid for one in self._processes]
 
-    def counts(self) -> list[Counts]:
-        """Counts of the servers so far."""
+    def counts(self) -> list[ServerCounters]:
+        """ServerCounters of the servers so far."""
         return counts_of(self._post, self.names)
 
     def close(self) -> None:
         """End the servers."""
         for name in self.addresses:
-            self._post.send(name, Finish())
+            self._post.send(name, Stop())
         self._post.endpoint.close()
         for one in self._processes:
             one.end()
@@ -197,25 +199,25 @@ class Served:
         )
 
     def _serving(self, message: AnyMessage) -> None:
-        if isinstance(message, Serving):
+        if isinstance(message, ServerReady):
             self.addresses[message.name] = message.address
 
 
-def counts_of(post: Post, servers: Sequence[str]) -> list[Counts]:
-    """Counts of servers so far."""
-    found: dict[str, Counts] = {}
+def counts_of(post: Messenger, servers: Sequence[str]) -> list[ServerCounters]:
+    """ServerCounters of servers so far."""
+    found: dict[str, ServerCounters] = {}
 
     def hear(message: AnyMessage) -> None:
-        if isinstance(message, Counts):
+        if isinstance(message, ServerCounters):
             found[message.server] = message
 
     for name in servers:
-        post.send(name, Count())
+        post.send(name, CountersRequest())
     heard(post, hear, lambda: len(found) == len(servers))
     return [found[name] for name in servers]
 
 
-def write_zeros(post: Post, model: Model, shards: Sequence[m.Shard]) -> None:
+def write_zeros(post: Messenger, model: Model, shards: Sequence[m.Shard]) -> None:
     """Set all vectors of a model to zero on its servers."""
     vector = np.zeros(model.size, model.dtype)
     own: dict[str, list[m.Shard]] = {}
@@ -229,16 +231,22 @@ def write_zeros(post: Post, model: Model, shards: Sequence[m.Shard]) -> None:
             )
             for server, some in own.items()
         }
-        ask(post, writes, m.Written)
+        ask(post, writes, m.WriteAck)
 
 
-def order(post: Post, servers: Sequence[str], names: Sequence[str]) -> None:
+def order(post: Messenger, servers: Sequence[str], names: Sequence[str]) -> None:
     """Open sessions of these names, numbered from 1, on servers or buckets."""
     sessions = tuple((number, name) for number, name in enumerate(names, 1))
-    ask(post, dict.fromkeys(servers, m.Order(1, sessions, ((0, _RATE),), 0, 0)), m.Ordered)
+    ask(
+        post,
+        dict.fromkeys(servers, m.CoordinatorState(1, sessions, ((0, _RATE),), 0, 0)),
+        m.CoordinatorStateAck,
+    )
 
 
-def ask(post: Post, questions: Mapping[str, m.Message], kind: type[m.Written] | type[m.Ordered]) -> None:
+def ask(
+    post: Messenger, questions: Mapping[str, m.Message], kind: type[m.WriteAck] | type[m.CoordinatorStateAck]
+) -> None:
     """Send each server a request, and wait until all have answered; resend to the others after a while."""
     unanswered = dict(questions)
 
@@ -255,7 +263,7 @@ def ask(post: Post, questions: Mapping[str, m.Message], kind: type[m.Written] | 
 
 
 def heard(
-    post: Post,
+    post: Messenger,
     hear: Callable[[AnyMessage], None],
     until: Callable[[], bool],
     moved: Callable[[str], None] = lambda peer: None,
@@ -266,9 +274,9 @@ def heard(
     deadline = time.monotonic() + _SECONDS
     while not until():
         match post.receive(1.0):
-            case Letter(_, message):
+            case Received(_, message):
                 hear(message)
-            case Moved(peer):
+            case PeerMoved(peer):
                 moved(peer)
             case Lost(peer, why):
                 raise MachineError(f"{peer} was lost: {why}")

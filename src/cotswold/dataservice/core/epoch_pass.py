@@ -28,12 +28,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cotswold.dataservice.core.request_scheduler import Requests
-from cotswold.wire import POOL, Ask, Dealt, Draw, Send, Supplied
+from cotswold.wire import POOL, BatchReply, BatchRequest, EpochAssignment, EpochReport, Send
 
 AHEAD = 2
 """Batches that are taken before the loop gets them: the one that it waits for, and one more."""
 _Range = tuple[int, int]
-AskOf = Callable[[int, int, _Range], Ask]
+AskOf = Callable[[int, int, _Range], BatchRequest]
 """The request for a batch of an epoch, given its number."""
 
 
@@ -99,7 +99,7 @@ class EpochPass:
         self._ask_of = ask_of
         return self._ask(now)
 
-    def next(self, pool: str, now: float) -> tuple[Supplied | None, list[Send]]:
+    def next(self, pool: str, now: float) -> tuple[BatchReply | None, list[Send]]:
         """Return the next batch, once it is ready and taken."""
         if self._last is not None:
             self._handed[self._last], self._last = 0, None
@@ -122,7 +122,7 @@ class EpochPass:
         self.is_left = True
         return [*sends, self._say(pool, now)]
 
-    def receive(self, dealt: Dealt, now: float) -> list[Send]:
+    def receive(self, dealt: EpochAssignment, now: float) -> list[Send]:
         """Handle the head's assignment."""
         if (dealt.stream, dealt.session) != (self._drawing.stream, self._session):
             return []
@@ -179,7 +179,7 @@ class EpochPass:
         for each, at in self._handed.items():
             self._handed[each] = at or self._number
         drawing = self._drawing
-        said = Draw(
+        said = EpochReport(
             self._name,
             pool,
             drawing.stream,
@@ -223,7 +223,7 @@ class EpochPass:
     def _cancel(self, batches: list[_Range]) -> list[Send]:
         return self._requests.cancel([self._numbers.pop(each) for each in batches]) if batches else []
 
-    def _ended(self, dealt: Dealt, now: float) -> list[Send]:
+    def _ended(self, dealt: EpochAssignment, now: float) -> list[Send]:
         """The head has ended this session."""
         self._answered = now
         if dealt.why:

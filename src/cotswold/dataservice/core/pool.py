@@ -28,14 +28,14 @@ import json
 from dataclasses import dataclass
 
 from cotswold.dataservice.core.shared_epochs import Sharing
-from cotswold.wire import Attend, Depart, Dismiss, Draw, Offer, Roster, Send
+from cotswold.wire import DataServerReport, EpochReport, JoinPool, LeavePool, PoolMembers, Send, Shutdown
 
 
 @dataclass
 class Supplier:
     """A connected data server."""
 
-    offer: Offer
+    offer: DataServerReport
     heard: float
 
 
@@ -43,7 +43,7 @@ class Supplier:
 class Attendant:
     """A connected trainer."""
 
-    said: Attend
+    said: JoinPool
     heard: float
 
 
@@ -65,17 +65,21 @@ class Pool:
         self.sharing = Sharing()
         """The epochs that trainers share."""
 
-    def receive(self, sender: str, message: Offer | Attend | Draw | Depart, now: float) -> list[Send]:
+    def receive(
+        self, sender: str, message: DataServerReport | JoinPool | EpochReport | LeavePool, now: float
+    ) -> list[Send]:
         """Handle a message of a server or a trainer."""
         match message:
-            case Offer() if message.name == sender:
+            case DataServerReport() if message.name == sender:
                 return self._offered(message, now)
-            case Attend() if message.name == sender:
+            case JoinPool() if message.name == sender:
                 return self._attended(message, now)
-            case Draw() if message.name == sender and message.pool == self.name and sender in self.trainers:
+            case EpochReport() if (
+                message.name == sender and message.pool == self.name and sender in self.trainers
+            ):
                 self.trainers[sender].heard = now
                 return self.sharing.receive(message, now)
-            case Depart():
+            case LeavePool():
                 return self.gone(sender, now)
             case _:
                 return []
@@ -107,42 +111,42 @@ class Pool:
             trainer.heard += seconds
 
     @property
-    def roster(self) -> Roster:
+    def roster(self) -> PoolMembers:
         """The message to trainers about servers and terms."""
         servers = tuple((name, self.servers[name].offer.address) for name in sorted(self.servers))
-        return Roster(self.name, self.version, servers, self.terms)
+        return PoolMembers(self.name, self.version, servers, self.terms)
 
-    def _offered(self, offer: Offer, now: float) -> list[Send]:
+    def _offered(self, offer: DataServerReport, now: float) -> list[Send]:
         sends: list[Send] = []
         if not self.terms:
             store = _store_of(offer.terms)
             if store is None:
-                return [Send(offer.name, Dismiss(0, "its terms name no store"))]
+                return [Send(offer.name, Shutdown(0, "its terms name no store"))]
             self.terms, self._store = offer.terms, store
             for name, trainer in list(self.trainers.items()):
                 if self._is_strange(trainer.said):
                     sends += [self._refusal(trainer.said), *self.gone(name, now)]
         if offer.terms != self.terms:
-            return [Send(offer.name, Dismiss(0, "the other servers of the pool have other terms"))]
+            return [Send(offer.name, Shutdown(0, "the other servers of the pool have other terms"))]
         known = self.servers.get(offer.name)
         self.servers[offer.name] = Supplier(offer, now)
         return (
             sends if known is not None and known.offer.address == offer.address else sends + self._changed()
         )
 
-    def _attended(self, attend: Attend, now: float) -> list[Send]:
+    def _attended(self, attend: JoinPool, now: float) -> list[Send]:
         if self._is_strange(attend):
             return [self._refusal(attend)]
         self.trainers[attend.name] = Attendant(attend, now)
         return [] if attend.version == self.version else [Send(attend.name, self.roster)]
 
-    def _is_strange(self, attend: Attend) -> bool:
+    def _is_strange(self, attend: JoinPool) -> bool:
         """True if a trainer wants another store."""
         return bool(attend.store and self._store and attend.store != self._store)
 
-    def _refusal(self, attend: Attend) -> Send:
+    def _refusal(self, attend: JoinPool) -> Send:
         why = f"the pool serves the store {self._store:.12}, and this trainer learns from {attend.store:.12}"
-        return Send(attend.name, Roster(self.name, 0, (), "", why))
+        return Send(attend.name, PoolMembers(self.name, 0, (), "", why))
 
     def _changed(self) -> list[Send]:
         self.version += 1

@@ -6,7 +6,7 @@ sockets, how servers are found.
     state      event                                                next
     queued     a server is connected                                requested
     queued     no server has been connected for too long            an error: `trouble`
-    requested  an answer                                            ready; others get `Cancel`, unless late
+    requested  an answer                                            ready; others are cancelled, unless late
     requested  its last server is lost, or overloaded               queued
     requested  it is late, and another server is connected          requested from both
     requested  all connected servers were asked, and are silent     requested again
@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from cotswold.wire import Ask, Cancel, Pending, Send, Supplied, Unsupplied
+from cotswold.wire import BatchPending, BatchRejected, BatchReply, BatchRequest, CancelRequests, Send
 
 _PACE = 0.3
 """Weight of the newest answer in a server's pace."""
@@ -82,12 +82,12 @@ class Asking:
 
 @dataclass
 class _Request:
-    ask: Ask
+    ask: BatchRequest
     asked: dict[str, float] = field(default_factory=dict)
     """Time of the last request to each server."""
     refused: dict[str, str] = field(default_factory=dict)
     """Servers that cannot make it, and the reasons."""
-    made: Supplied | None = None
+    made: BatchReply | None = None
 
 
 @dataclass
@@ -145,7 +145,7 @@ class Requests:
         self._number += 1
         return self._number
 
-    def ask(self, ask: Ask, now: float) -> list[Send]:
+    def ask(self, ask: BatchRequest, now: float) -> list[Send]:
         """Request a batch, to be delivered after those requested before."""
         assert ask.number not in self._requests, f"request {ask.number} is a duplicate"
         assert self.room, "the window is full"
@@ -154,7 +154,7 @@ class Requests:
         self._requests[ask.number] = _Request(ask)
         return self._assign(self._requests[ask.number], now)
 
-    def take(self) -> Supplied | None:
+    def take(self) -> BatchReply | None:
         """Return the next batch, once it is ready."""
         number = next(iter(self._requests), None)
         if number is None or self._requests[number].made is None:
@@ -165,7 +165,7 @@ class Requests:
         """True if an undelivered request is ready."""
         return self._requests[number].made is not None
 
-    def pick(self, number: int) -> Supplied:
+    def pick(self, number: int) -> BatchReply:
         """Return a ready batch, out of order."""
         made = self._requests.pop(number).made
         assert made is not None, f"request {number} is not ready"
@@ -179,7 +179,7 @@ class Requests:
             for name, server in self._servers.items():
                 if self._is_called_off(server, number, self._ticked):
                     dropped.setdefault(name, []).append(number)
-        return [Send(name, Cancel(tuple(each))) for name, each in dropped.items()]
+        return [Send(name, CancelRequests(tuple(each))) for name, each in dropped.items()]
 
     # --- changes of servers ---
 
@@ -204,21 +204,23 @@ class Requests:
 
     # --- answers ---
 
-    def receive(self, sender: str, message: Supplied | Unsupplied | Pending, now: float) -> list[Send]:
+    def receive(
+        self, sender: str, message: BatchReply | BatchRejected | BatchPending, now: float
+    ) -> list[Send]:
         """Handle an answer."""
         server, request = self._servers.get(sender), self._requests.get(message.number)
         if server is not None:
             self._heard = now
-        if isinstance(message, Pending):
+        if isinstance(message, BatchPending):
             return []
-        why = message.why if isinstance(message, Unsupplied) else _misfit(message, request)
-        if why or isinstance(message, Unsupplied):
+        why = message.why if isinstance(message, BatchRejected) else _misfit(message, request)
+        if why or isinstance(message, BatchRejected):
             if server is not None and (request is None or request.made is not None):
                 server.owed.pop(message.number, None)
             if server is None or request is None or sender not in request.asked:
                 return []
             return self._refused(sender, server, request, why, now)
-        assert isinstance(message, Supplied), "the other messages are handled above"
+        assert isinstance(message, BatchReply), "the other messages are handled above"
         self._heard = self._made = now
         if server is not None:
             self._answered(server, message.number, now)
@@ -233,7 +235,7 @@ class Requests:
         for name in request.asked:
             other = self._servers.get(name)
             if name != sender and other is not None and self._is_called_off(other, message.number, now):
-                sends.append(Send(name, Cancel((message.number,))))
+                sends.append(Send(name, CancelRequests((message.number,))))
         request.asked.clear()
         return sends + self._assign_all(now)
 
@@ -379,7 +381,7 @@ class Requests:
             server.moved += seconds
 
 
-def _misfit(supplied: Supplied, request: _Request | None) -> str:
+def _misfit(supplied: BatchReply, request: _Request | None) -> str:
     """The difference between a batch and its request; empty if they agree."""
     if request is None:
         return ""

@@ -3,16 +3,18 @@
 Knows: trainers by name, request numbers. Does not know: the content of requests, threads, sockets.
 
     state       event                                 next
-    none        `Ask`, and the queue has space        waiting
-    none        `Ask`, and the trainer's queue is     none: `BatchRejected`; another server may make it
-                  full
-    waiting     `Ask` again                           waiting: `BatchPending`
+    none        `BatchRequest`, the queue has space   waiting
+    none        `BatchRequest`, the trainer's queue   none: `BatchRejected`; another server may make it
+                  is full
+    waiting     `BatchRequest` again                  waiting: `BatchPending`
     waiting     its trainer's turn                    in progress
-    waiting     `Cancel`, or the trainer is lost      none
-    in progress `Ask` again                           in progress: `BatchPending`
-    in progress `Cancel`, or the trainer is lost      unwanted
-    unwanted    `Ask` again                           in progress: `BatchPending`
-    in progress it is ready                           none: `Batch`, or `BatchRejected`
+    waiting     `CancelRequests`, or the trainer is   none
+                  lost
+    in progress `BatchRequest` again                  in progress: `BatchPending`
+    in progress `CancelRequests`, or the trainer is   unwanted
+                  lost
+    unwanted    `BatchRequest` again                  in progress: `BatchPending`
+    in progress it is ready                           none: `BatchReply`, or `BatchRejected`
     unwanted    it is ready                           none
 
 Requests of a trainer are served in order, and trainers in turn. Answered requests are forgotten: a repeated
@@ -24,7 +26,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from cotswold.wire import Ask, Cancel, Pending, Send, Unsupplied
+from cotswold.wire import BatchPending, BatchRejected, BatchRequest, CancelRequests, Send
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,12 @@ class Job:
     """A request in progress."""
 
     trainer: str
-    ask: Ask
+    ask: BatchRequest
 
 
 @dataclass
 class _Trainer:
-    waiting: dict[int, Ask] = field(default_factory=dict)
+    waiting: dict[int, BatchRequest] = field(default_factory=dict)
     """Waiting requests by number, in order of arrival."""
     under_way: set[int] = field(default_factory=set)
     unwanted: set[int] = field(default_factory=set)
@@ -66,18 +68,18 @@ class Supplying:
         """Trainers with waiting requests or requests in progress."""
         return tuple(self._trainers)
 
-    def receive(self, sender: str, message: Ask | Cancel) -> list[Send]:
+    def receive(self, sender: str, message: BatchRequest | CancelRequests) -> list[Send]:
         """Handle a trainer's message."""
-        if isinstance(message, Cancel):
+        if isinstance(message, CancelRequests):
             self._cancel(sender, message.numbers)
             return []
         trainer = self._trainers.setdefault(sender, _Trainer())
         number = message.number
         if number in trainer.under_way or number in trainer.waiting:
             trainer.unwanted.discard(number)
-            return [Send(sender, Pending(self.name, number))]
+            return [Send(sender, BatchPending(self.name, number))]
         if len(trainer.waiting) >= self._room:
-            return [Send(sender, Unsupplied(self.name, number, ""))]
+            return [Send(sender, BatchRejected(self.name, number, ""))]
         if not trainer.waiting:
             self._turns.append(sender)
         trainer.waiting[number] = message

@@ -29,9 +29,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cotswold.shards.core.sample_ledger import Account, Samples
-from cotswold.wire import Dealt, Draw, Ranges, Send
-from cotswold.wire.ranges import common, joined
+from cotswold.shards.core.sample_ledger import SampleCounts, SampleLedger
+from cotswold.wire import EpochAssignment, EpochReport, Ranges, Send
+from cotswold.wire.ranges import intersection, union
 
 _Range = tuple[int, int]
 _MOST = 64
@@ -109,7 +109,7 @@ class _Session:
 @dataclass
 class _Epoch:
     stream: _Stream
-    ledger: Samples
+    ledger: SampleLedger
     sessions: dict[tuple[str, int], _Session] = field(default_factory=dict)
     recalled: Ranges = ()
     """Samples that were recalled once; they are not recalled again."""
@@ -119,21 +119,21 @@ class _Epoch:
     def is_over(self) -> bool:
         return self.ledger.is_stopped
 
-    def hear(self, session: _Session, draw: Draw) -> None:
+    def hear(self, session: _Session, draw: EpochReport) -> None:
         """Record a trainer's report."""
         session.heard, session.want, session.most = draw.number, draw.want, draw.most
-        handed = joined([each for each in draw.handed if each in session.batches])
+        handed = union([each for each in draw.handed if each in session.batches])
         session.taken.update(each for each in draw.take if each in session.batches)
         for each in draw.handed:
             if session.batches.pop(each, None) is not None:
                 session.taken.discard(each)
                 self.by[session.name] = self.by.get(session.name, 0) + each[1] - each[0]
-        self.ledger.said(session.key, [(joined(session.taken, handed), ()), (handed, ())])
+        self.ledger.said(session.key, [(union(session.taken, handed), ()), (handed, ())])
 
     def end(self, session: _Session, *, is_dead: bool) -> None:
         """End a session."""
         del self.sessions[session.name, session.number]
-        died = joined(session.taken) if is_dead and not self.stream.at_least_once else ()
+        died = union(session.taken) if is_dead and not self.stream.at_least_once else ()
         self.ledger.ended(session.key, [(died, ()), ((), died)])
 
     def deal(self, session: _Session, now: float, recall_seconds: float) -> bool:
@@ -163,9 +163,9 @@ class _Epoch:
         """Free a batch that its trainer has not taken for ``seconds``; return True if there was one."""
         for session in sorted(self.sessions.values(), key=lambda each: -len(each.batches)):
             for batch in reversed(session.untaken):
-                if now - session.batches[batch] >= seconds and not common((batch,), self.recalled):
+                if now - session.batches[batch] >= seconds and not intersection((batch,), self.recalled):
                     del session.batches[batch]
-                    self.recalled = joined(self.recalled, (batch,))
+                    self.recalled = union(self.recalled, (batch,))
                     self.ledger.recalled(session.key, (batch,))
                     return True
         return False
@@ -180,14 +180,14 @@ class _Stream:
     epochs: dict[int, _Epoch] = field(default_factory=dict)
     forgotten: int = -1
     """Newest epoch that is no longer remembered."""
-    past: Account = field(default_factory=Account)
+    past: SampleCounts = field(default_factory=SampleCounts)
     """Counts of all forgotten epochs."""
 
     @property
     def newest(self) -> int:
         return max(self.epochs, default=self.forgotten)
 
-    def differs(self, draw: Draw) -> str:
+    def differs(self, draw: EpochReport) -> str:
         """The trainer's conflict with the stream; empty if there is none."""
         if draw.at_least_once != self.at_least_once:
             how = "at least once" if self.at_least_once else "once at most"
@@ -209,7 +209,7 @@ class _Stream:
             on = self.epochs.get(self.newest)
             number = self.newest if on is not None and not on.is_over else self.newest + 1
         if number not in self.epochs:
-            self.epochs[number] = _Epoch(self, Samples(self.samples, number))
+            self.epochs[number] = _Epoch(self, SampleLedger(self.samples, number))
         return self.epochs[number]
 
     def end_early(self) -> None:
@@ -263,7 +263,7 @@ class Sharing:
         """Totals of each stream."""
         return tuple(each.totals for each in self._streams.values())
 
-    def receive(self, draw: Draw, now: float) -> list[Send]:
+    def receive(self, draw: EpochReport, now: float) -> list[Send]:
         """Handle a connected trainer's report."""
         at = draw.name, draw.session
         if at not in self._sessions:
@@ -298,7 +298,7 @@ class Sharing:
     def _epochs(self) -> Iterator[_Epoch]:
         return (epoch for stream in self._streams.values() for epoch in stream.epochs.values())
 
-    def _join(self, draw: Draw) -> str:
+    def _join(self, draw: EpochReport) -> str:
         """Start a session; return the reason if it is rejected."""
         if draw.samples < 1 or draw.want < 1 or not 0 < draw.most <= _MOST or draw.epoch < -1:
             return (
@@ -337,7 +337,7 @@ class Sharing:
 
 def _told(epoch: _Epoch, session: _Session) -> Send:
     session.told += 1
-    said = Dealt(
+    said = EpochAssignment(
         epoch.stream.name,
         session.number,
         session.told,
@@ -351,9 +351,10 @@ def _told(epoch: _Epoch, session: _Session) -> Send:
     return Send(session.name, said)
 
 
-def _ended(draw: Draw, why: str = "") -> Send:
+def _ended(draw: EpochReport, why: str = "") -> Send:
     return Send(
-        draw.name, Dealt(draw.stream, draw.session, 0, draw.number, draw.epoch, (), (), False, True, why)
+        draw.name,
+        EpochAssignment(draw.stream, draw.session, 0, draw.number, draw.epoch, (), (), False, True, why),
     )
 
 

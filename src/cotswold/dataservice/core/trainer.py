@@ -24,15 +24,15 @@ from cotswold.dataservice.core.epoch_pass import AskOf, Drawing, EpochPass
 from cotswold.dataservice.core.request_scheduler import Asking, Requests
 from cotswold.wire import (
     POOL,
-    Attend,
-    Dealt,
-    Depart,
-    Dismiss,
-    Pending,
-    Roster,
+    BatchPending,
+    BatchRejected,
+    BatchReply,
+    EpochAssignment,
+    JoinPool,
+    LeavePool,
+    PoolMembers,
     Send,
-    Supplied,
-    Unsupplied,
+    Shutdown,
 )
 
 BEATS = 4
@@ -57,7 +57,7 @@ class Trainer:
         """True if it wants another store than the pool serves."""
         self.handed, self.waited = 0, 0.0
         """Samples delivered to its loop, and seconds for which the loop waited; for monitoring."""
-        self._attend = Attend(name, address, store, 0)
+        self._attend = JoinPool(name, address, store, 0)
         self._pool = ""
         self._beat_seconds = min(beat_seconds, asking.lonely_seconds / BEATS)
         self._beaten = float("-inf")
@@ -79,19 +79,22 @@ class Trainer:
         return bool(self._pool and self.terms)
 
     def receive(
-        self, sender: str, message: Roster | Dealt | Supplied | Unsupplied | Pending | Dismiss, now: float
+        self,
+        sender: str,
+        message: PoolMembers | EpochAssignment | BatchReply | BatchRejected | BatchPending | Shutdown,
+        now: float,
     ) -> list[Send]:
         """Handle a message of the head or a server."""
         match message:
-            case Roster() if sender == POOL:
+            case PoolMembers() if sender == POOL:
                 return self._heard(message, now)
-            case Dealt() if sender == POOL:
+            case EpochAssignment() if sender == POOL:
                 return [send for each in self._passes for send in each.receive(message, now)]
-            case Dismiss(_, why) if sender == POOL:
+            case Shutdown(_, why) if sender == POOL:
                 ended = "the pool of data servers has ended"
                 self.error = self.error or (f"{ended}: {why}" if why else ended)
                 return []
-            case Supplied() | Unsupplied() | Pending() if sender == message.server:
+            case BatchReply() | BatchRejected() | BatchPending() if sender == message.server:
                 return self.requests.receive(sender, message, now)
             case _:
                 return []
@@ -130,7 +133,7 @@ class Trainer:
 
     def leave(self) -> list[Send]:
         """Leave the pool."""
-        return [*self.leave_epoch(self._ticked), *self.requests.cancel(), Send(POOL, Depart(self.name))]
+        return [*self.leave_epoch(self._ticked), *self.requests.cancel(), Send(POOL, LeavePool(self.name))]
 
     # --- shared epochs ---
 
@@ -153,7 +156,7 @@ class Trainer:
         """The order of the current epoch is known."""
         return [] if self.on is None else self.on.begin(ask_of, now)
 
-    def next(self, now: float) -> tuple[Supplied | None, list[Send]]:
+    def next(self, now: float) -> tuple[BatchReply | None, list[Send]]:
         """Return the next batch of the shared epoch, once it is ready and taken."""
         return (None, []) if self.on is None else self.on.next(self._pool, now)
 
@@ -165,7 +168,7 @@ class Trainer:
         self._sessions += 1
         return self._sessions
 
-    def _heard(self, roster: Roster, now: float) -> list[Send]:
+    def _heard(self, roster: PoolMembers, now: float) -> list[Send]:
         if roster.why:
             self.error, self.is_stranger = roster.why, True
             return []

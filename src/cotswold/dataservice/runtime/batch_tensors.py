@@ -13,11 +13,11 @@ import torch
 
 from cotswold.data.loading.batching import Batch
 from cotswold.errors import MachineError
-from cotswold.wire import Supplied
+from cotswold.wire import BatchReply
 
 
 def batches_of(
-    supplied: Supplied, sample_bytes: int, is_lent: Callable[[np.ndarray], bool] = lambda array: True
+    supplied: BatchReply, sample_bytes: int, is_lent: Callable[[np.ndarray], bool] = lambda array: True
 ) -> list[Batch]:
     """The tensors of a message, each with separate storage.
 

@@ -37,7 +37,7 @@ from cotswold.processes.endpoint_settings import own_host
 from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.address import Address
 from cotswold.transport.host_names import address_of
-from cotswold.wire.messenger import Letter, Post
+from cotswold.wire.messenger import Messenger, Received
 
 _TICK_SECONDS = 0.05
 _START_SECONDS = 120.0
@@ -50,7 +50,7 @@ no batches for a client that holds all of its memory."""
 _LEAVE_SECONDS = 2.0
 """Seconds to wait until the head knows which batches a loop has had."""
 _TOKEN = f"use the token of the pool ({VARIABLE})"
-_HEARD = (m.Roster, m.Dealt, m.Supplied, m.Unsupplied, m.Pending, m.Dismiss)
+_HEARD = (m.PoolMembers, m.EpochAssignment, m.BatchReply, m.BatchRejected, m.BatchPending, m.Shutdown)
 
 
 class DataClient:
@@ -110,7 +110,7 @@ class DataClient:
         with ExitStack() as opened:
             self._endpoint = Endpoint(token, self.name, host=host, ports=ports, encrypt=encrypt)
             opened.callback(self._endpoint.close, 0.0)
-            self._post = Post(self._endpoint)
+            self._post = Messenger(self._endpoint)
             self._woken, self._wake = wake_pipe()
             opened.callback(self._close_pipe)
             self._endpoint.watch(self._woken)
@@ -212,9 +212,9 @@ class DataClient:
                 return
             rows, first = rows_of(drawn.epoch), drawn.epoch * drawing.samples
 
-            def ask_of(number: int, at: int, batch: tuple[int, int]) -> m.Ask:
+            def ask_of(number: int, at: int, batch: tuple[int, int]) -> m.BatchRequest:
                 own = np.ascontiguousarray(rows[batch[0] - first : batch[1] - first], np.int64)
-                return m.Ask(number, text, at, len(own), (own.tobytes(),))
+                return m.BatchRequest(number, text, at, len(own), (own.tobytes(),))
 
             with self._lock:
                 self._tell(self._machine.begin(ask_of, time.monotonic()))
@@ -319,7 +319,7 @@ class DataClient:
                 "use one connection per pass"
             )
 
-    def _batches_of(self, supplied: m.Supplied) -> list[Batch]:
+    def _batches_of(self, supplied: m.BatchReply) -> list[Batch]:
         """The tensors of a message."""
         while self._returned:
             self._lent -= self._returned.popleft()
@@ -358,14 +358,16 @@ class DataClient:
         self._largest = max(self._largest, rows.size)
         with self._lock:
             requests = self._machine.requests
-            ask = m.Ask(requests.fresh(), view, wanted.epoch, rows.size, (rows.tobytes(),), len(rows))
+            ask = m.BatchRequest(
+                requests.fresh(), view, wanted.epoch, rows.size, (rows.tobytes(),), len(rows)
+            )
             self._tell(requests.ask(ask, time.monotonic()))
         return ask.number
 
-    def _next_drawn(self, drawn: EpochPass) -> m.Supplied | None:
+    def _next_drawn(self, drawn: EpochPass) -> m.BatchReply | None:
         """The next batch of a pass; None if none is left."""
 
-        def next_of() -> m.Supplied | None:
+        def next_of() -> m.BatchReply | None:
             found, sends = drawn.next(self._machine.pool, time.monotonic())
             if sends:
                 self._tell(sends)
@@ -373,13 +375,15 @@ class DataClient:
 
         return self._taken(next_of, lambda: drawn.is_over)
 
-    def _take(self) -> m.Supplied | None:
+    def _take(self) -> m.BatchReply | None:
         """The next batch; None if `stop` was called."""
         return self._taken(self._machine.requests.take, lambda: False)
 
-    def _taken(self, take: Callable[[], m.Supplied | None], ends: Callable[[], bool]) -> m.Supplied | None:
+    def _taken(
+        self, take: Callable[[], m.BatchReply | None], ends: Callable[[], bool]
+    ) -> m.BatchReply | None:
         """The next batch; None if `stop` was called, or none is left."""
-        found: m.Supplied | None = None
+        found: m.BatchReply | None = None
 
         def came() -> bool:
             nonlocal found
@@ -440,7 +444,7 @@ class DataClient:
         with self._lock:
             sends: list[m.Send] = []
             match event:
-                case Letter(sender, message) if isinstance(message, _HEARD):
+                case Received(sender, message) if isinstance(message, _HEARD):
                     sends += self._machine.receive(sender, message, now)
                     self._lock.notify_all()
                 case Ready():

@@ -30,13 +30,13 @@ from cotswold.processes.process_group import Staff
 from cotswold.transport import Endpoint
 from cotswold.transport.listeners import PortsTakenError
 from cotswold.transport.socket_folder import remove_left_folders
-from cotswold.wire.messenger import AnyMessage, Post
+from cotswold.wire.messenger import AnyMessage, Messenger
 
 PRELOADED = ("torch", "cotswold.dataservice.runtime.server_process")
 """Modules that the fork server imports once."""
 KIND = "data-server"
 _TICK_SECONDS = 0.1
-_HEARD = (m.Offer, m.Attend, m.Draw, m.Depart)
+_HEARD = (m.DataServerReport, m.JoinPool, m.EpochReport, m.LeavePool)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class _Conversation(DataListening):
     tick_seconds = _TICK_SECONDS
 
     def __init__(
-        self, post: Post, staff: Staff, machine: Pool, start_seconds: float, on_event: OnEvent
+        self, post: Messenger, staff: Staff, machine: Pool, start_seconds: float, on_event: OnEvent
     ) -> None:
         super().__init__(post, staff, start_seconds, machine.silent_seconds, on_event)
         self.machine = machine
@@ -162,7 +162,7 @@ class _Conversation(DataListening):
     def dismiss(self) -> None:
         """Notify servers and trainers of the end, and end the processes."""
         for name in self.machine.trainers:
-            self.post.send(name, m.Dismiss(0, self._why))
+            self.post.send(name, m.Shutdown(0, self._why))
         self._end((), tuple(self.machine.servers))
 
     def _let_hear(self, sender: str, message: AnyMessage) -> None:
@@ -331,7 +331,7 @@ def open_pool(
         staff = Staff(processes, endpoint, call_of, restarts=settings.restarts, kind=KIND)
         opened.callback(staff.close)
         machine = Pool(f"pool-{secrets.token_hex(8)}", settings.silent_seconds)
-        conversation = _Conversation(Post(endpoint), staff, machine, settings.start_seconds, on_event)
+        conversation = _Conversation(Messenger(endpoint), staff, machine, settings.start_seconds, on_event)
         conversation.hire(settings.servers)
         opened.pop_all()
         return DataPool(conversation, resources)
@@ -343,7 +343,7 @@ def lines_of(servers: Mapping[str, Supplier], staff: Staff) -> tuple[ServerLine,
     return tuple(line_of(each.offer, now - each.heard, staff) for _, each in sorted(servers.items()))
 
 
-def line_of(offer: m.Offer, silent_seconds: float, staff: Staff) -> ServerLine:
+def line_of(offer: m.DataServerReport, silent_seconds: float, staff: Staff) -> ServerLine:
     """Status of a server."""
     return ServerLine(
         offer.name,
@@ -361,7 +361,7 @@ def line_of(offer: m.Offer, silent_seconds: float, staff: Staff) -> ServerLine:
     )
 
 
-def _trainer(said: m.Attend) -> TrainerLine:
+def _trainer(said: m.JoinPool) -> TrainerLine:
     return TrainerLine(said.name, said.handed, said.waited)
 
 

@@ -31,8 +31,8 @@ from cotswold.transport import Endpoint, Lost
 from cotswold.transport.address import Address
 from cotswold.transport.host_names import address_of
 from cotswold.transport.socket_folder import remove_left_folders
-from cotswold.wire.lifecycle import Finish
-from cotswold.wire.messenger import AnyMessage, Letter, Post
+from cotswold.wire.lifecycle import Stop
+from cotswold.wire.messenger import AnyMessage, Messenger, Received
 
 _START_SECONDS = 60.0
 """Seconds to wait for the pool's terms: its first server may prepare a store first."""
@@ -47,7 +47,7 @@ class _Conversation(DataListening):
     """The event loop of the lender."""
 
     def __init__(
-        self, post: Post, staff: Staff, where: str, settings: PoolSettings, on_event: OnEvent
+        self, post: Messenger, staff: Staff, where: str, settings: PoolSettings, on_event: OnEvent
     ) -> None:
         super().__init__(post, staff, settings.start_seconds, settings.silent_seconds, on_event)
         self.where = where
@@ -68,7 +68,7 @@ class _Conversation(DataListening):
         self.staff.start_no_more()
         there = set(self.offers)
         for name in there:
-            self.post.send(name, Finish())
+            self.post.send(name, Stop())
         deadline = time.monotonic() + _LEAVE_SECONDS
         while any(map(self.staff.is_watched, there)) and time.monotonic() < deadline:
             self._hear(self.tick_seconds)
@@ -76,11 +76,11 @@ class _Conversation(DataListening):
 
     def _let_hear(self, sender: str, message: AnyMessage) -> None:
         match message:
-            case m.Offer() if message.name == sender and self.staff.is_watched(sender):
+            case m.DataServerReport() if message.name == sender and self.staff.is_watched(sender):
                 now = time.monotonic()
                 self._serves(sender, now)
                 self.offers[sender] = Supplier(message, now)
-            case m.Depart() if sender in self.offers:
+            case m.LeavePool() if sender in self.offers:
                 self.is_over = True
             case _:
                 pass
@@ -188,7 +188,7 @@ def open_lending(
             processes = own
         endpoint = Endpoint(token, name, host=own_host(host), encrypt=settings.encrypt)
         opened.callback(endpoint.close)
-        post = Post(endpoint)
+        post = Messenger(endpoint)
         endpoint.connect(m.POOL, at_port)
         arguments = arguments_of(_terms(post, name, store, where))
         reach = Reach.of(settings.processes, host)
@@ -222,22 +222,22 @@ def open_lending(
         return Lending(conversation, resources)
 
 
-def _terms(post: Post, name: str, store: str, where: str) -> str:
+def _terms(post: Messenger, name: str, store: str, where: str) -> str:
     """The pool's terms."""
-    attend = m.Attend(name, post.endpoint.address, store, 0)
+    attend = m.JoinPool(name, post.endpoint.address, store, 0)
     deadline, asked = time.monotonic() + _START_SECONDS, float("-inf")
     while (now := time.monotonic()) < deadline:
         if now - asked >= _ATTEND_SECONDS:
             asked = now
             post.send(m.POOL, attend)
         match post.receive(_ATTEND_SECONDS):
-            case Letter(sender, m.Roster() as roster) if sender == m.POOL and roster.why:
+            case Received(sender, m.PoolMembers() as roster) if sender == m.POOL and roster.why:
                 raise UserError(
                     f"{roster.why.replace('this trainer learns from', 'this machine has')}; prepare the same "
                     "samples here by the same recipe, or copy the store"
                 )
-            case Letter(sender, m.Roster() as roster) if sender == m.POOL and roster.terms:
-                post.send(m.POOL, m.Depart(name))
+            case Received(sender, m.PoolMembers() as roster) if sender == m.POOL and roster.terms:
+                post.send(m.POOL, m.LeavePool(name))
                 return roster.terms
             case Lost(peer, why) if peer == m.POOL and "token" in why:
                 raise UserError(f"{where} has another token; use its token: --token-file, or {VARIABLE}")

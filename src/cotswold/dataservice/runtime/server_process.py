@@ -25,8 +25,8 @@ from cotswold.host import keep_freed_bytes, wake_pipe
 from cotswold.host.processes import import_function
 from cotswold.processes.endpoint_settings import Reach, own_endpoint
 from cotswold.transport import Lost, Ready, Roads
-from cotswold.wire.lifecycle import Finish
-from cotswold.wire.messenger import Letter, Post
+from cotswold.wire.lifecycle import Stop
+from cotswold.wire.messenger import Messenger, Received
 
 _TICK_SECONDS = 0.2
 _AHEAD = 2
@@ -107,7 +107,7 @@ def main(
         if lender is not None:
             endpoint.connect(*lender)
         told = (m.POOL,) if lender is None else (m.POOL, lender[0])
-        server = DataServer(name, made, Post(endpoint), threads, beat_seconds, slow_seconds, told)
+        server = DataServer(name, made, Messenger(endpoint), threads, beat_seconds, slow_seconds, told)
         try:
             server.serve()
         finally:
@@ -122,7 +122,7 @@ class DataServer:
         self,
         name: str,
         work: DataWork,
-        post: Post,
+        post: Messenger,
         threads: int,
         beat_seconds: float,
         slow_seconds: float = 0.0,
@@ -171,16 +171,16 @@ class DataServer:
 
     def _attend(self, event: object) -> bool:
         match event:
-            case Letter(sender, m.Dismiss(_, why)) if sender == m.POOL:
+            case Received(sender, m.Shutdown(_, why)) if sender == m.POOL:
                 if why:
                     raise MachineError(f"{self._name} was rejected by its pool: {why}")
                 return False
-            case Letter(sender, Finish()) if sender in self._told:
+            case Received(sender, Stop()) if sender in self._told:
                 for other in self._told:
                     if other != sender:
-                        self._post.send(other, m.Depart(self._name))
+                        self._post.send(other, m.LeavePool(self._name))
                 return False
-            case Letter(sender, message) if isinstance(message, m.Ask | m.Cancel):
+            case Received(sender, message) if isinstance(message, m.BatchRequest | m.CancelRequests):
                 for each in self._machine.receive(sender, message):
                     self._post.send(each.to, each.message)
             case Ready():
@@ -215,7 +215,7 @@ class DataServer:
 
     def _refuse(self, job: Job, why: str) -> None:
         if self._machine.done(job):
-            self._post.send(job.trainer, m.Unsupplied(self._name, job.ask.number, why))
+            self._post.send(job.trainer, m.BatchRejected(self._name, job.ask.number, why))
 
     def _tell_made(self) -> None:
         while self._made:
@@ -238,9 +238,9 @@ class DataServer:
                 self._sent_bytes += size
                 self._post.send(job.trainer, supplied(self._name, job.ask.number, *found))
 
-    def _offer(self) -> m.Offer:
+    def _offer(self) -> m.DataServerReport:
         cache = self._work.cache
-        return m.Offer(
+        return m.DataServerReport(
             self._name,
             self._post.endpoint.address,
             self._work.terms,
@@ -286,10 +286,10 @@ def buffer_of(buffers: tuple[object, ...]) -> memoryview:
     return memoryview(buffers[0])
 
 
-def supplied(server: str, number: int, samples: torch.Tensor, labels: torch.Tensor) -> m.Supplied:
+def supplied(server: str, number: int, samples: torch.Tensor, labels: torch.Tensor) -> m.BatchReply:
     """Batches as a message, without copies: each has images last, and all are contiguous."""
     last = samples.permute(0, 3, 4, 2, 1).numpy()
-    return m.Supplied(
+    return m.BatchReply(
         server,
         number,
         tuple(last.shape[1:]),

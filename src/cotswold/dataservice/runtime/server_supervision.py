@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from cotswold.processes.coordinator_loop import Listening, OnEvent
 from cotswold.processes.process_group import Staff
-from cotswold.wire.messenger import Post
+from cotswold.wire.messenger import Messenger
 
 _PAUSE_SECONDS = 1.0
 
@@ -21,7 +21,7 @@ class DataListening(Listening):
     restarted."""
 
     def __init__(
-        self, post: Post, staff: Staff, start_seconds: float, silent_seconds: float, on_event: OnEvent
+        self, post: Messenger, staff: Staff, start_seconds: float, silent_seconds: float, on_event: OnEvent
     ) -> None:
         """A server hangs if its first message takes longer than ``start_seconds``, or a later one longer
         than ``silent_seconds``."""

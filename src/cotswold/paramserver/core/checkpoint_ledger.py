@@ -22,46 +22,46 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
-from cotswold.shards.core.sample_ledger import Said, Samples
+from cotswold.shards.core.sample_ledger import SampleLedger, SampleReport
 from cotswold.wire import Ranges
 
-NOTHING: Said = ((), ())
+EMPTY_REPORT: SampleReport = ((), ())
 
 
 @dataclass(frozen=True)
-class _HandedOut:
+class _SamplesAssigned:
     session: int
     given: tuple[int, int]
 
 
 @dataclass(frozen=True)
-class _Ended:
+class _SessionEnded:
     session: int
     back: Ranges
     """Positions that became free at the end, of any epoch."""
 
 
-class Cut:
+class CheckpointLedger:
     """The ledger of one checkpoint. Report every later event of ``ledger`` to it."""
 
-    def __init__(self, ledger: Samples) -> None:
+    def __init__(self, ledger: SampleLedger) -> None:
         self._ledger = deepcopy(ledger)
-        self._happened: list[_HandedOut | _Ended | None] = []
+        self._happened: list[_SamplesAssigned | _SessionEnded | None] = []
         """Events in order; None for the end of an epoch."""
 
     def handed_out(self, session: int, given: tuple[int, int]) -> None:
         """Record that a range was handed out."""
-        self._happened.append(_HandedOut(session, given))
+        self._happened.append(_SamplesAssigned(session, given))
 
     def ended(self, session: int, back: Ranges) -> None:
         """Record that a session ended on all servers and that these positions became free, of any epoch."""
-        self._happened.append(_Ended(session, back))
+        self._happened.append(_SessionEnded(session, back))
 
     def next_epoch(self) -> None:
         """Record the end of an epoch that is not the last."""
         self._happened.append(None)
 
-    def closed(self, servers: Sequence[Mapping[int, Said]]) -> Samples:
+    def closed(self, servers: Sequence[Mapping[int, SampleReport]]) -> SampleLedger:
         """Return the ledger of the checkpoint from the state of each session on each server; all servers have
         kept one."""
         ledger = self._ledger
@@ -69,15 +69,15 @@ class Cut:
         epoch = max(ledger.epoch, (max(ends, default=1) - 1) // ledger.samples)
 
         def end(session: int, back: Ranges = ()) -> None:
-            ledger.ended(session, [server.get(session, NOTHING) for server in servers], back)
+            ledger.ended(session, [server.get(session, EMPTY_REPORT) for server in servers], back)
 
         for happened in self._happened:
             match happened:
                 case None if ledger.epoch < epoch:
                     ledger.next_epoch()
-                case _Ended(session, back):
+                case _SessionEnded(session, back):
                     end(session, back)
-                case _HandedOut(session, (start, stop)) if start // ledger.samples <= epoch:
+                case _SamplesAssigned(session, (start, stop)) if start // ledger.samples <= epoch:
                     ledger.give(session, (start, stop))
                 case _:
                     pass

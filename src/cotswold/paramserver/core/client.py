@@ -25,21 +25,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from cotswold.paramserver.core.update_sequence import Numbered, Origin, Part
+from cotswold.paramserver.core.update_sequence import ServerUpdate, UpdateSequence, UpdateSource
 from cotswold.wire import (
     COORDINATOR,
-    Admitted,
-    Alive,
     Applied,
-    Directions,
-    Dismiss,
     Join,
     Leave,
     PulledNewer,
     PullNewer,
-    Rejoin,
+    ReplicaHeartbeat,
+    ReplicaInstructions,
     Send,
+    SessionExpired,
+    SessionOpened,
     Shard,
+    Shutdown,
     ToReplica,
     UpdateRefused,
 )
@@ -50,7 +50,7 @@ _IN_HAND = 1
 """Number of samples that the client reports, so that it receives none."""
 
 
-class State(Enum):
+class ClientState(Enum):
     """State of a client."""
 
     OUTSIDE = "outside"
@@ -59,7 +59,7 @@ class State(Enum):
 
 
 @dataclass
-class Outcome:
+class PushOutcome:
     """Result of a push."""
 
     number: int
@@ -74,35 +74,35 @@ class Outcome:
 
 
 @dataclass
-class _Push:
-    parts: Mapping[str, Part]
+class _PendingPush:
+    parts: Mapping[str, ServerUpdate]
     versions: Mapping[int, int]
     samples: int
 
 
 @dataclass
 class _Session:
-    admitted: Admitted
-    updates: Numbered
+    admitted: SessionOpened
+    updates: UpdateSequence
     """Update sequence of the session."""
-    directions: Directions | None = None
+    directions: ReplicaInstructions | None = None
     place: int = 0
     """Number of pushed samples."""
-    outcome: Outcome | None = None
+    outcome: PushOutcome | None = None
     """Outcome of the update in flight; None for a marker."""
     beaten: float = float("-inf")
 
 
-class Visitor:
+class ClientSession:
     """One client, from its first `Join` to its end."""
 
     def __init__(self, join: Join) -> None:
-        self.name, self.state = join.name, State.OUTSIDE
+        self.name, self.state = join.name, ClientState.OUTSIDE
         self.versions: dict[int, int] = {}
         """Version of each shard that the client has; -1 for none."""
         self.newer: list[PulledNewer] = []
         """Pulled shards that the caller has not taken yet."""
-        self.outcome: Outcome | None = None
+        self.outcome: PushOutcome | None = None
         """Outcome of the newest push, once known and not taken yet."""
         self.sessions = 0
         """Number of sessions so far."""
@@ -111,7 +111,7 @@ class Visitor:
         self._join = join
         self._joined: float | None = None
         self._session: _Session | None = None
-        self._wanted: _Push | None = None
+        self._wanted: _PendingPush | None = None
         self._pulls = False
         self._pulling: dict[str, PullNewer] = {}
         self._pull_sent = 0.0
@@ -120,7 +120,7 @@ class Visitor:
     @property
     def is_gone(self) -> bool:
         """True after `Shutdown`."""
-        return self.state is State.GONE
+        return self.state is ClientState.GONE
 
     @property
     def session(self) -> int:
@@ -145,12 +145,12 @@ class Visitor:
         return self._go_on(now)
 
     def push(
-        self, parts: Mapping[str, Part], versions: Mapping[int, int], samples: int, now: float
+        self, parts: Mapping[str, ServerUpdate], versions: Mapping[int, int], samples: int, now: float
     ) -> list[Send]:
         """Push ``parts`` (one per server), computed from these versions and this number of samples."""
         assert self._wanted is None and not self.is_pushing, "one push at a time"
         self.outcome = None
-        self._wanted = _Push(parts, versions, samples)
+        self._wanted = _PendingPush(parts, versions, samples)
         return self._go_on(now)
 
     @property
@@ -166,26 +166,26 @@ class Visitor:
 
     def receive(self, sender: str, message: ToReplica, now: float) -> list[Send]:
         """Handle a message of the coordinator or of a server."""
-        if isinstance(message, Admitted):
+        if isinstance(message, SessionOpened):
             return self._admitted(message, now)
         session = self._session
-        if isinstance(message, Dismiss) and message.session in (0, self.session):
+        if isinstance(message, Shutdown) and message.session in (0, self.session):
             self._end_session()
-            self.state = State.GONE
+            self.state = ClientState.GONE
             return []
         if session is None or message.session != self.session:
             return []
         match message:
-            case Rejoin():
+            case SessionExpired():
                 self._end_session()
-                self.state, self._joined = State.OUTSIDE, now
+                self.state, self._joined = ClientState.OUTSIDE, now
                 self._join = replace(self._join, attempt=self._join.attempt + 1)
                 return [Send(COORDINATOR, self._join)]
-            case Directions():
+            case ReplicaInstructions():
                 before = session.directions
                 if before is None or message.rate >= before.rate:
                     session.directions = message
-                self.state = State.HERE
+                self.state = ClientState.HERE
             case PulledNewer() if message.server == sender:
                 self._pulled(message)
             case Applied() if message.server == sender and message.number == session.updates.number:
@@ -201,7 +201,7 @@ class Visitor:
     def tick(self, now: float) -> list[Send]:
         """Advance the time; call it a few times per heartbeat interval."""
         session = self._session
-        if self.state is State.GONE:
+        if self.state is ClientState.GONE:
             return []
         if session is None:
             if self._joined is not None and now - self._joined < JOIN_SECONDS:
@@ -220,10 +220,10 @@ class Visitor:
 
     # --- sessions ---
 
-    def _admitted(self, admitted: Admitted, now: float) -> list[Send]:
+    def _admitted(self, admitted: SessionOpened, now: float) -> list[Send]:
         if self._session is not None or (admitted.name, admitted.attempt) != (self.name, self._join.attempt):
             return []
-        self._session = session = _Session(admitted, Numbered(admitted))
+        self._session = session = _Session(admitted, UpdateSequence(admitted))
         self.sessions += 1
         for shard in admitted.shards:
             self.versions.setdefault(shard.number, -1)
@@ -239,7 +239,7 @@ class Visitor:
 
     def _beat(self, session: _Session, now: float) -> list[Send]:
         session.beaten = now
-        return [Send(COORDINATOR, Alive(self.session, 0, _IN_HAND))]
+        return [Send(COORDINATOR, ReplicaHeartbeat(self.session, 0, _IN_HAND))]
 
     def _servers(self, session: _Session) -> Sequence[str]:
         return [name for name, _ in session.admitted.servers]
@@ -263,12 +263,14 @@ class Visitor:
             sends += self._pull(session, now)
         return sends
 
-    def _push(self, session: _Session, directions: Directions, push: _Push, now: float) -> list[Send]:
+    def _push(
+        self, session: _Session, directions: ReplicaInstructions, push: _PendingPush, now: float
+    ) -> list[Send]:
         samples = ((session.place, session.place + push.samples),) if push.samples else ()
         session.place += push.samples
-        sends = session.updates.push(push.parts, Origin(push.versions, directions.rate, samples), now)
+        sends = session.updates.push(push.parts, UpdateSource(push.versions, directions.rate, samples), now)
         self.pushes += 1
-        session.outcome = Outcome(self.pushes)
+        session.outcome = PushOutcome(self.pushes)
         return sends
 
     def _answered(self, session: _Session, server: str) -> None:

@@ -18,29 +18,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from cotswold.shards.core.sample_ledger import Account, Said, Samples
+from cotswold.shards.core.sample_ledger import SampleCounts, SampleLedger, SampleReport
 from cotswold.wire import Ranges
-from cotswold.wire.ranges import common, joined, size, without
+from cotswold.wire.ranges import difference, intersection, size, union
 
 ANY = 1 << 60
 """Number of samples assumed for clients that bring their own; larger than any real number."""
 
 
-class Brought(Samples):
+class ClientLedger(SampleLedger):
     """Samples of client sessions, as reported by servers."""
 
-    def __init__(self, before: Account | None = None) -> None:
+    def __init__(self, before: SampleCounts | None = None) -> None:
         """``before``: counts of a resumed run."""
         super().__init__(ANY)
-        self._before = before or Account()
-        self._living: dict[int, Account] = {}
+        self._before = before or SampleCounts()
+        self._living: dict[int, SampleCounts] = {}
 
     def state(self) -> dict[str, object]:
         """Return the counts as plain values."""
         return dict(vars(self.total))
 
     @property
-    def total(self) -> Account:
+    def total(self) -> SampleCounts:
         """Counts of all sessions."""
         return _sum(self._before, *self._living.values())
 
@@ -49,9 +49,9 @@ class Brought(Samples):
         """Live sessions that servers have reported."""
         return tuple(sorted(self._living))
 
-    def of(self, session: int) -> Account:
+    def of(self, session: int) -> SampleCounts:
         """Return the counts of a live session."""
-        return self._living.get(session, Account())
+        return self._living.get(session, SampleCounts())
 
     @property
     def settled(self) -> Ranges:
@@ -66,26 +66,26 @@ class Brought(Samples):
         """Always None: clients bring their own samples."""
         return None
 
-    def said(self, session: int, servers: Sequence[Said]) -> None:
+    def said(self, session: int, servers: Sequence[SampleReport]) -> None:
         """Record each server's report on a session's samples."""
         self._living[session] = _account(servers, is_over=False)
 
-    def ended(self, session: int, servers: Sequence[Said], back: Ranges = ()) -> Ranges:
+    def ended(self, session: int, servers: Sequence[SampleReport], back: Ranges = ()) -> Ranges:
         """Record the last report of all servers on a session that ended."""
         self._living.pop(session, None)
         self._before = _sum(self._before, _account(servers, is_over=True))
         return ()
 
 
-def _sum(*accounts: Account) -> Account:
-    return Account(**{name: sum(vars(each)[name] for each in accounts) for name in vars(accounts[0])})
+def _sum(*accounts: SampleCounts) -> SampleCounts:
+    return SampleCounts(**{name: sum(vars(each)[name] for each in accounts) for name in vars(accounts[0])})
 
 
-def _account(servers: Sequence[Said], *, is_over: bool) -> Account:
-    counted: Ranges = reduce(common, (applied for applied, _ in servers))
-    somewhere = without(joined(*(applied for applied, _ in servers)), counted)
-    known: Ranges = reduce(common, (joined(*each) for each in servers))
-    torn = somewhere if is_over else common(somewhere, known)
-    refused = without(without(known, counted), somewhere)
+def _account(servers: Sequence[SampleReport], *, is_over: bool) -> SampleCounts:
+    counted: Ranges = reduce(intersection, (applied for applied, _ in servers))
+    somewhere = difference(union(*(applied for applied, _ in servers)), counted)
+    known: Ranges = reduce(intersection, (union(*each) for each in servers))
+    torn = somewhere if is_over else intersection(somewhere, known)
+    refused = difference(difference(known, counted), somewhere)
     sizes = {"counted": size(counted), "torn": size(torn), "refused": size(refused)}
-    return Account(handed_out=sum(sizes.values()), **sizes)
+    return SampleCounts(handed_out=sum(sizes.values()), **sizes)

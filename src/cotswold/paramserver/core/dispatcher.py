@@ -48,31 +48,28 @@ ended: to save the final state, pause.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 
-from cotswold.paramserver.core.checkpoint_ledger import NOTHING, Cut
-from cotswold.paramserver.core.dispatcher_settings import Counters, Dispatch
-from cotswold.paramserver.core.durability import Saving
-from cotswold.paramserver.core.lost_samples import loss
+from cotswold.paramserver.core.checkpoint_ledger import EMPTY_REPORT, CheckpointLedger
+from cotswold.paramserver.core.dispatcher_state import NEXT, DispatcherState, lost_samples_event
+from cotswold.paramserver.core.durability import Durability
+from cotswold.paramserver.core.session_dispatcher import SessionDispatcher
+from cotswold.paramserver.core.settings import DispatcherCounters, DispatcherSettings
 from cotswold.shards.core.events import Event
-from cotswold.shards.core.membership import Member, Members
-from cotswold.shards.core.sample_ledger import Said, Samples
+from cotswold.shards.core.sample_ledger import SampleLedger, SampleReport
 from cotswold.wire import (
-    Admitted,
-    Alive,
-    Directions,
-    Dismiss,
+    CoordinatorState,
+    CoordinatorStateAck,
     Join,
     Leave,
-    Order,
-    Ordered,
     Ranges,
-    Rejoin,
+    ReplicaHeartbeat,
     Send,
+    SessionExpired,
     Shard,
+    Shutdown,
 )
-from cotswold.wire.ranges import common, joined
+from cotswold.wire.ranges import intersection, union
 
 _TRIES = 5
 """Maximum number of consecutive checkpoints to begin again because sessions ended meanwhile."""
@@ -80,88 +77,38 @@ RATES = 16
 """Number of versions of the learning rate that servers keep; an update with an older one is refused."""
 
 
-class State(Enum):
-    """Progress of the training."""
-
-    WARMING = "warming"
-    RUNNING = "running"
-    ENDING = "ending"
-    OVER = "over"
-
-
-NEXT = {
-    State.WARMING: {State.RUNNING, State.ENDING},
-    State.RUNNING: {State.ENDING},
-    State.ENDING: {State.OVER, State.RUNNING},
-    State.OVER: set[State](),
-}
-"""Allowed transitions between states."""
-
-
-@dataclass
-class _Hands:
-    """Assignments of a session."""
-
-    newest: int = 0
-    unheard: list[tuple[int, int, int]] = field(default_factory=list)
-    """(number, start, stop) of assignments that the replica has not acknowledged."""
-    alone: set[int] = field(default_factory=set)
-    """Numbers of assignments that must be pushed alone."""
-    is_wanting: bool = False
-    """True if the replica asked for more samples and none were available."""
-
-
-class Dispatcher:
+class Dispatcher(SessionDispatcher):
     """The coordinator of one run's replicas."""
 
     def __init__(
         self,
-        rules: Dispatch,
+        rules: DispatcherSettings,
         shards: Sequence[Shard],
         servers: Sequence[tuple[str, str]],
         now: float,
-        ledger: Samples | None = None,
-        counters: Counters | None = None,
+        ledger: SampleLedger | None = None,
+        counters: DispatcherCounters | None = None,
     ) -> None:
         """``ledger`` and ``counters`` are those of a resumed run."""
-        self.rules, self.shards, self.servers = rules, tuple(shards), tuple(servers)
-        self.state = State.WARMING if rules.warm_samples else State.RUNNING
-        counters = counters or Counters()
-        self.members = Members(counters.session)
-        self.ledger = ledger or Samples(rules.samples)
-        self.events: list[Event] = []
-        """Events that have not been taken yet."""
-        self.is_paused = False
-        """While True, replicas receive no samples except those that some servers lack, so all assigned
-        samples are settled soon."""
+        super().__init__(rules, shards, servers, ledger, counters)
         self.checkpoint = 0
         """Newest checkpoint that has begun."""
         self.frozen = 0
         """Newest checkpoint whose state all servers have kept."""
         self.taken = 0
         """Newest checkpoint whose state is no longer needed."""
-        self.kept: Samples | None = None
+        self.kept: SampleLedger | None = None
         """Ledger of the newest frozen checkpoint, until it is taken."""
-        self._cut: Cut | None = None
-        """Ledger of the checkpoint that servers are recording."""
-        self._rates = dict(counters.rates) or {1: rules.rate}
-        self._hands: dict[int, _Hands] = {}
-        self._order = Order(0, (), (), 0, 0)
-        """Newest coordinator state that was sent."""
-        self._known = self._order
-        """Newest coordinator state that all servers have acknowledged."""
-        self._answers: dict[str, Ordered] = {}
+        self._answers: dict[str, CoordinatorStateAck] = {}
         """Acknowledgements of the newest one, by server."""
-        self._given = self._sent = now - rules.retry_seconds
-        self._over: dict[int, str] = {}
-        """Names by session, of void sessions that are not settled yet."""
-        self._lives: dict[str, int] = {}
+        self._last_state_at = self._sent = now - rules.retry_seconds
+        self._incarnations: dict[str, int] = {}
         """Last reported incarnation of each server."""
-        self._bereft: set[int] = set()
+        self._sessions_with_loss: set[int] = set()
         """Void sessions with samples that servers have lost."""
         self._tries = 0
         """Consecutive restarts of a checkpoint because their states were divided."""
-        self._saved = Saving(self.ledger.settled)
+        self._durability = Durability(self.ledger.settled)
         self.is_unsaved = False
         """True if training ended although disks did not store all counted samples; samples lost from then on
         are not handed out again."""
@@ -180,12 +127,15 @@ class Dispatcher:
     @property
     def may_begin_checkpoint(self) -> bool:
         """True if the previous checkpoint was taken and training has not ended."""
-        return self.taken == self.checkpoint and self.state in (State.WARMING, State.RUNNING)
+        return self.taken == self.checkpoint and self.state in (
+            DispatcherState.WARMING,
+            DispatcherState.RUNNING,
+        )
 
     @property
     def is_settling(self) -> bool:
         """True while an ended session awaits the final reports of servers."""
-        return bool(self._over)
+        return bool(self._voided)
 
     def begin_checkpoint(self) -> int:
         """Begin a checkpoint and return its number; replicas send their markers from now on."""
@@ -193,16 +143,16 @@ class Dispatcher:
         self.checkpoint += 1
         return self.checkpoint
 
-    def take_checkpoint(self) -> Samples:
+    def take_checkpoint(self) -> SampleLedger:
         """Return the ledger of the frozen checkpoint, whose state servers may now forget."""
         assert self.kept is not None, "the checkpoint is not frozen yet"
         kept, self.kept, self.taken = self.kept, None, self.checkpoint
         return kept
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> DispatcherCounters:
         """Counters for a resumed run."""
-        return Counters(self.members.newest, tuple(self._rates.items()))
+        return DispatcherCounters(self.members.newest, tuple(self._rates.items()))
 
     def set_rate(self, rate: float) -> int:
         """Set a new learning rate and return its version."""
@@ -218,46 +168,53 @@ class Dispatcher:
 
     # --- received messages and time ---
 
-    def receive(self, sender: str, message: Join | Alive | Leave | Ordered, now: float) -> list[Send]:
+    def receive(
+        self, sender: str, message: Join | ReplicaHeartbeat | Leave | CoordinatorStateAck, now: float
+    ) -> list[Send]:
         """Handle a message of a replica or a server; the transport has authenticated the sender's name."""
         match message:
-            case Ordered():
-                return self._ordered(message, now) if message.server == sender else []
+            case CoordinatorStateAck():
+                return self._on_acknowledgement(message, now) if message.server == sender else []
             case Join():
                 return self._join(message, now) if message.name == sender else []
-            case Alive() | Leave():
+            case ReplicaHeartbeat() | Leave():
                 member = self.members.of.get(message.session)
                 if member is None or member.name != sender:
                     return [
-                        Send(sender, Dismiss(message.session) if self._is_over else Rejoin(message.session))
+                        Send(
+                            sender,
+                            Shutdown(message.session) if self._is_over else SessionExpired(message.session),
+                        )
                     ]
                 member.heard = now
                 if isinstance(message, Leave):
                     return self._leave(member, message.reason)
-                return self._alive(member, message)
+                return self._on_heartbeat(member, message)
 
     def tick(self, now: float) -> list[Send]:
         """Advance the time; call it a few times within each interval of the settings."""
         sends: list[Send] = []
         for member in self.members.silent(now - self.rules.silent_seconds):
-            sends += self._lose(member, "no heartbeat")
-        if self._known.number < self._order.number:
+            sends += self._expire(member, "no heartbeat")
+        if self._known_state.number < self._newest_state.number:
             if now - self._sent >= self.rules.retry_seconds:
                 self._sent = now
-                sends += [Send(name, self._order) for name, _ in self.servers if name not in self._answers]
-        elif now - self._given >= self._order_seconds or self._is_new:
-            sends += self._give(now)
+                sends += [
+                    Send(name, self._newest_state) for name, _ in self.servers if name not in self._answers
+                ]
+        elif now - self._last_state_at >= self._state_seconds or self._is_new:
+            sends += self._issue_state(now)
         return sends
 
     def again(self, server: str) -> list[Send]:
         """Return the unacknowledged coordinator state for a server that was replaced."""
-        is_owed = self._known.number < self._order.number and server not in self._answers
-        return [Send(server, self._order)] if is_owed else []
+        is_owed = self._known_state.number < self._newest_state.number and server not in self._answers
+        return [Send(server, self._newest_state)] if is_owed else []
 
     def silent_servers(self, now: float, seconds: float) -> list[str]:
         """Return the servers that have not acknowledged a coordinator state for this time; nothing is settled
         until they do."""
-        if self._known.number == self._order.number or now - self._given < seconds:
+        if self._known_state.number == self._newest_state.number or now - self._last_state_at < seconds:
             return []
         return [name for name, _ in self.servers if name not in self._answers]
 
@@ -265,197 +222,88 @@ class Dispatcher:
         """Handle the host's report that a process has exited."""
         session = self.members.session(name)
         if session is not None:
-            self._lose(self.members.of[session], why)
-
-    # --- replicas ---
-
-    @property
-    def _is_over(self) -> bool:
-        return self.state is State.OVER
-
-    def _join(self, join: Join, now: float) -> list[Send]:
-        session = self.members.session(join.name)
-        if self.members.is_known(join):
-            if session is None:  # its session ended before the replica learned of it
-                return [Send(join.name, Rejoin(0))]
-            member = self.members.of[session]
-            member.heard = now
-            return [self._admitted(member)] if member.join == join and session in self._living else []
-        if session is not None:
-            self._lose(self.members.of[session], "it joined again")
-        if self._is_over:
-            return [Send(join.name, Dismiss(0))]
-        problem = self._misfit(join)
-        if problem is not None:
-            self.events.append(Event("refused", join.name, problem))
-            return [Send(join.name, Dismiss(0))]
-        member = self.members.add(join, now)
-        self._hands[member.session] = _Hands()
-        self.events.append(Event("joined", member.name, f"session {member.session}"))
-        return []
-
-    def _misfit(self, join: Join) -> str | None:
-        if join.patterns != self.rules.samples:
-            return f"it has {join.patterns} samples, but the run has {self.rules.samples}"
-        if join.size != self.rules.size:
-            return f"it has {join.size} parameters, but the run has {self.rules.size}"
-        return None
-
-    @property
-    def _living(self) -> frozenset[int]:
-        """Sessions that all servers know and that are not void."""
-        return frozenset(number for number, _ in self._known.sessions) & self.members.of.keys()
-
-    def _admitted(self, member: Member) -> Send:
-        rules = self.rules
-        admitted = Admitted(
-            member.name,
-            member.join.attempt,
-            member.session,
-            rules.run,
-            self.shards,
-            self.servers,
-            rules.beat_seconds,
-            rules.retry_seconds,
-            rules.settings,
-        )
-        return Send(member.name, admitted)
-
-    def _alive(self, member: Member, alive: Alive) -> list[Send]:
-        if self._is_over:
-            self._void(member)
-            return [Send(member.name, Dismiss(member.session))]
-        if member.session not in self._living:
-            return []
-        hands = self._hands[member.session]
-        hands.unheard = [each for each in hands.unheard if each[0] > alive.hand]
-        hands.alone = {number for number in hands.alone if number > alive.hand}
-        hands.is_wanting = alive.hand == hands.newest and alive.left < self.rules.ahead
-        self._offer(member, hands)
-        return [self._directions(member, hands)]
-
-    def _offer(self, member: Member, hands: _Hands) -> bool:
-        """Assign samples to a replica that wants some; return True if any were assigned."""
-        if not hands.is_wanting or member.session not in self._living or not self._may_have(member):
-            return False
-        given = self.ledger.hand_out(member.session, self.rules.hand, only_divided=self.is_paused)
-        if given is None:
-            return False
-        if self._cut is not None:
-            self._cut.handed_out(member.session, given)
-        hands.newest, hands.is_wanting = hands.newest + 1, False
-        hands.unheard.append((hands.newest, *given))
-        if self.ledger.is_divided(given[0]):
-            hands.alone.add(hands.newest)
-        return True
-
-    def _directions(self, member: Member, hands: _Hands) -> Send:
-        version, rate = self._known.rates[-1]
-        checkpoint, alone = self._known.checkpoint, tuple(sorted(hands.alone))
-        directions = Directions(member.session, tuple(hands.unheard), version, rate, checkpoint, alone)
-        return Send(member.name, directions)
-
-    def _may_have(self, member: Member) -> bool:
-        """True if the replica may receive more samples."""
-        if member.is_leaving or self.state not in (State.WARMING, State.RUNNING):
-            return False
-        return self.state is State.RUNNING or member.session == min(self._living)
-
-    def _leave(self, member: Member, reason: str) -> list[Send]:
-        if not member.is_leaving:
-            member.is_leaving = True
-            self.events.append(Event("left", member.name, reason))
-        if self.ledger.open_of(member.session):
-            return []  # it leaves once its samples count
-        self._void(member)
-        return [Send(member.name, Dismiss(member.session))]
-
-    def _lose(self, member: Member, why: str) -> list[Send]:
-        self.events.append(Event("lost", member.name, why))
-        self._void(member)
-        return [Send(member.name, Rejoin(member.session))]
-
-    def _void(self, member: Member) -> None:
-        self.members.void(member.session)
-        del self._hands[member.session]
-        self._over[member.session] = member.name
+            self._expire(self.members.of[session], why)
 
     # --- servers ---
 
     @property
     def _is_new(self) -> bool:
         """True if servers lack something of the current state."""
-        old = self._order
+        old = self._newest_state
         new = replace(self._next(), settled=old.settled, closed=old.closed, known=old.known, cut=old.cut)
         return replace(new, lives=old.lives) != old
 
     @property
-    def _order_seconds(self) -> float:
-        is_tail = not self.ledger.free and any(hands.is_wanting for hands in self._hands.values())
+    def _state_seconds(self) -> float:
+        is_tail = not self.ledger.free and any(hands.is_wanting for hands in self._assignments.values())
         return self.rules.tail_seconds if is_tail else self.rules.order_seconds
 
-    def _next(self) -> Order:
+    def _next(self) -> CoordinatorState:
         sessions = tuple((member.session, member.name) for member in self.members)
-        forgotten, known = self._saved.settled, self.ledger.settled
+        forgotten, known = self._durability.settled, self.ledger.settled
         if self.is_freezing:  # the state of a checkpoint has everything applied since it began
-            forgotten = self._order.forgotten
+            forgotten = self._newest_state.forgotten
         is_first = bool(forgotten) and forgotten[0][0] == 0
-        return Order(
-            self._order.number,
+        return CoordinatorState(
+            self._newest_state.number,
             sessions,
             tuple(self._rates.items()),
-            self._order.checkpoint if self.ledger.divided else self.checkpoint,
+            self._newest_state.checkpoint if self.ledger.divided else self.checkpoint,
             forgotten[0][1] if is_first else 0,
             self.taken,
             forgotten[1:] if is_first else forgotten,
             known,
-            tuple(self._lives.items()),
-            self._order.cut if self.is_freezing else (),
+            tuple(self._incarnations.items()),
+            self._newest_state.cut if self.is_freezing else (),
         )
 
-    def _give(self, now: float) -> list[Send]:
+    def _issue_state(self, now: float) -> list[Send]:
         """Send the next coordinator state to all servers."""
-        before, self._order = self._order, replace(self._next(), number=self._order.number + 1)
-        if self._order.checkpoint > before.checkpoint:
-            self._cut = Cut(self.ledger)
-            self._order = replace(self._order, cut=self._order.known)
-        self._given = self._sent = now
+        before = self._newest_state
+        self._newest_state = replace(self._next(), number=before.number + 1)
+        if self._newest_state.checkpoint > before.checkpoint:
+            self._checkpoint_ledger = CheckpointLedger(self.ledger)
+            self._newest_state = replace(self._newest_state, cut=self._newest_state.known)
+        self._last_state_at = self._sent = now
         self._answers = {}
-        return [Send(name, self._order) for name, _ in self.servers]
+        return [Send(name, self._newest_state) for name, _ in self.servers]
 
-    def _ordered(self, answer: Ordered, now: float) -> list[Send]:
-        if answer.number != self._order.number or self._known.number == self._order.number:
+    def _on_acknowledgement(self, answer: CoordinatorStateAck, now: float) -> list[Send]:
+        newest = self._newest_state.number
+        if answer.number != newest or self._known_state.number == newest:
             return []
         self._answers.setdefault(answer.server, answer)
         if len(self._answers) < len(self.servers):
             return []
-        before, self._known = self._known, self._order
+        before, self._known_state = self._known_state, self._newest_state
         answers = [self._answers[name] for name, _ in self.servers]
         self.frozen = min(each.frozen for each in answers)
-        sends = self._hear_of_lives(answers)
+        sends = self._on_restarts(answers)
         self._settle(
             [{session: (applied, missed) for session, applied, missed in each.samples} for each in answers]
         )
-        if self._cut is not None and self.frozen == self._known.checkpoint:
+        if self._checkpoint_ledger is not None and self.frozen == self._known_state.checkpoint:
             cuts = [{session: (applied, missed) for session, applied, missed in each.cut} for each in answers]
-            self._keep(self._cut.closed(cuts))
-        on_disks = self._saved.settled
-        self._saved.answered(self._known.number, self.ledger.settled, [each.saved for each in answers])
-        if self._saved.settled != on_disks:
-            self.ledger.forget(self._saved.settled)
+            self._keep(self._checkpoint_ledger.closed(cuts))
+        on_disks = self._durability.settled
+        self._durability.answered(
+            self._known_state.number, self.ledger.settled, [each.saved for each in answers]
+        )
+        if self._durability.settled != on_disks:
+            self.ledger.forget(self._durability.settled)
         self._proceed(now)
-        fresh = set(self._known.sessions) - set(before.sessions)
+        fresh = set(self._known_state.sessions) - set(before.sessions)
         admitted = [
-            self._admitted(self.members.of[session])
+            self._session_opened(self.members.of[session])
             for session, _ in sorted(fresh)
             if session in self.members.of
         ]
-        offers = [(member, self._hands[member.session]) for member in self.members]
-        return [*sends, *admitted, *(self._directions(*each) for each in offers if self._offer(*each))]
+        offers = [(member, self._assignments[member.session]) for member in self.members]
+        return [*sends, *admitted, *(self._instructions(*each) for each in offers if self._assign(*each))]
 
-    def _keep(self, ledger: Samples) -> None:
+    def _keep(self, ledger: SampleLedger) -> None:
         """Keep the ledger of the newest checkpoint, whose state all servers have kept."""
-        self._cut = None
+        self._checkpoint_ledger = None
         if ledger.divided and self._tries < _TRIES:
             self._tries += 1
             self.taken = self.checkpoint
@@ -464,84 +312,84 @@ class Dispatcher:
         ledger.tear()
         self._tries, self.kept = 0, ledger
 
-    def _hear_of_lives(self, answers: Sequence[Ordered]) -> list[Send]:
+    def _on_restarts(self, answers: Sequence[CoordinatorStateAck]) -> list[Send]:
         """Handle restarts of servers that lost their memory: free the lost samples and end all sessions."""
-        revived = [each for each in answers if each.life > self._lives.get(each.server, 0)]
+        revived = [each for each in answers if each.life > self._incarnations.get(each.server, 0)]
         if not revived:
             return []
         places: list[Ranges] = []
         for each in revived:
-            if each.restored < self._saved.order:
+            if each.restored < self._durability.order:
                 self.trouble = (
                     f"{each.server} has lost data that were on disks: it has state {each.restored}"
-                    f", all disks had state {self._saved.order}; resume from a checkpoint"
+                    f", all disks had state {self._durability.order}; resume from a checkpoint"
                 )
-            self._lives[each.server] = each.life
+            self._incarnations[each.server] = each.life
             has = {session: applied for session, applied, _ in each.samples}
             places.append(self.ledger.revoked(has | dict(each.past)))
-        self._saved.lost(self.ledger.settled)
+        self._durability.lost(self.ledger.settled)
         sends = []
         for member in list(self.members):
-            self._void(member)
-            sends.append(Send(member.name, Rejoin(member.session)))
+            self._end_session(member)
+            sends.append(Send(member.name, SessionExpired(member.session)))
         names = {each.server for each in revived}
-        self._bereft.update(self._over)
+        self._sessions_with_loss.update(self._voided)
         if self.checkpoint > self.taken:  # some servers no longer have a state of it
-            self.kept, self._cut, self.taken = None, None, self.checkpoint
+            self.kept, self._checkpoint_ledger, self.taken = None, None, self.checkpoint
             self.checkpoint += 1
         self.events += [Event("revived", each, "continues from a disk") for each in sorted(names)]
-        self._tell_lost(joined(*places), "that counted")
+        self._report_lost(union(*places), "that counted")
         return sends
 
-    def _tell_lost(self, places: Ranges, of: str) -> None:
-        self.events.append(loss(places, self.rules.samples, of))
+    def _report_lost(self, places: Ranges, of: str) -> None:
+        self.events.append(lost_samples_event(places, self.rules.samples, of))
 
-    def _settle(self, servers: Sequence[Mapping[int, Said]]) -> None:
+    def _settle(self, servers: Sequence[Mapping[int, SampleReport]]) -> None:
         """Move the ledger by all servers' reports, by session."""
-        living = dict(self._known.sessions)
+        living = dict(self._known_state.sessions)
         for session in living:
-            self.ledger.said(session, [each.get(session, NOTHING) for each in servers])
-        for session in [each for each in self._over if each not in living]:
-            name = self._over.pop(session)
+            self.ledger.said(session, [each.get(session, EMPTY_REPORT) for each in servers])
+        for session in [each for each in self._voided if each not in living]:
+            name = self._voided.pop(session)
             self.members.forget(name)
             # the last reports of every server on this session
-            is_bereft = session in self._bereft
-            self._bereft.discard(session)
+            is_bereft = session in self._sessions_with_loss
+            self._sessions_with_loss.discard(session)
             back = self.ledger.open_of(session) if is_bereft else ()
-            gone = self.ledger.ended(session, [each.get(session, NOTHING) for each in servers], back)
+            gone = self.ledger.ended(session, [each.get(session, EMPTY_REPORT) for each in servers], back)
             if is_bereft and gone:
-                self._tell_lost(gone, f"assigned to {name}")
-            if self._cut is not None:
-                self._cut.ended(session, common(gone, self.ledger.divided))
+                self._report_lost(gone, f"assigned to {name}")
+            if self._checkpoint_ledger is not None:
+                self._checkpoint_ledger.ended(session, intersection(gone, self.ledger.divided))
 
     def _proceed(self, now: float) -> None:
         """Advance the epoch and the state of the training."""
         ledger, rules = self.ledger, self.rules
-        if self.state is State.WARMING and ledger.total.counted >= rules.warm_samples:
-            self._move(State.RUNNING)
-        if self.state is State.ENDING and ledger.free:
-            self._move(State.RUNNING)
-        if self.state in (State.WARMING, State.RUNNING):
+        if self.state is DispatcherState.WARMING and ledger.total.counted >= rules.warm_samples:
+            self._move(DispatcherState.RUNNING)
+        if self.state is DispatcherState.ENDING and ledger.free:
+            self._move(DispatcherState.RUNNING)
+        if self.state in (DispatcherState.WARMING, DispatcherState.RUNNING):
             # includes a session that died after servers were asked: its samples on them are still unknown
-            sessions = [session for session, _ in self._known.sessions]
+            sessions = [session for session, _ in self._known_state.sessions]
             if not ledger.is_over(rules.fraction, rules.of, sessions):
                 return
             account = ledger.accounts[ledger.epoch]
             self.events.append(Event("epoch", "", f"{ledger.epoch}: {account.counted} samples count"))
             if ledger.epoch + 1 < rules.epochs:
                 ledger.next_epoch()
-                if self._cut is not None:
-                    self._cut.next_epoch()
+                if self._checkpoint_ledger is not None:
+                    self._checkpoint_ledger.next_epoch()
             else:
                 ledger.stop()
-                self._move(State.ENDING)
-        if self.state is State.ENDING and not ledger.open and not self.is_freezing:
+                self._move(DispatcherState.ENDING)
+        if self.state is DispatcherState.ENDING and not ledger.open and not self.is_freezing:
             self._quiet_since = now if self._quiet_since is None else self._quiet_since
-            is_saved = self._saved.settled == ledger.settled or not self._saved.is_pending
+            is_saved = self._durability.settled == ledger.settled or not self._durability.is_pending
             if is_saved or now - self._quiet_since > rules.silent_seconds:  # a disk may fail to store them
                 self.is_unsaved = not is_saved
-                self._move(State.OVER)
+                self._move(DispatcherState.OVER)
 
-    def _move(self, state: State) -> None:
+    def _move(self, state: DispatcherState) -> None:
         assert state in NEXT[self.state], f"training cannot change from {self.state} to {state}"
         self.state = state

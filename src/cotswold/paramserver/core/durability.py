@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cotswold.wire import Ranges
-from cotswold.wire.ranges import added, common
+from cotswold.wire.ranges import add, intersection
 
 
-class Saving:
+class Durability:
     """Durability of one coordinator's ledger."""
 
     def __init__(self, settled: Ranges) -> None:
@@ -31,7 +31,7 @@ class Saving:
 
     def lost(self, settled: Ranges) -> None:
         """Reduce the samples settled in memory to ``settled``, because a server lost its memory."""
-        self._with = {order: common(each, settled) for order, each in self._with.items()}
+        self._with = {order: intersection(each, settled) for order, each in self._with.items()}
 
     def answered(self, order: int, settled: Ranges, saved: Sequence[int | None]) -> None:
         """Record that all servers have acknowledged a coordinator state. ``saved``: the newest state on each
@@ -39,5 +39,5 @@ class Saving:
         self._with[order] = settled
         oldest = min((order if each is None else each for each in saved), default=order)
         for number in [each for each in self._with if each <= oldest]:
-            self.settled = added(self.settled, self._with.pop(number))
+            self.settled = add(self.settled, self._with.pop(number))
             self.order = max(self.order, number)

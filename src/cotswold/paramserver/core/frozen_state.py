@@ -15,7 +15,7 @@ from cotswold.wire import FrozenPart, PullFrozen, Ranges
 
 
 @dataclass(frozen=True)
-class Frozen(Generic[Values]):
+class CheckpointState(Generic[Values]):
     """The shards at a checkpoint: all updates before the markers, and none after them."""
 
     checkpoint: int
@@ -26,8 +26,8 @@ class Frozen(Generic[Values]):
     """(session, applied, permanently refused) of the sessions that were live since the checkpoint began."""
 
 
-def part_of(
-    frozen: Frozen[Values] | None,
+def frozen_part(
+    frozen: CheckpointState[Values] | None,
     server: str,
     numbers: Sequence[int],
     pull: PullFrozen,

@@ -19,14 +19,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Generic
 
-from cotswold.shards.core.admission import Factors, RefusedError
+from cotswold.shards.core.admission import ReceivedFactors, UpdateRejectedError
 from cotswold.shards.core.shard_server import Values
 from cotswold.wire import Update
 
-_Read = list[Values | Factors[Values]]
+_Read = list[Values | ReceivedFactors[Values]]
 
 
-class Parts(Generic[Values]):
+class PartialUpdate(Generic[Values]):
     """Received parts of a session's next update."""
 
     def __init__(self) -> None:
@@ -37,22 +37,24 @@ class Parts(Generic[Values]):
         return len(self._came)
 
     def lacks(self, update: Update) -> bool:
-        """True if this part is new; raise RefusedError if it does not fit the others."""
+        """True if this part is new; raise UpdateRejectedError if it does not fit the others."""
         if update.part not in update.parts or not update.shards:
-            raise RefusedError(
+            raise UpdateRejectedError(
                 "parts", f"part {update.part} is not among the parts {list(update.parts)}, or has no shards"
             )
         if update.kind == "factors":
-            raise RefusedError("parts", "factors cannot be pushed in parts")
+            raise UpdateRejectedError("parts", "factors cannot be pushed in parts")
         if update.part in self._came:
             return False
         for other, _ in self._came.values():
             if _head(other) != _head(update):
-                raise RefusedError(
+                raise UpdateRejectedError(
                     "parts", f"parts {other.part} and {update.part} belong to different updates"
                 )
             if not set(other.shards).isdisjoint(update.shards):
-                raise RefusedError("parts", f"parts {other.part} and {update.part} have the same shards")
+                raise UpdateRejectedError(
+                    "parts", f"parts {other.part} and {update.part} have the same shards"
+                )
         return True
 
     def put(self, update: Update, values: _Read[Values]) -> None:

@@ -23,7 +23,7 @@ _KEPT = 2
 """Number of kept accumulations: one is being pushed while the next is closed."""
 
 
-class Rank:
+class ReplicaRank:
     """One rank of ``replica``, which acts on messages of the first rank."""
 
     def __init__(self, replica: str) -> None:

@@ -5,7 +5,8 @@ Knows: the shards of each rank, pulls that not all ranks have answered. Does not
 
 The replica's state machine communicates with each server as if it were one process. Its messages are split
 between the ranks that have the shards, and each rank sends its part to the server itself
-(`paramserver.core.rank`). Numbers are not moved: for the state machine those of other ranks are `Elsewhere`.
+(`paramserver.core.rank`). Numbers are not moved: for the state machine those of other ranks are
+`RemoteBuffers`.
 
     the state machine sends                 action
     an update with shards                   each rank that has some of them sends its part (`PushPart`)
@@ -29,7 +30,7 @@ from cotswold.wire import PulledNewer, PulledPart, PullNewer, PullPart, PushPart
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class RemoteBuffers:
     """Placeholder for numbers of a shard that another rank has, in a pull or in an accumulation."""
 
     rank: int
@@ -37,22 +38,22 @@ class Elsewhere:
     """Number of the accumulation, counted as they close."""
 
 
-def name_of(replica: str, rank: int) -> str:
+def rank_name(replica: str, rank: int) -> str:
     """Return the name of a rank of a replica; the first rank has the replica's own name."""
     return f"{replica}/{rank}" if rank else replica
 
 
-def is_of(sender: str, replica: str) -> bool:
+def is_rank_of(sender: str, replica: str) -> bool:
     """True if the sender is a rank of the replica."""
     name, _, rank = sender.rpartition("/")
     return sender == replica or (name == replica and rank.isdecimal())
 
 
-def may_say(message: Update | PullNewer, sender: str, replica: str) -> bool:
+def is_from_named_rank(message: Update | PullNewer, sender: str, replica: str) -> bool:
     """True if the sender is the rank of the replica that the message names."""
     if isinstance(message, Update):
-        return sender == name_of(replica, message.part) and bool(message.parts or not message.part)
-    return is_of(sender, replica)
+        return sender == rank_name(replica, message.part) and bool(message.parts or not message.part)
+    return is_rank_of(sender, replica)
 
 
 @dataclass
@@ -65,7 +66,7 @@ class _Pull:
     came: list[PulledNewer] = field(default_factory=list)
 
 
-class Ranks:
+class RankFanout:
     """The ranks of one replica, seen from the first."""
 
     def __init__(self, name: str) -> None:
@@ -91,9 +92,13 @@ class Ranks:
     def receive(self, sender: str, message: PulledNewer | PulledPart) -> PulledNewer | None:
         """Return a pull's merged reply once all ranks have answered, as from its server."""
         if isinstance(message, PulledPart):
-            rank = int(sender.rpartition("/")[2]) if is_of(sender, self._name) and sender != self._name else 0
+            rank = (
+                int(sender.rpartition("/")[2])
+                if is_rank_of(sender, self._name) and sender != self._name
+                else 0
+            )
             server, pulled = message.server, message.pulled
-            pulled = replace(pulled, buffers=(Elsewhere(rank),) * len(pulled.shards))
+            pulled = replace(pulled, buffers=(RemoteBuffers(rank),) * len(pulled.shards))
             if not rank:
                 return None
         else:
@@ -121,7 +126,7 @@ class Ranks:
         closing = 0
         for place, buffer in enumerate(update.buffers):
             rank = 0
-            if isinstance(buffer, Elsewhere):
+            if isinstance(buffer, RemoteBuffers):
                 rank, closing = buffer.rank, buffer.closing
             places.setdefault(rank, []).append(place)
         if list(places) == [0]:
@@ -162,4 +167,4 @@ class Ranks:
         }
 
     def _told(self, rank: int, message: PullPart | PushPart) -> Send:
-        return Send(name_of(self._name, rank), message)
+        return Send(rank_name(self._name, rank), message)

@@ -31,32 +31,37 @@ A push has the same number on every server, so markers separate the same updates
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import Enum
-from typing import NamedTuple
 
-from cotswold.paramserver.core.update_sequence import Numbered, Origin, Part
+from cotswold.paramserver.core.replica_session import (
+    Pace,
+    ReplicaSession,
+    SampleAssignment,
+    StepAccumulation,
+    StepTask,
+)
+from cotswold.paramserver.core.update_sequence import ServerUpdate, UpdateSequence, UpdateSource
 from cotswold.wire import (
     COORDINATOR,
-    Admitted,
-    Alive,
     Applied,
-    Directions,
-    Dismiss,
     Join,
     Leave,
     PulledNewer,
     PullNewer,
-    Ranges,
-    Rejoin,
+    ReplicaHeartbeat,
+    ReplicaInstructions,
     Send,
+    SessionExpired,
+    SessionOpened,
+    Shutdown,
     ToReplica,
     UpdateRefused,
 )
-from cotswold.wire.ranges import joined
+from cotswold.wire.ranges import union
 
 
-class State(Enum):
+class ReplicaState(Enum):
     """State of a replica."""
 
     OUTSIDE = "outside"
@@ -65,135 +70,16 @@ class State(Enum):
     GONE = "gone"
 
 
-@dataclass(frozen=True)
-class Pace:
-    """Intervals of pulls and pushes (Dean et al. 2012, section 4.1)."""
-
-    batch: int
-    """Samples per step; the last step of an assignment may have fewer."""
-    n_fetch: int = 1
-    """Steps between pulls."""
-    n_push: int = 1
-    """Steps accumulated per push."""
-    overlap: bool = True
-    """True if steps continue during pushes and pulls. If False, the replica's own staleness is 0, and servers
-    know the versions from which it computes."""
-    moves: bool = False
-    """True if the replica applies steps to its own copy and pushes the result. Steps that a pull does not
-    include stay in the copy. To know these steps, a pull waits until the previous push is applied."""
-    stretch: int = 1
-    """Maximum multiple of `n_push` steps in a push while the previous one is unanswered, for example during a
-    failover. Only with overlap."""
-
-    def __post_init__(self) -> None:
-        for name in ("batch", "n_fetch", "n_push", "stretch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not self.overlap and self.n_fetch > self.n_push:
-            raise ValueError(
-                "without overlap, n_fetch must be at most n_push, because each push is computed from a pull"
-            )
-
-
-@dataclass(frozen=True)
-class StepTask:
-    """Install newer shards, compute the gradient of the samples and add it to the accumulation."""
-
-    installs: list[PulledNewer]
-    """Pulled shards to install. The caller clears the list after installing, which releases the receive
-    buffers."""
-    samples: tuple[int, int]
-    """Positions from start to before stop."""
-    rate: float
-    """Learning rate, for a replica that applies its own steps."""
-    opens: bool
-    """True if this step opens a new accumulation."""
-    closes: bool
-    """True if the accumulation is pushed after this step, unless `Replica.stretches`."""
-    pull: tuple[int, int]
-    """(session, number) of the last requested pull, to which ``installs`` belong."""
-    behind: int
-    """Number of closed accumulations that this pull does not include."""
-
-
-class _Hand(NamedTuple):
-    """Assigned samples that no step has processed: positions from start to before stop."""
-
-    start: int
-    stop: int
-    is_alone: bool
-    """True if a push must not mix samples of this assignment with others."""
-
-
-@dataclass
-class _Accumulation:
-    versions: dict[int, int]
-    """Versions of the shards when it was opened."""
-    rate: int
-    steps: int = 0
-    samples: Ranges = ()
-    is_alone: bool = False
-    """True if its samples belong to an assignment that is pushed alone."""
-    ends_hand: bool = False
-    """True if its newest step is the last of an assignment."""
-    parts: Mapping[str, Part] = field(default_factory=dict)
-    """Parts by server, once it is closed."""
-
-
-@dataclass
-class _Session:
-    """State of a replica within a session."""
-
-    admitted: Admitted
-    updates: Numbered
-    """Update sequence of the session."""
-    versions: dict[int, int]
-    """Version of each shard, installed or waiting to be installed; -1 for none."""
-    hands: list[_Hand] = field(default_factory=list)
-    newest_hand: int = 0
-    directions: Directions | None = None
-    pulling: dict[str, PullNewer] = field(default_factory=dict)
-    """Unanswered pulls by server."""
-    pull_sent: float = 0.0
-    pulls: int = 0
-    """Number of requested pulls."""
-    pulled_closed: int = 0
-    """Number of accumulations applied when the newest pull was requested."""
-    installs: list[PulledNewer] = field(default_factory=list)
-    since_pull: int = 0
-    """Steps since the last pull."""
-    must_pull: bool = False
-    """True if a pull must arrive before the next step."""
-    has_pulled: bool = False
-    """True if it has pulled for its next push."""
-    accumulation: _Accumulation | None = None
-    closed: _Accumulation | None = None
-    """Closed accumulation that waits for the previous push."""
-    closings: int = 0
-    """Number of closed accumulations."""
-    beaten: float = float("-inf")
-
-    @property
-    def pushing(self) -> tuple[str, ...]:
-        """Servers that have not answered the newest push."""
-        return tuple(self.updates.waiting)
-
-    @property
-    def left(self) -> int:
-        """Number of assigned samples."""
-        return sum(each.stop - each.start for each in self.hands)
-
-
 class Replica:
     """One replica process, from its first `Join` to its end."""
 
     def __init__(self, join: Join, pace: Pace) -> None:
-        self.name, self.pace, self.state = join.name, pace, State.OUTSIDE
+        self.name, self.pace, self.state = join.name, pace, ReplicaState.OUTSIDE
         self.steps = 0
         self._join = join
         self._joined: float | None = None
-        self._session: _Session | None = None
-        self._stepping: _Session | None = None
+        self._session: ReplicaSession | None = None
+        self._stepping: ReplicaSession | None = None
         """Session of the task in progress."""
         self._leaving: str | None = None
 
@@ -209,11 +95,11 @@ class Replica:
         `gone`."""
         session = self._session
         if session is None:
-            return ("gone", ()) if self.state is State.GONE else ("joining", (COORDINATOR,))
+            return ("gone", ()) if self.state is ReplicaState.GONE else ("joining", (COORDINATOR,))
         if self._stepping is not None:
             return "computing", ()
         pushing, pulling = session.pushing, tuple(session.pulling)
-        if self.state is State.FETCHING:
+        if self.state is ReplicaState.FETCHING:
             return "pulling", pulling
         if pushing and (session.closed is not None or not session.hands or not self.pace.overlap):
             return "pushing", pushing
@@ -227,17 +113,17 @@ class Replica:
 
     def receive(self, sender: str, message: ToReplica, now: float) -> list[Send]:
         """Handle a message of the coordinator or of a server."""
-        if isinstance(message, Admitted):
+        if isinstance(message, SessionOpened):
             return self._admitted(message, now)
         session = self._session
-        if isinstance(message, Dismiss) and message.session in (0, self.session):
+        if isinstance(message, Shutdown) and message.session in (0, self.session):
             return self._gone()
-        if isinstance(message, Rejoin) and message.session == self.session:
+        if isinstance(message, SessionExpired) and message.session == self.session:
             return self._outside(now)
         if session is None or message.session != self.session:
             return []
         match message:
-            case Directions():
+            case ReplicaInstructions():
                 self._directed(session, message)
             case PulledNewer() if message.server == sender:
                 self._pulled(session, message)
@@ -251,7 +137,7 @@ class Replica:
 
     def tick(self, now: float) -> list[Send]:
         """Advance the time; call it a few times per heartbeat interval, also while a step is computed."""
-        if self.state is State.GONE:
+        if self.state is ReplicaState.GONE:
             return []
         session = self._session
         if session is None:
@@ -290,7 +176,7 @@ class Replica:
     def task(self) -> StepTask | None:
         """Return the next step; None if there is none, or while one is computed."""
         session = self._session
-        if session is None or self.state is not State.READY or self._stepping is not None:
+        if session is None or self.state is not ReplicaState.READY or self._stepping is not None:
             return None
         if not session.hands or session.closed is not None or session.directions is None:
             return None
@@ -299,13 +185,13 @@ class Replica:
         start, stop, is_alone = session.hands.pop(0)
         samples = (start, min(stop, start + self.pace.batch))
         if samples[1] < stop:
-            session.hands.insert(0, _Hand(samples[1], stop, is_alone))
+            session.hands.insert(0, SampleAssignment(samples[1], stop, is_alone))
         opens = session.accumulation is None
         if session.accumulation is None:
-            session.accumulation = _Accumulation(dict(session.versions), session.directions.rate)
+            session.accumulation = StepAccumulation(dict(session.versions), session.directions.rate)
         accumulation = session.accumulation
         accumulation.steps += 1
-        accumulation.samples = joined(accumulation.samples, (samples,))
+        accumulation.samples = union(accumulation.samples, (samples,))
         accumulation.is_alone, accumulation.ends_hand = is_alone, samples[1] == stop
         closes = accumulation.steps >= self.pace.n_push or self._must_close(session, accumulation)
         installs, session.installs = session.installs, []
@@ -325,7 +211,7 @@ class Replica:
         return session.accumulation.steps < self.pace.n_push * self.pace.stretch
 
     @staticmethod
-    def _must_close(session: _Session, accumulation: _Accumulation) -> bool:
+    def _must_close(session: ReplicaSession, accumulation: StepAccumulation) -> bool:
         """True if the next step, if any, belongs to another push."""
         if not session.hands:
             return True
@@ -342,7 +228,7 @@ class Replica:
                 found.append((first, min(stop, first + self.pace.batch)))
         return found
 
-    def stepped(self, parts: Mapping[str, Part] | None, now: float) -> list[Send]:
+    def stepped(self, parts: Mapping[str, ServerUpdate] | None, now: float) -> list[Send]:
         """Record that the step of the task is accumulated; ``parts``, if given, close the accumulation, one
         part per server."""
         session, self._stepping = self._stepping, None
@@ -363,48 +249,48 @@ class Replica:
 
     # --- joining and leaving ---
 
-    def _admitted(self, admitted: Admitted, now: float) -> list[Send]:
+    def _admitted(self, admitted: SessionOpened, now: float) -> list[Send]:
         if self._session is not None or (admitted.name, admitted.attempt) != (self.name, self._join.attempt):
             return []
         versions = {shard.number: -1 for shard in admitted.shards}
-        self._session = session = _Session(admitted, Numbered(admitted), versions)
-        self.state = State.FETCHING
+        self._session = session = ReplicaSession(admitted, UpdateSequence(admitted), versions)
+        self.state = ReplicaState.FETCHING
         return [*self._pull(session, now), *self._beat(session, now)]
 
     def _outside(self, now: float) -> list[Send]:
         self._session = None
         if self._leaving is not None:
             return self._gone()
-        self.state, self._joined = State.OUTSIDE, now
+        self.state, self._joined = ReplicaState.OUTSIDE, now
         self._join = replace(self._join, attempt=self._join.attempt + 1)
         return [Send(COORDINATOR, self._join)]
 
     def _gone(self) -> list[Send]:
-        self._session, self.state = None, State.GONE
+        self._session, self.state = None, ReplicaState.GONE
         return []
 
-    def _beat(self, session: _Session, now: float) -> list[Send]:
+    def _beat(self, session: ReplicaSession, now: float) -> list[Send]:
         session.beaten = now
-        return [Send(COORDINATOR, Alive(self.session, session.newest_hand, session.left))]
+        return [Send(COORDINATOR, ReplicaHeartbeat(self.session, session.newest_hand, session.left))]
 
-    def _directed(self, session: _Session, directions: Directions) -> None:
+    def _directed(self, session: ReplicaSession, directions: ReplicaInstructions) -> None:
         before = session.directions
         if before is None or (directions.rate, directions.checkpoint) >= (before.rate, before.checkpoint):
             session.directions = directions
         for number, start, stop in directions.hands:
             if number == session.newest_hand + 1:
                 session.newest_hand = number
-                session.hands.append(_Hand(start, stop, number in directions.alone))
+                session.hands.append(SampleAssignment(start, stop, number in directions.alone))
 
     # --- pulls ---
 
-    def _shards(self, session: _Session) -> dict[str, tuple[int, ...]]:
+    def _shards(self, session: ReplicaSession) -> dict[str, tuple[int, ...]]:
         return {
             server: tuple(each.number for each in session.admitted.shards if each.server == server)
             for server, _ in session.admitted.servers
         }
 
-    def _pull(self, session: _Session, now: float) -> list[Send]:
+    def _pull(self, session: ReplicaSession, now: float) -> list[Send]:
         """Ask every server for newer shards."""
         # while a push is queued somewhere, the next may wait for it, so no replica may wait for the next; a
         # marker waits for no update
@@ -424,7 +310,7 @@ class Replica:
         }
         return [Send(server, pull) for server, pull in session.pulling.items()]
 
-    def _pulled(self, session: _Session, pulled: PulledNewer) -> None:
+    def _pulled(self, session: ReplicaSession, pulled: PulledNewer) -> None:
         pull = session.pulling.get(pulled.server)
         if pull is None or pulled.error is not None or pulled.number != pull.number:
             return  # `tick` asks again
@@ -445,14 +331,14 @@ class Replica:
             session.installs.append(kept)
         if not session.pulling:
             session.must_pull = False
-            if self.state is State.FETCHING and min(session.versions.values()) >= 0:
-                self.state = State.READY
+            if self.state is ReplicaState.FETCHING and min(session.versions.values()) >= 0:
+                self.state = ReplicaState.READY
 
     # --- pushes ---
 
-    def _go_on(self, session: _Session, now: float) -> list[Send]:
+    def _go_on(self, session: ReplicaSession, now: float) -> list[Send]:
         """Send what is due: one push at a time, a pull when one is due."""
-        if self.state is not State.READY:
+        if self.state is not ReplicaState.READY:
             return []
         sends: list[Send] = []
         if self.pace.moves and self.pace.overlap and not session.pushing:
@@ -463,23 +349,23 @@ class Replica:
         elif not session.pushing and session.closed is not None:
             closed, session.closed = session.closed, None
             session.has_pulled = False
-            origin = Origin(closed.versions, closed.rate, closed.samples)
+            origin = UpdateSource(closed.versions, closed.rate, closed.samples)
             sends += session.updates.push(closed.parts, origin, now)
         is_free = self.pace.overlap and not self.pace.moves
         if is_free or not (session.pushing or session.closed):
             sends += self._pull_if_due(session, now)
         return sends
 
-    def _pull_if_due(self, session: _Session, now: float) -> list[Send]:
+    def _pull_if_due(self, session: ReplicaSession, now: float) -> list[Send]:
         is_due = (session.must_pull and session.hands) or session.since_pull >= self.pace.n_fetch
         # the steps missing from a pull are known once the previous pull is installed
         is_busy = session.pulling or (self.pace.moves and session.installs and not session.must_pull)
         return self._pull(session, now) if is_due and not is_busy else []
 
-    def _rest(self, session: _Session, now: float) -> list[Send]:
+    def _rest(self, session: ReplicaSession, now: float) -> list[Send]:
         """Release replicas that wait for an update from its pull, because no samples are assigned."""
         busy = session.hands or session.accumulation or session.closed or session.pushing or session.pulling
-        if busy or self._stepping or not session.has_pulled or self.state is not State.READY:
+        if busy or self._stepping or not session.has_pulled or self.state is not ReplicaState.READY:
             return []
         session.must_pull, session.has_pulled = True, False
-        return session.updates.push({}, Origin(), now)
+        return session.updates.push({}, UpdateSource(), now)

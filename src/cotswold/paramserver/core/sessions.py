@@ -12,10 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from cotswold.paramserver.core.staleness import Histogram
+from cotswold.paramserver.core.staleness import StalenessHistogram
 from cotswold.wire import Applied, Change, Ranges, SessionState, UpdateRefused
-from cotswold.wire.ranges import added, joined, part_of, without
+from cotswold.wire.ranges import add, clip, difference, union
+
+
+class Rejection(NamedTuple):
+    """Why a message is rejected: a short word for programs and a sentence for people."""
+
+    code: str
+    reason: str
 
 
 @dataclass
@@ -40,7 +48,7 @@ class Session:
     """Newest checkpoint whose marker it has sent."""
     worked: int = 0
     """Number of its newest update that is not a marker."""
-    staleness: Histogram = field(default_factory=Histogram)
+    staleness: StalenessHistogram = field(default_factory=StalenessHistogram)
     """Staleness of its updates, counted per shard."""
     pulled_for: int = 0
     """Number of the update for which it pulled: one more than its newest update that was not a marker."""
@@ -82,14 +90,14 @@ class Session:
 
     def has_applied(self, samples: Ranges, answer: Applied) -> None:
         """Record that an update of these samples is in the shards."""
-        self.samples, self.answer = added(self.samples, samples), answer
+        self.samples, self.answer = add(self.samples, samples), answer
         self.is_waiting, self.is_changed = False, True
 
     def has_missed(self, samples: Ranges, answer: UpdateRefused, applied: Ranges = ()) -> None:
         """Record that an update of these samples was permanently refused; another session had ``applied``
         some of them."""
-        self.samples = added(self.samples, applied)
-        self.missed, self.answer = added(self.missed, samples), answer
+        self.samples = add(self.samples, applied)
+        self.missed, self.answer = add(self.missed, samples), answer
         self.is_waiting, self.is_changed = False, True
 
     def state(self, number: int) -> SessionState:
@@ -178,9 +186,9 @@ class Sessions:
             for some in self._kinds
             for each in some.values()
             for start, stop in samples
-            for part in part_of(each.samples, start, stop)
+            for part in clip(each.samples, start, stop)
         ]
-        return joined(found) if found else ()
+        return union(found) if found else ()
 
     @property
     def past(self) -> tuple[int, ...]:
@@ -214,18 +222,19 @@ class Sessions:
         """Return a session that is live or ended with the newest coordinator state."""
         return self.living.get(number) or self.ended[number]
 
-    def of_sender(self, sender: str, run: str, number: int) -> Session | str:
+    def of_sender(self, sender: str, run: str, number: int) -> Session | Rejection:
         """Return the sender's live session with this number, or the reason for rejecting it."""
         if run != self._run:
             return self.foreign(run)
         session = self.living.get(number)
         if session is None or session.name != sender:
-            return f"session: {number} is not a live session of {sender!r:.60}"
+            return Rejection("session", f"session: {number} is not a live session of {sender!r:.60}")
         return session
 
-    def foreign(self, run: str) -> str:
+    def foreign(self, run: str) -> Rejection:
         """Return the reason for rejecting a message of another run."""
-        return f"run: the message is for run {run!r:.60}, this server has {self._run!r}"
+        reason = f"run: the message is for run {run!r:.60}, this server has {self._run!r}"
+        return Rejection("run", reason)
 
     def live(self, names: Mapping[int, str], checkpoint: int, *, is_under_way: bool) -> None:
         """Set the live sessions; a new one owes no marker of ``checkpoint``, because it has sent no
@@ -241,7 +250,7 @@ class Sessions:
     def settle(self, settled: Ranges) -> None:
         """Drop the samples at settled positions."""
         for session in (*self.living.values(), *self.ended.values(), *self._past.values()):
-            left = without(session.samples, settled), without(session.missed, settled)
+            left = difference(session.samples, settled), difference(session.missed, settled)
             if left != (session.samples, session.missed):
                 (session.samples, session.missed), session.is_changed = left, True
         self._past = {number: each for number, each in self._past.items() if each.samples}
@@ -256,7 +265,7 @@ class Sessions:
 
     def said_of_past(self, known: Ranges) -> tuple[tuple[int, Ranges], ...]:
         """Return (session, applied) of the sessions that ended earlier, without the known positions."""
-        return tuple((number, without(each.samples, known)) for number, each in sorted(self._past.items()))
+        return tuple((number, difference(each.samples, known)) for number, each in sorted(self._past.items()))
 
     def cut(self, known: Ranges) -> tuple[tuple[int, Ranges, Ranges], ...]:
         """Return (session, applied, refused) for a checkpoint that is now frozen, of all sessions that were
@@ -267,6 +276,6 @@ class Sessions:
 
 def _said(sessions: Mapping[int, Session], known: Ranges) -> tuple[tuple[int, Ranges, Ranges], ...]:
     return tuple(
-        (number, without(session.samples, known), without(session.missed, known))
+        (number, difference(session.samples, known), difference(session.missed, known))
         for number, session in sorted(sessions.items())
     )

@@ -11,18 +11,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic
 
-from cotswold.paramserver.core.frozen_state import Frozen
+from cotswold.paramserver.core.frozen_state import CheckpointState
 from cotswold.paramserver.core.sessions import Sessions
 from cotswold.shards.core.shard_server import Values
-from cotswold.shards.core.versions import later
-from cotswold.wire import Order, Ranges
+from cotswold.shards.core.versions import version_after_restarts
+from cotswold.wire import CoordinatorState, Ranges
 
-_WHOEVER = 1 << 62
+_ANY_SESSION = 1 << 62
 """Greater than the number of any session."""
 
 
 @dataclass
-class Changed:
+class MetadataChanges:
     """Changes since the last query."""
 
     shards: set[int] = field(default_factory=set)
@@ -34,17 +34,17 @@ class Changed:
         return bool(self.shards or self.sessions or self.order or self.frozen)
 
 
-class Books(Generic[Values]):
+class ShardMetadata(Generic[Values]):
     """Metadata of some shards."""
 
     def __init__(self, run: str, versions: Mapping[int, int]) -> None:
         self.versions = dict(versions)
         """Number of updates applied to each shard."""
         self.sessions = Sessions(run)
-        self.order = Order(0, (), (), 0, 0)
+        self.order = CoordinatorState(0, (), (), 0, 0)
         self.rates: dict[int, float] = {}
         """Learning rates of the coordinator state, by version."""
-        self.frozen: Frozen[Values] | None = None
+        self.frozen: CheckpointState[Values] | None = None
         """State at the newest checkpoint, until the coordinator has taken it."""
         self.checkpoint = 0
         """Newest frozen checkpoint."""
@@ -54,20 +54,20 @@ class Books(Generic[Values]):
         """Newest coordinator state that the disk knew when this incarnation began."""
         self.life = 0
         """Incarnation of the shards; only the primary knows it."""
-        self._changed = Changed()
+        self._changed = MetadataChanges()
 
     @property
     def changed(self) -> bool:
         """True if anything has changed since `take_changed`."""
         return bool(self._changed or self.sessions.changed)
 
-    def take_changed(self) -> Changed:
+    def take_changed(self) -> MetadataChanges:
         """Return the changes since the last call."""
-        changed, self._changed = self._changed, Changed()
+        changed, self._changed = self._changed, MetadataChanges()
         changed.sessions = self.sessions.take_changed()
         return changed
 
-    def wrote(self, shards: Iterable[int]) -> None:
+    def mark_written(self, shards: Iterable[int]) -> None:
         """Record that numbers of shards were set, not updated."""
         self._changed.shards.update(shards)
 
@@ -76,17 +76,19 @@ class Books(Generic[Values]):
         self.versions[shard] += 1
         self._changed.shards.add(shard)
 
-    def revived(self, lives: int) -> None:
+    def mark_restored(self, lives: int) -> None:
         """Mark this state as restored from a disk; ``lives`` incarnations have passed."""
-        self.versions = {number: later(version, lives) for number, version in self.versions.items()}
-        self.void, self.restored, self._changed.order = _WHOEVER, self.order.number, True
+        self.versions = {
+            number: version_after_restarts(version, lives) for number, version in self.versions.items()
+        }
+        self.void, self.restored, self._changed.order = _ANY_SESSION, self.order.number, True
 
     def void_all(self, named: Iterable[int]) -> None:
         """Void all sessions that the coordinator knew before it learned of the new incarnation."""
-        if self.void == _WHOEVER:
+        if self.void == _ANY_SESSION:
             self.void, self._changed.order = max([self.sessions.newest, *named]), True
 
-    def obey(self, order: Order) -> None:
+    def apply_state(self, order: CoordinatorState) -> None:
         """Set the newest coordinator state."""
         self.order, self.rates = order, dict(order.rates)
         self._changed.order = True
@@ -99,7 +101,7 @@ class Books(Generic[Values]):
         checkpoint."""
         return self.order.cut if self.order.checkpoint == checkpoint else ()
 
-    def freeze(self, frozen: Frozen[Values]) -> None:
+    def freeze(self, frozen: CheckpointState[Values]) -> None:
         """Keep the state of a checkpoint whose markers have all arrived."""
         self.frozen, self.checkpoint = frozen, frozen.checkpoint
         self._changed.frozen = True

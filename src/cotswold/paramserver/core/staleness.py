@@ -61,7 +61,7 @@ class Staleness:
 
 
 @dataclass
-class Histogram:
+class StalenessHistogram:
     """Staleness of all updates of a shard."""
 
     updates: int = 0
@@ -85,11 +85,11 @@ class Histogram:
         """Mean staleness; 0 without updates."""
         return self.total / max(self.updates, 1)
 
-    def __add__(self, other: Histogram) -> Histogram:
+    def __add__(self, other: StalenessHistogram) -> StalenessHistogram:
         bins = [0] * max(len(self.bins), len(other.bins))
         for one in (self, other):
             for place, count in enumerate(one.bins):
                 bins[place] += count
-        return Histogram(
+        return StalenessHistogram(
             self.updates + other.updates, self.total + other.total, max(self.largest, other.largest), bins
         )

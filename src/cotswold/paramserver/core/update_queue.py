@@ -16,20 +16,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic
 
-from cotswold.paramserver.core.settings import Room
-from cotswold.shards.core.admission import Factors
+from cotswold.paramserver.core.settings import QueueLimits
+from cotswold.shards.core.admission import ReceivedFactors
 from cotswold.shards.core.shard_server import Values
 from cotswold.wire import Update
 
 
 @dataclass(eq=False)
-class Waiting(Generic[Values]):
+class QueuedUpdate(Generic[Values]):
     """One queued update."""
 
     session: int
     update: Update
     rate: float
-    values: list[Values | Factors[Values]]
+    values: list[Values | ReceivedFactors[Values]]
     numbers: dict[int, int]
     """Numbers kept for each shard."""
     checkpoint: int
@@ -37,22 +37,22 @@ class Waiting(Generic[Values]):
     is_dropped: bool = False
 
 
-class Queue(Generic[Values]):
+class UpdateQueue(Generic[Values]):
     """Queued updates of a server, in order of arrival."""
 
-    def __init__(self, shards: Iterable[int], room: Room, item_bytes: int) -> None:
+    def __init__(self, shards: Iterable[int], room: QueueLimits, item_bytes: int) -> None:
         """``item_bytes``: bytes per number."""
         self.is_crowded = False
         """True if an update found the queue full since this was last reset."""
         self._room, self._item_bytes = room, item_bytes
-        self._waiting: list[Waiting[Values]] = []
+        self._waiting: list[QueuedUpdate[Values]] = []
         self._bytes: dict[int, int] = dict.fromkeys(shards, 0)
         """Queued bytes by shard."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def __iter__(self) -> Iterator[Waiting[Values]]:
+    def __iter__(self) -> Iterator[QueuedUpdate[Values]]:
         return iter(self._waiting)
 
     @property
@@ -60,16 +60,16 @@ class Queue(Generic[Values]):
         """Bytes of all queued updates."""
         return sum(self._bytes.values())
 
-    def ahead_of(self, checkpoint: int) -> list[Waiting[Values]]:
+    def ahead_of(self, checkpoint: int) -> list[QueuedUpdate[Values]]:
         """Return the updates that are not behind the marker of a later checkpoint."""
         return [each for each in self._waiting if each.checkpoint <= checkpoint]
 
-    def add(self, waiting: Waiting[Values]) -> None:
+    def add(self, waiting: QueuedUpdate[Values]) -> None:
         """Append an update."""
         self._waiting.append(waiting)
         self._count(waiting, 1)
 
-    def remove(self, some: Iterable[Waiting[Values]]) -> None:
+    def remove(self, some: Iterable[QueuedUpdate[Values]]) -> None:
         """Remove these updates."""
         gone = set(some)
         self._waiting = [each for each in self._waiting if each not in gone]
@@ -94,7 +94,7 @@ class Queue(Generic[Values]):
             return False
         return True
 
-    def _count(self, waiting: Waiting[Values], sign: int) -> None:
+    def _count(self, waiting: QueuedUpdate[Values], sign: int) -> None:
         for number, count in waiting.numbers.items():
             self._bytes[number] += sign * count * self._item_bytes
             assert self._bytes[number] >= 0, f"shard {number} has a negative number of queued bytes"

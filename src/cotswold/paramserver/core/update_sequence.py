@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cotswold.wire import Admitted, Ranges, Send, Update, UpdateRefused
+from cotswold.wire import Ranges, Send, SessionOpened, Update, UpdateRefused
 
 
 @dataclass(frozen=True)
-class Part:
+class ServerUpdate:
     """The part of an update for one server: fields of its `Update`."""
 
     kind: str
@@ -25,7 +25,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Origin:
+class UpdateSource:
     """Source of an update: versions, learning rate, samples."""
 
     versions: Mapping[int, int] = field(default_factory=dict)
@@ -35,14 +35,17 @@ class Origin:
     samples: Ranges = ()
 
 
-_NOTHING = Part("gradient", (), (), ())
+RETRIED = frozenset({"session", "run", "expects"})
+"""Codes of refusals after which the same update is sent again at the usual interval."""
+
+_NOTHING = ServerUpdate("gradient", (), (), ())
 
 
 @dataclass
-class Numbered:
+class UpdateSequence:
     """Updates of a session."""
 
-    admitted: Admitted
+    admitted: SessionOpened
     number: int = 0
     """Number of the newest update."""
     worked: int = 0
@@ -61,9 +64,9 @@ class Numbered:
     def mark(self, checkpoint: int, now: float) -> list[Send]:
         """Send the marker of a checkpoint: only later checkpoints include the updates behind it."""
         self.marked = checkpoint
-        return self._next(None, Origin(), now)
+        return self._next(None, UpdateSource(), now)
 
-    def push(self, parts: Mapping[str, Part], origin: Origin, now: float) -> list[Send]:
+    def push(self, parts: Mapping[str, ServerUpdate], origin: UpdateSource, now: float) -> list[Send]:
         """Send each server its part; without parts, the update only says that no update follows from the
         newest pull."""
         sends = self._next(parts or None, origin, now)
@@ -87,13 +90,13 @@ class Numbered:
 
         Refusals with ``again``, and those that concern the session, are retried at the usual interval.
         """
-        is_lasting = refusal.reason.split()[0] in ("session:", "run:", "expects")
-        if refusal.again or is_lasting or refusal.number != self.number or server not in self.waiting:
+        is_retried = refusal.again or refusal.code in RETRIED
+        if is_retried or refusal.number != self.number or server not in self.waiting:
             return False
         self.answered(server, refusal.number)
         return True
 
-    def _next(self, parts: Mapping[str, Part] | None, origin: Origin, now: float) -> list[Send]:
+    def _next(self, parts: Mapping[str, ServerUpdate] | None, origin: UpdateSource, now: float) -> list[Send]:
         assert not self.waiting, "one update at a time"
         self.number, self._sent = self.number + 1, now
         self.waiting = {
@@ -105,7 +108,7 @@ class Numbered:
     def _sends(self) -> list[Send]:
         return [Send(server, update) for server, update in self.waiting.items()]
 
-    def _update(self, part: Part, origin: Origin) -> Update:
+    def _update(self, part: ServerUpdate, origin: UpdateSource) -> Update:
         return Update(
             self.admitted.run,
             self.admitted.session,

@@ -3,7 +3,7 @@
 Knows: versions of shards, markers, the treatment of an update by its number, when the queue is applied. Does
 not know: the storage and arithmetic of numbers, sockets, time, whole-set evaluations
 (`shards.core.shard_server`, whose vectors these are). `paramserver.core.sessions` has the state of sessions,
-`paramserver.core.update_queue` the queue.
+`paramserver.core.update_queue` the queue, `paramserver.core.update_application` its application.
 
     an update of session s whose last number is n          action
     of another run; of a session that is not live          reject
@@ -48,35 +48,29 @@ bounded: an update is accepted if it fits, or if the queue is empty.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Generic
 
 from cotswold.optim.server_rules import AddUpdate
-from cotswold.paramserver.core.frozen_state import Frozen, part_of
-from cotswold.paramserver.core.partial_update import Parts
-from cotswold.paramserver.core.rank_fanout import is_of, may_say
-from cotswold.paramserver.core.sessions import Session
-from cotswold.paramserver.core.settings import Asynchronous
-from cotswold.paramserver.core.shard_metadata import Books
-from cotswold.paramserver.core.staleness import Histogram
-from cotswold.paramserver.core.update_queue import Queue, Waiting
+from cotswold.paramserver.core.frozen_state import CheckpointState, frozen_part
+from cotswold.paramserver.core.partial_update import PartialUpdate
+from cotswold.paramserver.core.rank_fanout import is_from_named_rank, is_rank_of
+from cotswold.paramserver.core.sessions import Rejection, Session
+from cotswold.paramserver.core.settings import AsyncSettings
+from cotswold.paramserver.core.update_application import UpdateApplier
+from cotswold.paramserver.core.update_queue import QueuedUpdate
 from cotswold.shards.core.admission import (
     Admission,
-    Factors,
-    Pass,
     Product,
-    RefusedError,
+    ReceivedFactors,
     UpdateArithmetic,
+    UpdateRejectedError,
 )
-from cotswold.shards.core.shard_server import Arithmetic, Server, Values
-from cotswold.shards.core.versions import behind
+from cotswold.shards.core.shard_server import Arithmetic, ShardServer, Values
 from cotswold.wire import (
     COORDINATOR,
-    Applied,
-    Order,
-    Ordered,
+    CoordinatorState,
+    CoordinatorStateAck,
     PulledNewer,
     PullFrozen,
     PullNewer,
@@ -84,69 +78,30 @@ from cotswold.wire import (
     Send,
     ToUpdates,
     Update,
-    UpdateRefused,
 )
-from cotswold.wire.ranges import are_apart, size
-
-_Pushed = tuple[float, Values | Factors[Values]]
+from cotswold.wire.ranges import is_valid, size
 
 
-class Updates(Generic[Values]):
+class UpdateServer(UpdateApplier[Values]):
     """Updates of the shards of ``server``."""
 
     def __init__(
         self,
-        server: Server[Values],
-        settings: Asynchronous,
+        server: ShardServer[Values],
+        settings: AsyncSettings,
         arithmetic: Arithmetic[Values],
         updates: UpdateArithmetic[Values],
         versions: Mapping[int, int] | None = None,
         products: Mapping[str, Product[Values]] | None = None,
     ) -> None:
-        self._server, self.settings = server, settings
-        self._arithmetic, self._updates, self._products = arithmetic, updates, dict(products or {})
+        super().__init__(server, settings, arithmetic, updates, versions, products)
         self._admission = Admission(
             server.shards, settings.columns, settings.rule, arithmetic, updates, products
         )
-        self._unit_filters = settings.unit_norm & self._products.keys()
-        """Tensors whose filters their products scale to norm 1; for other tensors the filters are rows."""
-        self._unit_rows = settings.unit_norm - self._unit_filters
-        self.books: Books[Values] = Books(settings.run, versions or dict.fromkeys(server.numbers, 0))
-        self._sessions = self.books.sessions
-        self._sessions.keeps_past = settings.deals
-        self.staleness = {number: Histogram() for number in server.numbers}
-        self.refused: dict[str, int] = {}
-        """Number of rejected updates, by the first word of the reason."""
         self.taken = 0
         """Number of accepted updates, and of accepted parts."""
-        self._parts: dict[int, Parts[Values]] = {}
+        self._parts: dict[int, PartialUpdate[Values]] = {}
         """Parts of the next update of each session whose replica has several ranks."""
-        self._queue: Queue[Values] = Queue(server.numbers, settings.room, settings.item_bytes)
-
-    @property
-    def versions(self) -> Mapping[int, int]:
-        """Number of updates applied to each shard."""
-        return self.books.versions
-
-    @property
-    def frozen(self) -> Frozen[Values] | None:
-        """State at the newest checkpoint, until the coordinator has taken it."""
-        return self.books.frozen
-
-    @property
-    def waiting(self) -> int:
-        """Bytes of queued updates."""
-        return self._queue.bytes
-
-    @property
-    def queued(self) -> int:
-        """Number of queued updates."""
-        return len(self._queue)
-
-    @property
-    def replicas(self) -> dict[str, Histogram]:
-        """Staleness of the updates of each live session, by its name."""
-        return {session.name: session.staleness for _, session in self._sessions}
 
     @property
     def waits_for(self) -> tuple[str, ...]:
@@ -154,14 +109,16 @@ class Updates(Generic[Values]):
         that these updates would make too stale."""
         checkpoint = self.books.order.checkpoint
         owing = self._sessions.owing(checkpoint) if checkpoint > self.books.checkpoint else ()
-        found = {key for each in self._ahead for key in self._aged(each, self.versions)}
+        found = {
+            key for each in self._before_checkpoint for key in self._sessions_made_stale(each, self.versions)
+        }
         return tuple(session.name for key, session in self._sessions if session.name in owing or key in found)
 
     def replica(self, sender: str, message: ToUpdates) -> str:
         """Return the replica of a sender that is one of its ranks; otherwise the sender."""
         if isinstance(message, Update | PullNewer):
             session = self._sessions.living.get(message.session)
-            if session is not None and is_of(sender, session.name):
+            if session is not None and is_rank_of(sender, session.name):
                 return session.name
         return sender
 
@@ -175,66 +132,66 @@ class Updates(Generic[Values]):
             case PullNewer():
                 return [Send(sender, self._pull(sender, message))]
             case PullFrozen() if sender == COORDINATOR:
-                part = part_of(
+                part = frozen_part(
                     self.frozen, self._server.name, self._server.numbers, message, self._arithmetic
                 )
                 return [Send(sender, part)]
-            case Order() if sender == COORDINATOR:
-                return self._ordered(message)
+            case CoordinatorState() if sender == COORDINATOR:
+                return self._on_coordinator_state(message)
             case _:
                 return []
 
     # --- receive updates ---
 
     def _update(self, sender: str, update: Update) -> list[Send]:
-        session = self._living(sender, update)
-        if isinstance(session, str):
-            return [Send(sender, self._refusal(update, session))]
+        session = self._session_of(sender, update)
+        if isinstance(session, Rejection):
+            return [Send(sender, self._refusal(update, *session))]
         if update.number <= session.last:
             answer = session.answer if update.number == session.last else None
             return [] if answer is None else [Send(session.name, answer)]
         if update.number != session.last + 1:
-            return [Send(session.name, self._refusal(update, f"expects {session.last + 1}"))]
+            return [Send(session.name, self._refusal(update, "expects", f"expects {session.last + 1}"))]
         if update.checkpoint > self.books.order.checkpoint:
             reason = f"marker: checkpoint {update.checkpoint} has not begun"
-            return [Send(session.name, self._refusal(update, reason, again=True))]
+            return [Send(session.name, self._refusal(update, "marker", reason, again=True))]
         if not update.shards and not update.parts:
-            return self._marked(session, update)
-        return self._admitted(session, update)
+            return self._apply_marker(session, update)
+        return self._admit(session, update)
 
-    def _admitted(self, session: Session, update: Update) -> list[Send]:
+    def _admit(self, session: Session, update: Update) -> list[Send]:
         """Queue or reject the next update of a session, or a part of it."""
         sends: list[Send] = []
         try:
             self._admission.check(update, self.books.rates)
-            whole = self._whole(update)
+            whole = self._join_parts(update)
             if whole is None:
                 return []
             known, values = whole
             if self._is_repeat(known):
                 return [self._repeated(session, known)]
             numbers = self._admission.size(known)
-            busy = self._busy(known, session, numbers)
+            busy = self._retry_reason(known, session, numbers)
             if busy is not None:
                 sends = self.drain()
-                busy = self._busy(known, session, numbers)
+                busy = self._retry_reason(known, session, numbers)
             if busy is not None:
                 session.waits()  # other sessions need not wait for it: it may wait for their markers
-                return [*sends, Send(session.name, self._refusal(update, busy, again=True))]
+                return [*sends, Send(session.name, self._refusal(update, "busy", busy, again=True))]
             if not update.parts:
                 values = self._admission.read(update, self._weights)
-        except RefusedError as error:
-            refusal = self._refusal(update, str(error))
+        except UpdateRejectedError as error:
+            refusal = self._refusal(update, error.kind, str(error))
             self._parts.pop(update.session, None)
             session.took(update.number, update.checkpoint, is_empty=False)
-            samples = update.samples if are_apart(update.samples) else ()
+            samples = update.samples if is_valid(update.samples) else ()
             session.has_missed(samples, refusal, self._repeats(samples))
             return [*sends, Send(session.name, refusal)]
         self.taken += not update.parts
         self._parts.pop(update.session, None)
         checkpoint = max(update.checkpoint, session.checkpoint)
         known = replace(known, buffers=())  # the values keep what they need of the buffers
-        waiting = Waiting(update.session, known, self._rate(update), values, numbers, checkpoint)
+        waiting = QueuedUpdate(update.session, known, self._rate(update), values, numbers, checkpoint)
         session.took(update.number, update.checkpoint, is_empty=False)
         session.answer = None
         self._queue.add(waiting)
@@ -242,10 +199,10 @@ class Updates(Generic[Values]):
 
     def _is_repeat(self, update: Update) -> bool:
         """True if the shards have all samples of an update: another session pushed them, and other servers
-        lost them or never had them. Raise RefusedError if the shards have only some of them."""
+        lost them or never had them. Raise UpdateRejectedError if the shards have only some of them."""
         applied = self._repeats(update.samples)
         if applied and size(applied) < size(update.samples):
-            raise RefusedError(
+            raise UpdateRejectedError(
                 "places", f"samples {applied} of {update.samples} are already applied on this server"
             )
         return bool(applied)
@@ -262,12 +219,12 @@ class Updates(Generic[Values]):
         session.has_applied(update.samples, answer)
         return Send(session.name, answer)
 
-    def _whole(self, update: Update) -> tuple[Update, list[Values | Factors[Values]]] | None:
+    def _join_parts(self, update: Update) -> tuple[Update, list[Values | ReceivedFactors[Values]]] | None:
         """Return an update with the values of its parts (none if it arrived in one piece); None while parts
-        are missing. Raise RefusedError."""
+        are missing. Raise UpdateRejectedError."""
         if not update.parts:
             return update, []
-        parts = self._parts.setdefault(update.session, Parts())
+        parts = self._parts.setdefault(update.session, PartialUpdate())
         if parts.lacks(update):
             if self.settings.name not in self._server.vectors:
                 return None  # it will be repeated
@@ -275,14 +232,16 @@ class Updates(Generic[Values]):
             self.taken += 1
         return parts.whole()
 
-    def _living(self, sender: str, message: Update | PullNewer) -> Session | str:
+    def _session_of(self, sender: str, message: Update | PullNewer) -> Session | Rejection:
         """Return the session of the sender, or of the replica whose rank it is; or the reason for rejecting
         it."""
         session = self._sessions.living.get(message.session)
         if session is not None and message.run == self.settings.run:
-            if may_say(message, sender, session.name):
+            if is_from_named_rank(message, sender, session.name):
                 return session
-            return f"session: {sender!r:.60} may not send this message in session {message.session}"
+            return Rejection(
+                "session", f"session: {sender!r:.60} may not send this message in session {message.session}"
+            )
         return self._sessions.of_sender(sender, message.run, message.session)
 
     def _rate(self, update: Update) -> float:
@@ -291,12 +250,7 @@ class Updates(Generic[Values]):
         greatest = self.books.rates[update.rate]
         return self.settings.schedule.rate(greatest, update.samples[0][0]) if update.samples else greatest
 
-    def _refusal(self, update: Update, reason: str, *, again: bool = False) -> UpdateRefused:
-        kind = reason.split()[0].rstrip(":")
-        self.refused[kind] = self.refused.get(kind, 0) + 1
-        return UpdateRefused(update.session, self._server.name, update.number, reason, again)
-
-    def _busy(self, update: Update, session: Session, numbers: Mapping[int, int]) -> str | None:
+    def _retry_reason(self, update: Update, session: Session, numbers: Mapping[int, int]) -> str | None:
         """Return the reason why an update must be retried; None if the queue accepts it."""
         if self.settings.name not in self._server.vectors:
             return f"busy: vector {self.settings.name!r} is not written yet"
@@ -305,138 +259,17 @@ class Updates(Generic[Values]):
             return None
         return f"busy: {self.waiting} bytes of updates are queued"
 
-    @property
-    def _ahead(self) -> list[Waiting[Values]]:
-        """Queued updates that are not behind the marker of a checkpoint that is not frozen."""
-        return self._queue.ahead_of(self.books.checkpoint)
-
-    def _marked(self, session: Session, update: Update) -> list[Send]:
+    def _apply_marker(self, session: Session, update: Update) -> list[Send]:
         session.took(update.number, update.checkpoint, is_empty=True)
         session.checkpoint = max(session.checkpoint, update.checkpoint)
         session.answer = self._applied(update)
         return [Send(session.name, session.answer), *self._freeze()]
 
-    def _applied(self, update: Update) -> Applied:
-        versions = tuple(self.versions[number] for number in update.shards)
-        return Applied(
-            update.session, self._server.name, update.number, update.shards, versions, self.waiting
-        )
-
-    # --- apply updates ---
-
-    def drain(self) -> list[Send]:
-        """Apply the queue, each shard in one pass, and reply. Call it when no messages are waiting."""
-        is_crowded, self._queue.is_crowded = self._queue.is_crowded, False
-        queue = self._ahead
-        if self.settings.staleness.policy == "wait":
-            queue = sorted(queue, key=lambda each: -max(self._staleness(each.update)))
-            queue = queue if is_crowded else self._harmless(queue)
-        return self._apply(queue)
-
-    def _harmless(self, queue: Sequence[Waiting[Values]]) -> list[Waiting[Values]]:
-        """Return the updates that can be applied in order without making another session's computation too
-        stale."""
-        found: list[Waiting[Values]] = []
-        versions = dict(self.versions)
-        for each in queue:
-            if next(self._aged(each, versions), None) is None:
-                found.append(each)
-                for number in each.update.shards:
-                    versions[number] += 1
-        return found
-
-    def _aged(self, waiting: Waiting[Values], versions: Mapping[int, int]) -> Iterator[int]:
-        """Iterate over the sessions whose computation the update would make too stale."""
-        policy = self.settings.staleness
-        if policy.policy != "wait":
-            return
-        for key, session in self._sessions:
-            if key != waiting.session:
-                bases = session.computes_from
-                shards = [number for number in waiting.update.shards if number in bases]
-                if any(behind(versions[number] + 1, bases[number]) > policy.bound for number in shards):
-                    yield key
-
-    def _apply(self, ready: Sequence[Waiting[Values]]) -> list[Send]:
-        """Apply these updates in order, and remove them from the queue."""
-        if not ready:
-            return []
-        self._queue.remove(ready)
-        pushes: dict[int, list[_Pushed[Values]]] = defaultdict(list)
-        for each in ready:
-            self._take(each, pushes)
-        weights = self._vector(self.settings.name)
-        kept = [self._vector(name) for name in self.settings.rule.keeps]
-        passes: list[Pass[Values]] = []
-        for place, shard in enumerate(self._server.shards):
-            some = pushes.get(shard.number)
-            if some is not None:
-                columns = self.settings.columns[shard.tensor]
-                is_unit = shard.tensor in self._unit_rows
-                passes.append(Pass(weights[place], [one[place] for one in kept], some, columns, is_unit))
-        self._updates.apply(self.settings.rule, passes)
-        for place, shard in enumerate(self._server.shards if self._unit_filters else ()):
-            if shard.tensor in self._unit_filters and shard.number in pushes:
-                self._products[shard.tensor].scale_to_norm_1(weights[place])
-        return [send for each in ready for send in self._answered(each)]
-
-    def _take(self, waiting: Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
-        """Add an update to the pass of each of its shards, or drop it."""
-        update = waiting.update
-        stale = self._staleness(update)
-        scales = [self.settings.staleness.scale(each) for each in stale]
-        waiting.is_dropped = 0.0 in scales
-        if waiting.is_dropped:
-            return
-        session = self._sessions.of(waiting.session)
-        whole = waiting.rate * update.scale
-        for number, each, scale, values in zip(update.shards, stale, scales, waiting.values, strict=True):
-            pushes[number].append((whole * scale, values))
-            self.staleness[number].add(each)
-            self.books.applied(number)
-        for each, times in Counter(stale).items():
-            session.staleness.add(each, times)
-
-    def _staleness(self, update: Update) -> list[int]:
-        """Return the staleness of an update for each of its shards."""
-        pairs = zip(update.shards, update.versions, strict=True)
-        return [behind(self.versions[number], version) for number, version in pairs]
-
-    def _answered(self, waiting: Waiting[Values]) -> list[Send]:
-        update = waiting.update
-        session = self._sessions.of(waiting.session)
-        answer: Applied | UpdateRefused
-        if waiting.is_dropped:
-            bound = self.settings.staleness.bound
-            answer = self._refusal(update, f"stale: more than {bound} updates were applied before it")
-            session.has_missed(update.samples, answer)
-        else:
-            answer = self._applied(update)
-            session.has_applied(update.samples, answer)
-        return [Send(session.name, answer)] if waiting.session in self._sessions.living else []
-
-    @property
-    def _weights(self) -> Mapping[int, Values]:
-        """Weights by shard."""
-        return dict(zip(self._server.numbers, self._vector(self.settings.name), strict=True))
-
-    def _vector(self, name: str) -> list[Values]:
-        """Return a vector's shards; state vectors of the rule begin as zeros."""
-        vectors = self._server.vectors
-        if name not in vectors:
-            assert name in self.settings.rule.keeps, (
-                f"vector {name!r} is missing: write it before updates arrive"
-            )
-            vectors[name] = [
-                self._arithmetic.zeros(shard.stop - shard.start) for shard in self._server.shards
-            ]
-        return vectors[name]
-
     # --- pulls ---
 
     def _pull(self, sender: str, pull: PullNewer) -> PulledNewer:
-        session = self._living(sender, pull) if pull.session else None
-        error = session if isinstance(session, str) else self._mistake(pull)
+        session = self._session_of(sender, pull) if pull.session else None
+        error = session.reason if isinstance(session, Rejection) else self._mistake(pull)
         if error is not None:
             return PulledNewer(pull.session, self._server.name, pull.number, (), (), (), error)
         if isinstance(session, Session):
@@ -459,7 +292,7 @@ class Updates(Generic[Values]):
 
     def _mistake(self, pull: PullNewer) -> str | None:
         if pull.run != self.settings.run:
-            return self._sessions.foreign(pull.run)
+            return self._sessions.foreign(pull.run).reason
         strange = sorted(set(pull.shards) - self.versions.keys())
         if strange:
             return f"shard: this server does not have shards {strange}"
@@ -473,27 +306,27 @@ class Updates(Generic[Values]):
 
     # --- coordinator states ---
 
-    def _ordered(self, order: Order) -> list[Send]:
+    def _on_coordinator_state(self, order: CoordinatorState) -> list[Send]:
         sends: list[Send] = []
         if order.number < self.books.order.number or not self._can_take(order):
             return []
         self.books.void_all(number for number, _ in order.sessions)
         self.books.checkpoint = max(self.books.checkpoint, order.taken)  # of an earlier incarnation
         if order.number > self.books.order.number:
-            self.books.obey(order)
-            sends = [*self._live(dict(order.sessions)), *self._freeze()]
+            self.books.apply_state(order)
+            sends = [*self._set_live_sessions(dict(order.sessions)), *self._freeze()]
         cut = () if self.frozen is None else self.frozen.samples
         is_life_known = dict(order.lives).get(self._server.name, 0) >= self.books.life
         known = order.known if is_life_known else ()
         samples = self._sessions.said(known)
-        answer = Ordered(
+        answer = CoordinatorStateAck(
             *(order.number, self._server.name, samples, self.books.checkpoint, self.waiting, cut),
             past=self._sessions.said_of_past(known),
             restored=self.books.restored,
         )
         return [*sends, Send(COORDINATOR, answer)]
 
-    def _can_take(self, order: Order) -> bool:
+    def _can_take(self, order: CoordinatorState) -> bool:
         """True if a checkpoint that the coordinator state begins has parameters to keep, and memory for the
         copy."""
         if order.checkpoint <= self.books.order.checkpoint:
@@ -501,14 +334,14 @@ class Updates(Generic[Values]):
         has_room = self.frozen is None or self.frozen.checkpoint <= order.taken
         return has_room and self.settings.name in self._server.vectors
 
-    def _live(self, names: Mapping[int, str]) -> list[Send]:
+    def _set_live_sessions(self, names: Mapping[int, str]) -> list[Send]:
         """Set the live sessions; queued updates of ended ones are applied, unless they are behind a
         marker."""
         checkpoint = self.books.order.checkpoint
         self._sessions.live(names, checkpoint, is_under_way=checkpoint > self.books.checkpoint)
         ended = self._sessions.ended
         self._parts = {number: each for number, each in self._parts.items() if number not in ended}
-        sends = self._apply([each for each in self._ahead if each.session in ended])
+        sends = self._apply([each for each in self._before_checkpoint if each.session in ended])
         self._queue.remove([each for each in self._queue if each.session in ended])
         self._sessions.settle(self.books.order.forgotten)
         return sends
@@ -520,10 +353,10 @@ class Updates(Generic[Values]):
         checkpoint = self.books.order.checkpoint
         if checkpoint <= self.books.checkpoint or self._sessions.owing(checkpoint):
             return []
-        sends = self._apply(self._ahead)  # all of them arrived before the markers
+        sends = self._apply(self._before_checkpoint)  # all of them arrived before the markers
         names = (self.settings.name, *self.settings.rule.keeps)
         self.books.freeze(
-            Frozen(
+            CheckpointState(
                 checkpoint,
                 {
                     name: [self._arithmetic.combine([(1.0, each)], None) for each in self._vector(name)]

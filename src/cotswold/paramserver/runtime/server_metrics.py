@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from cotswold.paramserver.core.rank_fanout import is_of
-from cotswold.paramserver.core.staleness import Histogram
-from cotswold.paramserver.core.update_server import Updates
-from cotswold.shards.core.versions import updates_of
+from cotswold.paramserver.core.rank_fanout import is_rank_of
+from cotswold.paramserver.core.staleness import StalenessHistogram
+from cotswold.paramserver.core.update_server import UpdateServer
+from cotswold.shards.core.versions import update_count
 from cotswold.shards.runtime.arithmetic import Array, bytes_of
 from cotswold.wire import Update
-from cotswold.wire.lifecycle import Counts
+from cotswold.wire.lifecycle import ServerCounters
 
 
-class Work:
+class ServerMetrics:
     """Counters of one process; use it as a ``with`` context while updates are read, checked and applied."""
 
     def __init__(self) -> None:
@@ -57,23 +57,25 @@ class Work:
         count = bytes_of(update.buffers)
         self._taken_bytes += count
         if living is not None and sender not in self._sent_bytes:
-            names = [name for name in self._sent_bytes if any(is_of(name, each) for each in living)]
+            names = [name for name in self._sent_bytes if any(is_rank_of(name, each) for each in living)]
             self._sent_bytes = Counter({name: self._sent_bytes[name] for name in names})
         self._sent_bytes[sender] += count
 
-    def counts(self, name: str, updates: Sequence[Updates[Array]], refused: Mapping[str, int]) -> Counts:
+    def counts(
+        self, name: str, updates: Sequence[UpdateServer[Array]], refused: Mapping[str, int]
+    ) -> ServerCounters:
         """Return all counters; ``refused`` are those of the endpoint."""
         histograms = [each for one in updates for each in one.staleness.values()]
         measured = sum(each.updates for each in histograms)
         reasons: Counter[str] = Counter(refused)
-        replicas: dict[str, Histogram] = {}
+        replicas: dict[str, StalenessHistogram] = {}
         for one in updates:
             reasons.update(one.refused)
             for replica, histogram in one.replicas.items():
-                replicas[replica] = replicas.get(replica, Histogram()) + histogram
-        return Counts(
+                replicas[replica] = replicas.get(replica, StalenessHistogram()) + histogram
+        return ServerCounters(
             name,
-            sum(updates_of(version) for one in updates for version in one.versions.values()),
+            sum(update_count(version) for one in updates for version in one.versions.values()),
             sum(each.total for each in histograms) / max(1, measured),
             max((each.largest for each in histograms), default=0),
             sum(one.waiting for one in updates),

@@ -13,18 +13,18 @@ from typing import Any, get_args
 
 from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
-from cotswold.paramserver.runtime.traffic_log import Traffic
-from cotswold.paramserver.runtime.update_loop import Draining, asynchronous_of
+from cotswold.paramserver.runtime.traffic_log import TrafficLog
+from cotswold.paramserver.runtime.update_loop import UpdateLoop, settings_from_dict
 from cotswold.processes.endpoint_settings import Reach, own_endpoint
-from cotswold.shards.core.shard_server import Server
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 from cotswold.transport import Lost
 from cotswold.wire import COORDINATOR, Shard, ToServer, ToUpdates
-from cotswold.wire.lifecycle import Count, Finish, Serving
-from cotswold.wire.messenger import Letter, Post
+from cotswold.wire.lifecycle import CountersRequest, ServerReady, Stop
+from cotswold.wire.messenger import Messenger, Received
 
-_OBEYED = get_args(ToServer)
-_UPDATES = (*get_args(ToUpdates), Count)
+_COORDINATOR_MESSAGES = get_args(ToServer)
+_UPDATES = (*get_args(ToUpdates), CountersRequest)
 
 
 def main(
@@ -41,45 +41,45 @@ def main(
     """Run the server ``name`` until its coordinator at the address ``coordinator`` stops it.
 
     ``shards`` are the fields of each `Shard`, ``reach`` those of `EndpointSettings`. For servers of replicas,
-    ``updates`` is the input of `asynchronous_of`, and ``versions`` are those of all shards of a resumed run.
+    ``updates`` is the input of `settings_from_dict`. ``versions`` are those of all shards of a resumed run.
     Messages of replicas are logged in the folder ``traffic``. The token is in the environment. Raise
     MachineError if the coordinator exits first.
     """
     keep_freed_bytes()  # of messages: the next ones reuse the same pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after its clients
-    machine: Server[Array] = Server(name, [Shard(*one) for one in shards], NumpyArithmetic(dtype))  # type: ignore[arg-type]  # as JSON says it
+    machine: ShardServer[Array] = ShardServer(name, [Shard(*one) for one in shards], NumpyArithmetic(dtype))  # type: ignore[arg-type]  # as JSON says it
     with own_endpoint(name, Reach(**reach)) as endpoint:
         endpoint.connect(COORDINATOR, coordinator)
-        post = Post(endpoint)
-        post.send(COORDINATOR, Serving(name, endpoint.address))
+        post = Messenger(endpoint)
+        post.send(COORDINATOR, ServerReady(name, endpoint.address))
         with ExitStack() as held:
             draining = None
             if updates is not None:
-                settings, written = asynchronous_of(updates), None
+                settings, written = settings_from_dict(updates), None
                 if traffic is not None:
-                    written = Traffic(Path(traffic) / f"{name}.jsonl", machine.shards, settings, dtype)
+                    written = TrafficLog(Path(traffic) / f"{name}.jsonl", machine.shards, settings, dtype)
                     held.callback(written.close)
-                draining = Draining(machine, settings, dtype, post, versions, written)
+                draining = UpdateLoop(machine, settings, dtype, post, versions, written)
             serve(machine, post, draining)
     return 0
 
 
-def serve(machine: Server[Array], post: Post, updates: Draining | None = None) -> None:
+def serve(machine: ShardServer[Array], post: Messenger, updates: UpdateLoop | None = None) -> None:
     """Answer messages until the coordinator sends `Stop`; raise MachineError if the coordinator is lost."""
     while _attend(post.receive(None if updates is None else updates.patience), machine, post, updates):
         pass
 
 
-def _attend(event: object, machine: Server[Array], post: Post, updates: Draining | None) -> bool:
+def _attend(event: object, machine: ShardServer[Array], post: Messenger, updates: UpdateLoop | None) -> bool:
     """Handle an event; return False after `Stop`. No reference to a message remains afterwards except kept
     values, because its memory is reused."""
     match event:
-        case Letter(sender, Finish()) if sender == COORDINATOR:
+        case Received(sender, Stop()) if sender == COORDINATOR:
             return False
-        case Letter(sender, message) if isinstance(message, _OBEYED):
+        case Received(sender, message) if isinstance(message, _COORDINATOR_MESSAGES):
             for each in machine.receive(sender, message):
                 post.send(each.to, each.message)
-        case Letter(sender, message) if updates is not None and isinstance(message, _UPDATES):
+        case Received(sender, message) if updates is not None and isinstance(message, _UPDATES):
             updates.hear(sender, message)
         case None if updates is not None:
             updates.drain()

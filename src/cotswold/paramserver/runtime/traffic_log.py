@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from cotswold.paramserver.core.settings import Asynchronous
+from cotswold.paramserver.core.settings import AsyncSettings
 from cotswold.wire import PullNewer, Shard, ToUpdates, Update
 
 VERSION = 1
@@ -25,13 +25,13 @@ _BYTES_MOST = 256 << 20
 """Maximum size of a file in bytes; later messages are not logged."""
 
 
-class Traffic:
+class TrafficLog:
     """Log of one server; opening it empties the file. Close it after use.
 
     Each line is written at once, so the log of a killed server is complete.
     """
 
-    def __init__(self, file: Path, shards: Sequence[Shard], settings: Asynchronous, dtype: str) -> None:
+    def __init__(self, file: Path, shards: Sequence[Shard], settings: AsyncSettings, dtype: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         self._file = file.open("w", buffering=1, encoding="utf-8")
         self._all = tuple(one.number for one in shards)

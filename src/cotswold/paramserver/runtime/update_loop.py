@@ -18,18 +18,18 @@ from typing import Any
 
 from cotswold.optim.schedule import SampleSchedule
 from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
-from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Staleness
-from cotswold.paramserver.core.update_server import Updates
-from cotswold.paramserver.runtime.server_metrics import Work
-from cotswold.paramserver.runtime.traffic_log import Traffic
-from cotswold.shards.core.shard_server import Server
+from cotswold.paramserver.core.update_server import UpdateServer
+from cotswold.paramserver.runtime.server_metrics import ServerMetrics
+from cotswold.paramserver.runtime.traffic_log import TrafficLog
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 from cotswold.shards.runtime.local_product import LocalProduct
 from cotswold.transport.frames import places
 from cotswold.wire import PullNewer, Send, ToUpdates, Update
-from cotswold.wire.lifecycle import Count
-from cotswold.wire.messenger import Post
+from cotswold.wire.lifecycle import CountersRequest
+from cotswold.wire.messenger import Messenger
 
 _QUEUED = 64
 """Number of queued updates at which they are applied even if messages are waiting."""
@@ -39,26 +39,26 @@ number of bytes."""
 _RULES: Mapping[str, type[Rule]] = {each.name: each for each in (AddUpdate, Sgd, Momentum, Adagrad)}
 
 
-class Draining:
+class UpdateLoop:
     """The updates of a server's shards, between its messages."""
 
     def __init__(
         self,
-        server: Server[Array],
-        settings: Asynchronous,
+        server: ShardServer[Array],
+        settings: AsyncSettings,
         dtype: str,
-        post: Post,
+        post: Messenger,
         versions: Sequence[int] = (),
-        traffic: Traffic | None = None,
+        traffic: TrafficLog | None = None,
     ) -> None:
         """``versions``: of all shards of a resumed run, by number; 0 for a shard that is new because the
         shards are split differently. ``traffic``: log of all received messages."""
         arithmetic = NumpyArithmetic(dtype)
         products = {tensor: LocalProduct.of(code) for tensor, code in settings.products.items()}
         begun = {each: versions[each] if each < len(versions) else 0 for each in server.numbers}
-        self._updates = Updates(server, settings, arithmetic, arithmetic, begun, products=products)
+        self._updates = UpdateServer(server, settings, arithmetic, arithmetic, begun, products=products)
         self._name, self._post, self._traffic = server.name, post, traffic
-        self._work = Work()
+        self._work = ServerMetrics()
         self._is_due = False
         """True if messages have arrived since the last drain; held-back updates wait for the next message."""
         _, whole = places([(one.stop - one.start) * settings.item_bytes for one in server.shards])
@@ -71,9 +71,9 @@ class Draining:
         """Seconds to wait for the next message before `drain`; None for no limit."""
         return 0.0 if self._is_due else None
 
-    def hear(self, sender: str, message: ToUpdates | Count) -> None:
+    def hear(self, sender: str, message: ToUpdates | CountersRequest) -> None:
         """Handle a message."""
-        if isinstance(message, Count):
+        if isinstance(message, CountersRequest):
             name, refused = self._name, self._post.endpoint.refused
             self._post.send(sender, self._work.counts(name, [self._updates], refused))
             return
@@ -103,7 +103,7 @@ class Draining:
             self._post.send(each.to, each.message)
 
 
-def said(settings: Asynchronous) -> dict[str, object]:
+def settings_as_dict(settings: AsyncSettings) -> dict[str, object]:
     """Return the settings as plain values."""
     return {
         "run": settings.run,
@@ -120,16 +120,16 @@ def said(settings: Asynchronous) -> dict[str, object]:
     }
 
 
-def asynchronous_of(values: Mapping[str, Any]) -> Asynchronous:
-    """Return the settings from plain values; inverse of `said`."""
+def settings_from_dict(values: Mapping[str, Any]) -> AsyncSettings:
+    """Return the settings from plain values; inverse of `settings_as_dict`."""
     rule = dict(values["rule"])
-    return Asynchronous(
+    return AsyncSettings(
         values["run"],
         values["name"],
         _RULES[rule.pop("name")](**rule),
         values["columns"],
         values["item_bytes"],
-        Room(**values["room"]),
+        QueueLimits(**values["room"]),
         Staleness(**values["staleness"]),
         frozenset(values["unit_norm"]),
         SampleSchedule(**values["schedule"]),

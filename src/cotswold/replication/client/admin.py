@@ -45,7 +45,7 @@ from cotswold.wire import (
     Undrained,
 )
 from cotswold.wire.lifecycle import ExportRequest, ReplicaStatus, ServerReport, ServerReportRequest
-from cotswold.wire.messenger import AnyMessage, Letter
+from cotswold.wire.messenger import AnyMessage, Received
 from cotswold.wire.names import run_of
 
 _AGAIN_SECONDS = 0.3
@@ -260,7 +260,7 @@ class AdminClient:
                 said = now
                 self._post.send(CONTROLLERS, question)
             match self._post.receive(_AGAIN_SECONDS):
-                case Letter(_, message) if isinstance(message, kind) and is_meant(message):
+                case Received(_, message) if isinstance(message, kind) and is_meant(message):
                     return message
                 case _:
                     pass
@@ -285,7 +285,7 @@ class AdminClient:
         deadline = time.monotonic() + _REPORT_SECONDS
         while not is_over() and (left := deadline - time.monotonic()) > 0:
             match self._post.receive(left):
-                case Letter(_, message):
+                case Received(_, message):
                     hear(message)
                 case _:
                     pass

@@ -30,12 +30,12 @@ from cotswold.wire import (
     Send,
 )
 from cotswold.wire.lifecycle import ControllerAddresses
-from cotswold.wire.messenger import AnyMessage, Calling, Event, Letter, Moved, Post
+from cotswold.wire.messenger import AnyMessage, Event, Messenger, PeerMoved, Received, Reconnector
 
 _TICK_SECONDS = 0.05
 
 
-class RoutedMessenger(Post):
+class RoutedMessenger(Messenger):
     """Messenger over an endpoint; ``controllers``: address by name, empty if not yet known.
 
     ``outward`` connects to servers and controllers of a cluster that outlives this run.
@@ -47,7 +47,7 @@ class RoutedMessenger(Post):
         super().__init__(endpoint if outward is None else outward.roads(endpoint))
         self._run = None if outward is None else endpoint
         """The run's own endpoint, without servers and controllers."""
-        self._calling = Calling((lambda address: endpoint) if outward is None else outward.way)
+        self._calling = Reconnector((lambda address: endpoint) if outward is None else outward.way)
         self._controllers = dict(controllers)
         self._router = Router(tuple(controllers))
         self._ticked = 0.0
@@ -134,24 +134,24 @@ class RoutedMessenger(Post):
                 return found
             if event is None and deadline is not None and time.monotonic() >= deadline:
                 return None
-        return Moved(self._moved.pop())
+        return PeerMoved(self._moved.pop())
 
     def _routed(self, event: Event | None) -> Event | None:
         """Return the event if it is for the user of this messenger."""
-        if isinstance(event, Letter) and event.sender in self._controllers:
+        if isinstance(event, Received) and event.sender in self._controllers:
             self.calls.heard(event.sender, leads=not isinstance(event.message, NotLeader))
         match event:
-            case Letter(sender, message) if isinstance(message, ToRouter):
+            case Received(sender, message) if isinstance(message, ToRouter):
                 said = self._router.receive(sender, message, time.monotonic())
                 if isinstance(message, LookupReply):
                     self._reserve(name for name, _ in message.addresses)
                 if isinstance(message, LookupReply) and message.number:
                     return event
-                return None if said is None else Letter(*said)
-            case Letter(sender, message) if sender in self._controllers:
+                return None if said is None else Received(*said)
+            case Received(sender, message) if sender in self._controllers:
                 self._router.heard(sender)
                 return event
-            case Letter(sender, ControllerAddresses(addresses)) if sender == COORDINATOR:
+            case Received(sender, ControllerAddresses(addresses)) if sender == COORDINATOR:
                 self.find(dict(addresses))
                 return None
             case Lost(peer) if peer in self._router.addresses:
@@ -174,7 +174,7 @@ class RoutedMessenger(Post):
 
 def messengers_of(
     name: str, reach: Mapping[str, Any], controllers: Mapping[str, str] | None, standing_run: str
-) -> Callable[[Endpoint], Post]:
+) -> Callable[[Endpoint], Messenger]:
     """Return the constructor of the messenger of a process: routed if servers are replicated, else plain.
 
     Args:
@@ -184,6 +184,6 @@ def messengers_of(
         standing_run: Name of the run on a standalone cluster; empty if the servers are the run's own.
     """
     if not controllers:
-        return Post
+        return Messenger
     outward = ClusterEndpoints(name, standing_run, Reach(**reach)) if standing_run else None
     return lambda endpoint: RoutedMessenger(endpoint, controllers, outward)

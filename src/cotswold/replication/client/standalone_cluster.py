@@ -28,8 +28,8 @@ from cotswold.wire import (
     StatusReply,
     StatusRequest,
 )
-from cotswold.wire.lifecycle import Count, Serving
-from cotswold.wire.messenger import Letter
+from cotswold.wire.lifecycle import CountersRequest, ServerReady
+from cotswold.wire.messenger import Received
 
 PORT = 7400
 """Default port of a controller."""
@@ -146,9 +146,9 @@ class StandaloneCluster:
         return list(self.post.servers)
 
     @property
-    def counting(self) -> Count:
+    def counting(self) -> CountersRequest:
         """The request for their metrics of the run."""
-        return Count(self.run)
+        return CountersRequest(self.run)
 
     def look(self, now: float) -> None:
         """Request events now and then, and delete what is left of the run's earlier names."""
@@ -217,7 +217,7 @@ class StandaloneCluster:
         """Return False: no server is a process of the run."""
         return False
 
-    def heard(self, serving: Serving, clients: Iterable[str]) -> None:
+    def heard(self, serving: ServerReady, clients: Iterable[str]) -> None:
         """Do nothing: these servers do not report to the run."""
 
     def tell(self, client: str) -> None:
@@ -255,7 +255,7 @@ def delete_run(post: RoutedMessenger, run: str, seconds: float) -> bool:
             said = now
             post.send(CONTROLLERS, DeleteRunRequest(run))
         match post.receive(_AGAIN_SECONDS):
-            case Letter(_, RunDeleted(of)) if of == run:
+            case Received(_, RunDeleted(of)) if of == run:
                 return True
             case _:
                 pass

@@ -27,7 +27,7 @@ from cotswold.replication.controller.cluster_view import ClusterView
 from cotswold.replication.controller.replication_repair import ReplicationRepair
 from cotswold.replication.replica.saved_bucket import disk_of
 from cotswold.wire import Draining
-from cotswold.wire.names import spoken
+from cotswold.wire.names import display_name
 from cotswold.words import counted
 
 _PAUSE_SECONDS = 0.1
@@ -166,7 +166,9 @@ class DrainManager:
         if waits and moving is None:
             more = f" (and {counted(len(waits) - 1, 'more bucket')})" if len(waits) > 1 else ""
             return Draining(server, len(copies), waits[0] + more)
-        first = "" if moving is None else f"; {spoken(moving)} is copied to {_learner(self._board, moving)}"
+        first = (
+            "" if moving is None else f"; {display_name(moving)} is copied to {_learner(self._board, moving)}"
+        )
         why = f"{server} has {counted(len(copies), 'copy')}{first}"
         return Draining(server, len(copies), why, copying=moving is not None)
 

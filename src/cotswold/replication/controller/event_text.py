@@ -13,7 +13,7 @@ from cotswold.replication.controller.cluster_view import Reason
 from cotswold.replication.controller.election import Election, ElectionReason
 from cotswold.replication.replica.saved_bucket import disk_of, is_restored
 from cotswold.wire import Group, Heartbeat
-from cotswold.wire.names import run_of, spoken
+from cotswold.wire.names import display_name, run_of
 
 GATHERED = "gathered"
 """Kind of an event that repeats, in one sentence for many buckets, what was recorded of each."""
@@ -74,7 +74,7 @@ def summary_text(changes: Sequence[BucketEvent]) -> str:
         return changes[0].sentence
     first = changes[0]
     count = len({each.bucket for each in changes})
-    many = f"{count} buckets" if count > 1 else spoken(first.bucket).partition(" of ")[0]
+    many = f"{count} buckets" if count > 1 else display_name(first.bucket).partition(" of ")[0]
     whose = f" of {first.run}" if first.run else ""
     numbers = sorted(each.term for each in changes)
     times = [each.milliseconds for each in changes]
@@ -123,7 +123,7 @@ def _range(least: float, most: float) -> str:
 
 def group_event(old: Group, new: Group, reason: Reason) -> BucketEvent | None:
     """Return a change made without an election; None if nothing changed."""
-    bucket = spoken(new.bucket)
+    bucket = display_name(new.bucket)
     caught = tuple(each for each in new.secondaries if each not in old.secondaries)
     came = tuple(each for each in new.learners if each not in old.all_servers)
     left = tuple(each for each in old.all_servers if each not in new.all_servers)
@@ -145,7 +145,7 @@ def group_event(old: Group, new: Group, reason: Reason) -> BucketEvent | None:
 
 def election_event(new: Group, election: Election, now: float) -> BucketEvent:
     """Return the change made by an election."""
-    bucket, old = spoken(new.bucket), election.group
+    bucket, old = display_name(new.bucket), election.group
     took = 1000 * (now - election.noticed)
     end = f"term {new.term}, in {took:.0f} ms"
 
@@ -198,7 +198,7 @@ def waiting_event(group: Group, silent: Sequence[str], *, is_empty: bool = False
             f"the metadata was rebuilt from disks, and {', '.join(silent)} may have newer data of "
             "{it|them}: start the host; otherwise another disk is used after a minute"
         )
-        sentence = f"{spoken(group.bucket)}: {_filled(made, {}, True)}"
+        sentence = f"{display_name(group.bucket)}: {_filled(made, {}, True)}"
         return BucketEvent("waits", group.bucket, tuple(silent), sentence, made, group.term)
     if is_restored(group.primary):
         disk, order = disk_of(group.primary), f"`cotswold cluster remove {run_of(group.bucket)}`"
@@ -208,7 +208,7 @@ def waiting_event(group: Group, silent: Sequence[str], *, is_empty: bool = False
                 f"restored, but {disk} is available and has no such data: restore again into an empty "
                 f"folder, or delete the run: {order}"
             )
-        sentence = f"{spoken(group.bucket)}: it was {restored}"
+        sentence = f"{display_name(group.bucket)}: it was {restored}"
         many = f"{{it was|they were}} {restored}"
         return BucketEvent("waits", group.bucket, (group.primary,), sentence, many, group.term)
     if not silent:
@@ -216,11 +216,11 @@ def waiting_event(group: Group, silent: Sequence[str], *, is_empty: bool = False
             "no available server has any of {}, in memory or on disk: unless one comes back, end "
             "the run and resume it from its last checkpoint"
         )
-        sentence, many = f"{spoken(group.bucket)}: {lost.format('it')}", lost.format("them")
+        sentence, many = f"{display_name(group.bucket)}: {lost.format('it')}", lost.format("them")
         return BucketEvent("waits", group.bucket, (group.primary,), sentence, many, group.term)
     order = "`cotswold cluster drain NAME --lost` declares one lost for good"
     one, shape = "its servers are silent", "{its|their} servers are silent"
-    sentence = f"{spoken(group.bucket)}: {one}; it waits for {', '.join(silent)}; {order}"
+    sentence = f"{display_name(group.bucket)}: {one}; it waits for {', '.join(silent)}; {order}"
     many = f"{shape}; {{it waits|they wait}} for {{who}}; {order}"
     return BucketEvent("waits", group.bucket, tuple(silent), sentence, many, group.term)
 

@@ -35,7 +35,7 @@ from cotswold.replication.controller.run_deletion import RunDeletion
 from cotswold.replication.controller.server_registry import LoadIndex, ServerRegistry
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.wire import Create, Group
-from cotswold.wire.names import spoken
+from cotswold.wire.names import display_name
 
 _CREATED_AT_ONCE = 2000
 """Buckets placed per tick, so that heartbeats are answered in between."""
@@ -111,7 +111,7 @@ def next_step(
         if is_enough:
             return _without(group, leaving)
         names = ", ".join(leaving)
-        what = f"no other server can take {spoken(group.bucket)} from {names}"
+        what = f"no other server can take {display_name(group.bucket)} from {names}"
         return Wait(f"{what}: add a server, or end the drain of {names}", "server")
     if len(staying) > control.copies and all(of[each].is_alive for each in staying):
         dropped = surplus_member(group, servers)

@@ -67,10 +67,10 @@ from cotswold.replication.replica.group_member import GroupMember, Role
 from cotswold.shards.core.shard_server import Values
 from cotswold.wire import (
     CONTROLLERS,
+    CoordinatorStateAck,
     Group,
     LearnerCaughtUp,
     NotPrimary,
-    Ordered,
     PeerUnreachable,
     Prepare,
     Prepared,
@@ -132,7 +132,7 @@ class BucketReplica(GroupMember[Values]):
     def _answering(self, send: Send) -> Send:
         """Return the reply; an acknowledgement to the coordinator gets the incarnation and what is durable
         everywhere."""
-        if not isinstance(send.message, Ordered):
+        if not isinstance(send.message, CoordinatorStateAck):
             return send
         least = None
         if self.settings.saves:

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
-from cotswold.paramserver.core.frozen_state import Frozen
-from cotswold.paramserver.core.update_server import Updates
+from cotswold.paramserver.core.frozen_state import CheckpointState
+from cotswold.paramserver.core.update_server import UpdateServer
 from cotswold.replication.replica.saved_bucket import SavedBucket
-from cotswold.shards.core.shard_server import Arithmetic, Server, Values
+from cotswold.shards.core.shard_server import Arithmetic, ShardServer, Values
 from cotswold.shards.core.versions import is_version
 from cotswold.wire import (
     COORDINATOR,
@@ -33,7 +33,7 @@ from cotswold.wire import (
     Send,
     ToUpdates,
     Write,
-    Written,
+    WriteAck,
 )
 
 _LENT_MOST = 1 << 19
@@ -59,7 +59,7 @@ class BucketState(Generic[Values]):
     """Contents of one replica."""
 
     def __init__(
-        self, server: Server[Values], updates: Updates[Values], arithmetic: Arithmetic[Values]
+        self, server: ShardServer[Values], updates: UpdateServer[Values], arithmetic: Arithmetic[Values]
     ) -> None:
         self._server, self._updates, self._arithmetic = server, updates, arithmetic
         self.index = 0
@@ -84,7 +84,7 @@ class BucketState(Generic[Values]):
         updates.books.sessions.keeps_past = True
 
     @property
-    def updates(self) -> Updates[Values]:
+    def updates(self) -> UpdateServer[Values]:
         """The update server whose contents these are."""
         return self._updates
 
@@ -109,11 +109,11 @@ class BucketState(Generic[Values]):
         if sender != COORDINATOR:
             return []
         if self._updates.books.order.number and message.name in self._server.vectors:  # a late repetition
-            return [Send(sender, Written(message.number, self._server.name))]
+            return [Send(sender, WriteAck(message.number, self._server.name))]
         sends, vectors = self._server.receive(sender, message), self._server.vectors
         if message.name in vectors:
             vectors[message.name] = self._arithmetic.together(vectors[message.name])
-        self._updates.books.wrote(self._server.numbers)
+        self._updates.books.mark_written(self._server.numbers)
         return sends
 
     def snapshot_reply(self, send: Send) -> Send:
@@ -257,7 +257,7 @@ class BucketState(Generic[Values]):
             )
         )
         self._own()
-        self._updates.books.revived(life - saved.incarnation)
+        self._updates.books.mark_restored(life - saved.incarnation)
 
     # --- secondary ---
 
@@ -306,14 +306,14 @@ class BucketState(Generic[Values]):
         books.versions.update(zip(change.shards, change.versions, strict=True))
         books.sessions.install(change)
         if change.order is not None:
-            books.obey(change.order)
+            books.apply_state(change.order)
         if change.frozen is not None:
             self._own()
             held = dict(vectors)
             if not change.frozen.is_now:
                 held = {name: self._arithmetic.read_all(buffers, sizes) for name in prepare.names}
             frozen = change.frozen
-            books.freeze(Frozen(frozen.checkpoint, held, frozen.versions, frozen.samples))
+            books.freeze(CheckpointState(frozen.checkpoint, held, frozen.versions, frozen.samples))
             self._is_lent = frozen.is_now
         books.checkpoint, books.void, books.restored = change.checkpoint, change.void, change.restored
         books.take_changed()
@@ -359,4 +359,4 @@ class BucketState(Generic[Values]):
         self._is_lent = False
         copy = self._arithmetic.combine
         held = {name: [copy([(1.0, each)], None) for each in rows] for name, rows in frozen.vectors.items()}
-        self._updates.books.frozen = Frozen(frozen.checkpoint, held, frozen.versions, frozen.samples)
+        self._updates.books.frozen = CheckpointState(frozen.checkpoint, held, frozen.versions, frozen.samples)

@@ -24,7 +24,7 @@ from cotswold.replication.replica.pending_replies import CoordinatorReplies, Pen
 from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.shards.core.shard_server import Values
-from cotswold.shards.core.versions import LIVES
+from cotswold.shards.core.versions import MAX_INCARNATIONS
 from cotswold.wire import (
     Fence,
     FenceReply,
@@ -140,7 +140,9 @@ class GroupMember(Generic[Values]):
     def _adopt(self, group: Group, now: float) -> bool:
         """Take the role that a newer group gives; False if the group is not newer."""
         assert group.bucket == self.bucket, f"{group} is of another bucket than {self.bucket}"
-        if group.term <= self.group.term or not (is_index(group.term) and 0 <= group.incarnation < LIVES):
+        if group.term <= self.group.term or not (
+            is_index(group.term) and 0 <= group.incarnation < MAX_INCARNATIONS
+        ):
             return False
         most, is_memory = None, False
         if self.server == group.primary and group.incarnation > self.group.incarnation:

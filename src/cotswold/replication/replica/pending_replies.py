@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from cotswold.wire import FrozenPart, Ordered, Pulled, Send
+from cotswold.wire import CoordinatorStateAck, FrozenPart, Pulled, Send
 
 
 def reply_key(send: Send) -> object:
@@ -72,7 +72,9 @@ class CoordinatorReplies:
         self._everywhere = 0
         """Number of the newest reply that is durable on all disks."""
 
-    def answer(self, ordered: Ordered, life: int, index: int, least: int | None) -> Ordered:
+    def answer(
+        self, ordered: CoordinatorStateAck, life: int, index: int, least: int | None
+    ) -> CoordinatorStateAck:
         """Return the reply with the incarnation, and with the newest number that is durable everywhere.
         All disks have everything up to ``least``; None if nothing is saved."""
         saved = None

@@ -34,8 +34,8 @@ from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.names import pair_key
 from cotswold.transport.token_rotation import Rotating
 from cotswold.wire import COORDINATOR, Assign, Heartbeat, RunStatus, Send, StatusReply
-from cotswold.wire.lifecycle import Finish, Happened, PeerAddresses, Serving
-from cotswold.wire.messenger import Calling, Letter, Post
+from cotswold.wire.lifecycle import EventReport, PeerAddresses, ServerReady, Stop
+from cotswold.wire.messenger import Messenger, Received, Reconnector
 
 _TICK_SECONDS = 0.02
 _TROUBLE_SECONDS = 1.0
@@ -73,9 +73,9 @@ def main(
     ring = Rotating.of_file(tokens)
     with own_endpoint(name, found, None if ring is None else ring.ring) as endpoint:
         endpoint.connect(COORDINATOR, coordinator)
-        post = Post(endpoint)
+        post = Messenger(endpoint)
         with MetadataThread(MetadataLocation(**state)) as kept:
-            post.send(COORDINATOR, Serving(name, endpoint.address))
+            post.send(COORDINATOR, ServerReady(name, endpoint.address))
             ControllerProcess(
                 name, post, kept, ControllerSettings(**control), endpoint, Bond(coordinator, ring)
             ).run()
@@ -143,7 +143,7 @@ class ControllerProcess:
     def __init__(
         self,
         name: str,
-        post: Post,
+        post: Messenger,
         state: MetadataThread,
         control: ControllerSettings,
         endpoint: Endpoint,
@@ -155,7 +155,7 @@ class ControllerProcess:
         self._ticked = 0.0
         self._bond, self._endpoint = bond, endpoint
         endpoint.keep(COORDINATOR)
-        self._calling = Calling(lambda address: endpoint)
+        self._calling = Reconnector(lambda address: endpoint)
         self._troubled: float | None = None
         """Time since when the metadata are unavailable."""
         self._is_told = False
@@ -184,21 +184,21 @@ class ControllerProcess:
             return
         self._ticked = now
         for sentence in self._bond.tick((self._endpoint,), now):
-            self._post.send(COORDINATOR, Happened("token", self._name, f"{self._name}: {sentence}"))
+            self._post.send(COORDINATOR, EventReport("token", self._name, f"{self._name}: {sentence}"))
         self._calling.meet({COORDINATOR: self._bond.to_call})
         self._deliver(self._machine.tick(now))
         for event in self._machine.take_events():
-            self._post.send(COORDINATOR, Happened(event.kind, event.name, event.sentence))
+            self._post.send(COORDINATOR, EventReport(event.kind, event.name, event.sentence))
         self._tell_trouble(now)
         self._forget_names(now)
         for event in self._machine.take_summaries(now):
-            self._post.send(COORDINATOR, Happened(GATHERED, event.name, event.sentence))
+            self._post.send(COORDINATOR, EventReport(GATHERED, event.name, event.sentence))
 
     def _attend(self, event: object) -> bool:
         match event:
-            case Letter(sender, Finish()) if sender == COORDINATOR:
+            case Received(sender, Stop()) if sender == COORDINATOR:
                 return False
-            case Letter(sender, message) if isinstance(message, _HEARD):
+            case Received(sender, message) if isinstance(message, _HEARD):
                 self._hear(sender, cast(FromServers, message), time.monotonic())
             case Ready():
                 self._state.take()
@@ -269,11 +269,11 @@ class ControllerProcess:
         if trouble and not self._is_told and now - (self._troubled or now) > _TROUBLE_SECONDS:
             self._is_told = True
             said = f"{self._name} cannot read or write its state and does not lead without it: {trouble}"
-            self._post.send(COORDINATOR, Happened("state", self._name, said))
+            self._post.send(COORDINATOR, EventReport("state", self._name, said))
         if not trouble and self._troubled is not None:
             said = f"{self._name} reads and writes its state again, after {now - self._troubled:.0f} s"
             if self._is_told:
-                self._post.send(COORDINATOR, Happened("state", self._name, said))
+                self._post.send(COORDINATOR, EventReport("state", self._name, said))
             self._troubled, self._is_told = None, False
 
     def _met(self, here: Heartbeat) -> None:
@@ -292,7 +292,7 @@ class ControllerProcess:
         now, machine = time.monotonic(), self._machine
         if isinstance(found, ValueError):
             sentence = f"the state rejected a transaction of {self._name}, which is discarded: {found}"
-            self._post.send(COORDINATOR, Happened("refused", self._name, sentence))
+            self._post.send(COORDINATOR, EventReport("refused", self._name, sentence))
             found = False
         if not isinstance(wish, Read):
             self._deliver(machine.on_transaction(cast(bool | None, found), now))

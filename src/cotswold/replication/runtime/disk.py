@@ -32,10 +32,10 @@ from cotswold.replication.disk import (
 from cotswold.replication.disk.bucket_format import saved_of, snapshot_of
 from cotswold.replication.disk_recovery import CLUSTER_FILE, RUNS_FOLDER
 from cotswold.replication.replica.saved_bucket import ASIDE, SavedBucket
-from cotswold.wire.lifecycle import FINISH_SECONDS
+from cotswold.wire.lifecycle import STOP_SECONDS
 from cotswold.wire.names import is_run
 
-_CLOSE_SECONDS = FINISH_SECONDS / 2
+_CLOSE_SECONDS = STOP_SECONDS / 2
 _WRITES = 16
 """Number of recent writes that measure the speed of the disk."""
 _SCRUB_SECONDS = 1.0

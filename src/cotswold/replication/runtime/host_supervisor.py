@@ -72,15 +72,15 @@ from cotswold.wire import (
     StatusReply,
     StatusRequest,
 )
-from cotswold.wire.lifecycle import FINISH_SECONDS, Finish, Happened, Serving
-from cotswold.wire.messenger import Calling, Letter, Post
+from cotswold.wire.lifecycle import STOP_SECONDS, EventReport, ServerReady, Stop
+from cotswold.wire.messenger import Messenger, Received, Reconnector
 from cotswold.words import counted
 
 OnEvent = Callable[[str, str, str], None]
 """Callback for events: kind, name of the process, sentence."""
 PRELOADED = ("cotswold.replication.runtime.server_process", "cotswold.replication.runtime.controller_process")
 _TICK_SECONDS = 0.1
-_END_SECONDS = FINISH_SECONDS + 2.0
+_END_SECONDS = STOP_SECONDS + 2.0
 """Seconds from the request to stop a process until it is killed."""
 _ASK_SECONDS = 0.3
 _STILL_SECONDS = 3.0
@@ -121,8 +121,8 @@ class HostSupervisor:
             out.keep_answers()
             roads = Roads({"here": here, "out": out})
             opened.callback(roads.close, 0.2)
-            self._post, self._here, self._out = Post(roads), here, out
-            self._calling = Calling(lambda address: out)
+            self._post, self._here, self._out = Messenger(roads), here, out
+            self._calling = Reconnector(lambda address: out)
             self._controllers = controllers_at(settings.controllers)
             self._staff = Staff(own, here, _no_worker, restarts=False)
             opened.callback(self._staff.close)
@@ -164,22 +164,24 @@ class HostSupervisor:
         match event:
             case Ready(descriptor):
                 self._ended(descriptor)
-            case Letter(sender, Happened(kind, name, sentence)) if sender in self._names:
+            case Received(sender, EventReport(kind, name, sentence)) if sender in self._names:
                 self._happened(kind, name, sentence)
-            case Letter(sender, Serving(name, _)) if sender == name and name in self._names:
+            case Received(sender, ServerReady(name, _)) if sender == name and name in self._names:
                 self._served.add(name)
                 self._on_event("serving", name, f"{name} serves, process {self._staff.pid_of(name)}")
-            case Letter(sender, NotLeader()) if sender in self._controllers:
+            case Received(sender, NotLeader()) if sender in self._controllers:
                 self._reaching.follows(sender)
             case Lost():
                 self._reaching.lost(event)
-            case Letter(sender, RunDescription("") | StatusReply() as answer) if sender in self._controllers:
+            case Received(sender, RunDescription("") | StatusReply() as answer) if (
+                sender in self._controllers
+            ):
                 self._reached(answer)
             case _:
                 pass
         self._start_due(time.monotonic())
         self._seek(time.monotonic())
-        return event.message if isinstance(event, Letter) else None
+        return event.message if isinstance(event, Received) else None
 
     def _happened(self, kind: str, name: str, sentence: str) -> None:
         """Forward an event of a process; events of a disk do not name their server."""
@@ -214,11 +216,11 @@ class HostSupervisor:
         """Stop all processes; servers first finish writing to their disks."""
         told, deadline = set[str](), time.monotonic() + _END_SECONDS
         while (serving := self._served & self.processes.keys()) and time.monotonic() < deadline:
-            told |= {name for name in serving - told if self._post.send(name, Finish())}
+            told |= {name for name in serving - told if self._post.send(name, Stop())}
             match self._post.receive(0.05):
                 case Ready(descriptor):
                     self._staff.ended(descriptor, time.monotonic())
-                case Letter(sender, Happened(kind, name, sentence)) if sender in self._names:
+                case Received(sender, EventReport(kind, name, sentence)) if sender in self._names:
                     self._happened(kind, name, sentence)
                 case _:
                     pass
@@ -294,7 +296,7 @@ class HostSupervisor:
         for disk in sorted(before - drained - {*self._names.values()}):
             self._lives[disk].due = time.monotonic()
         for name in [name for name, disk in self._names.items() if disk in drained]:
-            self._post.send(name, Finish())  # repeated with each reply, as a message may be lost
+            self._post.send(name, Stop())  # repeated with each reply, as a message may be lost
             if disk_of(name) not in before:
                 back = f"`cotswold cluster drain {disk_of(name)} --back`"
                 said = f"{name} was drained and has no copies: its process ends, until {back} starts another"

@@ -23,7 +23,7 @@ from cotswold.replication.replica.flush_schedule import FlushSchedule
 from cotswold.replication.replica.server import ReplicaServer
 from cotswold.replication.runtime.disk import Disk
 from cotswold.shards.runtime.arithmetic import Array, bytes_of
-from cotswold.wire.lifecycle import Unsaved
+from cotswold.wire.lifecycle import FlushBacklog
 from cotswold.wire.names import run_of
 
 GIVEN_AFTER, GIVEN_AFTER_LEAST = 0.75, 0.45
@@ -82,13 +82,13 @@ class Persistence:
         buckets = self._spreading.all
         return self._offer(buckets, len(buckets))
 
-    def unsaved(self, run: str, now: float) -> Unsaved:
+    def unsaved(self, run: str, now: float) -> FlushBacklog:
         """Return how much could be lost at this moment, of one run or of all."""
         copies = self._machine.copies
         of = [copies[name] for name in self._machine.dirty if run in ("", run_of(name))]
         count = sum(bytes_of(tuple(each.unsaved_buffers)) for each in of)
         dirty = count + self._disk.unsaved_bytes
-        return Unsaved(dirty, self._window(now), self._longest, self._flush_seconds)
+        return FlushBacklog(dirty, self._window(now), self._longest, self._flush_seconds)
 
     def _give(self, now: float) -> None:
         rest = _SLOWEST_WRITES * self._disk.slowest_seconds / self._flush_seconds

@@ -29,7 +29,7 @@ from cotswold.replication.metadata import MetadataLocation
 from cotswold.replication.replica.saved_bucket import disk_of, next_server_name
 from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.wire import CONTROLLERS, Create, ServerExited
-from cotswold.wire.lifecycle import ControllerAddresses, Count, Serving
+from cotswold.wire.lifecycle import ControllerAddresses, CountersRequest, ServerReady
 
 CONTROLLER = "controller-0"
 DISKS_FOLDER = "servers"
@@ -68,9 +68,9 @@ class RunCluster:
         return [name for name in self._addresses if name != CONTROLLER and self._staff.is_watched(name)]
 
     @property
-    def counting(self) -> Count:
+    def counting(self) -> CountersRequest:
         """The request for their metrics."""
-        return Count()
+        return CountersRequest()
 
     @property
     def controllers(self) -> dict[str, str]:
@@ -149,7 +149,7 @@ class RunCluster:
             self._call(name, "keeper", {**told, "host": "here"}), spread=settings.spread_servers
         )
 
-    def heard(self, serving: Serving, clients: Iterable[str]) -> None:
+    def heard(self, serving: ServerReady, clients: Iterable[str]) -> None:
         """Record that a process serves; ``clients``: processes that need the controller's address."""
         self._addresses[serving.name] = serving.address
         if serving.name == CONTROLLER:

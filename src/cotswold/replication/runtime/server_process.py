@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from cotswold.host import keep_freed_bytes
-from cotswold.paramserver.runtime.server_metrics import Work
+from cotswold.paramserver.runtime.server_metrics import ServerMetrics
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.supervisor_link import Bond
 from cotswold.replication.client.client_names import ClientNames
@@ -54,23 +54,23 @@ from cotswold.wire import (
     Update,
 )
 from cotswold.wire.lifecycle import (
-    FINISH_SECONDS,
+    STOP_SECONDS,
     ControllerAddresses,
-    Count,
+    CountersRequest,
+    EventReport,
     ExportRequest,
-    Finish,
-    Happened,
+    FlushBacklog,
     PeerAddresses,
+    ServerReady,
     ServerReportRequest,
-    Serving,
-    Unsaved,
+    Stop,
 )
-from cotswold.wire.messenger import AnyMessage, Calling, Letter, Post
+from cotswold.wire.messenger import AnyMessage, Messenger, Received, Reconnector
 from cotswold.wire.names import run_of
 from cotswold.words import short_in_words
 
 _TICK_SECONDS = 0.05
-_ROOM_SECONDS = FINISH_SECONDS / 2
+_ROOM_SECONDS = STOP_SECONDS / 2
 """Seconds to wait, at the end, for room in the disk's queue."""
 _BATCH = 256
 """Maximum number of messages between two applications of waiting updates."""
@@ -109,8 +109,8 @@ def main(
         ring = Rotating.of_file(tokens)
         ways = open_networks(name, Reach(**reach), roads or {}, held, None if ring is None else ring.ring)
         ways.administration.connect(COORDINATOR, coordinator)
-        post = Post(ways.all)
-        post.send(COORDINATOR, Serving(name, ways.administration.address))
+        post = Messenger(ways.all)
+        post.send(COORDINATOR, ServerReady(name, ways.administration.address))
         saving = replace(ReplicationSettings(**copying), saves=disk is not None)
         role = ReplicaServerProcess(name, host, post, controllers, saving, ways, Bond(coordinator, ring), key)
         if disk is None:
@@ -130,7 +130,7 @@ class ReplicaServerProcess:
         self,
         name: str,
         host: str,
-        post: Post,
+        post: Messenger,
         controllers: Mapping[str, str],
         copying: ReplicationSettings,
         ways: NetworkEndpoints,
@@ -149,12 +149,12 @@ class ReplicaServerProcess:
             way.key = key
             way.keep(COORDINATOR)
         self._keep_answers(controllers)
-        self._calling = Calling(lambda address: ways.administration)
+        self._calling = Reconnector(lambda address: ways.administration)
         self._peers: dict[str, str] = {}
         """Servers of its buckets and their addresses."""
-        self._meeting = Calling(lambda address: ways.replication)
+        self._meeting = Reconnector(lambda address: ways.replication)
         self._clients = ClientNames()
-        self._work = Work()
+        self._work = ServerMetrics()
         self._is_due = False
         """True if a message has arrived since queues were drained: held updates wait for that."""
         self._sends: list[Send] = []
@@ -196,9 +196,9 @@ class ReplicaServerProcess:
     def _attend(self, event: object) -> bool:
         """Process an event; False to stop. Only kept messages are referenced afterwards."""
         match event:
-            case Letter(sender, Finish()) if sender == COORDINATOR:
+            case Received(sender, Stop()) if sender == COORDINATOR:
                 return False
-            case Letter(sender, message):
+            case Received(sender, message):
                 self._hear(sender, message)
             case None:
                 self._go_on()
@@ -234,7 +234,7 @@ class ReplicaServerProcess:
                     server_report(self._machine, self._ways, self._unsaved(), bucket)
                 ]
                 self._post.deliver([Send(sender, cast(Message, each)) for each in whole])
-            case Count(run):
+            case CountersRequest(run):
                 refused = self._post.endpoint.refused
                 counts = server_counts(self._machine, self._work, refused, self._unsaved(run), run)
                 self._post.send(sender, counts)
@@ -289,7 +289,7 @@ class ReplicaServerProcess:
 
     def _tell_malformed(self, run: str, why: str) -> None:
         sentence = f"{self._name} cannot have copies of {run!r:.80}: malformed description ({why:.200})"
-        self._post.send(COORDINATOR, Happened("malformed", self._name, f"{sentence}; remove that run"))
+        self._post.send(COORDINATOR, EventReport("malformed", self._name, f"{sentence}; remove that run"))
 
     def _do(self, sender: str, message: ToReplicaServer) -> None:
         self._work.begin()
@@ -335,7 +335,7 @@ class ReplicaServerProcess:
         self._calling.meet({**self._controllers, COORDINATOR: self._bond.to_call})
         self._meeting.meet(self._peers)
         for sentence in self._bond.tick(self._ways.each, now):
-            self._post.send(COORDINATOR, Happened("token", self._name, f"{self._name}: {sentence}"))
+            self._post.send(COORDINATOR, EventReport("token", self._name, f"{self._name}: {sentence}"))
         self._machine.address = self._ways.updates.address
         self._machine.peer_address = self._ways.replication.address
         self._deliver(self._machine.tick(now))
@@ -346,7 +346,7 @@ class ReplicaServerProcess:
 
     # --- the disk ---
 
-    def _unsaved(self, run: str = "") -> Unsaved | None:
+    def _unsaved(self, run: str = "") -> FlushBacklog | None:
         """Return the unsaved changes, if there is a disk."""
         return None if self._saving is None else self._saving.unsaved(run, time.monotonic())
 
@@ -361,7 +361,7 @@ class ReplicaServerProcess:
 
     def trouble(self, sentence: str) -> None:
         """Report something about the disk."""
-        self._post.send(COORDINATOR, Happened("disk", self._name, sentence))
+        self._post.send(COORDINATOR, EventReport("disk", self._name, sentence))
 
     def _deliver(self, sends: Sequence[Send]) -> None:
         """Queue messages; those for the controllers go to all of them, so any next leader knows the live
@@ -387,7 +387,7 @@ class ReplicaServerProcess:
             sentence = (
                 short_in_words(*short, self._machine.settings.min_members) or "no bucket waits for copies"
             )
-            self._post.send(COORDINATOR, Happened("short", self._name, f"{self._name}: {sentence}"))
+            self._post.send(COORDINATOR, EventReport("short", self._name, f"{self._name}: {sentence}"))
 
 
 def _bucket(message: Assign | Fence | DiskStateRequest) -> str:

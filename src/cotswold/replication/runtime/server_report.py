@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cotswold.paramserver.runtime.server_metrics import Work
+from cotswold.paramserver.runtime.server_metrics import ServerMetrics
 from cotswold.replication.replica.bucket_replica import BucketReplica
 from cotswold.replication.replica.group_member import Role
 from cotswold.replication.replica.server import ReplicaServer
@@ -19,13 +19,20 @@ from cotswold.replication.runtime.networks import NetworkEndpoints
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Endpoint
 from cotswold.wire import DiskStateReply, Prepare
-from cotswold.wire.lifecycle import Counts, NetworkTraffic, Parts, ReplicaStatus, ServerReport, Unsaved
+from cotswold.wire.lifecycle import (
+    BucketRoles,
+    FlushBacklog,
+    NetworkTraffic,
+    ReplicaStatus,
+    ServerCounters,
+    ServerReport,
+)
 from cotswold.wire.messenger import AnyMessage
 from cotswold.wire.names import run_of
 
 
 def server_report(
-    machine: ReplicaServer[Array], ways: NetworkEndpoints, unsaved: Unsaved | None, bucket: str = ""
+    machine: ReplicaServer[Array], ways: NetworkEndpoints, unsaved: FlushBacklog | None, bucket: str = ""
 ) -> ServerReport:
     """Return the status of all buckets, or of one; ``unsaved`` is None if there is no disk."""
     named = {"administration": ways.administration, "replication": ways.replication, "updates": ways.updates}
@@ -46,8 +53,12 @@ def server_report(
 
 
 def server_counts(
-    machine: ReplicaServer[Array], work: Work, refused: Mapping[str, int], unsaved: Unsaved | None, run: str
-) -> Counts:
+    machine: ReplicaServer[Array],
+    work: ServerMetrics,
+    refused: Mapping[str, int],
+    unsaved: FlushBacklog | None,
+    run: str,
+) -> ServerCounters:
     """Return the counters of a server; of one run, if named."""
     own = [each for name, each in machine.copies.items() if run in ("", run_of(name))]
     led = [each for each in own if each.role is Role.PRIMARY]
@@ -59,7 +70,7 @@ def server_counts(
         short=(*short, machine.settings.min_members),
         unsaved=unsaved,
         restored=tuple(shard for each in led for shard in each.restored),
-        parts=Parts(len(led), len(own), max((each.group.term for each in own), default=0), lag),
+        parts=BucketRoles(len(led), len(own), max((each.group.term for each in own), default=0), lag),
     )
 
 

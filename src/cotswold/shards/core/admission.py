@@ -23,14 +23,14 @@ from typing import Generic, Protocol, TypeVar
 from cotswold.optim.server_rules import AddUpdate, Rule
 from cotswold.shards.core.shard_server import Arithmetic, Values
 from cotswold.wire import Shard, Update
-from cotswold.wire.ranges import are_apart
+from cotswold.wire.ranges import is_valid
 
 KINDS = ("gradient", "delta", "factors")
 Held = TypeVar("Held", covariant=True)
 
 
 @dataclass(frozen=True, eq=False)
-class Factors(Generic[Held]):
+class ReceivedFactors(Generic[Held]):
     """A block of a gradient, pushed as factors: (row, column) = errorsᵀ · activations, row major."""
 
     errors: Held
@@ -41,13 +41,13 @@ class Factors(Generic[Held]):
 
 
 @dataclass(frozen=True, eq=False)
-class Pass(Generic[Values]):
+class ShardPass(Generic[Values]):
     """One pass over a shard: one or more pushes, in order."""
 
     weights: Values
     kept: Sequence[Values]
     """State vectors of the rule, in its order."""
-    pushes: Sequence[tuple[float, Values | Factors[Values]]]
+    pushes: Sequence[tuple[float, Values | ReceivedFactors[Values]]]
     """(η or s, pushed values) of each push."""
     columns: int
     """Numbers per row."""
@@ -58,11 +58,11 @@ class Pass(Generic[Values]):
 class UpdateArithmetic(Protocol[Values]):
     """Arithmetic on a shard's updates, in addition to `Arithmetic`."""
 
-    def apply(self, rule: Rule, passes: Sequence[Pass[Values]]) -> None:
+    def apply(self, rule: Rule, passes: Sequence[ShardPass[Values]]) -> None:
         """Apply the passes of several shards in place."""
         ...
 
-    def first_not_finite(self, pushed: Sequence[Values | Factors[Values]]) -> int | None:
+    def first_not_finite(self, pushed: Sequence[Values | ReceivedFactors[Values]]) -> int | None:
         """Return the first position whose numbers, or their sum of squares in their own type, are not finite;
         None if all are.
 
@@ -71,7 +71,7 @@ class UpdateArithmetic(Protocol[Values]):
         """
         ...
 
-    def product(self, factors: Factors[Values]) -> Values:
+    def product(self, factors: ReceivedFactors[Values]) -> Values:
         """Return the block of a gradient that factors represent, as a new array."""
         ...
 
@@ -105,11 +105,12 @@ class Product(Protocol[Values]):
         ...
 
 
-class RefusedError(ValueError):
+class UpdateRejectedError(ValueError):
     """The mistake in an update: a word for its kind, then a sentence."""
 
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(f"{kind}: {why}")
+        self.kind = kind
 
 
 class Admission(Generic[Values]):
@@ -130,33 +131,37 @@ class Admission(Generic[Values]):
         self._arithmetic, self._updates, self._products = arithmetic, updates, dict(products or {})
 
     def check(self, update: Update, rates: Mapping[int, float]) -> None:
-        """Raise RefusedError if the update does not fit this server; its numbers are not read."""
+        """Raise UpdateRejectedError if the update does not fit this server; its numbers are not read."""
         if update.kind not in KINDS:
-            raise RefusedError(
+            raise UpdateRejectedError(
                 "kind", f"unknown kind {update.kind!r} of update; use one of {', '.join(KINDS)}"
             )
         if (update.kind == "delta") is not isinstance(self._rule, AddUpdate):
-            raise RefusedError("kind", _unfit(update.kind, self._rule))
+            raise UpdateRejectedError("kind", _unfit(update.kind, self._rule))
         if update.kind != "delta" and update.rate not in rates:
-            raise RefusedError("rate", f"unknown version {update.rate} of the learning rate")
+            raise UpdateRejectedError("rate", f"unknown version {update.rate} of the learning rate")
         for what, number in (("scale", update.scale), ("decay", update.decay)):
             if not isfinite(number):
-                raise RefusedError("finite", f"its {what} must be finite, got {number}")
-        if not are_apart(update.samples):
-            raise RefusedError("samples", "its ranges of samples must be ascending and disjoint")
+                raise UpdateRejectedError("finite", f"its {what} must be finite, got {number}")
+        if not is_valid(update.samples):
+            raise UpdateRejectedError("samples", "its ranges of samples must be ascending and disjoint")
         strange = sorted(set(update.shards) - self._shards.keys())
         if strange:
-            raise RefusedError("shard", f"this server does not have shards {strange}")
+            raise UpdateRejectedError("shard", f"this server does not have shards {strange}")
         if len(set(update.shards)) != len(update.shards):
-            raise RefusedError("shard", "it names a shard twice")
+            raise UpdateRejectedError("shard", "it names a shard twice")
         if len(update.versions) != len(update.shards):
-            raise RefusedError("length", f"{len(update.versions)} versions for {len(update.shards)} shards")
+            raise UpdateRejectedError(
+                "length", f"{len(update.versions)} versions for {len(update.shards)} shards"
+            )
         wanted = len(update.shards) if update.kind == "factors" else 0
         if len(update.examples) != wanted or min(update.examples, default=0) < 0:
-            raise RefusedError("length", f"examples {list(update.examples)} for {wanted} shards with factors")
+            raise UpdateRejectedError(
+                "length", f"examples {list(update.examples)} for {wanted} shards with factors"
+            )
         buffers = len(update.shards) + len(self._tensors(update))
         if len(update.buffers) != buffers:
-            raise RefusedError("length", f"expected {buffers} buffers, got {len(update.buffers)}")
+            raise UpdateRejectedError("length", f"expected {buffers} buffers, got {len(update.buffers)}")
 
     def size(self, update: Update) -> dict[int, int]:
         """Return how many numbers are kept for each shard while the update is queued."""
@@ -175,12 +180,12 @@ class Admission(Generic[Values]):
         """True if factors are kept as factors until they are applied."""
         return bool(examples) and not decay and shard.tensor not in self._products
 
-    def read(self, update: Update, weights: Mapping[int, Values]) -> list[Values | Factors[Values]]:
+    def read(self, update: Update, weights: Mapping[int, Values]) -> list[Values | ReceivedFactors[Values]]:
         """Return the gradient, delta or factors of each shard, read-only. Factors of tensors that are not
         matrices, and factors with weight decay, are multiplied.
 
-        ``weights`` are each shard's weights, for the decay of gradients from factors. Raise RefusedError for
-        a buffer of the wrong length and for numbers that are not finite.
+        ``weights`` are each shard's weights, for the decay of gradients from factors. Raise
+        UpdateRejectedError for a buffer of the wrong length and for numbers that are not finite.
         """
         examples = update.examples or (0,) * len(update.shards)
         factored = self._tensors(update)
@@ -191,7 +196,7 @@ class Admission(Generic[Values]):
                     factored.items(), update.buffers[len(update.shards) :], strict=True
                 )
             }
-            found: list[Values | Factors[Values]] = []
+            found: list[Values | ReceivedFactors[Values]] = []
             for number, count, buffer in zip(update.shards, examples, update.buffers, strict=False):
                 shard = self._shards[number]
                 if count:
@@ -200,11 +205,11 @@ class Admission(Generic[Values]):
                 else:
                     found.append(self._arithmetic.take(buffer, shard.stop - shard.start))
         except ValueError as error:
-            raise RefusedError("length", str(error)) from error
+            raise UpdateRejectedError("length", str(error)) from error
         place = self._updates.first_not_finite(found)  # nor numbers whose squares overflow in a rule
         if place is not None:
             number = update.shards[place]
-            raise RefusedError(
+            raise UpdateRejectedError(
                 "finite", f"shard {number} has numbers that are not finite or whose squares are not"
             )
         return found
@@ -218,13 +223,15 @@ class Admission(Generic[Values]):
         activations: Values,
         seen_by: tuple[int, int],
         weights: Values,
-    ) -> Values | Factors[Values]:
+    ) -> Values | ReceivedFactors[Values]:
         product, (first, stop) = self._products.get(shard.tensor), self._rows(shard)
         if product is not None:
             errors = self._arithmetic.take(buffer, examples * product.errors(first, stop))
             gradient = product.gradient(errors, activations, (first, stop), seen_by)
         else:
-            factors = Factors(self._arithmetic.take(buffer, examples * (stop - first)), activations, examples)
+            factors = ReceivedFactors(
+                self._arithmetic.take(buffer, examples * (stop - first)), activations, examples
+            )
             if not update.decay:
                 return factors
             gradient = self._updates.product(factors)
@@ -254,7 +261,7 @@ class Admission(Generic[Values]):
             first, stop = self._rows(shard)
             count, rows = found.get(shard.tensor, (examples, (first, stop)))
             if count != examples:
-                raise RefusedError(
+                raise UpdateRejectedError(
                     "length", f"factors of {shard.tensor!r} have different numbers of examples"
                 )
             found[shard.tensor] = examples, (min(first, rows[0]), max(stop, rows[1]))

@@ -17,7 +17,7 @@ ROUNDS = 6
 _MASK = (1 << 64) - 1
 
 
-def mixed(value: int) -> int:
+def mix_bits(value: int) -> int:
     """Return 64 bits that each depend on every bit of ``value`` (the last steps of SplitMix64)."""
     value = (value + 0x9E3779B97F4A7C15) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -49,7 +49,7 @@ class Permutation:
         if not 0 <= start <= stop <= self.count:
             raise IndexError(f"positions {start} to {stop} are outside of a permutation of {self.count}")
         half = (max(2, (self.count - 1).bit_length()) + 1) // 2
-        keys = [mixed(mixed(self.seed & _MASK) ^ round) for round in range(ROUNDS)]
+        keys = [mix_bits(mix_bits(self.seed & _MASK) ^ round) for round in range(ROUNDS)]
         found = array("q")
         for place in range(start, stop):
             value = _crossed(place, half, keys)
@@ -79,12 +79,12 @@ def samples_at(seed: int, samples: int, start: int, stop: int) -> array[int]:
     [0, 1, 2, 3, 4]
     """
     epoch, first = divmod(start, samples)
-    order = Permutation(mixed(mixed(seed & _MASK) ^ epoch), samples)
+    order = Permutation(mix_bits(mix_bits(seed & _MASK) ^ epoch), samples)
     return order.stretch(first, first + stop - start)
 
 
 @dataclass(frozen=True)
-class Dealing:
+class ChunkPermutation:
     """Assignment of patterns to portions."""
 
     seed: int
@@ -124,7 +124,7 @@ class Dealing:
             raise ValueError(f"fraction must be above 0 and at most 1, got {fraction}")
         if fraction == 1:
             return tuple(range(self.portions))
-        order = Permutation(mixed(self.seed & _MASK) ^ cycle, self.portions)
+        order = Permutation(mix_bits(self.seed & _MASK) ^ cycle, self.portions)
         chosen, samples = [], 0
         for place in range(self.portions):
             if samples >= fraction * self.patterns:
@@ -135,14 +135,14 @@ class Dealing:
 
     def shuffled(self, cycle: int, portions: Sequence[int]) -> list[int]:
         """Return ``portions`` in a random order that depends on the cycle."""
-        order = Permutation(mixed(self.seed & _MASK) ^ mixed(cycle), len(portions))
+        order = Permutation(mix_bits(self.seed & _MASK) ^ mix_bits(cycle), len(portions))
         return [portions[place] for place in order.stretch(0, len(portions))]
 
 
-def words(portions: Sequence[int]) -> str:
+def format_ranges(portions: Sequence[int]) -> str:
     """Return ascending portions as text with ranges.
 
-    >>> words([0, 1, 2, 5, 7, 8])
+    >>> format_ranges([0, 1, 2, 5, 7, 8])
     '0-2,5,7-8'
     """
     runs: list[list[int]] = []
@@ -154,10 +154,10 @@ def words(portions: Sequence[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def portions_of(text: str) -> tuple[int, ...]:
-    """Return the portions in a text of `words`. Raise ValueError for other text.
+def parse_ranges(text: str) -> tuple[int, ...]:
+    """Return the portions in a text of `format_ranges`. Raise ValueError for other text.
 
-    >>> portions_of("0-2,5")
+    >>> parse_ranges("0-2,5")
     (0, 1, 2, 5)
     """
     found: list[int] = []

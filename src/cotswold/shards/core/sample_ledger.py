@@ -45,14 +45,14 @@ from dataclasses import dataclass
 from functools import reduce
 
 from cotswold.wire import Ranges
-from cotswold.wire.ranges import added, common, joined, part_of, size, without
+from cotswold.wire.ranges import add, clip, difference, intersection, size, union
 
-Said = tuple[Ranges, Ranges]
+SampleReport = tuple[Ranges, Ranges]
 """(applied, permanently refused) positions of a server."""
 
 
 @dataclass
-class Account:
+class SampleCounts:
     """Numbers of samples, of an epoch or of all."""
 
     handed_out: int = 0
@@ -64,11 +64,11 @@ class Account:
     left_out: int = 0
     """Never handed out, or lost and not handed out again, when the epoch ended."""
 
-    def __add__(self, other: Account) -> Account:
-        return Account(**{name: value + vars(other)[name] for name, value in vars(self).items()})
+    def __add__(self, other: SampleCounts) -> SampleCounts:
+        return SampleCounts(**{name: value + vars(other)[name] for name, value in vars(self).items()})
 
 
-class Samples:
+class SampleLedger:
     """The samples of a run, epoch after epoch."""
 
     def __init__(self, samples: int, epoch: int = 0) -> None:
@@ -78,7 +78,7 @@ class Samples:
         """Samples per epoch."""
         self.epoch = epoch
         """Current epoch."""
-        self.accounts: dict[int, Account] = {epoch: Account()}
+        self.accounts: dict[int, SampleCounts] = {epoch: SampleCounts()}
         """Counts by epoch."""
         self._free: Ranges = (self._line,)
         self.is_stopped = False
@@ -97,16 +97,16 @@ class Samples:
         return self.epoch * self.samples, (self.epoch + 1) * self.samples
 
     @classmethod
-    def restored(cls, samples: int, state: Mapping[str, object]) -> Samples:
+    def restored(cls, samples: int, state: Mapping[str, object]) -> SampleLedger:
         """Restore a ledger from a `state`; raise LookupError, TypeError or ValueError for an invalid one."""
         epoch, free, accounts = state["epoch"], state["free"], state["accounts"]
         if type(epoch) is not int or not isinstance(free, Sequence) or not isinstance(accounts, Mapping):
             raise TypeError(f"not the state of a ledger: {state}")
         found = cls(samples, epoch)
-        found._free = joined([(start, stop) for start, stop in free])
-        if without(found._free, ((0, found._line[1]),)):
+        found._free = union([(start, stop) for start, stop in free])
+        if difference(found._free, ((0, found._line[1]),)):
             raise ValueError(f"positions {free} are not in epochs 0 to {epoch}")
-        found.accounts = {int(each): Account(**account) for each, account in accounts.items()}
+        found.accounts = {int(each): SampleCounts(**account) for each, account in accounts.items()}
         found.is_stopped = state["is_stopped"] is True
         return found
 
@@ -147,14 +147,14 @@ class Samples:
         return self._open.get(session, ())
 
     @property
-    def total(self) -> Account:
+    def total(self) -> SampleCounts:
         """Counts of all epochs."""
-        return sum(self.accounts.values(), Account())
+        return sum(self.accounts.values(), SampleCounts())
 
     @property
     def settled(self) -> Ranges:
         """Positions that are neither free nor open: one range more than these positions form."""
-        return without(((0, self._line[1]),), joined(self._free, *self._open.values()))
+        return difference(((0, self._line[1]),), union(self._free, *self._open.values()))
 
     def is_over(self, fraction: float, of: str, sessions: Sequence[int]) -> bool:
         """True if the current epoch may end.
@@ -164,10 +164,10 @@ class Samples:
         open. In any case it may end once nothing is free and nothing of this epoch is open, and not while
         divided positions are free.
         """
-        if common(self._free, self._divided):
+        if intersection(self._free, self._divided):
             return False
         line = (self._line,)
-        busy = {session for session, ranges in self._open.items() if common(ranges, line)}
+        busy = {session for session, ranges in self._open.items() if intersection(ranges, line)}
         if not self._free and not busy:
             return True
         account = self.accounts[self.epoch]
@@ -182,7 +182,7 @@ class Samples:
         """Hand out the next free range: at most ``most`` samples of one epoch, all or none of them divided.
         Return None if nothing is free."""
         assert most > 0, f"most must be above 0, got {most}"
-        free = common(self._free, self._divided) if only_divided else self._free
+        free = intersection(self._free, self._divided) if only_divided else self._free
         if not free:
             return None
         start, stop = free[0]
@@ -194,7 +194,7 @@ class Samples:
     def _end_of_hand(self, start: int, stop: int) -> int:
         """Return the first position before ``stop`` at which some server's knowledge differs from
         ``start``."""
-        divided = part_of(self._divided, start, stop)
+        divided = clip(self._divided, start, stop)
         if not divided:
             return stop
         first, last = divided[0]
@@ -204,35 +204,35 @@ class Samples:
 
     def is_divided(self, place: int) -> bool:
         """True if some servers have the position and others lack it."""
-        return bool(part_of(self._divided, place, place + 1))
+        return bool(clip(self._divided, place, place + 1))
 
     def give(self, session: int, given: tuple[int, int]) -> None:
         """Hand out this range, which must be free."""
-        assert not without((given,), self._free), f"range {given} is not free; free are {self._free}"
-        self._free = without(self._free, (given,))
-        self._open[session] = added(self.open_of(session), (given,))
+        assert not difference((given,), self._free), f"range {given} is not free; free are {self._free}"
+        self._free = difference(self._free, (given,))
+        self._open[session] = add(self.open_of(session), (given,))
         self.accounts[given[0] // self.samples].handed_out += given[1] - given[0]
 
-    def said(self, session: int, servers: Sequence[Said]) -> None:
+    def said(self, session: int, servers: Sequence[SampleReport]) -> None:
         """Record the report of each server on a session's samples."""
         servers = [*dict.fromkeys(servers)]  # most servers report the same
-        known = reduce(common, (joined(*each) for each in servers))
-        counted = reduce(common, (applied for applied, _ in servers))
-        somewhere = joined(*(applied for applied, _ in servers))
+        known = reduce(intersection, (union(*each) for each in servers))
+        counted = reduce(intersection, (applied for applied, _ in servers))
+        somewhere = union(*(applied for applied, _ in servers))
         self._settle(session, counted, "counted")
-        self._settle(session, common(known, somewhere), "torn")
+        self._settle(session, intersection(known, somewhere), "torn")
         self._settle(session, known, "refused")
 
-    def ended(self, session: int, servers: Sequence[Said], back: Ranges = ()) -> Ranges:
+    def ended(self, session: int, servers: Sequence[SampleReport], back: Ranges = ()) -> Ranges:
         """Record the last reports of all servers on a session that ended. ``back``: positions that are free
         again in any epoch. Return the lost positions: open, and not on all servers."""
         self.said(session, servers)
         lost = self._settle(session, self.open_of(session), "lost")
-        parts = [common(applied, lost) for applied, _ in servers]
-        self._divide(joined(*parts), parts)
-        back = common(lost, joined(self._divided, back))
+        parts = [intersection(applied, lost) for applied, _ in servers]
+        self._divide(union(*parts), parts)
+        back = intersection(lost, union(self._divided, back))
         self._go_back(back)
-        self._free_again(without(lost, back))
+        self._free_again(difference(lost, back))
         return lost
 
     def revoked(self, has: Mapping[int, Ranges]) -> Ranges:
@@ -240,36 +240,36 @@ class Samples:
         positions that count no more, although other servers have them."""
         found: list[Ranges] = []
         for session, counted in list(self._counted.items()):
-            lost = without(counted, has.get(session, ()))
-            self._counted[session] = without(counted, lost)
+            lost = difference(counted, has.get(session, ()))
+            self._counted[session] = difference(counted, lost)
             for epoch, part in self._by_epoch(lost).items():
                 self.accounts[epoch].counted -= size(part)
                 self.accounts[epoch].lost += size(part)
             found.append(lost)
-        lost = joined(*found)
-        self._divide(lost, [lost, joined(*has.values())])
+        lost = union(*found)
+        self._divide(lost, [lost, union(*has.values())])
         self._go_back(lost)
         return lost
 
     def _divide(self, places: Ranges, parts: Sequence[Ranges]) -> None:
         """Divide these positions; ``parts`` are those of each server."""
-        self._divided = joined(self._divided, places)
+        self._divided = union(self._divided, places)
         self._seams.update(place for ranges in parts for each in ranges for place in each)
         if not self._divided:
             self._seams.clear()
 
     def tear(self) -> Ranges:
         """Tear the free divided positions instead of handing them out again; return them."""
-        torn = common(self._free, self._divided)
+        torn = intersection(self._free, self._divided)
         for epoch, part in self._by_epoch(torn).items():
             self.accounts[epoch].lost -= size(part)
             self.accounts[epoch].torn += size(part)
-        self._free, self._divided = without(self._free, torn), without(self._divided, torn)
+        self._free, self._divided = difference(self._free, torn), difference(self._divided, torn)
         return torn
 
     def forget(self, places: Ranges) -> None:
         """Stop tracking counted positions that no server can lose."""
-        left = {session: without(ranges, places) for session, ranges in self._counted.items()}
+        left = {session: difference(ranges, places) for session, ranges in self._counted.items()}
         self._counted = {session: ranges for session, ranges in left.items() if ranges}
 
     def recalled(self, session: int, ranges: Ranges) -> None:
@@ -278,20 +278,20 @@ class Samples:
 
     def _go_back(self, lost: Ranges) -> None:
         """Free lost positions of any epoch."""
-        self._free = joined(self._free, lost)
+        self._free = union(self._free, lost)
         self.is_stopped = self.is_stopped and not lost
 
     def _free_again(self, lost: Ranges) -> None:
         again = () if self.is_stopped else (self._line,)
-        self._free = joined(self._free, common(lost, again))
-        self._leave_out(without(lost, again))
+        self._free = union(self._free, intersection(lost, again))
+        self._leave_out(difference(lost, again))
 
     def next_epoch(self) -> None:
         """End the epoch: free samples are left out, open ones stay open."""
         divided = self._end_epoch()
         self.epoch += 1
-        self.accounts[self.epoch] = Account()
-        self._free = joined(divided, (self._line,))
+        self.accounts[self.epoch] = SampleCounts()
+        self._free = union(divided, (self._line,))
 
     def stop(self) -> None:
         """End the last epoch: free samples are left out, and nothing more is handed out."""
@@ -299,8 +299,8 @@ class Samples:
 
     def _end_epoch(self) -> Ranges:
         """Leave out the free positions that are not divided; return the divided ones."""
-        divided = common(self._free, self._divided)
-        self._leave_out(without(self._free, divided))
+        divided = intersection(self._free, self._divided)
+        self._leave_out(difference(self._free, divided))
         return divided
 
     def _leave_out(self, ranges: Ranges) -> None:
@@ -309,15 +309,15 @@ class Samples:
 
     def _settle(self, session: int, ranges: Ranges, how: str) -> Ranges:
         """Settle those of these positions that the session has open; return them."""
-        ranges = common(self.open_of(session), ranges)
+        ranges = intersection(self.open_of(session), ranges)
         for epoch, part in self._by_epoch(ranges).items():
             account = self.accounts[epoch]
             setattr(account, how, getattr(account, how) + size(part))
         if how != "lost" and self._divided:
-            self._divided = without(self._divided, ranges)
+            self._divided = difference(self._divided, ranges)
         if how == "counted" and ranges:
-            self._counted[session] = added(self._counted.get(session, ()), ranges)
-        left = without(self.open_of(session), ranges)
+            self._counted[session] = add(self._counted.get(session, ()), ranges)
+        left = difference(self.open_of(session), ranges)
         self._open.pop(session, None)
         if left:
             self._open[session] = left

@@ -17,26 +17,26 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from cotswold.optim.vectors.base import Combine, Command, Dot, Drop, Multiply
-from cotswold.shards.core.sum_tree import Tree, covered
+from cotswold.shards.core.sum_tree import SumTree, covered
 from cotswold.wire import (
     COORDINATOR,
-    Accept,
-    Answer,
+    AcceptSums,
     Close,
-    Kept,
     Node,
     Open,
     Pull,
     Pulled,
     Push,
-    Refused,
+    PushAck,
+    PushRejected,
     Round,
+    RoundReply,
     Send,
     Shard,
     SumName,
     ToServer,
     Write,
-    Written,
+    WriteAck,
 )
 
 Values = TypeVar("Values")
@@ -137,7 +137,7 @@ class _Sums(Generic[Values]):
     """Sessions that push nothing more."""
 
 
-class Server(Generic[Values]):
+class ShardServer(Generic[Values]):
     """One server and its shards."""
 
     def __init__(self, name: str, shards: Sequence[Shard], arithmetic: Arithmetic[Values]) -> None:
@@ -147,13 +147,13 @@ class Server(Generic[Values]):
         )
         self._arithmetic = arithmetic
         self._vectors: dict[str, list[Values]] = {}
-        self._answer: Answer | None = None
+        self._answer: RoundReply | None = None
         self._sums: _Sums[Values] | None = None
         self._newest = 0
         """Newest evaluation that was opened."""
         self._waiting: dict[tuple[str, str], Pull] = {}
         """Pulls of an evaluation that is not open yet, by (client, vector)."""
-        self._tree: Tree[list[Values]] = Tree(self._add)
+        self._tree: SumTree[list[Values]] = SumTree(self._add)
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -184,7 +184,7 @@ class Server(Generic[Values]):
                 return [Send(sender, self._push(message))]
             case Round() if sender == COORDINATOR:
                 return self._round(message)
-            case Accept() if sender == COORDINATOR:
+            case AcceptSums() if sender == COORDINATOR:
                 self._accept(message)
             case Write() if sender == COORDINATOR:
                 return [Send(sender, self._write(message))]
@@ -218,12 +218,12 @@ class Server(Generic[Values]):
             Send(sender, Pulled(pull.session, pull.evaluation, pull.name, self.name, pull.shards, buffers))
         ]
 
-    def _write(self, write: Write) -> Written:
+    def _write(self, write: Write) -> WriteAck:
         try:
             self._vectors[write.name] = self._read(write.shards, write.buffers)
         except ValueError as error:
-            return Written(write.number, self.name, str(error))
-        return Written(write.number, self.name)
+            return WriteAck(write.number, self.name, str(error))
+        return WriteAck(write.number, self.name)
 
     def _read(self, shards: Sequence[int], buffers: Sequence[object]) -> list[Values]:
         if tuple(shards) != self.numbers or len(buffers) != len(shards):
@@ -237,9 +237,9 @@ class Server(Generic[Values]):
 
     # --- sums ---
 
-    def _push(self, push: Push) -> Kept | Refused:
+    def _push(self, push: Push) -> PushAck | PushRejected:
         name, sums = SumName(push.session, push.number), self._sums
-        kept = Kept(push.session, push.evaluation, push.number, self.name)
+        kept = PushAck(push.session, push.evaluation, push.number, self.name)
         if sums is None or sums.open.evaluation != push.evaluation:
             return self._refused(push, f"evaluation {push.evaluation} is not open")
         if name in sums.pending or name in sums.log:
@@ -263,10 +263,10 @@ class Server(Generic[Values]):
         sums.pending[name] = _Pending(push.node, values)
         return kept
 
-    def _refused(self, push: Push, reason: str) -> Refused:
-        return Refused(push.session, push.evaluation, push.number, self.name, reason)
+    def _refused(self, push: Push, reason: str) -> PushRejected:
+        return PushRejected(push.session, push.evaluation, push.number, self.name, reason)
 
-    def _accept(self, accept: Accept) -> None:
+    def _accept(self, accept: AcceptSums) -> None:
         sums = self._sums
         if sums is None or sums.open.evaluation != accept.evaluation or accept.start > len(sums.log):
             return  # the log has a gap; the whole log arrives when the evaluation closes
@@ -313,7 +313,9 @@ class Server(Generic[Values]):
                 woken = self._opened(round.open)
             if round.digest is not None:
                 digests = tuple(self._arithmetic.digest(each) for each in self._vectors[round.digest])
-        self._answer = Answer(round.number, self.name, self.numbers, tuple(map(tuple, dots)), digests, error)
+        self._answer = RoundReply(
+            round.number, self.name, self.numbers, tuple(map(tuple, dots)), digests, error
+        )
         return [Send(COORDINATOR, self._answer), *woken]
 
     def _mistake(self, round: Round) -> str | None:

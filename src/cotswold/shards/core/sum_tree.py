@@ -33,7 +33,7 @@ def covered(node: Node) -> range:
 
 
 @dataclass
-class Tree(Generic[Values]):
+class SumTree(Generic[Values]):
     """Sums of disjoint nodes; siblings are added at once."""
 
     add: Callable[[Values, Values], Values]

@@ -10,43 +10,45 @@ versions never decrease.
 from __future__ import annotations
 
 _LIFE = 1 << 40
-LIVES = 1 << 23
+MAX_INCARNATIONS = 1 << 23
 """Maximum number of incarnations; all versions fit into messages."""
 
 
-def later(version: int, lives: int) -> int:
+def version_after_restarts(version: int, lives: int) -> int:
     """Return the version with the same number of updates, ``lives`` incarnations later."""
     return version + lives * _LIFE
 
 
 def is_version(number: int) -> bool:
     """True if the number is a possible version, with room for later ones."""
-    return 0 <= number < later(0, LIVES)
+    return 0 <= number < version_after_restarts(0, MAX_INCARNATIONS)
 
 
-def updates_of(version: int) -> int:
+def update_count(version: int) -> int:
     """Return the number of updates of a version.
 
-    >>> updates_of(later(7, 2))
+    >>> update_count(version_after_restarts(7, 2))
     7
     """
     return version % _LIFE
 
 
-def life_of(version: int) -> int:
+def incarnation_of(version: int) -> int:
     """Return the incarnation of a version.
 
-    >>> life_of(later(7, 2))
+    >>> incarnation_of(version_after_restarts(7, 2))
     2
     """
     return version // _LIFE
 
 
-def behind(now: int, then: int) -> int:
+def updates_between(now: int, then: int) -> int:
     """Return the number of updates from ``then`` to ``now``; across incarnations, the difference of their
     numbers of updates.
 
-    >>> behind(7, 5), behind(later(7, 2), 5), behind(later(3, 2), 5)
-    (2, 2, 0)
+    >>> updates_between(7, 5)
+    2
+    >>> updates_between(version_after_restarts(7, 2), 5), updates_between(version_after_restarts(3, 2), 5)
+    (2, 0)
     """
-    return max(0, updates_of(now) - updates_of(then))
+    return max(0, update_count(now) - update_count(then))

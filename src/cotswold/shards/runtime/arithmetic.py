@@ -20,7 +20,7 @@ from cotswold.files.checksum import crc32
 from cotswold.ops.updates import FactorPush, Kind, Queue, Update, apply_each, apply_factors
 from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
 from cotswold.optim.vectors import deterministic_blas
-from cotswold.shards.core.admission import Factors, Pass
+from cotswold.shards.core.admission import ReceivedFactors, ShardPass
 
 _LINE_BYTES = 64
 """Cache line size: shards that are part of an array must begin at a multiple of it."""
@@ -138,7 +138,7 @@ class NumpyArithmetic:
         """Return the checksum of the bytes."""
         return crc32(raw(values))
 
-    def apply(self, rule: Rule, passes: Sequence[Pass[Array]]) -> None:
+    def apply(self, rule: Rule, passes: Sequence[ShardPass[Array]]) -> None:
         """Apply all pushes to all shards in place; each has a rate or scale, and numbers or factors of a
         gradient.
 
@@ -150,7 +150,7 @@ class NumpyArithmetic:
         update, like = None, (0, False)
         for one in passes:
             factors, pushed = zip(*one.pushes, strict=True)
-            if Factors in map(type, pushed):
+            if ReceivedFactors in map(type, pushed):
                 self._apply_mixed(rule, sign, one)
             else:
                 if update is None or (one.columns, one.unit_norm) != like:
@@ -159,10 +159,10 @@ class NumpyArithmetic:
                 plain.append(_queue(update, one, sign, factors, pushed))
         apply_each(plain)
 
-    def _apply_mixed(self, rule: Rule, sign: float, one: Pass[Array]) -> None:
+    def _apply_mixed(self, rule: Rule, sign: float, one: ShardPass[Array]) -> None:
         beside = torch.from_numpy(one.kept[0]) if one.kept else None
         first, (factors, pushed) = 0, zip(*one.pushes, strict=True)
-        kinds = [isinstance(each, Factors) for each in pushed]
+        kinds = [isinstance(each, ReceivedFactors) for each in pushed]
         while first < len(pushed):
             stop = first + 1
             while stop < len(pushed) and kinds[stop] is kinds[first]:
@@ -175,14 +175,14 @@ class NumpyArithmetic:
                 apply_each([_queue(update, one, sign, factors[first:stop], pushed[first:stop])])
             first = stop
 
-    def product(self, factors: Factors[Array]) -> Array:
+    def product(self, factors: ReceivedFactors[Array]) -> Array:
         """Return errorsᵀ · activations, row major (rows · columns)."""
         push = _factors(1.0, factors)
         found = np.zeros(push[1].shape[1] * push[2].shape[1], self._dtype)
         apply_factors(_update(AddUpdate(), push[2].shape[1], False), torch.from_numpy(found), None, [push])
         return found
 
-    def first_not_finite(self, pushed: Sequence[Array | Factors[Array]]) -> int | None:
+    def first_not_finite(self, pushed: Sequence[Array | ReceivedFactors[Array]]) -> int | None:
         """Return the first position whose numbers, or their sum of squares in their own type, are not finite;
         None if all are. Some rules keep these sums.
 
@@ -194,7 +194,7 @@ class NumpyArithmetic:
         """Sums of squares of activations, which several shards of a tensor share."""
         with np.errstate(over="ignore", invalid="ignore"):
             for place, each in enumerate(pushed):
-                if isinstance(each, Factors):
+                if isinstance(each, ReceivedFactors):
                     which = id(each.activations)
                     if which not in seen:
                         seen[which] = _squares(each.activations)
@@ -207,14 +207,14 @@ class NumpyArithmetic:
 
 
 def _queue(
-    update: Update, one: Pass[Array], sign: float, factors: Sequence[float], pushes: Sequence[Any]
+    update: Update, one: ShardPass[Array], sign: float, factors: Sequence[float], pushes: Sequence[Any]
 ) -> Queue:
     kept = one.kept[0] if one.kept else None
     return Queue(update, one.weights, kept, [sign * each for each in factors], pushes)
 
 
-def _factors(factor: float, pushed: Array | Factors[Array]) -> FactorPush:
-    assert isinstance(pushed, Factors), "numbers and factors are mixed"
+def _factors(factor: float, pushed: Array | ReceivedFactors[Array]) -> FactorPush:
+    assert isinstance(pushed, ReceivedFactors), "numbers and factors are mixed"
     errors, activations = (torch.from_numpy(one) for one in (pushed.errors, pushed.activations))
     return factor, errors.view(pushed.examples, -1), activations.view(pushed.examples, -1)
 

@@ -18,11 +18,11 @@ from cotswold.shards.runtime.arithmetic import Array
 
 GROUP_BYTES = 64 << 20
 """Maximum bytes per message, unless one shard has more."""
-Ask = Callable[[tuple[int, ...]], m.Message]
+RequestFunction = Callable[[tuple[int, ...]], m.Message]
 """Returns the message that requests these shards of a server."""
 
 
-def groups_of(shards: Sequence[m.Shard], item_bytes: int) -> dict[str, list[tuple[int, ...]]]:
+def shard_groups(shards: Sequence[m.Shard], item_bytes: int) -> dict[str, list[tuple[int, ...]]]:
     """Return the numbers of each server's shards, in groups of one message each."""
     found: dict[str, list[tuple[int, ...]]] = {}
     for server in {one.server for one in shards}:
@@ -39,16 +39,18 @@ def groups_of(shards: Sequence[m.Shard], item_bytes: int) -> dict[str, list[tupl
     return found
 
 
-class Pieces:
+class ChunkedRead:
     """The vector ``name`` of ``size`` numbers; ``whole`` is complete once no server owes a shard."""
 
-    def __init__(self, shards: Sequence[m.Shard], name: str, dtype: str, size: int, ask: Ask) -> None:
+    def __init__(
+        self, shards: Sequence[m.Shard], name: str, dtype: str, size: int, ask: RequestFunction
+    ) -> None:
         self.name, self._ask = name, ask
         self.whole: Array = np.empty(size, dtype)
         self.versions: dict[int, int] = {}
         """Version of each shard, if the replies contain it."""
         self._shards = {one.number: one for one in shards}
-        self._owed = groups_of(shards, self.whole.itemsize)
+        self._owed = shard_groups(shards, self.whole.itemsize)
 
     @property
     def owing(self) -> list[str]:

@@ -12,7 +12,7 @@ from cotswold.shards.runtime.work import Slot
 from cotswold.wire import Shard
 
 
-def shards_of(
+def split_into_shards(
     layout: Sequence[Slot], item_bytes: int, shard_bytes: int, servers: Sequence[str]
 ) -> tuple[Shard, ...]:
     """Return the tensors in blocks of whole rows, of about ``shard_bytes`` each, distributed to servers in
@@ -23,7 +23,7 @@ def shards_of(
 
     >>> from cotswold.shards.runtime.work import Slot
     >>> layout = [Slot("weight", 300, 400), Slot("bias", 300, 1)]
-    >>> for one in shards_of(layout, 4, 1 << 18, ["a", "b"]):
+    >>> for one in split_into_shards(layout, 4, 1 << 18, ["a", "b"]):
     ...     print(one.server, one.tensor, one.block, one.start, one.stop)
     a weight 0 0 60000
     b weight 1 60000 120000
@@ -43,7 +43,7 @@ def shards_of(
     return tuple(found)
 
 
-def dealt(shards: Sequence[Shard], servers: Sequence[str]) -> tuple[Shard, ...]:
+def assign_to_servers(shards: Sequence[Shard], servers: Sequence[str]) -> tuple[Shard, ...]:
     """Return the same shards on other servers, in contiguous ranges of about equal size."""
     size = sum(one.stop - one.start for one in shards)
     found, before = [], 0

@@ -18,7 +18,7 @@ Layout = tuple[tuple[str, int, int], ...]
 """(name, rows, columns) of each tensor."""
 
 
-class Parametrised(Protocol):
+class HasParameters(Protocol):
     """An object with parameters in one vector."""
 
     @property
@@ -32,7 +32,7 @@ class Parametrised(Protocol):
         ...
 
 
-def parameters_of(work: Parametrised) -> tuple[Tensor, Layout]:
+def parameters_of(work: HasParameters) -> tuple[Tensor, Layout]:
     """Return the live parameters and their layout; raise UserError if they are not a vector of that
     layout."""
     parameters = work.parameters
@@ -50,7 +50,7 @@ def parameters_of(work: Parametrised) -> tuple[Tensor, Layout]:
     return parameters.detach(), layout
 
 
-def products_of(work: Parametrised) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def products_of(work: HasParameters) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return, for each tensor that is not a matrix, the description of the product that turns factors into
     its gradient: its position in the vector, then its slot's numbers."""
     found, start = [], 0

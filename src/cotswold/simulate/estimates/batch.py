@@ -33,7 +33,7 @@ from cotswold.simulate.hardware.topology import Topology
 from cotswold.simulate.workloads.batch_work import BatchWork, Travel
 
 FLUSH_PORTIONS = 8
-"""Number of portions that a worker sums before it pushes (`batch.core.settings.Rules`)."""
+"""Number of portions that a worker sums before it pushes (`batch.core.settings.EvaluationSettings`)."""
 MESSAGES: Mapping[Travel, int] = {"bunyip": 9, "sandblaster": 8}
 """Number of small messages in sequence: begin, ready, grant, computed, (reduce,) kept, pushed, round, answer.
 

@@ -18,26 +18,26 @@ from cotswold.simulate.protocols.network import SimulatedNetwork
 from cotswold.simulate.protocols.process import SimulatedProcess
 from cotswold.wire import (
     POOL,
-    Ask,
-    Attend,
-    Cancel,
-    Dealt,
-    Depart,
-    Dismiss,
-    Draw,
+    BatchPending,
+    BatchRejected,
+    BatchReply,
+    BatchRequest,
+    CancelRequests,
+    DataServerReport,
+    EpochAssignment,
+    EpochReport,
+    JoinPool,
+    LeavePool,
     Message,
-    Offer,
-    Pending,
-    Roster,
+    PoolMembers,
     Send,
-    Supplied,
-    Unsupplied,
+    Shutdown,
 )
 
 TICK_SECONDS = 0.1
 BEAT_SECONDS = 0.5
 
-BatchCallback = Callable[[str, Supplied], None]
+BatchCallback = Callable[[str, BatchReply], None]
 """Called with each batch that a trainer's loop receives."""
 
 
@@ -53,7 +53,7 @@ class SimulatedHead:
 
     def receive(self, sender: str, message: Message) -> None:
         """Receive a message."""
-        heard = cast(Offer | Attend | Draw | Depart, message)
+        heard = cast(DataServerReport | JoinPool | EpochReport | LeavePool, message)
         self._network.send(POOL, self.pool.receive(sender, heard, self._network.loop.now))
 
     def lost(self, name: str) -> None:
@@ -77,7 +77,9 @@ class SimulatedDataServer(SimulatedProcess):
 
     def receive(self, sender: str, message: Message) -> None:
         """Receive a message."""
-        self._do(lambda: self._send(self.machine.receive(sender, cast(Ask | Cancel, message))))
+        self._do(
+            lambda: self._send(self.machine.receive(sender, cast(BatchRequest | CancelRequests, message)))
+        )
 
     def lost(self, name: str) -> None:
         """Handle the end of a connection to a trainer."""
@@ -95,7 +97,7 @@ class SimulatedDataServer(SimulatedProcess):
         self._is_making = False
         if self.machine.done(job):
             ask = job.ask
-            made = Supplied(self.name, ask.number, (1, 1, 1, ask.samples), (ask.samples,), (ask,))
+            made = BatchReply(self.name, ask.number, (1, 1, 1, ask.samples), (ask.samples,), (ask,))
             self._network.send(self.name, [Send(job.trainer, made)])
 
     def _beat(self) -> None:
@@ -104,8 +106,8 @@ class SimulatedDataServer(SimulatedProcess):
         self._do(lambda: self._network.send(self.name, [Send(POOL, self._offer())]))
         self._network.loop.after(BEAT_SECONDS, self._beat)
 
-    def _offer(self) -> Offer:
-        return Offer(self.name, f"at {self.name}", '{"store": "s"}', 0, 0.0, 0, 0, 0, 0, 0)
+    def _offer(self) -> DataServerReport:
+        return DataServerReport(self.name, f"at {self.name}", '{"store": "s"}', 0, 0.0, 0, 0, 0, 0, 0)
 
 
 class SimulatedDataTrainer(SimulatedProcess):
@@ -121,7 +123,7 @@ class SimulatedDataTrainer(SimulatedProcess):
         seconds: Callable[[], float],
         hear: BatchCallback,
         *,
-        asks: list[Ask] | None = None,
+        asks: list[BatchRequest] | None = None,
         drawing: Drawing | None = None,
         epochs: range = range(0),
         breaks: Callable[[], bool] = lambda: False,
@@ -147,7 +149,9 @@ class SimulatedDataTrainer(SimulatedProcess):
 
     def receive(self, sender: str, message: Message) -> None:
         """Receive a message."""
-        heard = cast(Roster | Dealt | Supplied | Unsupplied | Pending | Dismiss, message)
+        heard = cast(
+            PoolMembers | EpochAssignment | BatchReply | BatchRejected | BatchPending | Shutdown, message
+        )
         self._do(lambda: self._send(self.machine.receive(sender, heard, self._now)))
 
     def lost(self, name: str) -> None:
@@ -191,7 +195,7 @@ class SimulatedDataTrainer(SimulatedProcess):
         if self._is_on and self._breaks():
             self._leave()
 
-    def _next(self) -> Supplied | None:
+    def _next(self) -> BatchReply | None:
         """Return the next batch of the current epoch; then begin the next epoch."""
         assert self._drawing is not None, "it draws"
         if not self._is_on:
@@ -217,5 +221,5 @@ class SimulatedDataTrainer(SimulatedProcess):
         self._send(self.machine.leave_epoch(self._now))
 
     @staticmethod
-    def _ask(number: int, epoch: int, batch: tuple[int, int]) -> Ask:
-        return Ask(number, "", epoch, batch[1] - batch[0], (batch,))
+    def _ask(number: int, epoch: int, batch: tuple[int, int]) -> BatchRequest:
+        return BatchRequest(number, "", epoch, batch[1] - batch[0], (batch,))

@@ -13,7 +13,7 @@ from math import fsum, isfinite, sqrt
 from typing import cast
 
 from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
-from cotswold.shards.core.admission import Factors, Pass
+from cotswold.shards.core.admission import ReceivedFactors, ShardPass
 from cotswold.wire import Shard
 
 
@@ -114,23 +114,25 @@ class ListArithmetic:
 class ListUpdates:
     """Updates of a shard (`cotswold.shards.core.admission.UpdateArithmetic`)."""
 
-    def apply(self, rule: Rule, passes: Sequence[Pass[list[float]]]) -> None:
+    def apply(self, rule: Rule, passes: Sequence[ShardPass[list[float]]]) -> None:
         """Apply the pushes in order, value by value; then normalise each row if required."""
         for one in passes:
             for factor, pushed in one.pushes:
-                for place, each in enumerate(_product(pushed) if isinstance(pushed, Factors) else pushed):
+                for place, each in enumerate(
+                    _product(pushed) if isinstance(pushed, ReceivedFactors) else pushed
+                ):
                     _apply(rule, one.weights, one.kept, place, factor, each)
             if one.unit_norm:
                 _scale_rows(one.weights, one.columns)
 
-    def product(self, factors: Factors[list[float]]) -> list[float]:
+    def product(self, factors: ReceivedFactors[list[float]]) -> list[float]:
         """Return errorsᵀ · activations."""
         return _product(factors)
 
-    def first_not_finite(self, pushed: Sequence[list[float] | Factors[list[float]]]) -> int | None:
+    def first_not_finite(self, pushed: Sequence[list[float] | ReceivedFactors[list[float]]]) -> int | None:
         """Return the first place with a value, or a sum of squares, that is not finite; else None."""
         for place, each in enumerate(pushed):
-            if isinstance(each, Factors):
+            if isinstance(each, ReceivedFactors):
                 bound = _squares(each.errors) * _squares(each.activations)
             else:
                 bound = _squares(each)
@@ -151,7 +153,7 @@ def _squares(values: list[float]) -> float:
     return sum(each * each for each in values)
 
 
-def _product(factors: Factors[list[float]]) -> list[float]:
+def _product(factors: ReceivedFactors[list[float]]) -> list[float]:
     """Return errorsᵀ · activations."""
     errors, activations, examples = factors.errors, factors.activations, factors.examples
     rows, columns = len(errors) // examples, len(activations) // examples
@@ -184,7 +186,7 @@ def _apply(
 
 
 class ListSums:
-    """A worker's sums (`cotswold.batch.core.worker.Sums`)."""
+    """A worker's sums (`cotswold.batch.core.partial_sums.SumArithmetic`)."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = sorted(shards, key=lambda each: each.number)

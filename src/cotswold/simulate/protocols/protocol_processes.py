@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from cotswold.batch.core.coordinator import Coordinator
-from cotswold.batch.core.requests import Counted, Request
-from cotswold.batch.core.rounds import RoundDone
-from cotswold.batch.core.tasks import FetchTask, PortionTask, ReduceTask
-from cotswold.batch.core.worker import State, Worker
+from cotswold.batch.core.requests import EvaluationRequest, EvaluationResult
+from cotswold.batch.core.rounds import RoundResult
+from cotswold.batch.core.worker import BatchWorker, FetchTask, PortionTask, ReduceTask, WorkerState
 from cotswold.optim.vectors.base import Combine, Command, Drop
-from cotswold.shards.core.shard_server import Server
+from cotswold.shards.core.shard_server import ShardServer
 from cotswold.simulate.protocols.lists import ListSums, digest_of
 from cotswold.simulate.protocols.network import SimulatedNetwork
 from cotswold.simulate.protocols.process import SimulatedProcess
@@ -44,7 +43,7 @@ TICK_SECONDS = 0.1
 class SimulatedServer:
     """A parameter server that answers immediately."""
 
-    def __init__(self, network: SimulatedNetwork, server: Server[list[float]]) -> None:
+    def __init__(self, network: SimulatedNetwork, server: ShardServer[list[float]]) -> None:
         self.name, self.server, self._network = server.name, server, network
 
     def receive(self, sender: str, message: Message) -> None:
@@ -76,12 +75,12 @@ class SimulatedCoordinator:
         """Begin a round."""
         self._network.send(self.name, self.coordinator.run(commands, self._network.loop.now, digest))
 
-    def evaluate(self, request: Request) -> None:
+    def evaluate(self, request: EvaluationRequest) -> None:
         """Begin an evaluation."""
         self._network.send(self.name, self.coordinator.evaluate(request, self._network.loop.now))
 
     @property
-    def outcome(self) -> RoundDone | Counted | None:
+    def outcome(self) -> RoundResult | EvaluationResult | None:
         """Outcome of the last request; None while it is in progress."""
         return None if self.coordinator.is_busy else self.coordinator.outcome
 
@@ -147,7 +146,7 @@ class SimulatedWorker(SimulatedProcess):
         self.seconds, self.computed = seconds, 0
         self._collectives, self._shards, self._portion = collectives, shards, portion
         self.size = max(shard.stop for shard in shards)
-        self.worker = Worker(name, f"address of {name}", patterns, self.size, ListSums(shards))
+        self.worker = BatchWorker(name, f"address of {name}", patterns, self.size, ListSums(shards))
         self._point: list[float] = []
         self._computing: int | None = None
         self._vectors: dict[str, list[float]] = {}
@@ -165,7 +164,7 @@ class SimulatedWorker(SimulatedProcess):
         self._do(lambda: self._send(self.worker.leave("a spot notice")))
 
     def _advance(self) -> None:
-        if self.worker.state is State.GONE:
+        if self.worker.state is WorkerState.GONE:
             self.kill()
         else:
             self._start()
@@ -252,7 +251,7 @@ class SimulatedWorker(SimulatedProcess):
 
 
 class _Fetch:
-    """Fetches the vectors that a `Begin` needs, one after another."""
+    """Fetches the vectors that a `StartEvaluation` needs, one after another."""
 
     def __init__(self, player: SimulatedWorker, task: FetchTask) -> None:
         self._worker, self._begin = player, task.begin

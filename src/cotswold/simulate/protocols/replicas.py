@@ -11,22 +11,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from cotswold.paramserver.core.dispatcher import Dispatcher
-from cotswold.paramserver.core.rank import Rank
-from cotswold.paramserver.core.rank_fanout import Elsewhere, Ranks, name_of
-from cotswold.paramserver.core.replica import Pace, Replica, State, StepTask
-from cotswold.paramserver.core.update_sequence import Part
-from cotswold.paramserver.core.update_server import Updates
+from cotswold.paramserver.core.rank import ReplicaRank
+from cotswold.paramserver.core.rank_fanout import RankFanout, RemoteBuffers, rank_name
+from cotswold.paramserver.core.replica import Replica, ReplicaState
+from cotswold.paramserver.core.replica_session import Pace, StepTask
+from cotswold.paramserver.core.update_sequence import ServerUpdate
+from cotswold.paramserver.core.update_server import UpdateServer
 from cotswold.simulate.protocols.network import SimulatedNetwork
 from cotswold.simulate.protocols.process import SimulatedProcess
 from cotswold.wire import (
     COORDINATOR,
-    Alive,
+    CoordinatorStateAck,
     Join,
     Leave,
     Message,
-    Ordered,
     PulledNewer,
     PulledPart,
+    ReplicaHeartbeat,
     Send,
     Shard,
     ToRank,
@@ -43,7 +44,7 @@ class SimulatedUpdateServer:
     """The asynchronous half of a server, which processes its queue at a fixed interval."""
 
     def __init__(
-        self, network: SimulatedNetwork, updates: Updates[list[float]], name: str, seconds: float
+        self, network: SimulatedNetwork, updates: UpdateServer[list[float]], name: str, seconds: float
     ) -> None:
         self.name, self.updates = name, updates
         self.most_waiting_bytes = 0
@@ -73,7 +74,7 @@ class SimulatedDispatcher:
 
     def receive(self, sender: str, message: Message) -> None:
         """Receive a message."""
-        heard = cast(Join | Alive | Leave | Ordered, message)
+        heard = cast(Join | ReplicaHeartbeat | Leave | CoordinatorStateAck, message)
         self._network.send(self.name, self.dispatcher.receive(sender, heard, self._network.loop.now))
 
     def _tick(self) -> None:
@@ -86,7 +87,7 @@ class SimulatedRank:
     """Another rank of a replica, which is killed together with it."""
 
     def __init__(self, network: SimulatedNetwork, replica: str, number: int) -> None:
-        self.name, self.rank, self._network = name_of(replica, number), Rank(replica), network
+        self.name, self.rank, self._network = rank_name(replica, number), ReplicaRank(replica), network
         network.endpoints[self.name] = self
 
     def receive(self, sender: str, message: Message) -> None:
@@ -123,7 +124,7 @@ class SimulatedReplica(SimulatedProcess):
         self._begins = begins
         super().__init__(network, join.name)
         self.replica = Replica(join, pace)
-        self._ranks = Ranks(join.name)
+        self._ranks = RankFanout(join.name)
         self._others = {number: SimulatedRank(network, join.name, number) for number in range(1, ranks)}
         self._closings = 0
         self._shards, self._gradient = tuple(shards), gradient
@@ -167,7 +168,7 @@ class SimulatedReplica(SimulatedProcess):
         super()._send([each for send in sends for each in self._ranks.send(send)] if self._others else sends)
 
     def _advance(self) -> None:
-        if self.replica.state is State.GONE:
+        if self.replica.state is ReplicaState.GONE:
             self.kill()
             return
         task = self.replica.task()
@@ -189,7 +190,7 @@ class SimulatedReplica(SimulatedProcess):
         versions: dict[int, dict[int, int]] = {number: {} for number in self._others}
         for pulled in task.installs:
             for number, version, buffer in zip(pulled.shards, pulled.versions, pulled.buffers, strict=True):
-                if isinstance(buffer, Elsewhere):
+                if isinstance(buffer, RemoteBuffers):
                     versions[buffer.rank][number] = version
                 else:
                     newest[number] = buffer
@@ -210,7 +211,7 @@ class SimulatedReplica(SimulatedProcess):
             )
         )
 
-    def _parts(self) -> Mapping[str, Part]:
+    def _parts(self) -> Mapping[str, ServerUpdate]:
         self._closings += 1
         numbers = {each.number: tuple(self._sum[each.start : each.stop]) for each in self._shards}
         for rank, other in self._others.items():
@@ -221,10 +222,10 @@ class SimulatedReplica(SimulatedProcess):
         for server in {shard.server for shard in self._shards}:
             own = [shard for shard in self._shards if shard.server == server]
             buffers: tuple[object, ...] = tuple(
-                Elsewhere(rank, self._closings)
+                RemoteBuffers(rank, self._closings)
                 if (rank := self._rank_of(each.number))
                 else numbers[each.number]
                 for each in own
             )
-            parts[server] = Part(self._kind, tuple(shard.number for shard in own), (), buffers)
+            parts[server] = ServerUpdate(self._kind, tuple(shard.number for shard in own), (), buffers)
         return parts

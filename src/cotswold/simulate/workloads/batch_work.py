@@ -12,7 +12,7 @@ from typing import Literal
 from cotswold.errors import ClusterError
 from cotswold.geometry import Grid
 from cotswold.recipe import Recipe, schema
-from cotswold.shards.core.permutation import Dealing
+from cotswold.shards.core.permutation import ChunkPermutation
 from cotswold.simulate.hardware.device import DeviceModel, RateShape
 from cotswold.simulate.timeline.actions import Compute
 from cotswold.simulate.workloads.layers import LayerWork
@@ -51,7 +51,7 @@ class BatchWork:
     @cached_property
     def counted(self) -> tuple[int, ...]:
         """Samples of every evaluated portion, the largest first."""
-        dealing = Dealing(0, self.patterns, self.portion)
+        dealing = ChunkPermutation(0, self.patterns, self.portion)
         portions = dealing.drawn(0, self.fraction)
         return tuple(sorted(map(dealing.samples, portions), reverse=True))
 

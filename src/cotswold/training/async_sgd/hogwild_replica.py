@@ -42,8 +42,9 @@ from cotswold.host import (
 )
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
+from cotswold.replicas.work import ReplicaWork
 from cotswold.shards.runtime.arithmetic import is_finite
-from cotswold.shards.runtime.work import PortionSum, ReplicaWork, Slot, VaryingWork
+from cotswold.shards.runtime.work import PortionSum, Slot, VaryingWork
 from cotswold.training.async_sgd.replica_task import LearningWork, in_replica
 from cotswold.training.async_sgd.shared_memory import ALIGNED_BYTES
 from cotswold.training.data.remote import Fed

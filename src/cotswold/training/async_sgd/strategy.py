@@ -13,7 +13,7 @@ from pathlib import Path
 from cotswold.errors import RecipeError
 from cotswold.geometry import Grid
 from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
-from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.replica_session import Pace
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.traffic_log import FOLDER
 from cotswold.recipe import Recipe, dump

@@ -15,8 +15,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from cotswold.batch.runtime.cluster import PRELOADED, Cluster, ClusterStatus, open_cluster
+from cotswold.batch.runtime.cluster import Cluster
+from cotswold.batch.runtime.entry import PRELOADED, open_cluster
 from cotswold.batch.runtime.pattern_sets import ALL
+from cotswold.batch.runtime.status import ClusterStatus
 from cotswold.errors import RunError
 from cotswold.geometry import Grid
 from cotswold.host import ForkServer, Token, token_of
@@ -28,7 +30,7 @@ from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import BatchTraining
 from cotswold.recipe.schema.cluster import port_range
 from cotswold.run import Recorder, RunDirectory, read_events
-from cotswold.shards.core.permutation import words
+from cotswold.shards.core.permutation import format_ranges
 from cotswold.training.full_batch.local import Drawn, Look, Share
 
 ROWS = "rows"
@@ -136,7 +138,7 @@ class There:
         return self.cluster.part(patterns, fraction)
 
     def _drawn(self, name: str) -> Drawn:
-        return Drawn(self.cluster.draws, name, words(self.cluster.counted(name)))
+        return Drawn(self.cluster.draws, name, format_ranges(self.cluster.counted(name)))
 
     def _tell(self, now: ClusterStatus) -> None:
         self._look(

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from cotswold.batch.core.accounting import total_of
-from cotswold.batch.runtime.pattern_sets import Sets
+from cotswold.batch.core.accounting import exact_sum
+from cotswold.batch.runtime.pattern_sets import PatternSets
 from cotswold.optim import Command, Evaluation, TensorVectors
 from cotswold.processes.cluster_settings import ClusterSettings
-from cotswold.shards.core.permutation import Dealing, words
-from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.core.permutation import ChunkPermutation, format_ranges
+from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.work import PortionSum, Work
 
 
@@ -80,13 +80,15 @@ class WholeSet:
     ) -> None:
         """``recorded`` lists the sets to draw first, as portion ranges."""
         self.work, self.look = work, look
-        shards = shards_of(work.layout, work.parameters.element_size(), ClusterSettings.shard_bytes, ["here"])
+        shards = split_into_shards(
+            work.layout, work.parameters.element_size(), ClusterSettings.shard_bytes, ["here"]
+        )
         # dot products sum over a cluster's shards, so that both have the same bits
         self.vectors = TensorVectors(work.parameters, pieces=[each.stop - each.start for each in shards])
         self.evaluations = 0
         self._fraction, self._deterministic = fraction, deterministic
-        self._dealing = Dealing(seed, work.patterns, portion)
-        self.sets = Sets(self._dealing)
+        self._dealing = ChunkPermutation(seed, work.patterns, portion)
+        self.sets = PatternSets(self._dealing)
         """The sets of samples that evaluations count; part of the state for resuming."""
         self.sets.replay(recorded)
         self._dealt: dict[int, array[int]] = {}  # dealing again each time would take longer than a small sum
@@ -147,7 +149,7 @@ class WholeSet:
         drawn = None
         if name is None:
             name = self.sets.drawn(chosen)
-            drawn = Drawn(self.sets.draws, name, words(chosen))
+            drawn = Drawn(self.sets.draws, name, format_ranges(chosen))
         progress.finish(drawn)
         dots = tuple(self.vectors.run(after))
         return Evaluation(total.value / total.samples, dots, name, total.samples)
@@ -165,7 +167,7 @@ class WholeSet:
             found = PortionSum(0.0, 0, {})
             for number in chosen:
                 found = _added(found, self._one(number, into, progress))
-        return PortionSum(total_of(progress.values), found.samples, found.details)
+        return PortionSum(exact_sum(progress.values), found.samples, found.details)
 
     def _one(self, number: int, into: Tensor | None, progress: _Progress) -> PortionSum:
         if number not in self._dealt:

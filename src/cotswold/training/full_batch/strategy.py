@@ -26,7 +26,7 @@ from cotswold.optim import (
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
-from cotswold.shards.runtime.work import Work, means_of, portions_of
+from cotswold.shards.runtime.work import Work, held_out_portions, validation_means
 from cotswold.training.data.indexed import write_rows
 from cotswold.training.data.service import pool_argument, pool_of
 from cotswold.training.flat_parameters import FlatModule
@@ -86,8 +86,8 @@ class Here:
 
     def validate(self) -> Mapping[str, float] | None:
         """Return the validation metrics at the point, which the parameters hold."""
-        portions = portions_of(self.work.held, self._portion)
-        return means_of([self.work.judge(start, stop) for start, stop in portions])
+        portions = held_out_portions(self.work.held, self._portion)
+        return validation_means([self.work.judge(start, stop) for start, stop in portions])
 
 
 def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -> Method:

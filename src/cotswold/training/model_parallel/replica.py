@@ -26,13 +26,14 @@ from cotswold.data import Store
 from cotswold.geometry import Grid
 from cotswold.host import Process, Token, inherited, token_of
 from cotswold.launch import LeaderGroup, follow, lead
-from cotswold.paramserver.core.rank_fanout import name_of
-from cotswold.paramserver.core.replica import StepTask
+from cotswold.paramserver.core.rank_fanout import rank_name
+from cotswold.paramserver.core.replica_session import StepTask
 from cotswold.processes.endpoint_settings import Reach, own_endpoint
 from cotswold.recipe.schema import DownpourTraining, Mesh
 from cotswold.replicas.accumulation import OwnSteps
 from cotswold.replicas.rank_process import RankRole
-from cotswold.shards.runtime.work import Meeting, PortionSum, Slot
+from cotswold.replicas.work import Meeting
+from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.async_sgd.push_format import scale_to_norm_1
 from cotswold.training.data.indexed import Patterns
 from cotswold.training.data.remote import patterns_of
@@ -46,7 +47,7 @@ from cotswold.training.model_parallel.shards import parts_of_shards
 from cotswold.training.model_parallel.steps import Closing, RankSteps, Told
 from cotswold.training.models import LayerNetwork
 from cotswold.wire import Shard
-from cotswold.wire.messenger import Post
+from cotswold.wire.messenger import Messenger
 
 
 class LearningLayers(LayerWork):
@@ -207,7 +208,7 @@ class GangSteps:
         return True
 
     def close(self) -> Closing:
-        """Return the push of this rank to each server; shards that other ranks push are `Elsewhere`."""
+        """Return the push of this rank to each server; shards that other ranks push are `RemoteBuffers`."""
         assert self._closing is not None, "the task closed the accumulation"
         closing, self._closing = self._closing, None
         return closing
@@ -264,8 +265,8 @@ def follow_replica(recipe: str, store: str, rows: str, pool: str | None, place: 
         own = cast(OwnSteps, meeting.own)  # the meeting was made from these steps
         steps = RankSteps(rank, training.weight_decay, own, meeting.push_samples)
         reach = Reach(**cast(Mapping[str, Any], meeting.reach))
-        with own_endpoint(name_of(meeting.name, rank.number), reach, token) as endpoint:
-            role = RankRole(Post(endpoint), meeting)
+        with own_endpoint(rank_name(meeting.name, rank.number), reach, token) as endpoint:
+            role = RankRole(Messenger(endpoint), meeting)
             role.run(lambda: obey(rank, steps, role))
 
 

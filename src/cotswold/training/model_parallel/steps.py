@@ -19,9 +19,9 @@ from torch import Tensor
 
 from cotswold.errors import MachineError, told
 from cotswold.launch.watch.failure import is_peer_lost
-from cotswold.paramserver.core.rank_fanout import Elsewhere
-from cotswold.paramserver.core.replica import StepTask
-from cotswold.paramserver.core.update_sequence import Part
+from cotswold.paramserver.core.rank_fanout import RemoteBuffers
+from cotswold.paramserver.core.replica_session import StepTask
+from cotswold.paramserver.core.update_sequence import ServerUpdate
 from cotswold.replicas.accumulation import Accumulation, OwnSteps, Pushed
 from cotswold.replicas.vectors import HostVectors
 from cotswold.shards.runtime.arithmetic import Array
@@ -118,8 +118,8 @@ class RankAccumulation(Accumulation, HostVectors):
         self.parts = parts_of_shards(self._rank.shapes, self._rank.every_box, shards)
         self._exchange = ShardExchange(self.parts, self._rank.number, self._rank.wire)
 
-    def close(self) -> tuple[Mapping[str, Part], Pushed]:
-        """Return the push to each server; shards that other ranks push are `Elsewhere`."""
+    def close(self) -> tuple[Mapping[str, ServerUpdate], Pushed]:
+        """Return the push to each server; shards that other ranks push are `RemoteBuffers`."""
         assert self._exchange is not None, "settle() comes before a step"
         self.closings += 1
         self.closed = self._exchange.gathered(self._sum.numpy())
@@ -136,7 +136,7 @@ class RankAccumulation(Accumulation, HostVectors):
 
     def _numbers(self, whole: Array, shard: Shard) -> object:
         rank = self.parts[shard.number].rank
-        return self.closed[shard.number] if rank == self._rank.number else Elsewhere(rank, self.closings)
+        return self.closed[shard.number] if rank == self._rank.number else RemoteBuffers(rank, self.closings)
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class RankSteps:
         own = {number: version for number, version in said.installs if rank_of[number] == self._number}
         taken = take(said.pull[0], own)
         newest = [
-            (number, version, taken[number] if number in own else Elsewhere(rank_of[number]))
+            (number, version, taken[number] if number in own else RemoteBuffers(rank_of[number]))
             for number, version in said.installs
         ]
         shards, versions, buffers = zip(*newest, strict=True) if newest else ((), (), ())
@@ -201,6 +201,6 @@ class RankSteps:
             self._accumulation.settle([Shard(*each) for each in said.shards])  # type: ignore[arg-type]  # as JSON says it
 
 
-Closing = tuple[Mapping[str, Part], Pushed]
+Closing = tuple[Mapping[str, ServerUpdate], Pushed]
 Take = Callable[[int, Mapping[int, int]], Mapping[int, object]]
 Closed = Callable[[int, Mapping[int, object]], None]

@@ -30,7 +30,7 @@ from cotswold.replicas.evaluator import Evaluator, EvaluatorError
 from cotswold.replicas.replicas import Replicas
 from cotswold.replicas.snapshot import Snapshot
 from cotswold.run import Metrics, Recorder
-from cotswold.shards.core.sample_ledger import Samples
+from cotswold.shards.core.sample_ledger import SampleLedger
 from cotswold.shards.runtime.work import LEFT_OUT, UNJUDGED
 from cotswold.training.flat_parameters import FlatModule
 from cotswold.training.models import layer_names, network_tensors
@@ -41,7 +41,7 @@ from cotswold.training.trainers.pushes import Pushes
 from cotswold.training.trainers.refusals import Refusals, kinds, said
 from cotswold.training.trainers.sync import position_from
 from cotswold.training.trainers.windows import Windows
-from cotswold.wire.lifecycle import Learnt
+from cotswold.wire.lifecycle import StepMetrics
 
 POLL_SECONDS = 0.2
 _POINT = "x"
@@ -69,7 +69,7 @@ class ReplicaRuns:
         """
         self._open, self._flat, self._samples = open_replicas, flat, samples
         self._training, self._recorder, self._describe = training, recorder, describe
-        self._ledger: Samples | None = None
+        self._ledger: SampleLedger | None = None
         self._snapshot: Snapshot | None = None
         self._is_finished = False
         self._nothing_left: str | None = None
@@ -248,7 +248,7 @@ class ReplicaRuns:
 
     # ---- events
 
-    def _count(self, learnt: Learnt, flops: int) -> None:
+    def _count(self, learnt: StepMetrics, flops: int) -> None:
         if not isfinite(learnt.value):  # some servers may reject this push while others accept it
             self._recorder.count(learnt.samples, flops * learnt.samples)
             return

@@ -11,7 +11,7 @@ from math import inf
 from cotswold.replicas.evaluator import Evaluator
 from cotswold.run import Recorder
 from cotswold.training.trainers.async_checkpoint import Saving
-from cotswold.wire.lifecycle import Judged
+from cotswold.wire.lifecycle import EvaluateReply
 
 
 class Validations:
@@ -28,7 +28,7 @@ class Validations:
         """True if patience has run out."""
         return self.patience is not None and self.without >= self.patience
 
-    def tell(self, judged: Judged | None, evaluator: Evaluator | None, saving: Saving) -> None:
+    def tell(self, judged: EvaluateReply | None, evaluator: Evaluator | None, saving: Saving) -> None:
         """Write the event of an evaluation; if the result is the best, save its parameters."""
         if judged is None or evaluator is None:
             return

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from cotswold.shards.core.sample_ledger import Account
-from cotswold.wire.lifecycle import Counts
+from cotswold.shards.core.sample_ledger import SampleCounts
+from cotswold.wire.lifecycle import ServerCounters
 
 BATCHES = 20
 """The number of consecutive batches of which none counts that ends a run."""
@@ -25,7 +25,7 @@ class Refusals:
         self._counted = self._refused = 0
         self._has_warned = False
 
-    def all_of(self, total: Account) -> int:
+    def all_of(self, total: SampleCounts) -> int:
         """Return the number of consecutive rejected samples; 0 if some sample counted or there are too
         few.
         """
@@ -35,7 +35,7 @@ class Refusals:
         refused = now - self._refused
         return refused if refused >= self._least else 0
 
-    def warning(self, total: Account, count: Callable[[], Sequence[Counts]]) -> str:
+    def warning(self, total: SampleCounts, count: Callable[[], Sequence[ServerCounters]]) -> str:
         """Return a warning once a continuing run has lost `BATCHES` mini-batches, some of them not finite.
 
         Before that, and after the first warning, the result is empty. ``count`` queries the servers.
@@ -47,7 +47,7 @@ class Refusals:
         return said(total, counts) if self._has_warned else ""
 
 
-def said(total: Account, counts: Sequence[Counts]) -> str:
+def said(total: SampleCounts, counts: Sequence[ServerCounters]) -> str:
     """Return the numbers of rejected and torn samples and the reasons; empty if there are none."""
     why = kinds(counts)
     parts = [f"servers rejected {total.refused:,} samples"] if total.refused else []
@@ -56,7 +56,7 @@ def said(total: Account, counts: Sequence[Counts]) -> str:
     return "; ".join(parts) + (f" ({why})" if parts and why else "")
 
 
-def kinds(counts: Sequence[Counts]) -> str:
+def kinds(counts: Sequence[ServerCounters]) -> str:
     """Return the reasons of rejections, such as `not finite, too stale`.
 
     Numbers are omitted, because each server counts its part of a push separately.
@@ -65,7 +65,7 @@ def kinds(counts: Sequence[Counts]) -> str:
     return ", ".join(told[word] for word in _found(counts) if word in told)
 
 
-def _found(counts: Sequence[Counts]) -> Mapping[str, int]:
+def _found(counts: Sequence[ServerCounters]) -> Mapping[str, int]:
     found: dict[str, int] = {}
     for each in counts:
         for word, number in each.refused:

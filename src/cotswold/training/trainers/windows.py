@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cotswold.wire.lifecycle import Counts
+from cotswold.wire.lifecycle import ServerCounters
 
 _LATE = 2.0
 """The factor over the promised seconds at which a window is too long."""
@@ -19,7 +19,7 @@ class Windows:
     def __init__(self) -> None:
         self._longest = self._promised = 0.0
 
-    def said(self, counts: Sequence[Counts]) -> dict[str, float]:
+    def said(self, counts: Sequence[ServerCounters]) -> dict[str, float]:
         """Return event fields; empty without disks.
 
         They are the bytes not yet on disk, the age of the oldest change among them, and the maximum age so

@@ -1,4 +1,4 @@
-"""Messages between the coordinator and a server in whole-set training.
+"""Messages that carry commands, vectors and sums between a server and a worker or the coordinator.
 
 Knows: the fields. Does not know: the meaning of commands and buffers.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotswold.optim.vectors.base import Command
-from cotswold.wire.types import Close, Open, SumName
+from cotswold.wire.types import Close, Node, Open, SumName
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Answer:
+class RoundReply:
     """A server has executed a round."""
 
     number: int
@@ -42,7 +42,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Accept:
+class AcceptSums:
     """Accepted sums may be added now, and ended sessions will push nothing more."""
 
     evaluation: int
@@ -63,9 +63,71 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Written:
+class WriteAck:
     """A server has executed a `Write`."""
 
     number: int
     server: str
     error: str | None = None
+
+
+@dataclass(frozen=True)
+class Pull:
+    """Request shards of a vector; answered by `Pulled` once the evaluation is open."""
+
+    session: int
+    """Session of the worker; 0 for the coordinator."""
+    evaluation: int
+    """Number of the evaluation; 0 for the current value of the vector."""
+    name: str
+    shards: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """Shards of a vector."""
+
+    session: int
+    evaluation: int
+    name: str
+    server: str
+    shards: tuple[int, ...]
+    buffers: tuple[object, ...]
+    """One buffer per shard."""
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Push:
+    """The shards of a sum that belong to one server."""
+
+    session: int
+    evaluation: int
+    number: int
+    node: Node | None
+    """Node of the tree over portions, if sums are nodes."""
+    portions: tuple[int, ...]
+    shards: tuple[int, ...]
+    buffers: tuple[object, ...]
+    """One buffer per shard."""
+
+
+@dataclass(frozen=True)
+class PushAck:
+    """A server keeps the sum until the coordinator accepts it or closes the evaluation."""
+
+    session: int
+    evaluation: int
+    number: int
+    server: str
+
+
+@dataclass(frozen=True)
+class PushRejected:
+    """A server rejects the sum."""
+
+    session: int
+    evaluation: int
+    number: int
+    server: str
+    reason: str

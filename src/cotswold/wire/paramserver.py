@@ -1,15 +1,22 @@
-"""Asynchronous parameter updates: messages between a replica, a server and the coordinator.
+"""Asynchronous parameter updates: messages between a replica, its ranks, a server and the coordinator.
 
-Knows: the fields. Does not know: update rules, the meaning of buffers, when a replica steps.
+Knows: the fields. Does not know: update rules, the meaning of buffers, what a replica computes and when it
+steps, which rank holds which shards.
 
 Positions of samples are integers on one line: position p of epoch e of N samples is e · N + p. A *range* is
 (start, stop). Each message may arrive late, twice or never. (session, number) identifies an update. A pull
 requests shards newer than the versions that it names. A coordinator state is identified by its number.
+
+A replica joins by `Join` and may `Leave`. `SessionExpired` and `Shutdown` end its session, as they end a
+worker's. The rank that leads the exchange with the servers decides which messages are due and sends them
+without buffers. Each other rank adds its own buffers and sends its own messages.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from cotswold.wire.types import Shard
 
 Ranges = tuple[tuple[int, int], ...]
 """Positions of samples: (start, stop) of each range, ascending and disjoint."""
@@ -78,10 +85,12 @@ class UpdateRefused:
     server: str
     number: int
     reason: str
-    """One sentence; its first words name the kind of reason."""
+    """One sentence for people."""
     again: bool
     """True if the same update may be sent again because the queue was full. Otherwise its number is used up,
     unless it was not the number that was due."""
+    code: str = ""
+    """The kind of reason, a short word: ``session``, ``run``, ``expects``, ``stale``, ``busy``, ..."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +123,7 @@ class PulledNewer:
 
 
 @dataclass(frozen=True)
-class Order:
+class CoordinatorState:
     """The coordinator's state for a server; answered by `CoordinatorStateAck` each time it arrives."""
 
     number: int
@@ -149,7 +158,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Ordered:
+class CoordinatorStateAck:
     """The server has applied the coordinator's state."""
 
     number: int
@@ -195,3 +204,76 @@ class FrozenPart:
     """Number of updates applied to each shard."""
     buffers: tuple[object, ...]
     error: str | None = None
+
+
+@dataclass(frozen=True)
+class SessionOpened:
+    """A replica's session begins; every server knows the session."""
+
+    name: str
+    attempt: int
+    session: int
+    run: str
+    shards: tuple[Shard, ...]
+    servers: tuple[tuple[str, str], ...]
+    """(name, address) of each server."""
+    beat_seconds: float
+    retry_seconds: float
+    settings: str
+    """Settings of the replica's process, as JSON."""
+
+
+@dataclass(frozen=True)
+class ReplicaHeartbeat:
+    """Heartbeat of a replica, with the work that it still has; answered by `ReplicaInstructions`."""
+
+    session: int
+    hand: int
+    """Number of the newest assignment that the replica has received."""
+    left: int
+    """Samples of its assignments that no step has processed yet."""
+
+
+@dataclass(frozen=True)
+class ReplicaInstructions:
+    """Instructions for a replica, valid until the next ones."""
+
+    session: int
+    hands: tuple[tuple[int, int, int], ...]
+    """(number, start, stop): assigned samples, for each assignment newer than the one that the heartbeat
+    named."""
+    rate: int
+    """Version of the learning rate."""
+    rate_value: float
+    checkpoint: int
+    """Number of the newest checkpoint that was started: its marker is due."""
+    alone: tuple[int, ...] = ()
+    """Numbers of assignments that some servers have applied. A push holds samples of one of these
+    assignments, or of none."""
+
+
+@dataclass(frozen=True)
+class PullPart:
+    """Send this pull to a server; answered by `PulledPart`."""
+
+    server: str
+    pull: PullNewer
+
+
+@dataclass(frozen=True)
+class PulledPart:
+    """A rank has received the shards of a server's reply; the reply follows without its buffers."""
+
+    server: str
+    pulled: PulledNewer
+
+
+@dataclass(frozen=True)
+class PushPart:
+    """Send this part of an update to a server, with the numbers of an accumulation; the server replies to the
+    leading rank."""
+
+    server: str
+    closing: int
+    """Number of the accumulation; all ranks count accumulations alike, in the order in which they close."""
+    update: Update
