@@ -11,7 +11,7 @@ import pytest
 from cotswold.errors import MachineError
 from cotswold.host import Call, Process
 from cotswold.host.processes import LOST
-from cotswold.processes.process_group import Staff
+from cotswold.processes.process_group import ProcessGroup
 from cotswold.transport import Endpoint
 
 
@@ -69,11 +69,13 @@ class Deaf:
     def unwatch(self, descriptor: int) -> None: ...
 
 
-def staff_of(machines: Machines, *, restarts: bool = True) -> Staff:
-    return Staff(machines, cast(Endpoint, Deaf()), lambda name: Call(name, "os:getpid"), restarts=restarts)
+def staff_of(machines: Machines, *, restarts: bool = True) -> ProcessGroup:
+    return ProcessGroup(
+        machines, cast(Endpoint, Deaf()), lambda name: Call(name, "os:getpid"), restarts=restarts
+    )
 
 
-def end(staff: Staff, process: Pretended, code: int, now: float) -> None:
+def end(staff: ProcessGroup, process: Pretended, code: int, now: float) -> None:
     process.exit = code
     assert staff.ended(process.fileno(), now) is not None
 

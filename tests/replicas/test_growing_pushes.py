@@ -17,9 +17,9 @@ from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.rank_fanout import Ranks
 from cotswold.paramserver.core.replica import Pace, Replica, StepTask
 from cotswold.paramserver.core.update_sequence import Part
-from cotswold.processes.worker_thread import Working
+from cotswold.processes.worker_thread import WorkerThread
 from cotswold.replicas.accumulation import GROWS, GROWS_MOVING, Accumulation
-from cotswold.replicas.replica_process import ReplicaRole
+from cotswold.replicas.replica_process import ReplicaProcess
 from cotswold.replicas.startup import ReplicaSettings
 from cotswold.replicas.vectors import vectors_like
 from cotswold.replication.run_settings import ReplicatedClusterSettings
@@ -191,14 +191,14 @@ def test_all_ranks_hear_with_a_step_whether_it_is_the_last_of_its_push(
             closed.append(self.count)
             return {"a": Part("gradient", (0,), (), (b"",))}, {}
 
-    role = ReplicaRole.__new__(ReplicaRole)
+    role = ReplicaProcess.__new__(ReplicaProcess)
     role._name, role._ranks = "one", Ranks("one") if is_ranked else None
     role._work = cast(ReplicaWork, SimpleNamespace(patterns=20))
     role._machine, role._accumulation, role._batch, role._seed = machine, Steps(), 1, 0
     role._lock, role._device = threading.Lock(), torch.device("cpu")
     role._learnt, role._first = Learnt("one", 0, 0, 0.0, (), 0.0), None
     role._schedule = cast(BySamples, SimpleNamespace(rate=lambda rate, at: rate))
-    role._working = cast(Working, SimpleNamespace(tell=lambda call: None, moved=lambda: None))
+    role._working = cast(WorkerThread, SimpleNamespace(tell=lambda call: None, moved=lambda: None))
     role._compute(machine.task())
     assert closed == sizes
     if is_ranked:

@@ -194,7 +194,7 @@ def test_machines_whose_samples_or_token_are_others_do_not_join(
     plain.write_text(supervised(pictures))
     with serving(recipe, "--stores", stores, "--servers", 1, folder=tmp_path) as head:
         for source, token, why in (
-            (other, TOKEN, r"the pool serves the store \w{12}, and this machine has \w{12}; prepare"),
+            (other, TOKEN, r"the pool serves the store \w{12}, not \w{12}; prepare"),
             (plain, TOKEN, "the pool has other augmentation transforms than this recipe"),
             (recipe, "u" * 64, "has another token"),
         ):

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, cast
 
 from cotswold import wire as m
-from cotswold.processes.supervisor_link import Bond
+from cotswold.processes.supervisor_link import SupervisorLink
 from cotswold.replication.controller.leader_election import Read
 from cotswold.replication.controller.settings import Control
 from cotswold.replication.metadata.interface import PREFIX_BYTES_MAX, checked
@@ -81,7 +81,7 @@ class ControllerVictim(Victim):
         control = Control(lease_seconds=_FAR_SECONDS, leader_seconds=_FAR_SECONDS, judging_seconds=0.0)
         self._role = ControllerRole(
             *(NAME, cast(Post, self._post), cast(StateThread, self._state), control),
-            *(cast(Endpoint, self._endpoint), Bond(ADDRESS, None)),
+            *(cast(Endpoint, self._endpoint), SupervisorLink(ADDRESS, None)),
         )
         self._description = described(RUN)
         self._beats = 0

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.processes.supervisor_link import Bond
+from cotswold.processes.supervisor_link import SupervisorLink
 from cotswold.replication.replica.bucket_replica import Role
 from cotswold.replication.replica.settings import Copying
 from cotswold.replication.run_description import Description
@@ -49,7 +49,7 @@ class KeeperVictim(Victim):
         copying = Copying(saves=True)
         self._role = KeeperRole(
             *(OWN, "host", cast(Post, self._post), {CONTROLLER: ADDRESS}, copying, ways),
-            Bond(ADDRESS, None),
+            SupervisorLink(ADDRESS, None),
         )
         self._machine = self._role._machine
         self._description = described(RUN)

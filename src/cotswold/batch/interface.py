@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
 from cotswold.processes.cluster_settings import ClusterSettings, Travel
-from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.processes.coordinator_loop import ClusterFailedError
 from cotswold.shards.runtime.work import PortionSum, Slot, Work
 
 __all__ = [
     "Cluster",
+    "ClusterFailedError",
     "ClusterSettings",
     "ClusterStatus",
     "PortionSum",
     "Slot",
     "Travel",
-    "TroubleError",
     "Work",
     "open_cluster",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cotswold import wire as m
 from cotswold.errors import MachineError
-from cotswold.processes.process_group import Staff
+from cotswold.processes.process_group import ProcessGroup
 from cotswold.shards.core.membership import Member
 from cotswold.shards.runtime.chunked_read import Pieces
 from cotswold.transport import Lost, Ready
@@ -28,17 +28,17 @@ _BACKLOG = 10_000
 """Messages that are read first, at most, after the loop was not running for a while."""
 
 
-class TroubleError(MachineError):
+class ClusterFailedError(MachineError):
     """The cluster cannot continue; its servers and checkpoints are unchanged."""
 
 
-class Listening(ABC):
+class CoordinatorLoop(ABC):
     """Base class of coordinators' event loops."""
 
     tick_seconds = _TICK_SECONDS
     """Seconds between two calls of `_tick`."""
 
-    def __init__(self, post: Post, staff: Staff, on_event: OnEvent) -> None:
+    def __init__(self, post: Post, staff: ProcessGroup, on_event: OnEvent) -> None:
         self.post, self.staff, self._on_event = post, staff, on_event
         self._others: list[Callable[[AnyMessage], None]] = []
         self._ticked = 0.0
@@ -69,10 +69,10 @@ class Listening(ABC):
 
     @abstractmethod
     def _tick(self, now: float) -> None:
-        """Do periodic work; raise TroubleError if the cluster cannot continue."""
+        """Do periodic work; raise ClusterFailedError if the cluster cannot continue."""
 
     def wait(self, until: Callable[[], bool]) -> None:
-        """Run until a condition holds; raise TroubleError if the cluster cannot continue."""
+        """Run until a condition holds; raise ClusterFailedError if the cluster cannot continue."""
         while not until():
             self.step(self.tick_seconds)
 
@@ -85,8 +85,8 @@ class Listening(ABC):
             self._others.remove(hear)
 
     def read(self, pieces: Pieces, silent_seconds: float) -> None:
-        """Receive until a vector is complete. Raises MachineError if a server refuses, TroubleError if a
-        server is lost, or silent for ``silent_seconds``."""
+        """Receive until a vector is complete. Raises MachineError if a server refuses, ClusterFailedError
+        if a server is lost, or silent for ``silent_seconds``."""
         heard = time.monotonic()
 
         def hear(message: AnyMessage) -> None:
@@ -108,8 +108,8 @@ class Listening(ABC):
         silent_seconds: float,
         again: Callable[[], Sequence[m.Send]],
     ) -> None:
-        """Wait until no server owes an answer. Raises TroubleError if a server is lost, or all are silent
-        for ``silent_seconds``.
+        """Wait until no server owes an answer. Raises ClusterFailedError if a server is lost, or all are
+        silent for ``silent_seconds``.
 
         Args:
             hear: Called with each message.
@@ -124,16 +124,16 @@ class Listening(ABC):
 
         self.hearing(hear, lambda: bool(not owing() or self.lost_servers(owing()) or is_silent()))
         if lost := self.lost_servers(owing()):
-            raise TroubleError(f"{lost} is lost{self.why_ended(owing())}; resume the run")
+            raise ClusterFailedError(f"{lost} is lost{self.why_ended(owing())}; resume the run")
         if silent := owing():
             raise self.unanswered(silent, silent_seconds)
 
-    def unanswered(self, servers: Sequence[str], seconds: float) -> TroubleError:
+    def unanswered(self, servers: Sequence[str], seconds: float) -> ClusterFailedError:
         """The error for servers that run, but have not answered for ``seconds``."""
         is_one = len(servers) == 1
         stopped = [name for name in servers if self.staff.is_stopped(name)]
         known = ", ".join(f"{name} is stopped: process {self.staff.pid_of(name)}" for name in stopped)
-        return TroubleError(
+        return ClusterFailedError(
             f"{' and '.join(servers)} {'has' if is_one else 'have'} not answered for {seconds:g} s"
             f"{f' ({known})' if known else ''}, and the run needs the parameters that "
             f"{'it holds' if is_one else 'they hold'}; resume the run"

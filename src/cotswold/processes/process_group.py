@@ -17,16 +17,16 @@ from cotswold.host.process_info import is_stopped
 from cotswold.host.processes import LOST
 from cotswold.transport import Endpoint
 
-_PATIENCE_SECONDS = 0.5
+_BACKOFF_SECONDS = 0.5
 """Seconds before the second start in a row of a worker that never joined; doubled each time."""
-_HOPELESS = 4
+_MAX_FAILED_STARTS = 4
 """Consecutive starts without a worker that joined, after which no more are started."""
 _MACHINES_SECONDS = 2.0
 """Seconds between two checks for machines that joined."""
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessExit:
     """A process exited."""
 
     name: str
@@ -34,7 +34,7 @@ class Ended:
     code: int
 
 
-class Staff:
+class ProcessGroup:
     """Workers and servers. ``call_of`` returns the program of the worker of a name, which has ``ranks``
     processes."""
 
@@ -121,7 +121,7 @@ class Staff:
         self._joined.add(name)
         self._in_vain = 0
 
-    def ended(self, descriptor: int, now: float) -> Ended | None:
+    def ended(self, descriptor: int, now: float) -> ProcessExit | None:
         """Release the process of a readable descriptor and return its exit; None if it still runs."""
         name = self._watched.get(descriptor)
         if name is None or self._started[name].code() is None:
@@ -219,8 +219,8 @@ class Staff:
 
     def _start_again(self, machine: str | None, now: float) -> None:
         """Schedule a restart of a worker, unless too many starts have failed."""
-        if self._restarts and self._in_vain < _HOPELESS:
-            wait = _PATIENCE_SECONDS * 2 ** (self._in_vain - 2) if self._in_vain > 1 else 0.0
+        if self._restarts and self._in_vain < _MAX_FAILED_STARTS:
+            wait = _BACKOFF_SECONDS * 2 ** (self._in_vain - 2) if self._in_vain > 1 else 0.0
             self._due.append((now + wait, machine))
 
     def _keep(self, process: Process) -> None:
@@ -229,7 +229,7 @@ class Staff:
         self._watched[process.fileno()] = process.name
         self._endpoint.watch(process.fileno())
 
-    def _let_go(self, name: str, now: float) -> Ended:
+    def _let_go(self, name: str, now: float) -> ProcessExit:
         process = self._started.pop(name)
         descriptor = process.fileno()
         self._endpoint.unwatch(descriptor)
@@ -249,4 +249,4 @@ class Staff:
                 self._start_again(process.machine, now)
             elif not self._workers:  # the last one was dismissed because its machine shuts down
                 self._start_again(None, now)
-        return Ended(name, why, code)
+        return ProcessExit(name, why, code)

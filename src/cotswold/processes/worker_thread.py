@@ -18,7 +18,7 @@ from cotswold.host import wake_pipe
 Job = Callable[[], object]
 
 
-class Working:
+class WorkerThread:
     """The thread; `close` ends it after its current job."""
 
     def __init__(self) -> None:

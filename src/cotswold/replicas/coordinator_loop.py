@@ -14,9 +14,9 @@ from typing import get_args
 
 from cotswold import wire as m
 from cotswold.paramserver.core.dispatcher import Dispatcher, State
-from cotswold.processes.coordinator_loop import Listening, OnEvent, TroubleError
-from cotswold.processes.process_group import Staff
-from cotswold.replicas.monitor import Watching
+from cotswold.processes.coordinator_loop import ClusterFailedError, CoordinatorLoop, OnEvent
+from cotswold.processes.process_group import ProcessGroup
+from cotswold.replicas.monitor import ReplicaMonitor
 from cotswold.wire.lifecycle import Count, Counts, Doing, Learnt
 from cotswold.wire.messenger import AnyMessage, Post
 
@@ -27,17 +27,17 @@ _NAMED = 3
 _HEARD = (*get_args(m.FromReplica), m.Ordered)
 
 
-class ReplicaConversation(Listening):
+class ReplicaCoordinator(CoordinatorLoop):
     """The event loop of the coordinator of replicas."""
 
     tick_seconds = _TICK_SECONDS
 
-    def __init__(self, post: Post, staff: Staff, machine: Dispatcher, on_event: OnEvent) -> None:
+    def __init__(self, post: Post, staff: ProcessGroup, machine: Dispatcher, on_event: OnEvent) -> None:
         super().__init__(post, staff, on_event)
         self.machine = machine
         self.learnt: list[Learnt] = []
         """Reports of steps since they were last taken."""
-        self.watching = Watching()
+        self.watching = ReplicaMonitor()
         self.on_tick: Callable[[], None] = lambda: None
         """Called several times a second, also while waiting; it must not block."""
 
@@ -112,13 +112,13 @@ class ReplicaConversation(Listening):
                 self.post.send(server, self.counting)
         self.on_tick()
         if lost := self.lost_servers(self.servers):
-            raise TroubleError(f"{lost} is lost{self.why_ended(self.servers)}; resume the run")
+            raise ClusterFailedError(f"{lost} is lost{self.why_ended(self.servers)}; resume the run")
         if self.machine.trouble:
-            raise TroubleError(f"{self.machine.trouble}; resume the run")
+            raise ClusterFailedError(f"{self.machine.trouble}; resume the run")
         seconds = self.servers_patience
         if silent := self.machine.silent_servers(now, seconds):
             raise self.unanswered(silent, seconds)
         is_alone = self.staff.is_hopeless and not len(self.machine.members)
         if is_alone and self.machine.state is not State.OVER:
             last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
-            raise TroubleError(f"every replica has exited{last}; resume the run")
+            raise ClusterFailedError(f"every replica has exited{last}; resume the run")

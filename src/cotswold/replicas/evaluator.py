@@ -20,7 +20,7 @@ from torch import Tensor
 from cotswold import wire as m
 from cotswold.errors import MachineError
 from cotswold.host import Call
-from cotswold.replicas.coordinator_loop import ReplicaConversation
+from cotswold.replicas.coordinator_loop import ReplicaCoordinator
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire.lifecycle import Give, Given, Judge, Judged, Judging
 from cotswold.wire.messenger import AnyMessage
@@ -65,7 +65,7 @@ class Evaluator:
 
     def __init__(
         self,
-        conversation: ReplicaConversation,
+        conversation: ReplicaCoordinator,
         call_of: Callable[[str], Call],
         shards: Sequence[m.Shard],
         dtype: str,

@@ -20,9 +20,9 @@ import torch
 from cotswold import wire as m
 from cotswold.errors import MachineError
 from cotswold.processes.device import compute_on, device_of_this_thread
-from cotswold.processes.hang_detector import Watch
-from cotswold.processes.worker_context import at_work
-from cotswold.processes.worker_thread import Working
+from cotswold.processes.hang_detector import WorkerHangDetector
+from cotswold.processes.worker_context import worker_context
+from cotswold.processes.worker_thread import WorkerThread
 from cotswold.replication.client.routed_messenger import messengers_of
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.chunked_read import groups_of
@@ -67,7 +67,7 @@ def main(
         MachineError: If the coordinator or a server exits first, or an evaluation hangs.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it
-    at = at_work(
+    at = worker_context(
         name,
         coordinator,
         work,
@@ -79,19 +79,19 @@ def main(
     )
     with at as (made, post):
         judging = cast(JudgeWork, made)  # as promised
-        EvaluatorRole(judging, post, name, silent_seconds).run()
+        EvaluatorProcess(judging, post, name, silent_seconds).run()
     return 0
 
 
-class EvaluatorRole:
+class EvaluatorProcess:
     """One evaluator at work, on one evaluation at a time."""
 
     def __init__(self, work: JudgeWork, post: Post, name: str, silent_seconds: float) -> None:
         """``silent_seconds``: seconds after which an evaluation without progress hangs."""
         self._work, self._post, self._name = work, post, name
         self._device = device_of_this_thread()
-        self._working = Working()
-        self._watch = Watch(name, self._working, work, silent_seconds)
+        self._working = WorkerThread()
+        self._watch = WorkerHangDetector(name, self._working, work, silent_seconds)
         self._vector: Array = np.zeros(0, np.float32)
         self._versions: dict[int, int] = {}
         """Versions of the shards in the vector; they are not pulled again."""

@@ -15,14 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cotswold import wire as m
 from cotswold.paramserver.core.rank import Rank
-from cotswold.processes.worker_thread import Working
+from cotswold.processes.worker_thread import WorkerThread
 from cotswold.shards.runtime.work import Meeting
 from cotswold.transport import Lost, Ready
 from cotswold.wire.lifecycle import RankLost, RankReady
 from cotswold.wire.messenger import AnyMessage, Letter, Post
 
 
-class RankRole:
+class RankProcess:
     """One rank, from the connection to the first rank until its computation ends."""
 
     def __init__(self, post: Post, meeting: Meeting) -> None:
@@ -31,7 +31,7 @@ class RankRole:
         """Guards the state machine."""
         self._machine = Rank(meeting.name)
         self._servers: set[str] = set()
-        self._working = Working()
+        self._working = WorkerThread()
         self._is_over = False
         post.endpoint.watch(self._working.fileno())
 

@@ -25,11 +25,11 @@ from cotswold.errors import MachineError
 from cotswold.paramserver.core.rank_fanout import Ranks, name_of
 from cotswold.paramserver.core.replica import Pace, Replica, State, StepTask
 from cotswold.processes.device import compute_on
-from cotswold.processes.endpoint_settings import Reach
-from cotswold.processes.hang_detector import Watch
-from cotswold.processes.worker_context import at_work
-from cotswold.processes.worker_thread import Working
-from cotswold.replicas.accumulation import GROWS, Accumulation, Pushed, Stepping
+from cotswold.processes.endpoint_settings import EndpointSettings
+from cotswold.processes.hang_detector import WorkerHangDetector
+from cotswold.processes.worker_context import worker_context
+from cotswold.processes.worker_thread import WorkerThread
+from cotswold.replicas.accumulation import GROWS, Accumulation, Pushed, StepSettings
 from cotswold.replicas.vectors import vectors_like
 from cotswold.replication.client.routed_messenger import messengers_of
 from cotswold.shards.runtime.arithmetic import Array, raw
@@ -81,7 +81,7 @@ def main(
     Args:
         reach: Fields of `EndpointSettings`.
         pace: Fields of `Pace`.
-        stepping: Fields of `Stepping`.
+        stepping: Fields of `StepSettings`.
         silent_seconds: Seconds after which a step without progress hangs.
         device: As for `own_device`.
         place: As for `own_device`.
@@ -93,16 +93,19 @@ def main(
         MachineError: If the coordinator exits first, or a step hangs.
     """
     began = name, coordinator, work, arguments, reach, threads, device, place
-    with at_work(*began, make_post=messengers_of(name, reach, controllers, standing_run)) as (made, post):
+    with worker_context(*began, make_post=messengers_of(name, reach, controllers, standing_run)) as (
+        made,
+        post,
+    ):
         learning = cast(ReplicaWork | RankedWork, made)  # as promised
-        paced = Pace(**pace), Stepping(**stepping)
-        role = ReplicaRole(learning, post, name, *paced, Reach(**reach), silent_seconds)
+        paced = Pace(**pace), StepSettings(**stepping)
+        role = ReplicaProcess(learning, post, name, *paced, EndpointSettings(**reach), silent_seconds)
         signal.signal(signal.SIGTERM, lambda *_: role.leave("it was asked to end"))
         role.run()
     return 0
 
 
-class ReplicaRole:
+class ReplicaProcess:
     """One replica's process, from joining to its end."""
 
     def __init__(
@@ -111,8 +114,8 @@ class ReplicaRole:
         post: Post,
         name: str,
         pace: Pace,
-        stepping: Stepping,
-        reach: Reach,
+        stepping: StepSettings,
+        reach: EndpointSettings,
         silent_seconds: float,
     ) -> None:
         """``reach`` also applies to its other ranks, if any; a step without progress for
@@ -143,8 +146,8 @@ class ReplicaRole:
         self._lock = threading.Lock()
         """Guards the state machine, and the reports of steps."""
         self._machine = Replica(m.Join(name, 0, post.endpoint.address, work.patterns, size), pace)
-        self._working = Working()
-        self._watch = Watch(name, self._working, work, silent_seconds)
+        self._working = WorkerThread()
+        self._watch = WorkerHangDetector(name, self._working, work, silent_seconds)
         self._seed = 0
         self._learnt = Learnt(name, 0, 0, 0.0, (), 0.0)
         self._first: Learnt | None = None

@@ -18,7 +18,7 @@ from tests.support.replicas.works import LeastSquares
 from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
 from cotswold.host import ForkServer
 from cotswold.processes.cluster_settings import ClusterSettings
-from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.processes.coordinator_loop import ClusterFailedError
 from cotswold.testing import Hosts, wait_until, why_not
 from cotswold.transport import address
 
@@ -200,7 +200,7 @@ def test_a_server_behind_a_cut_link_is_an_error_that_names_it(fork_server: ForkS
     ):
         begin(cluster, 2)
         cluster.watch(once(lambda: hosts.cut(0, 2)))
-        with pytest.raises(TroubleError, match=r"server-0 is lost: .*its connection ended"):
+        with pytest.raises(ClusterFailedError, match=r"server-0 is lost: .*its connection ended"):
             until(cluster, lambda: False)
 
 

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import pytest
 
-from cotswold.dataservice.core.epoch_pass import Drawing
+from cotswold.dataservice.core.epoch_pass import SharedEpochSettings
 from cotswold.dataservice.core.pool import Pool
-from cotswold.dataservice.core.request_scheduler import Asking
+from cotswold.dataservice.core.request_scheduler import RequestSettings
 from cotswold.dataservice.core.trainer import Trainer
 from cotswold.wire import (
     POOL,
@@ -87,14 +87,14 @@ def test_a_trainer_that_came_before_the_first_server_hears_only_why_another_stor
     found = Pool("p", silent_seconds=3.0)
     attend(found, store="sounds")
     (send,) = found.receive("s", OFFER, 0.0)
-    assert isinstance(send.message, Roster) and "learns from sounds" in send.message.why
+    assert isinstance(send.message, Roster) and "not sounds" in send.message.why
     assert send.to == "t" and not send.message.servers and not found.trainers
 
 
 def test_a_trainer_of_another_store_is_told_why_not() -> None:
     found = pool()
     (send,) = attend(found, store="sounds")
-    assert isinstance(send.message, Roster) and "learns from sounds" in send.message.why
+    assert isinstance(send.message, Roster) and "not sounds" in send.message.why
     assert not found.trainers
 
 
@@ -142,7 +142,7 @@ def test_a_head_that_stood_still_takes_nobody_for_silent() -> None:
 
 
 def here() -> Trainer:
-    found = Trainer("t", "at t", "pictures", Asking(window=4, lonely_seconds=5.0), 0.0)
+    found = Trainer("t", "at t", "pictures", RequestSettings(window=4, lonely_seconds=5.0), 0.0)
     found.receive(POOL, ROSTER, 0.0)
     assert found.is_here
     return found
@@ -187,7 +187,7 @@ def test_the_end_of_the_head_is_an_error() -> None:
 def drawing(*, at_least_once: bool = False) -> Trainer:
     """A trainer that was dealt two batches, and has asked for them."""
     found = here()
-    found.draw(Drawing("epochs", (), 10, 3, 2, at_least_once), 0, 0.0)
+    found.draw(SharedEpochSettings("epochs", (), 10, 3, 2, at_least_once), 0, 0.0)
     found.receive(POOL, DEALT, 0.0)
     asks = said(found.begin(lambda number, epoch, batch: Ask(number, "", epoch, 3, (batch,)), 0.0), Ask)
     assert [ask.buffers for ask in asks] == [((0, 3),), ((3, 6),)]

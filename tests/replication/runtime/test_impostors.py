@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from cotswold.host import Token
-from cotswold.processes.endpoint_settings import Reach
-from cotswold.processes.supervisor_link import Bond
+from cotswold.processes.endpoint_settings import EndpointSettings
+from cotswold.processes.supervisor_link import SupervisorLink
 from cotswold.replication.client.endpoints import Outward
 from cotswold.replication.client.routed_messenger import RoutedPost
 from cotswold.replication.controller.settings import Control
@@ -77,7 +77,7 @@ class Scene:
         endpoint.connect(COORDINATOR, self.station.address)
         state = self._held.enter_context(StateThread(self._state))
         control = Control(copies=2, beat_seconds=0.01, retry_seconds=0.02, lease_seconds=SECONDS)
-        bond = Bond(self.station.address, None)
+        bond = SupervisorLink(self.station.address, None)
         role = ControllerRole(CONTROLLER, Post(endpoint), state, control, endpoint, bond)
         self.roles[CONTROLLER] = self.leader = role
 
@@ -103,7 +103,7 @@ class Scene:
         endpoint.connect(COORDINATOR, self.station.address)
         role = KeeperRole(
             *(name, name.split("-")[1], Post(endpoint), {CONTROLLER: self.port}, Copying(beat_seconds=0.02)),
-            *(Ways(endpoint, endpoint, endpoint), Bond(self.station.address, None), key),
+            *(Ways(endpoint, endpoint, endpoint), SupervisorLink(self.station.address, None), key),
         )
         self.roles[name] = role
         return role
@@ -341,7 +341,7 @@ def test_an_impostor_with_the_address_of_a_controller_is_no_controller(led: Scen
 
 
 def test_a_client_hears_nobody_whom_it_has_not_called(led: Scene) -> None:
-    outward = Outward("replica-1", RUN, Reach(), TOKEN)
+    outward = Outward("replica-1", RUN, EndpointSettings(), TOKEN)
     with Endpoint(TOKEN, "replica-1") as own:
         post = RoutedPost(own, {CONTROLLER: led.port}, outward)
         post.send(CONTROLLER, Find((), number=3))
@@ -360,7 +360,7 @@ def test_a_client_hears_nobody_whom_it_has_not_called(led: Scene) -> None:
 
 def test_a_process_of_a_run_takes_no_servers_place_at_another(led: Scene) -> None:
     bucket, primary, _ = trained(led)
-    outward = Outward("replica-1", RUN, Reach(), TOKEN)
+    outward = Outward("replica-1", RUN, EndpointSettings(), TOKEN)
     with Endpoint(Token.new(), "replica-1") as own:
         token = own._keyring
         post = RoutedPost(own, {CONTROLLER: led.port}, outward)

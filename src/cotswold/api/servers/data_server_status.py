@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cotswold.dataservice.core.shared_epochs import Drawn, StreamTotals
+from cotswold.dataservice.core.shared_epochs import EpochCounts, StreamTotals
 from cotswold.dataservice.runtime.pool import ServerLine, TrainerLine
 
 
@@ -51,7 +51,7 @@ class ServedDataStatus:
     """Number of servers started as replacements."""
     refused: Mapping[str, int]
     """Clients without the token (`strangers`) and malformed messages, by reason."""
-    drawn: tuple[Drawn, ...]
+    drawn: tuple[EpochCounts, ...]
     """Statistics of each shared epoch."""
     streams: tuple[StreamTotals, ...]
     """Totals over all epochs of each stream."""

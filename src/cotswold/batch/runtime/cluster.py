@@ -27,8 +27,8 @@ from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
 from cotswold.optim import Command, Evaluation
 from cotswold.processes.cluster_settings import ClusterSettings
-from cotswold.processes.coordinator_loop import OnEvent, TroubleError
-from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.coordinator_loop import ClusterFailedError, OnEvent
+from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.shards.core.permutation import words
 from cotswold.shards.runtime.chunked_read import Pieces
 from cotswold.transport import Endpoint
@@ -102,7 +102,7 @@ def open_cluster(
             token,
             m.COORDINATOR,
             host=host,
-            ports=Reach.of(settings, host).one_of_ports,
+            ports=EndpointSettings.of(settings, host).one_of_ports,
             encrypt=settings.encrypt,
             lost_seconds=settings.lost_seconds,
         )
@@ -245,7 +245,7 @@ class Cluster:
         Raises:
             KeyError: A command names an unknown vector.
             MachineError: A server cannot run the commands.
-            TroubleError: A server is lost.
+            ClusterFailedError: A server is lost.
         """
         self._contents.check(commands)
         self._require_servers()
@@ -314,8 +314,8 @@ class Cluster:
     ) -> Evaluation:
         """Evaluate the objective at a vector; see `optim.Objective.evaluate`.
 
-        After a TroubleError the same request, before any other command, continues the evaluation: computed
-        portions are kept, failed ones are tried again, for example after `hire`.
+        After a ClusterFailedError the same request, before any other command, continues the evaluation:
+        computed portions are kept, failed ones are tried again, for example after `hire`.
 
         Args:
             at: Name of the vector with the parameters.
@@ -331,7 +331,7 @@ class Cluster:
         Raises:
             KeyError: A vector does not exist.
             UserError: The set of patterns does not exist in this cycle.
-            TroubleError: The evaluation cannot finish.
+            ClusterFailedError: The evaluation cannot finish.
         """
         made = () if gradient is None else (gradient,)
         self._contents.check([*before], at=at)
@@ -345,7 +345,7 @@ class Cluster:
         self._begin(request, (request, kept))
         try:
             done = self._conversation.outcome()
-        except TroubleError:
+        except ClusterFailedError:
             self._sets.load(kept)  # the same set will be drawn again
             self._halted = (request, kept)
             raise
@@ -354,7 +354,7 @@ class Cluster:
             self._abandon()
             raise
         if not isinstance(done, Counted):
-            raise TroubleError(f"{done.error}; resume the run")
+            raise ClusterFailedError(f"{done.error}; resume the run")
         if gradient is not None:
             self._contents.written(gradient)
         self._contents.ran(after)
@@ -408,7 +408,7 @@ class Cluster:
         Raises:
             KeyError: The vector does not exist.
             MachineError: A worker fails to evaluate patterns.
-            TroubleError: No worker is left, or a server is lost.
+            ClusterFailedError: No worker is left, or a server is lost.
         """
         self._contents.check_name(at)
         held, staff, alone_since = self._opened.made.held, self._conversation.staff, time.monotonic()
@@ -424,7 +424,7 @@ class Cluster:
             if len(self._machine.members):
                 alone_since = now
             elif staff.is_hopeless or now - alone_since > self._settings.alone_seconds:
-                raise TroubleError("no worker is left for validation; resume the run")
+                raise ClusterFailedError("no worker is left for validation; resume the run")
             for name, ask in validating.grant(self._machine.members, now):
                 self._conversation.post.send(name, ask)
             return validating.is_done
@@ -514,4 +514,4 @@ class Cluster:
 
     def _require_servers(self) -> None:
         if self._lost_servers():
-            raise TroubleError(f"{self._lost_servers()} is lost with its vectors; resume the run")
+            raise ClusterFailedError(f"{self._lost_servers()} is lost with its vectors; resume the run")

@@ -17,21 +17,21 @@ from cotswold import wire as m
 from cotswold.batch.core.coordinator import Coordinator
 from cotswold.batch.core.requests import Counted, Trouble
 from cotswold.batch.core.rounds import RoundDone
-from cotswold.processes.coordinator_loop import Listening, OnEvent, TroubleError
-from cotswold.processes.process_group import Staff
+from cotswold.processes.coordinator_loop import ClusterFailedError, CoordinatorLoop, OnEvent
+from cotswold.processes.process_group import ProcessGroup
 from cotswold.wire.lifecycle import Peers
 from cotswold.wire.messenger import AnyMessage, Post
 
 _HEARD = get_args(m.FromWorker | m.FromServer)
 
 
-class Conversation(Listening):
+class Conversation(CoordinatorLoop):
     """Message loop of one coordinator."""
 
     def __init__(
         self,
         post: Post,
-        staff: Staff,
+        staff: ProcessGroup,
         machine: Coordinator,
         on_event: OnEvent,
         complain: Callable[[str, str], None],
@@ -44,7 +44,7 @@ class Conversation(Listening):
         self._shows_progress = False
 
     def outcome(self) -> Counted | RoundDone:
-        """Wait for the result of the last request; raise TroubleError if it is stalled."""
+        """Wait for the result of the last request; raise ClusterFailedError if it is stalled."""
         self._shows_progress = True
         try:
             self.wait(lambda: self.machine.outcome is not None)
@@ -70,7 +70,7 @@ class Conversation(Listening):
         """Cancel the current evaluation; its round ends first if the servers are alive."""
         servers = [name for name, _ in self.machine.servers]
         while self.machine.is_round_under_way and not self.lost_servers(servers):
-            with suppress(TroubleError):  # of the evaluation; the round cannot end without its servers
+            with suppress(ClusterFailedError):  # of the evaluation; the round cannot end without its servers
                 self.step(self.tick_seconds)
         if not self.machine.is_round_under_way:
             self.deliver(self.machine.abandon(time.monotonic()))
@@ -104,7 +104,7 @@ class Conversation(Listening):
         if trouble is not None:
             self._given_up.update(self.machine.silent_servers(now))
             last = f"; the last one: {self.staff.last_words}" if self.staff.last_words else ""
-            raise TroubleError(
+            raise ClusterFailedError(
                 f"{trouble.sentence}{last if trouble.kind == 'lonely' else ''}; resume the run"
             )
         if self.on_progress is not None and self._shows_progress:

@@ -22,9 +22,9 @@ from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.host.token import VARIABLE
 from cotswold.processes.cluster_settings import ClusterSettings
-from cotswold.processes.coordinator_loop import Listening, OnEvent
-from cotswold.processes.endpoint_settings import Reach
-from cotswold.processes.process_group import Staff
+from cotswold.processes.coordinator_loop import CoordinatorLoop, OnEvent
+from cotswold.processes.endpoint_settings import EndpointSettings
+from cotswold.processes.process_group import ProcessGroup
 from cotswold.processes.programs import PROGRAMS
 from cotswold.shards.core.permutation import Dealing
 from cotswold.shards.runtime.arithmetic import Array, raw
@@ -94,10 +94,10 @@ class Opening:
         on_event: OnEvent,
     ) -> None:
         self._settings, self._task, self._token = settings, task, token
-        self._reach = Reach.of(settings, task.host).said()
+        self._reach = EndpointSettings.of(settings, task.host).said()
         self._endpoint, self._on_event = endpoint, on_event
         self._post = self._make_post()
-        self.staff = Staff(
+        self.staff = ProcessGroup(
             processes,
             endpoint,
             self._worker,
@@ -296,7 +296,7 @@ def flush_seconds(vector_bytes: int, settings: ClusterSettings, *, is_one_host: 
 
 
 def write(
-    conversation: Listening,
+    conversation: CoordinatorLoop,
     shards: Sequence[m.Shard],
     servers: Sequence[str],
     name: str,

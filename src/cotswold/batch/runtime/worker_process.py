@@ -28,14 +28,14 @@ from cotswold.batch.runtime.collectives import HELD_SECONDS, Exchanges, reductio
 from cotswold.batch.runtime.point_assembly import Points
 from cotswold.batch.runtime.pulls import Pulls
 from cotswold.errors import MachineError, told
-from cotswold.processes.hang_detector import Watch
-from cotswold.processes.worker_context import at_work
-from cotswold.processes.worker_thread import Working
+from cotswold.processes.hang_detector import WorkerHangDetector
+from cotswold.processes.worker_context import worker_context
+from cotswold.processes.worker_thread import WorkerThread
 from cotswold.shards.core.permutation import Dealing
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.parameters import parameters_of
 from cotswold.shards.runtime.work import Work
-from cotswold.transport import Lost, Ready, Roads
+from cotswold.transport import Lost, MultiEndpoint, Ready
 from cotswold.transport import Message as Piece
 from cotswold.wire.lifecycle import Give, Given, Made, Peers
 from cotswold.wire.messenger import AnyMessage, Letter, Post
@@ -64,7 +64,7 @@ def main(
     a portion. The token is in the environment. Raise UserError if the work does not exist, MachineError if
     the coordinator exits first or a portion hangs.
     """
-    with at_work(name, coordinator, work, arguments, reach, threads) as (made, post):
+    with worker_context(name, coordinator, work, arguments, reach, threads) as (made, post):
         working = cast(Work, made)  # the name of the work promises it
         worker = Worker(working, post, name, silent_seconds)
         signal.signal(signal.SIGTERM, lambda *_: worker.leave("SIGTERM"))
@@ -88,9 +88,9 @@ class Worker:
         self._machine: Machine[Array] = Machine(
             name, address, work.patterns, self._parameters.size, self._sums
         )
-        self._working = Working()
-        self._watch = Watch(name, self._working, work, silent_seconds)
-        assert not isinstance(post.endpoint, Roads), "a worker uses one network"
+        self._working = WorkerThread()
+        self._watch = WorkerHangDetector(name, self._working, work, silent_seconds)
+        assert not isinstance(post.endpoint, MultiEndpoint), "a worker uses one network"
         self._exchanges = Exchanges(post.endpoint, name)
         self._pulls: Pulls | None = None
         self._points: Points | None = None

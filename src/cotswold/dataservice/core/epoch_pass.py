@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cotswold.dataservice.core.request_scheduler import Requests
+from cotswold.dataservice.core.request_scheduler import RequestScheduler
 from cotswold.wire import POOL, Ask, Dealt, Draw, Send, Supplied
 
 AHEAD = 2
@@ -38,7 +38,7 @@ AskOf = Callable[[int, int, _Range], Ask]
 
 
 @dataclass(frozen=True)
-class Drawing:
+class SharedEpochSettings:
     """Settings of a trainer that shares epochs."""
 
     stream: str
@@ -59,10 +59,10 @@ class EpochPass:
     def __init__(
         self,
         name: str,
-        drawing: Drawing,
+        drawing: SharedEpochSettings,
         epoch: int,
         session: Callable[[], int],
-        requests: Requests,
+        requests: RequestScheduler,
         now: float,
         beat_seconds: float,
     ) -> None:

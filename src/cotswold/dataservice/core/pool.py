@@ -27,12 +27,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from cotswold.dataservice.core.shared_epochs import Sharing
+from cotswold.dataservice.core.shared_epochs import SharedEpochs
 from cotswold.wire import Attend, Depart, Dismiss, Draw, Offer, Roster, Send
 
 
 @dataclass
-class Supplier:
+class DataServerRecord:
     """A connected data server."""
 
     offer: Offer
@@ -40,7 +40,7 @@ class Supplier:
 
 
 @dataclass
-class Attendant:
+class TrainerRecord:
     """A connected trainer."""
 
     said: Attend
@@ -60,9 +60,9 @@ class Pool:
         """The pool's terms, as its first server stated them."""
         self._store = ""
         """Identity of the store that is served."""
-        self.servers: dict[str, Supplier] = {}
-        self.trainers: dict[str, Attendant] = {}
-        self.sharing = Sharing()
+        self.servers: dict[str, DataServerRecord] = {}
+        self.trainers: dict[str, TrainerRecord] = {}
+        self.sharing = SharedEpochs()
         """The epochs that trainers share."""
 
     def receive(self, sender: str, message: Offer | Attend | Draw | Depart, now: float) -> list[Send]:
@@ -125,7 +125,7 @@ class Pool:
         if offer.terms != self.terms:
             return [Send(offer.name, Dismiss(0, "the other servers of the pool have other terms"))]
         known = self.servers.get(offer.name)
-        self.servers[offer.name] = Supplier(offer, now)
+        self.servers[offer.name] = DataServerRecord(offer, now)
         return (
             sends if known is not None and known.offer.address == offer.address else sends + self._changed()
         )
@@ -133,7 +133,7 @@ class Pool:
     def _attended(self, attend: Attend, now: float) -> list[Send]:
         if self._is_strange(attend):
             return [self._refusal(attend)]
-        self.trainers[attend.name] = Attendant(attend, now)
+        self.trainers[attend.name] = TrainerRecord(attend, now)
         return [] if attend.version == self.version else [Send(attend.name, self.roster)]
 
     def _is_strange(self, attend: Attend) -> bool:
@@ -141,7 +141,7 @@ class Pool:
         return bool(attend.store and self._store and attend.store != self._store)
 
     def _refusal(self, attend: Attend) -> Send:
-        why = f"the pool serves the store {self._store:.12}, and this trainer learns from {attend.store:.12}"
+        why = f"the pool serves the store {self._store:.12}, not {attend.store:.12}"
         return Send(attend.name, Roster(self.name, 0, (), "", why))
 
     def _changed(self) -> list[Send]:

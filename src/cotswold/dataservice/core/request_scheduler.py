@@ -50,7 +50,7 @@ _LATENCIES = 33
 
 
 @dataclass(frozen=True)
-class Asking:
+class RequestSettings:
     """Settings of a trainer's requests."""
 
     window: int = 8
@@ -107,10 +107,10 @@ class _Server:
             self.pace = None
 
 
-class Requests:
+class RequestScheduler:
     """All requests of one trainer."""
 
-    def __init__(self, asking: Asking, now: float) -> None:
+    def __init__(self, asking: RequestSettings, now: float) -> None:
         self.asking = asking
         self.answers = self.copies = self.dropped = self.resent = 0
         """Numbers of answers, requests sent to a further server, dropped answers, and resent requests."""

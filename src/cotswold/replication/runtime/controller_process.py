@@ -19,9 +19,9 @@ from functools import partial
 from typing import Any, cast, get_args
 
 from cotswold.errors import MachineError
-from cotswold.processes.endpoint_settings import Reach, own_endpoint
-from cotswold.processes.supervisor_link import Bond
-from cotswold.processes.worker_thread import Working
+from cotswold.processes.endpoint_settings import EndpointSettings, open_endpoint
+from cotswold.processes.supervisor_link import SupervisorLink
+from cotswold.processes.worker_thread import WorkerThread
 from cotswold.replication.controller.controller import Controller
 from cotswold.replication.controller.event_text import GATHERED
 from cotswold.replication.controller.leader import FromServers
@@ -32,7 +32,7 @@ from cotswold.replication.run_description import name_in
 from cotswold.replication.runtime.authorization import Entitled, digest_of
 from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.names import pair_key
-from cotswold.transport.token_rotation import Rotating
+from cotswold.transport.token_rotation import TokenRotation
 from cotswold.wire import COORDINATOR, Assign, Here, Looked, RunSeen, Send
 from cotswold.wire.lifecycle import Finish, Happened, Peers, Serving
 from cotswold.wire.messenger import Calling, Letter, Post
@@ -67,16 +67,18 @@ def main(
     and the errors of the metadata store.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after the processes that need it
-    found = Reach(**reach)
+    found = EndpointSettings(**reach)
     if port is not None:
         found = replace(found, ports=(port, port), mode="curve")
-    ring = Rotating.of_file(tokens)
-    with own_endpoint(name, found, None if ring is None else ring.ring) as endpoint:
+    ring = TokenRotation.of_file(tokens)
+    with open_endpoint(name, found, None if ring is None else ring.ring) as endpoint:
         endpoint.connect(COORDINATOR, coordinator)
         post = Post(endpoint)
         with StateThread(Place(**state)) as kept:
             post.send(COORDINATOR, Serving(name, endpoint.address))
-            ControllerRole(name, post, kept, Control(**control), endpoint, Bond(coordinator, ring)).run()
+            ControllerRole(
+                name, post, kept, Control(**control), endpoint, SupervisorLink(coordinator, ring)
+            ).run()
     return 0
 
 
@@ -84,7 +86,7 @@ class StateThread:
     """A metadata store accessed from its own thread, one request at a time."""
 
     def __init__(self, place: Place) -> None:
-        self._working = Working()
+        self._working = WorkerThread()
         self._state: State | None = None
         self.trouble = ""
         """Why the last request failed; empty if it succeeded."""
@@ -145,7 +147,7 @@ class ControllerRole:
         state: StateThread,
         control: Control,
         endpoint: Endpoint,
-        bond: Bond,
+        bond: SupervisorLink,
     ) -> None:
         self._name, self._post, self._state = name, post, state
         self._machine = Controller(name, control, time.monotonic(), secrets.token_hex(6))

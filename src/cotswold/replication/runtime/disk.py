@@ -19,7 +19,7 @@ from typing import Self
 
 from cotswold.errors import MachineError, StoreError
 from cotswold.files.durable import replace_file
-from cotswold.processes.worker_thread import Working
+from cotswold.processes.worker_thread import WorkerThread
 from cotswold.replication.disk import (
     BlockStore,
     DamagedError,
@@ -61,7 +61,7 @@ class Disk:
         (`persistence`). `take` calls ``saved`` with numbers of `write`, ``damaged`` with buckets to write
         again, and ``trouble`` with sentences for people. Raises as `BlockStore`."""
         self._saved, self._damaged, self._trouble = saved, damaged, trouble
-        self._working = Working()
+        self._working = WorkerThread()
         try:
             self._store = BlockStore(folder, renewed=self._tell_renewed)
         except BaseException:

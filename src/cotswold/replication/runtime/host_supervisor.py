@@ -37,10 +37,10 @@ from cotswold.files import DirectoryLock
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.keyring import KeyringFile
 from cotswold.host.token import VARIABLE
-from cotswold.processes.endpoint_settings import Reach
-from cotswold.processes.process_group import Staff
+from cotswold.processes.endpoint_settings import EndpointSettings
+from cotswold.processes.process_group import ProcessGroup
 from cotswold.processes.programs import PROGRAMS
-from cotswold.processes.restart_backoff import Life
+from cotswold.processes.restart_backoff import RestartBackoff
 from cotswold.replication.client.standalone_cluster import (
     PORT,
     controllers_at,
@@ -55,9 +55,9 @@ from cotswold.replication.replica.saved_bucket import disk_of
 from cotswold.replication.replica.settings import Copying
 from cotswold.replication.runtime.leader_probe import Reaching
 from cotswold.replication.runtime.server_names import Names
-from cotswold.transport import Endpoint, Lost, Ready, Roads
+from cotswold.transport import Endpoint, Lost, MultiEndpoint, Ready
 from cotswold.transport.address import is_taken
-from cotswold.transport.token_rotation import Rotating
+from cotswold.transport.token_rotation import TokenRotation
 from cotswold.wire import (
     COORDINATOR,
     Describe,
@@ -243,7 +243,7 @@ class Station:
         processes: Processes | None = None,
     ) -> None:
         self._settings, self._given, self._on_event = settings, token, on_event
-        self._tokens = Rotating(token)
+        self._tokens = TokenRotation(token)
         self._held = ExitStack()
         with ExitStack() as opened:
             self._logs = settings.folder / "logs"
@@ -251,7 +251,7 @@ class Station:
             opened.enter_context(DirectoryLock(settings.folder, "cluster host"))
             self._refuse_taken_port()
             own = processes or opened.enter_context(closing(ForkServer(PRELOADED)))
-            reach = Reach(encrypt=settings.encrypt, ports=settings.ports, at=settings.at)
+            reach = EndpointSettings(encrypt=settings.encrypt, ports=settings.ports, at=settings.at)
             self._reach = reach
             here = Endpoint(self._tokens.ring, COORDINATOR)
             own_name = f"station-{secrets.token_hex(3)}/{settings.prefix.removeprefix('server-')}"
@@ -262,14 +262,14 @@ class Station:
                 encrypt=settings.encrypt,
             )
             out.keep_answers()
-            roads = Roads({"here": here, "out": out})
+            roads = MultiEndpoint({"here": here, "out": out})
             opened.callback(roads.close, 0.2)
             self._post, self._here, self._out = Post(roads), here, out
             self._calling = Calling(lambda address: out)
             self._controllers = controllers_at(settings.controllers)
-            self._staff = Staff(own, here, _no_worker, restarts=False)
+            self._staff = ProcessGroup(own, here, _no_worker, restarts=False)
             opened.callback(self._staff.close)
-            self._lives: dict[str, Life] = {}
+            self._lives: dict[str, RestartBackoff] = {}
             self._names: dict[str, str] = {}
             """Name of each running process: the disk, or the controller, that it stands for."""
             self._keys: dict[str, str] = {}
@@ -406,12 +406,12 @@ class Station:
         self._begin_servers(self._disks.disks)
         if settings.own_controller is not None:
             name = name_at(*settings.own_controller)
-            self._lives[name] = Life(now)
+            self._lives[name] = RestartBackoff(now)
             self._start(name)
 
     def _begin_servers(self, disks: Sequence[str]) -> None:
         for disk in disks:
-            self._lives[disk] = Life(time.monotonic())
+            self._lives[disk] = RestartBackoff(time.monotonic())
             if disk not in self._disks.drained:
                 self._start(disk)
 

@@ -19,8 +19,8 @@ from typing import Any, cast, get_args
 
 from cotswold.host import keep_freed_bytes
 from cotswold.paramserver.runtime.server_metrics import Work
-from cotswold.processes.endpoint_settings import Reach
-from cotswold.processes.supervisor_link import Bond
+from cotswold.processes.endpoint_settings import EndpointSettings
+from cotswold.processes.supervisor_link import SupervisorLink
 from cotswold.replication.client.client_names import Clients
 from cotswold.replication.replica.bucket_replica import Role
 from cotswold.replication.replica.server import Keeper, ToKeeper
@@ -33,7 +33,7 @@ from cotswold.replication.runtime.server_report import exported, reported
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Lost, Ready
 from cotswold.transport.address import Address
-from cotswold.transport.token_rotation import Rotating
+from cotswold.transport.token_rotation import TokenRotation
 from cotswold.wire import (
     CONTROLLERS,
     COORDINATOR,
@@ -110,13 +110,15 @@ def main(
     keep_freed_bytes()  # of messages: the next ones reuse the same pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after the processes that need it
     with ExitStack() as held:
-        ring = Rotating.of_file(tokens)
-        ways = open_ways(name, Reach(**reach), roads or {}, held, None if ring is None else ring.ring)
+        ring = TokenRotation.of_file(tokens)
+        ways = open_ways(
+            name, EndpointSettings(**reach), roads or {}, held, None if ring is None else ring.ring
+        )
         ways.administration.connect(COORDINATOR, coordinator)
         post = Post(ways.all)
         post.send(COORDINATOR, Serving(name, ways.administration.address))
         saving = replace(Copying(**copying), saves=disk is not None)
-        role = KeeperRole(name, host, post, controllers, saving, ways, Bond(coordinator, ring), key)
+        role = KeeperRole(name, host, post, controllers, saving, ways, SupervisorLink(coordinator, ring), key)
         if disk is None:
             role.run()
         else:
@@ -138,7 +140,7 @@ class KeeperRole:
         controllers: Mapping[str, str],
         copying: Copying,
         ways: Ways,
-        bond: Bond,
+        bond: SupervisorLink,
         key: str = "",
     ) -> None:
         self._key = key
