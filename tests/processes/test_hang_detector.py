@@ -40,8 +40,8 @@ class Thread:
     def do(self, job: Callable[[], object]) -> None:
         """Something, to its end."""
         done = threading.Event()
-        self.working.do(job)
-        self.working.do(done.set)
+        self.working.submit(job)
+        self.working.submit(done.set)
         assert done.wait(20)
         wait_until(lambda: self.working.step is None)
 
@@ -53,7 +53,7 @@ class Thread:
             begun.set()
             self.over.wait(60)
 
-        self.working.do(wait)
+        self.working.submit(wait)
         assert begun.wait(20)
         wait_until(lambda: (seen := thread_activity(self.working.number)) is not None and seen.state == "S")
 
@@ -89,7 +89,7 @@ def test_who_has_set_parameters_and_computed_nothing_has_the_patience_of_the_fir
 
 def test_whoever_has_computed_a_portion_has_that_of_every_other(thread: Thread) -> None:
     watch = WorkerHangDetector("worker-1", thread.working, object(), BOUND)
-    thread.do(thread.working.moved)
+    thread.do(thread.working.step_finished)
     thread.hang()
     found = thread.ends(watch, 200)
     assert found is not None and 30 <= found[0] <= 35
@@ -102,10 +102,10 @@ def test_a_job_of_many_steps_is_not_one_long_step(thread: Thread) -> None:
     def measure() -> None:
         for _ in range(6):
             assert asked.acquire(timeout=20)
-            thread.working.moved()
+            thread.working.step_finished()
             done.release()
 
-    thread.working.do(measure)
+    thread.working.submit(measure)
     wait_until(lambda: thread.working.step is not None)
     for _ in range(6):
         assert thread.ends(watch, 20) is None
@@ -125,9 +125,9 @@ def test_a_step_in_which_the_whole_process_was_stopped_is_not_a_long_one(
 
     def step() -> None:
         assert goes_on.wait(20)
-        thread.working.moved()
+        thread.working.step_finished()
 
-    thread.working.do(step)
+    thread.working.submit(step)
     wait_until(lambda: thread.working.step is not None)
     assert thread.ends(watch, 5) is None
     thread.now += 3600.0  # of which nobody sees anything

@@ -237,7 +237,7 @@ def test_a_work_is_moved_by_a_thread_that_has_its_device(
     made = Moving()
     monkeypatch.setattr(own_work, "import_function", lambda text: lambda: made)
     monkeypatch.setattr(own_work, "open_endpoint", lambda name, reach: nullcontext(Mock()))
-    reach = EndpointSettings.of(ReplicatedClusterSettings(), None).said()
+    reach = EndpointSettings.of(ReplicatedClusterSettings(), None).as_dict()
     with own_work.worker_context("replica-9", "tcp://nobody", "any:work", {}, reach, 1, "cuda", 1):
         second = torch.device("cuda", 1)
         assert made.found == [(second, second)]
@@ -273,6 +273,6 @@ def test_an_evaluator_judges_on_the_device_on_which_it_began(current: threading.
     with selectors.DefaultSelector() as selector:
         selector.register(role._working.fileno(), selectors.EVENT_READ)
         assert selector.select(10)
-    role._working.take()
+    role._working.run_callbacks()
     role._working.close()
     assert [each.means for each in posts if isinstance(each, Judged)] == [(("index", 1.0),)]

@@ -60,7 +60,7 @@ def test_a_run_whose_servers_are_its_own_hears_all_that_they_say() -> None:
     conversation._since = RunMetrics()
     for outlived, taken_bytes in ((False, 1000), (True, 0)):
         conversation.outlived = outlived
-        found = conversation._of_this_run(BEFORE)
+        found = conversation._normalize(BEFORE)
         assert isinstance(found, Counts) and found.taken_bytes == taken_bytes
 
 

@@ -50,21 +50,21 @@ class CoordinatorLoop(ABC):
         """Reasons of the processes' exits."""
 
     @abstractmethod
-    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         """Handle a message."""
 
     @abstractmethod
-    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+    def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         """Handle a process that exited or is unreachable."""
 
-    def _visitor_lost(self, name: str, why: str) -> None:  # noqa: B027  # most have no visitors
+    def _on_client_disconnect(self, name: str, why: str) -> None:  # noqa: B027  # most have no visitors
         """Handle the end of a connection to a process outside the process group."""
 
-    def _of_this_run(self, message: AnyMessage) -> AnyMessage:
+    def _normalize(self, message: AnyMessage) -> AnyMessage:
         """Return the message without the parts that belong to other runs."""
         return message
 
-    def _peer_moved(self, name: str) -> None:  # noqa: B027  # most have none that do
+    def _on_primary_changed(self, name: str) -> None:  # noqa: B027  # most have none that do
         """Handle a peer that moved: it has not received what was sent to it last."""
 
     @abstractmethod
@@ -98,9 +98,9 @@ class CoordinatorLoop(ABC):
             self.deliver(sends)
 
         self.deliver(pieces.asking())
-        self.hearing_servers(hear, lambda: pieces.owing, lambda: heard, silent_seconds, pieces.asking)
+        self.wait_for_servers(hear, lambda: pieces.owing, lambda: heard, silent_seconds, pieces.asking)
 
-    def hearing_servers(
+    def wait_for_servers(
         self,
         hear: Callable[[AnyMessage], None],
         owing: Callable[[], Sequence[str]],
@@ -124,7 +124,7 @@ class CoordinatorLoop(ABC):
 
         self.hearing(hear, lambda: bool(not owing() or self.lost_servers(owing()) or is_silent()))
         if lost := self.lost_servers(owing()):
-            raise ClusterFailedError(f"{lost} is lost{self.why_ended(owing())}; resume the run")
+            raise ClusterFailedError(f"{lost} is lost{self.exit_reasons(owing())}; resume the run")
         if silent := owing():
             raise self.unanswered(silent, silent_seconds)
 
@@ -157,18 +157,18 @@ class CoordinatorLoop(ABC):
         event = self.post.receive(timeout)
         match event:
             case Letter(sender, said):
-                message = self._of_this_run(said)
+                message = self._normalize(said)
                 for hear in self._others:
                     hear(message)
-                self._let_hear(sender, message)
+                self._on_message(sender, message)
             case Moved(peer):
-                self._peer_moved(peer)
+                self._on_primary_changed(peer)
             case Ready(descriptor):
                 self._ended(descriptor)
             case Lost(peer, why) if self.staff.is_watched(peer):
                 self._cut.setdefault(peer, (time.monotonic(), why))
             case Lost(peer, why):
-                self._visitor_lost(peer, why)
+                self._on_client_disconnect(peer, why)
             case _:
                 pass
         return event is not None
@@ -190,18 +190,18 @@ class CoordinatorLoop(ABC):
     def end(self, name: str, why: str) -> None:
         """Kill a process that is no worker; ``why`` is the reason, in words that follow its name."""
         self.staff.end(name)
-        self._tell_end(name, why)
+        self._report_exit(name, why)
 
     def lost_servers(self, servers: Sequence[str]) -> str:
         """Servers that no longer run, in words; empty if all run."""
         gone = [name for name in servers if name in self._given_up or not self.staff.is_watched(name)]
         return " and ".join(gone)
 
-    def why_of(self, name: str) -> str:
+    def exit_reason(self, name: str) -> str:
         """The reason why a process is missing, in words that follow its name."""
         return self._ends.get(name, "does not run")
 
-    def why_ended(self, names: Sequence[str]) -> str:
+    def exit_reasons(self, names: Sequence[str]) -> str:
         """The reasons of those that exited, in words that follow others; empty if none did."""
         found = [f"{name} {self._ends[name]}" for name in names if name in self._ends]
         return f" ({' and '.join(found)})" if found else ""
@@ -210,10 +210,10 @@ class CoordinatorLoop(ABC):
         ended = self.staff.ended(descriptor, time.monotonic())
         if ended is not None:
             self.staff.tick(time.monotonic())  # restarts at once
-            self._tell_end(ended.name, ended.why)
-            self.deliver(self._let_know(ended.name, ended.why, time.monotonic()))
+            self._report_exit(ended.name, ended.why)
+            self.deliver(self._on_process_exit(ended.name, ended.why, time.monotonic()))
 
-    def _tell_end(self, name: str, why: str) -> None:
+    def _report_exit(self, name: str, why: str) -> None:
         self._ends[name] = why
         self._on_event("ended", {"name": name, "why": why})
 
@@ -223,4 +223,4 @@ class CoordinatorLoop(ABC):
             _, why = self._cut.pop(name)
             if self.staff.is_watched(name):
                 self._given_up.add(name)
-                self.deliver(self._let_know(name, f"{self.staff.machine_of(name)}: {why}", now))
+                self.deliver(self._on_process_exit(name, f"{self.staff.machine_of(name)}: {why}", now))

@@ -40,7 +40,7 @@ class EndpointSettings:
         """Derive them from a cluster's settings."""
         return cls(towards, settings.encrypt, settings.ports, settings.lost_seconds)
 
-    def said(self) -> dict[str, object]:
+    def as_dict(self) -> dict[str, object]:
         """The settings as plain values."""
         return asdict(self)
 

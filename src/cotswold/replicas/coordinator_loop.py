@@ -56,7 +56,7 @@ class ReplicaCoordinator(CoordinatorLoop):
 
     def hear_again(self, sender: str, message: AnyMessage) -> None:
         """Handle a message that arrived during startup."""
-        self._let_hear(sender, message)
+        self._on_message(sender, message)
 
     def listen(self, hear: Callable[[AnyMessage], None]) -> None:
         """From now on, pass every message to ``hear`` as well."""
@@ -66,14 +66,14 @@ class ReplicaCoordinator(CoordinatorLoop):
         """Dismiss all members, and end their processes."""
         self._end(self.machine.members, self.servers)
 
-    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, Learnt | Doing) and message.name == sender:
             self.watching.hear(message, time.monotonic())
         if isinstance(message, Counts) and message.server == sender:
             self.watching.hear(message, time.monotonic())
         elif isinstance(message, Learnt) and message.name == sender:
             self.learnt.append(message)
-            self.staff.joined(sender)  # an exit before the first step counts as a failed start
+            self.staff.mark_ready(sender)  # an exit before the first step counts as a failed start
         elif isinstance(message, _HEARD):
             self.deliver(self.machine.receive(sender, message, time.monotonic()))
             if self.machine.state is State.OVER:  # from now on, replicas that ask are dismissed
@@ -95,7 +95,7 @@ class ReplicaCoordinator(CoordinatorLoop):
         seconds = max(silent[name] for name in names)
         return f"{', '.join(names[:_NAMED])}{more} {have} said nothing for {seconds:.0f} s"
 
-    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+    def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         self.machine.ended(name, why)
         self.watching.forget(name)
         return []
@@ -112,13 +112,13 @@ class ReplicaCoordinator(CoordinatorLoop):
                 self.post.send(server, self.counting)
         self.on_tick()
         if lost := self.lost_servers(self.servers):
-            raise ClusterFailedError(f"{lost} is lost{self.why_ended(self.servers)}; resume the run")
+            raise ClusterFailedError(f"{lost} is lost{self.exit_reasons(self.servers)}; resume the run")
         if self.machine.trouble:
             raise ClusterFailedError(f"{self.machine.trouble}; resume the run")
         seconds = self.servers_patience
         if silent := self.machine.silent_servers(now, seconds):
             raise self.unanswered(silent, seconds)
-        is_alone = self.staff.is_hopeless and not len(self.machine.members)
+        is_alone = self.staff.cannot_recover and not len(self.machine.members)
         if is_alone and self.machine.state is not State.OVER:
-            last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
+            last = f"; the last of them: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
             raise ClusterFailedError(f"every replica has exited{last}; resume the run")

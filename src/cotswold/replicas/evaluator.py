@@ -74,7 +74,7 @@ class Evaluator:
         machine = conversation.machine
         self._blank = Judge(0, machine.rules.run, tuple(shards), machine.servers, dtype)
         self._name = ""
-        self._started = self._in_vain = 0
+        self._started = self._failed_starts = 0
         self._heard = self._since = 0.0
         self._number = 0
         """Number of the newest evaluation."""
@@ -177,7 +177,7 @@ class Evaluator:
                 self._send()
             case Judged(name, number) if name == self._name and self._asked is not None:
                 if number == self._asked.number:
-                    self._judged, self._in_vain = message, 0
+                    self._judged, self._failed_starts = message, 0
             case Given((buffer,)) if isinstance(buffer, bytes | bytearray | memoryview):
                 self._given = torch.from_numpy(np.frombuffer(buffer, self._blank.dtype).copy())
             case _:
@@ -191,8 +191,8 @@ class Evaluator:
             conversation.end(self._name, f"was ended: it had sent nothing for {self._patience:g} s")
         if conversation.staff.is_watched(self._name):
             return
-        why = conversation.why_of(self._name)
-        self._in_vain += 1
-        if self._in_vain >= _STARTS:
+        why = conversation.exit_reason(self._name)
+        self._failed_starts += 1
+        if self._failed_starts >= _STARTS:
             raise EvaluatorError(f"{self._name} {why}: nothing can be evaluated; fix it, and resume the run")
         self._start()

@@ -122,7 +122,7 @@ class EvaluatorProcess:
             case Letter(sender, message):
                 self._hear(sender, message)
             case Ready():
-                self._working.take()
+                self._working.run_callbacks()
             case Lost(peer, why) if peer == m.COORDINATOR:
                 raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
             case Lost(peer, why) if peer in self._owed:
@@ -152,7 +152,7 @@ class EvaluatorProcess:
             (buffer,) = judge.buffers
             assert isinstance(buffer, bytes | bytearray | memoryview)
             self._vector[:], self._versions = np.frombuffer(buffer, judge.dtype), {}
-            self._working.do(lambda: self._compute(judge))
+            self._working.submit(lambda: self._compute(judge))
             return
         self._owed = groups_of(judge.shards, self._vector.itemsize)
         self._post.meet(judge.servers)
@@ -189,16 +189,16 @@ class EvaluatorProcess:
             return
         del self._owed[pulled.server]
         if not self._owed:
-            self._working.do(lambda: self._compute(judge))
+            self._working.submit(lambda: self._compute(judge))
 
     def _compute(self, judge: Judge) -> None:
         """Evaluate; runs in the computing thread."""
         compute_on(self._device)
         began = time.perf_counter()
         means = self._work.means(torch.from_numpy(self._vector))
-        self._working.moved()
+        self._working.step_finished()
         found = Judged(self._name, judge.number, tuple(sorted(means.items())), time.perf_counter() - began)
-        self._working.tell(lambda: self._tell(found))
+        self._working.call_in_main(lambda: self._tell(found))
 
     def _tell(self, judged: Judged) -> None:
         self._asked = None

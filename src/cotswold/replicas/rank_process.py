@@ -40,13 +40,13 @@ class RankProcess:
         exceptions."""
         self._post.endpoint.connect(self._meeting.name, self._meeting.address)
         self._post.send(self._meeting.name, RankReady())
-        self._working.do(lambda: self._compute(compute))
+        self._working.submit(lambda: self._compute(compute))
         while not self._is_over:
             match self._post.receive(None):
                 case Letter(sender, message):
                     self._hear(sender, message)
                 case Ready():
-                    self._working.take()
+                    self._working.run_callbacks()
                 case Lost(peer, why) if peer in self._servers:
                     self._post.send(self._meeting.name, RankLost(peer, why))
                 case _:  # the first rank closes its endpoint before it releases the others
@@ -65,11 +65,11 @@ class RankProcess:
         with self._lock:
             sends = self._machine.closed(closing, numbers)
         if sends:
-            self._working.tell(lambda: self._deliver(sends))
+            self._working.call_in_main(lambda: self._deliver(sends))
 
     def _compute(self, compute: Callable[[], object]) -> None:
         compute()
-        self._working.tell(self._end)
+        self._working.call_in_main(self._end)
 
     # --- the endpoint's thread ---
 

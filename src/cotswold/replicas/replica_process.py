@@ -134,7 +134,7 @@ class ReplicaProcess:
         if isinstance(work, RankedWork):
             self._ranks = Ranks(name)
             self._others = tuple(name_of(name, rank) for rank in range(1, work.ranks))
-            meeting = Meeting(name, post.endpoint.address, reach.said(), stepping.own, samples)
+            meeting = Meeting(name, post.endpoint.address, reach.as_dict(), stepping.own, samples)
             self._accumulation = work.meet(meeting)
         else:
             vectors = vectors_like(parameters)
@@ -191,7 +191,7 @@ class ReplicaProcess:
                     sends = self._machine.again(peer)
                 self._deliver(sends)
             case Ready():
-                self._working.take()
+                self._working.run_callbacks()
             case Lost(peer, why) if peer == m.COORDINATOR:
                 raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
             case Lost(peer, why) if peer in self._servers or peer in self._others:
@@ -224,7 +224,7 @@ class ReplicaProcess:
         with self._lock:
             task = self._machine.task()
         if task is not None:
-            self._working.do(lambda: self._compute(task))
+            self._working.submit(lambda: self._compute(task))
 
     def _enter(self, admitted: m.Admitted) -> None:
         """Start a session."""
@@ -292,12 +292,14 @@ class ReplicaProcess:
                 self._learnt = replace(learnt, pushes=learnt.pushes + (parts is not None))
                 if self._first is None:
                     self._first, self._learnt = self._learnt, Learnt(self._name, 0, 0, 0.0, (), 0.0)
-                    self._working.tell(lambda first=self._first: self._post.send(m.COORDINATOR, first))  # type: ignore[misc]  # mypy and defaults
+                    self._working.call_in_main(
+                        lambda first=self._first: self._post.send(m.COORDINATOR, first)  # type: ignore[misc]  # mypy and defaults
+                    )
                 sends = self._machine.stepped(parts, time.monotonic())
                 task = self._machine.task()
-                self._working.moved()
+                self._working.step_finished()
             if sends:
-                self._working.tell(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
+                self._working.call_in_main(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
 
     def _closes(self, task: StepTask) -> bool:
         with self._lock:

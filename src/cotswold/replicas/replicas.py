@@ -210,7 +210,7 @@ class Replicas:
 
     def hire(self, count: int) -> None:
         """Start ``count`` more replicas; they join while others train."""
-        self._conversation.staff.hire(count)
+        self._conversation.staff.spawn(count)
 
     def read(self, name: str = POINT) -> Tensor:
         """A vector as it is on the servers now; raises ClusterFailedError if a server is lost or does not
@@ -303,7 +303,7 @@ class Replicas:
             return [m.Send(name, cast(m.Message, conversation.counting)) for name in owing()]
 
         conversation.deliver(asking())
-        conversation.hearing_servers(hear, owing, lambda: 0.0, inf, asking)
+        conversation.wait_for_servers(hear, owing, lambda: 0.0, inf, asking)
         return tuple(counts[name] for name in asked if name in counts)
 
     def close(self) -> None:

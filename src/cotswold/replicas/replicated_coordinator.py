@@ -75,7 +75,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         """Always empty: a bucket without a server is silent, perhaps temporarily."""
         return ""
 
-    def hearing_servers(
+    def wait_for_servers(
         self,
         hear: Callable[[AnyMessage], None],
         owing: Callable[[], Sequence[str]],
@@ -96,7 +96,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
             return owed
 
         seconds = max(silent_seconds, self.servers_patience) if self.outlived else silent_seconds
-        super().hearing_servers(hear, owing_again, heard, seconds, again)
+        super().wait_for_servers(hear, owing_again, heard, seconds, again)
 
     def unheard(self, now: float) -> str:
         """Silent servers as without replication; otherwise the buckets without a primary, and silent
@@ -119,16 +119,16 @@ class ReplicatedCoordinator(ReplicaCoordinator):
             "none is reachable; resume the run"
         )
 
-    def _of_this_run(self, message: AnyMessage) -> AnyMessage:
+    def _normalize(self, message: AnyMessage) -> AnyMessage:
         return self._since.of(message) if self.outlived and isinstance(message, Counts) else message
 
-    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         match message:
             case Serving(name) if name == sender and self._keepers.is_one(name):
                 self._keepers.heard(message, self.post.endpoint.peers)
             case m.Join():  # the replica may be older than a restarted controller
                 self._keepers.tell(sender)
-                super()._let_hear(sender, message)
+                super()._on_message(sender, message)
             case m.Looked() if isinstance(self._keepers, StandingServers):
                 for each in self._keepers.happened(message):
                     about = {"name": each.name, "what": each.kind, "sentence": each.sentence}
@@ -139,17 +139,17 @@ class ReplicatedCoordinator(ReplicaCoordinator):
             case Counts() if message.server == sender:
                 if rows := self._restoring.hear(message, self._keepers.post.groups):
                     self._on_event("restored", restored_event(rows))
-                super()._let_hear(sender, message)
+                super()._on_message(sender, message)
             case Happened("disk", name, sentence) if self._keepers.is_one(sender):
                 self._on_event("disk", {"name": name, "sentence": sentence})
             case Happened(kind, name, sentence) if self._keepers.is_one(sender) and kind != GATHERED:
                 self._on_event("copies", {"name": name, "what": kind, "sentence": sentence})
             case _:
-                super()._let_hear(sender, message)
+                super()._on_message(sender, message)
 
-    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+    def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         if not self._keepers.is_one(name):
-            return super()._let_know(name, why, now)
+            return super()._on_process_exit(name, why, now)
         self.watching.forget(name)
         if not self.staff.is_watched(name):  # otherwise it is cut off and may act: its lease decides
             self._keepers.ended(name, why, now, is_seen=not self.staff.is_lost(name))
@@ -170,7 +170,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         self._start_due(now)
         super()._tick(now)
 
-    def _peer_moved(self, name: str) -> None:
+    def _on_primary_changed(self, name: str) -> None:
         self.deliver(self.machine.again(name))
 
     def create(self, wanted: m.Create, seconds: float) -> None:

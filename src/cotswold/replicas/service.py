@@ -140,7 +140,7 @@ class _ServiceStartup(Opening):
             0,
             tuple((one.name, one.rows, one.columns) for one in layout),
         )
-        self.staff.hire(0)  # clients are not our processes
+        self.staff.spawn(0)  # clients are not our processes
         shards, names = self._served(made)
         rules = Dispatch(
             self._run,
@@ -204,17 +204,17 @@ class ServiceCoordinator(CoordinatorLoop):
         """End all processes."""
         self._end(self.machine.members, self.servers)
 
-    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, Visit):
             self.post.send(sender, self._terms)
         elif isinstance(message, _HEARD):
             self.deliver(self.machine.receive(sender, message, time.monotonic()))
 
-    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+    def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         self._whys[name] = why
         return []
 
-    def _visitor_lost(self, name: str, why: str) -> None:
+    def _on_client_disconnect(self, name: str, why: str) -> None:
         self.machine.ended(name, why)
 
     def _tick(self, now: float) -> None:

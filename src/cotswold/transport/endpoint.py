@@ -108,7 +108,7 @@ class Endpoint:
         self._probe = Probe()
         self._keyring = Keyring.of(token)
         ring, challenge = KeySet.of(self._keyring), authentication.new_nonce()
-        self._doorkeeper = Authenticator(common.context, ring, challenge)
+        self._authenticator = Authenticator(common.context, ring, challenge)
         unix = f"ipc://{self._folder.path}/socket"
         secret = encrypt and host is not None and (apart or not _loops(host))
         mode = mode or ("curve" if secret else "hmac")
@@ -279,7 +279,7 @@ class Endpoint:
         """
         if ring != self._keyring:
             self._keyring, keys = ring, KeySet.of(ring)
-            self._doorkeeper.ring = keys
+            self._authenticator.ring = keys
             self._peers.rotate(keys)
         self._doors.rotate(self._peers.ring)
         first = self._peers.ring.first
@@ -348,7 +348,7 @@ class Endpoint:
         self._watched.clear()
         self._doors.close()
         self._common.context.term()
-        self._doorkeeper.join()
+        self._authenticator.join()
         self._probe.close()
         self._folder.close()
 

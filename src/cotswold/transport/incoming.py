@@ -107,7 +107,7 @@ class Incoming:
         size = len(came.first) + sum(one.nbytes for one in came.rest)
         if kind == MEMORY:
             self._traffic.received_bytes += size
-            peer.heard_of_memory(*_numbers(unpack(packed)))
+            peer.on_memory_message(*_numbers(unpack(packed)))
         else:
             header, sizes, loan = decode_buffers(packed, came.rest, self._message_bytes)
             buffers = join_frames(sizes, came.rest) if loan is None else peer.borrower.views(loan, sizes)

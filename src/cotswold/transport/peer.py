@@ -84,7 +84,7 @@ class _QueuedMessage:
 
 class Peer:
     """A called peer; must be closed. The owner polls the two descriptors of `connection`, which
-    `called_again` replaces.
+    `call_with_next_token` replaces.
 
     ``tokens`` are tried in turn; ``answers`` is the nonce of the call that this one answers.
     """
@@ -138,7 +138,7 @@ class Peer:
         """True if the peer has authenticated itself."""
         return self.version is not None
 
-    def called_again(self) -> bool:
+    def call_with_next_token(self) -> bool:
         """Call the peer with the next token, after it refused one; return False if none is left.
 
         Raises ClusterError as the first call does.
@@ -189,7 +189,7 @@ class Peer:
         """Tell the peer which of its blocks are free again."""
         self._send(MEMORY, pack([blocks, []]), (), traffic)
 
-    def heard_of_memory(self, given_back: Sequence[int], dropped: Sequence[int]) -> None:
+    def on_memory_message(self, given_back: Sequence[int], dropped: Sequence[int]) -> None:
         """The peer returned blocks, or dropped blocks that it owns; raise MalformedError."""
         for number in given_back:
             self.lender.give_back(number)
@@ -222,13 +222,13 @@ class Peer:
         """True if messages are queued here."""
         return bool(self._waiting)
 
-    def how_ended(self, end: LossCause) -> LossCause:
+    def loss_cause(self, end: LossCause) -> LossCause:
         """The reason of the end; `End.OTHERWISE` if the peer had authenticated itself."""
         return LossCause.OTHERWISE if self.is_welcome else end
 
-    def why_ended(self, end: LossCause) -> str:
+    def loss_reason(self, end: LossCause) -> str:
         """The reason of the end, in words that follow the peer's name."""
-        if self.how_ended(end) is LossCause.REFUSED:
+        if self.loss_cause(end) is LossCause.REFUSED:
             tokens = (
                 "the token of this run" if self._tokens == 1 else f"all {self._tokens} tokens of this process"
             )

@@ -197,11 +197,11 @@ class Peers:
         if self.of.get(peer.name) is not peer:
             return
         before = peer.connection
-        if end is LossCause.REFUSED and peer.called_again():
+        if end is LossCause.REFUSED and peer.call_with_next_token():
             self._look_away(before)
             self._look_at(peer)
             return
-        self.lose(peer.name, peer.why_ended(end), end=peer.how_ended(end))
+        self.lose(peer.name, peer.loss_reason(end), end=peer.loss_cause(end))
 
     # --- incoming calls ---
 

@@ -133,7 +133,7 @@ def test_a_trainer_that_is_silent_or_departs_gives_back_what_it_drew() -> None:
 def test_a_head_that_stood_still_takes_nobody_for_silent() -> None:
     found = pool()
     attend(found)
-    found.forgive(100.0)
+    found.exclude_stall(100.0)
     assert found.tick(102.0) == []
     assert (list(found.trainers), list(found.servers)) == (["t"], ["s"])
 

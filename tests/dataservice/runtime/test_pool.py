@@ -225,7 +225,9 @@ def test_the_status_of_a_pool_is_whole_while_its_servers_go(
 
     def line_of(offer: Offer, silent_seconds: float, staff: ProcessGroup) -> ServerLine:
         if not threads:
-            threads.append(Thread(target=pool._conversation._visitor_lost, args=("data-server-2", "it went")))
+            threads.append(
+                Thread(target=pool._conversation._on_client_disconnect, args=("data-server-2", "it went"))
+            )
             threads[0].start()
             threads[0].join(0.5)
         return plain(offer, silent_seconds, staff)
@@ -338,7 +340,7 @@ def test_a_trainer_of_another_store_is_turned_away(store: Store, fork_server: Fo
         until(lambda: pids(pool))
         with (
             DataClient(token, pool.address, store="another") as client,
-            pytest.raises(UserError, match=r"the pool serves the store .*, and this trainer learns"),
+            pytest.raises(UserError, match=r"the pool serves the store .*, not "),
         ):
             client.terms()
 

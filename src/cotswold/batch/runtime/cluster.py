@@ -229,7 +229,7 @@ class Cluster:
         Args:
             count: Number of workers to start.
         """
-        self._conversation.staff.hire(count)
+        self._conversation.staff.spawn(count)
 
     # --- vectors ---
 
@@ -423,7 +423,7 @@ class Cluster:
             now = time.monotonic()
             if len(self._machine.members):
                 alone_since = now
-            elif staff.is_hopeless or now - alone_since > self._settings.alone_seconds:
+            elif staff.cannot_recover or now - alone_since > self._settings.alone_seconds:
                 raise ClusterFailedError("no worker is left for validation; resume the run")
             for name, ask in validating.grant(self._machine.members, now):
                 self._conversation.post.send(name, ask)

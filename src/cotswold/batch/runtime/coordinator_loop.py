@@ -59,7 +59,7 @@ class Conversation(CoordinatorLoop):
             self._complain(sender, message.lost)
         sends = self.machine.receive(sender, message, time.monotonic())
         if isinstance(message, m.Join):
-            self.staff.joined(message.name)
+            self.staff.mark_ready(message.name)
             # before the instructions that need them
             addresses = tuple((one.name, one.join.address) for one in self.machine.members)
             for name, _ in addresses:
@@ -79,11 +79,11 @@ class Conversation(CoordinatorLoop):
         """Shut down all members and stop their processes."""
         self._end(self.machine.members, servers)
 
-    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, _HEARD):
             self.heard(sender, message)
 
-    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+    def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         return self.machine.ended(name, why, now)
 
     def _tick(self, now: float) -> None:
@@ -97,13 +97,13 @@ class Conversation(CoordinatorLoop):
         if (
             trouble is None
             and self.machine.is_busy
-            and self.staff.is_hopeless
+            and self.staff.cannot_recover
             and not len(self.machine.members)
         ):
             trouble = Trouble("lonely", "every worker is dead")
         if trouble is not None:
             self._given_up.update(self.machine.silent_servers(now))
-            last = f"; the last one: {self.staff.last_words}" if self.staff.last_words else ""
+            last = f"; the last one: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
             raise ClusterFailedError(
                 f"{trouble.sentence}{last if trouble.kind == 'lonely' else ''}; resume the run"
             )

@@ -94,7 +94,7 @@ class Opening:
         on_event: OnEvent,
     ) -> None:
         self._settings, self._task, self._token = settings, task, token
-        self._reach = EndpointSettings.of(settings, task.host).said()
+        self._reach = EndpointSettings.of(settings, task.host).as_dict()
         self._endpoint, self._on_event = endpoint, on_event
         self._post = self._make_post()
         self.staff = ProcessGroup(
@@ -137,7 +137,7 @@ class Opening:
 
     def _begun(self) -> Begun:
         """Start workers and servers, and get the initial parameters."""
-        self.staff.hire(self._settings.workers)
+        self.staff.spawn(self._settings.workers)
         self._await("a worker to make its work", lambda: self._made)
         made = next(iter(self._made.values()))
         shards, names = self._served(made)
@@ -284,7 +284,7 @@ class Opening:
         self._joins = [letter for letter in self._joins if letter.sender != ended.name]
         if ended.code == UserError.exit_code:
             raise UserError(f"{ended.name} {ended.why}")
-        if ended.name.startswith("server") or self.staff.is_hopeless:
+        if ended.name.startswith("server") or self.staff.cannot_recover:
             raise MachineError(f"{ended.name} {ended.why}; the cluster cannot start")
 
 
@@ -329,7 +329,7 @@ def write(
         return [each for each in servers if each not in errors]
 
     conversation.deliver(writes())
-    conversation.hearing_servers(hear, owing, lambda: began, silent_seconds, writes)
+    conversation.wait_for_servers(hear, owing, lambda: began, silent_seconds, writes)
     refused = [f"{server}: {error}" for server, error in errors.items() if error is not None]
     if refused:
         raise MachineError(f"the vector {name} cannot be written: {refused[0]}")

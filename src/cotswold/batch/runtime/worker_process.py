@@ -133,7 +133,7 @@ class Worker:
             case Letter(sender, message):
                 self._hear(sender, message)
             case Ready():
-                self._working.take()
+                self._working.run_callbacks()
             case Lost(peer, why) if peer == m.COORDINATOR:
                 raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
             case Lost(peer, why):
@@ -239,7 +239,7 @@ class Worker:
     def _begin(self, task: Task[Array] | None) -> None:
         match task:
             case PortionTask():
-                self._working.do(lambda: self._compute(task))
+                self._working.submit(lambda: self._compute(task))
             case FetchTask():
                 self._fetch(task)
             case ReduceTask():
@@ -251,7 +251,7 @@ class Worker:
         """Compute portions as long as any are granted; on the computing thread."""
         while task is not None:
             result = self._portion(task)
-            self._working.moved()
+            self._working.step_finished()
             with self._lock:
                 now = time.monotonic()
                 if isinstance(result, m.PortionResult):
@@ -260,10 +260,10 @@ class Worker:
                     sends = self._machine.computed_not(result, now)
                 following = self._machine.task()
             if sends:
-                self._working.tell(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
+                self._working.call_in_main(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
             task = following if isinstance(following, PortionTask) else None
             if task is None:
-                self._working.tell(lambda other=following: self._begin(other))  # type: ignore[misc]  # the same
+                self._working.call_in_main(lambda other=following: self._begin(other))  # type: ignore[misc]  # the same
 
     def _portion(self, task: PortionTask[Array]) -> m.PortionResult | str:
         """Return the sums of a portion, or the error as text."""
@@ -292,12 +292,12 @@ class Worker:
 
         def arrived() -> None:
             self._exchanging = None
-            self._working.do(set_parameters)
+            self._working.submit(set_parameters)
 
         def set_parameters() -> None:
             point, digests = points.make(task.begin)
             np.copyto(self._parameters, point)
-            self._working.tell(lambda: done(digests))
+            self._working.call_in_main(lambda: done(digests))
 
         def done(digests: tuple[int, ...]) -> None:
             with self._lock:
@@ -362,7 +362,7 @@ class Worker:
                 answer = m.Validated(asked.session, asked.number, asked.run, (), told(error))
             finally:
                 np.copyto(self._parameters, before)
-            self._working.tell(lambda: answered(answer))
+            self._working.call_in_main(lambda: answered(answer))
 
         if self._pulls is None or asked.session != self._machine.session:
             return
@@ -372,12 +372,12 @@ class Worker:
             evaluation=0,
             name=asked.at,
             now=time.monotonic(),
-            then=lambda point: self._working.do(lambda: measure(point)),
+            then=lambda point: self._working.submit(lambda: measure(point)),
             failed=lambda why: answered(m.Validated(asked.session, asked.number, asked.run, (), why)),
         )
 
     def _judge(self, start: int, stop: int) -> m.HeldSum:
         """Evaluate a portion of the held-out patterns; on the computing thread."""
         found = self._work.judge(start, stop)
-        self._working.moved()
+        self._working.step_finished()
         return m.HeldSum(found.value, found.samples, found.details)

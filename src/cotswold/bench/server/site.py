@@ -67,7 +67,7 @@ class OneHost:
 
     def call(self, name: str, role: str, told: Mapping[str, object]) -> Call:
         """The call of a process with a role of the cluster."""
-        arguments = {"name": name, "reach": reach_of(self.road).said(), **told}
+        arguments = {"name": name, "reach": reach_of(self.road).as_dict(), **told}
         return Call(name, PROGRAMS[role], arguments, environ_of(self.road, self.token))
 
 
@@ -99,7 +99,7 @@ class LinkedHosts:
             data = self.hosts.address(host, DATA)
             roads = {"roads": {REPLICATION: data, UPDATES: data}}
         towards, at = self.hosts.address(0, ORDERS), self.hosts.address(host, ORDERS)
-        reach = EndpointSettings(towards, encrypt=False, apart=True, at=at).said()
+        reach = EndpointSettings(towards, encrypt=False, apart=True, at=at).as_dict()
         arguments = {"name": name, "reach": reach, **roads, **told}
         return self.on(host, name, PROGRAMS[role], arguments)
 

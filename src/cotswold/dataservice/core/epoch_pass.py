@@ -150,7 +150,7 @@ class EpochPass:
             return [*sends, self._say(pool, now)]
         return sends + self._say_news(pool, now)
 
-    def forgive(self, seconds: float) -> None:
+    def exclude_stall(self, seconds: float) -> None:
         """Do not count the trainer's own pause as silence of others."""
         self._answered += seconds
         self._served += seconds

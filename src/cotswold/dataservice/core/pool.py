@@ -99,7 +99,7 @@ class Pool:
         sends += self.sharing.tick(now)
         return sends + self._changed() if silent else sends
 
-    def forgive(self, seconds: float) -> None:
+    def exclude_stall(self, seconds: float) -> None:
         """Do not count this process's own pause as silence of others."""
         for server in self.servers.values():
             server.heard += seconds

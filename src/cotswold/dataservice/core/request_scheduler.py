@@ -241,7 +241,7 @@ class RequestScheduler:
         """Do periodic work; call several times a second."""
         stood, self._ticked = now - self._ticked, now
         if stood > self.asking.pause_seconds:
-            self._forgive(stood)
+            self._exclude_stall(stood)
         sends: list[Send] = []
         for request in self._requests.values():
             if request.made is None:
@@ -369,7 +369,7 @@ class RequestScheduler:
         server.moved = now
         self._forget_debts(server)
 
-    def _forgive(self, seconds: float) -> None:
+    def _exclude_stall(self, seconds: float) -> None:
         """Do not count the trainer's own pause as silence of servers."""
         self._heard += seconds
         self._made += seconds

@@ -125,7 +125,7 @@ class Trainer:
         self._passes = [each for each in self._passes if not each.is_done or each is self.on]
         for each in self._passes:
             if stood > self.requests.asking.pause_seconds:
-                each.forgive(stood)
+                each.exclude_stall(stood)
             sends += each.tick(self._pool, now)
         return sends
 

@@ -165,7 +165,7 @@ class PoolCoordinator(ServerSupervision):
             self.post.send(name, m.Dismiss(0, self._why))
         self._end((), tuple(self.machine.servers))
 
-    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         with self.lock:
             self._let_pool_hear(sender, message)
 
@@ -176,10 +176,10 @@ class PoolCoordinator(ServerSupervision):
             if sender in self.machine.servers and self.staff.is_watched(sender):
                 self._serves(sender, now)
 
-    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+    def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         return self.machine.gone(name, now)
 
-    def _visitor_lost(self, name: str, why: str) -> None:
+    def _on_client_disconnect(self, name: str, why: str) -> None:
         with self.lock:
             self.deliver(self.machine.gone(name, time.monotonic()))
 
@@ -192,11 +192,11 @@ class PoolCoordinator(ServerSupervision):
             self._look_after_all(now)
 
     def _look_after_all(self, now: float) -> None:
-        self.machine.forgive(self._look_after_servers(now))
+        self.machine.exclude_stall(self._look_after_servers(now))
         self.deliver(self.machine.tick(now))
         self.staff.tick(now)
-        if self.staff.is_hopeless and self._hired and not self.machine.servers:
-            last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
+        if self.staff.cannot_recover and self._hired and not self.machine.servers:
+            last = f"; the last of them: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
             self._why = f"every data server has exited{last}"
             raise ClusterFailedError(self._why)
 
@@ -204,7 +204,7 @@ class PoolCoordinator(ServerSupervision):
 
     def hire(self, count: int) -> None:
         """Start ``count`` servers."""
-        self.staff.hire(count)
+        self.staff.spawn(count)
         self._hired = count
 
 
@@ -320,7 +320,7 @@ def open_pool(
                 "pool": endpoint.address,
                 "work": work,
                 "arguments": dict(arguments),
-                "reach": reach.said(),
+                "reach": reach.as_dict(),
                 "threads": settings.threads,
                 "beat_seconds": settings.beat_seconds,
             }

@@ -74,7 +74,7 @@ class LenderCoordinator(ServerSupervision):
             self._hear(self.tick_seconds)
         self._end((), ())
 
-    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         match message:
             case m.Offer() if message.name == sender and self.staff.is_watched(sender):
                 now = time.monotonic()
@@ -85,17 +85,17 @@ class LenderCoordinator(ServerSupervision):
             case _:
                 pass
 
-    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+    def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         self.offers.pop(name, None)
         return ()
 
-    def _visitor_lost(self, name: str, why: str) -> None:
+    def _on_client_disconnect(self, name: str, why: str) -> None:
         if name == m.POOL:
             self._lost = (time.monotonic(), why)
 
-    def _tell_end(self, name: str, why: str) -> None:
+    def _report_exit(self, name: str, why: str) -> None:
         if not self.is_over and not self._is_leaving:
-            super()._tell_end(name, why)
+            super()._report_exit(name, why)
 
     def _tick(self, now: float) -> None:
         if self._lost is not None and now - self._lost[0] > _END_SECONDS and not self.is_over:
@@ -106,8 +106,8 @@ class LenderCoordinator(ServerSupervision):
             return
         self._look_after_servers(now)
         self.staff.tick(now)
-        if self.staff.is_hopeless:
-            last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
+        if self.staff.cannot_recover:
+            last = f"; the last of them: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
             raise ClusterFailedError(f"every data server of this machine has exited{last}")
 
 
@@ -199,7 +199,7 @@ def open_remote_servers(
                 "pool": at_port,
                 "work": work,
                 "arguments": dict(arguments),
-                "reach": reach.said(),
+                "reach": reach.as_dict(),
                 "threads": settings.threads,
                 "beat_seconds": settings.beat_seconds,
                 "lender": (name, endpoint.address),
@@ -217,7 +217,7 @@ def open_remote_servers(
         )
         opened.callback(staff.close)
         conversation = LenderCoordinator(post, staff, where, settings, on_event)
-        staff.hire(settings.servers)
+        staff.spawn(settings.servers)
         opened.pop_all()
         return RemoteServers(conversation, resources)
 

@@ -36,7 +36,7 @@ class ServerSupervision(CoordinatorLoop):
     def _serves(self, name: str, now: float) -> None:
         """Handle the status of a server of this machine."""
         if name not in self._heard:
-            self.staff.joined(name)
+            self.staff.mark_ready(name)
             self._on_event("data_server", {"name": name})
         self._heard[name] = now
 

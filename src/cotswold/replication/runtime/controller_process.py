@@ -90,13 +90,13 @@ class StateThread:
         self._state: State | None = None
         self.trouble = ""
         """Why the last request failed; empty if it succeeded."""
-        self._working.do(partial(self._open, place))
+        self._working.submit(partial(self._open, place))
 
     def __enter__(self) -> StateThread:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._working.do(self._close)
+        self._working.submit(self._close)
         self._working.close()
 
     def fileno(self) -> int:
@@ -105,11 +105,11 @@ class StateThread:
 
     def take(self) -> None:
         """Deliver the results; raises the store's error if it is damaged."""
-        self._working.take()
+        self._working.run_callbacks()
 
     def ask(self, wish: Wish, answered: Answered) -> None:
         """Send a request; `take` calls ``answered`` with the result."""
-        self._working.do(partial(self._ask, wish, answered))
+        self._working.submit(partial(self._ask, wish, answered))
 
     def _open(self, place: Place) -> None:
         self._state = place.opened()
@@ -134,7 +134,7 @@ class StateThread:
                 raise
             found, trouble = error, ""
         self.trouble = trouble
-        self._working.tell(partial(answered, wish, found))
+        self._working.call_in_main(partial(answered, wish, found))
 
 
 class ControllerRole:

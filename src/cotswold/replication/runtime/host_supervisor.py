@@ -534,7 +534,7 @@ class Station:
         told: dict[str, object] = {
             "name": name,
             "coordinator": self._here.address,
-            "reach": self._reach.said(),
+            "reach": self._reach.as_dict(),
             **arguments,
         }
         log, environ = self._logs / f"{disk_of(name)}.log", {}
