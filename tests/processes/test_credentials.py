@@ -14,8 +14,8 @@ import pytest
 from cotswold.errors import UserError
 from cotswold.host import Call, Token
 from cotswold.host.token import CLUSTER_VARIABLE, VARIABLE
-from cotswold.processes.credentials import handed_on, has_one_of, tokens_said
-from cotswold.processes.ray.agent import Agent, Refused
+from cotswold.processes.credentials import has_any_token, inherited_credentials, token_fingerprints
+from cotswold.processes.ray.agent import Agent, StartRefusal
 from cotswold.processes.ray.processes import RayProcesses
 from cotswold.testing.processes import play
 from cotswold.transport.token_rotation import FILE_VARIABLE
@@ -35,9 +35,9 @@ def test_neither_the_runs_token_nor_the_clusters_is_sent_to_a_machine(
 ) -> None:
     sent: list[Any] = []
 
-    def remote(*given: Any) -> Refused:
+    def remote(*given: Any) -> StartRefusal:
         sent.append(given)
-        return Refused("it was asked", True)
+        return StartRefusal("it was asked", True)
 
     machine = SimpleNamespace(agent=SimpleNamespace(start=SimpleNamespace(remote=remote)))
     processes = RayProcesses.__new__(RayProcesses)
@@ -75,28 +75,30 @@ def test_a_machine_starts_only_what_knows_the_clusters_token(
     monkeypatch.setattr(agent._server, "start", lambda call: SimpleNamespace(pid=7, fileno=lambda: 0))
     monkeypatch.setattr(agent, "_tell", lambda key: None)
 
-    async def started(tokens: tuple[str, ...]) -> int | Refused:
+    async def started(tokens: tuple[str, ...]) -> int | StartRefusal:
         monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", lambda *given: None)
         return await agent.start(1, Call("replica-1", play("wait")), tokens)
 
     with closing(agent._server):
-        answer = asyncio.run(started(tokens_said({CLUSTER_VARIABLE: CLUSTER.text})))
+        answer = asyncio.run(started(token_fingerprints({CLUSTER_VARIABLE: CLUSTER.text})))
         assert asyncio.run(started(())) == 7, "which asks for no cluster"
     if by in ("token", "file"):
         assert answer == 7
     else:
-        assert isinstance(answer, Refused) and answer.is_users
+        assert isinstance(answer, StartRefusal) and answer.is_users
         assert "start its 'cotswold worker' with COTSWOLD_CLUSTER_TOKEN" in answer.why
     assert not (tmp_path / "nothing").exists()
 
 
 def test_a_run_with_the_clusters_own_token_needs_no_other() -> None:
-    assert has_one_of(tokens_said({CLUSTER_VARIABLE: OWN.text}), {VARIABLE: OWN.text})
+    assert has_any_token(token_fingerprints({CLUSTER_VARIABLE: OWN.text}), {VARIABLE: OWN.text})
 
 
 def test_the_file_with_tokens_is_named_for_processes_in_other_folders(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert handed_on({FILE_VARIABLE: "token", "A": "b"}) == {FILE_VARIABLE: str(tmp_path / "token")}
-    assert handed_on({CLUSTER_VARIABLE: "x"}) == {CLUSTER_VARIABLE: "x"}
+    assert inherited_credentials({FILE_VARIABLE: "token", "A": "b"}) == {
+        FILE_VARIABLE: str(tmp_path / "token")
+    }
+    assert inherited_credentials({CLUSTER_VARIABLE: "x"}) == {CLUSTER_VARIABLE: "x"}

@@ -15,8 +15,8 @@ from cotswold.errors import MachineError
 from cotswold.host.process_info import thread_activity
 from cotswold.processes import hang_detector as watch_module
 from cotswold.processes import worker_thread as thread_module
-from cotswold.processes.hang_detector import Watch
-from cotswold.processes.worker_thread import Working
+from cotswold.processes.hang_detector import WorkerHangDetector
+from cotswold.processes.worker_thread import WorkerThread
 from cotswold.testing.signals import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
@@ -35,13 +35,13 @@ class Thread:
     """A thread that computes, at which a test looks once a second."""
 
     def __init__(self) -> None:
-        self.working, self.over, self.now = Working(), threading.Event(), 0.0
+        self.working, self.over, self.now = WorkerThread(), threading.Event(), 0.0
 
     def do(self, job: Callable[[], object]) -> None:
         """Something, to its end."""
         done = threading.Event()
-        self.working.do(job)
-        self.working.do(done.set)
+        self.working.submit(job)
+        self.working.submit(done.set)
         assert done.wait(20)
         wait_until(lambda: self.working.step is None)
 
@@ -53,11 +53,11 @@ class Thread:
             begun.set()
             self.over.wait(60)
 
-        self.working.do(wait)
+        self.working.submit(wait)
         assert begun.wait(20)
         wait_until(lambda: (seen := thread_activity(self.working.number)) is not None and seen.state == "S")
 
-    def ends(self, watch: Watch, seconds: int) -> tuple[int, str] | None:
+    def ends(self, watch: WorkerHangDetector, seconds: int) -> tuple[int, str] | None:
         """After how many of so many seconds it is noticed that nothing is done, and how that is said."""
         for second in range(seconds):
             self.now += 1.0
@@ -79,7 +79,7 @@ def thread() -> Iterator[Thread]:
 def test_who_has_set_parameters_and_computed_nothing_has_the_patience_of_the_first_step(
     thread: Thread,
 ) -> None:
-    watch = Watch("worker-1", thread.working, object(), BOUND)
+    watch = WorkerHangDetector("worker-1", thread.working, object(), BOUND)
     thread.do(lambda: None)
     thread.hang()
     found = thread.ends(watch, 200)
@@ -88,24 +88,24 @@ def test_who_has_set_parameters_and_computed_nothing_has_the_patience_of_the_fir
 
 
 def test_whoever_has_computed_a_portion_has_that_of_every_other(thread: Thread) -> None:
-    watch = Watch("worker-1", thread.working, object(), BOUND)
-    thread.do(thread.working.moved)
+    watch = WorkerHangDetector("worker-1", thread.working, object(), BOUND)
+    thread.do(thread.working.step_finished)
     thread.hang()
     found = thread.ends(watch, 200)
     assert found is not None and 30 <= found[0] <= 35
 
 
 def test_a_job_of_many_steps_is_not_one_long_step(thread: Thread) -> None:
-    watch = Watch("worker-1", thread.working, object(), BOUND)
+    watch = WorkerHangDetector("worker-1", thread.working, object(), BOUND)
     asked, done = threading.Semaphore(0), threading.Semaphore(0)
 
     def measure() -> None:
         for _ in range(6):
             assert asked.acquire(timeout=20)
-            thread.working.moved()
+            thread.working.step_finished()
             done.release()
 
-    thread.working.do(measure)
+    thread.working.submit(measure)
     wait_until(lambda: thread.working.step is not None)
     for _ in range(6):
         assert thread.ends(watch, 20) is None
@@ -120,14 +120,14 @@ def test_a_step_in_which_the_whole_process_was_stopped_is_not_a_long_one(
     thread: Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(thread_module, "time", SimpleNamespace(monotonic=lambda: thread.now))
-    watch = Watch("replica-1", thread.working, object(), BOUND)
+    watch = WorkerHangDetector("replica-1", thread.working, object(), BOUND)
     goes_on = threading.Event()
 
     def step() -> None:
         assert goes_on.wait(20)
-        thread.working.moved()
+        thread.working.step_finished()
 
-    thread.working.do(step)
+    thread.working.submit(step)
     wait_until(lambda: thread.working.step is not None)
     assert thread.ends(watch, 5) is None
     thread.now += 3600.0  # of which nobody sees anything
@@ -142,12 +142,12 @@ def test_nobody_is_said_to_hang_where_a_process_that_computes_is_not_seen(
     thread: Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_module, "descendant_activity", dict)
-    runs = Watch("replica-1", thread.working, Leading(os.getpid()), BOUND)
+    runs = WorkerHangDetector("replica-1", thread.working, Leading(os.getpid()), BOUND)
     thread.hang()
     assert thread.ends(runs, 200) is None
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
-    ended = Watch("replica-1", thread.working, Leading(process.pid), BOUND)
+    ended = WorkerHangDetector("replica-1", thread.working, Leading(process.pid), BOUND)
     assert thread.ends(ended, 200) is not None, "it is no more"
 
 
@@ -163,7 +163,7 @@ class Feeding:
 
 def test_who_waits_for_samples_of_data_servers_does_not_hang(thread: Thread) -> None:
     fed = Feeding()
-    watch = Watch("replica-1", thread.working, fed, BOUND)
+    watch = WorkerHangDetector("replica-1", thread.working, fed, BOUND)
     thread.hang()
     fed.is_starved = True
     assert thread.ends(watch, 300) is None

@@ -11,7 +11,7 @@ import pytest
 from cotswold.errors import MachineError
 from cotswold.host import Call, Process
 from cotswold.host.processes import LOST
-from cotswold.processes.process_group import Staff
+from cotswold.processes.process_group import ProcessGroup
 from cotswold.transport import Endpoint
 
 
@@ -69,18 +69,20 @@ class Deaf:
     def unwatch(self, descriptor: int) -> None: ...
 
 
-def staff_of(machines: Machines, *, restarts: bool = True) -> Staff:
-    return Staff(machines, cast(Endpoint, Deaf()), lambda name: Call(name, "os:getpid"), restarts=restarts)
+def staff_of(machines: Machines, *, restarts: bool = True) -> ProcessGroup:
+    return ProcessGroup(
+        machines, cast(Endpoint, Deaf()), lambda name: Call(name, "os:getpid"), restarts=restarts
+    )
 
 
-def end(staff: Staff, process: Pretended, code: int, now: float) -> None:
+def end(staff: ProcessGroup, process: Pretended, code: int, now: float) -> None:
     process.exit = code
     assert staff.ended(process.fileno(), now) is not None
 
 
 def test_workers_are_spread_by_cores() -> None:
     machines = Machines(large=4, small=2)
-    staff_of(machines).hire(6)
+    staff_of(machines).spawn(6)
     places = [each.machine for each in machines.started]
     assert (places.count("large"), places.count("small")) == (4, 2)
 
@@ -88,9 +90,9 @@ def test_workers_are_spread_by_cores() -> None:
 def test_a_worker_that_had_joined_is_started_again_at_once() -> None:
     machines = Machines(here=2)
     staff = staff_of(machines)
-    staff.hire(1)
+    staff.spawn(1)
     for number in range(10):
-        staff.joined(machines.started[-1].name)
+        staff.mark_ready(machines.started[-1].name)
         end(staff, machines.started[-1], -9, now=float(number))
         staff.tick(float(number))
         assert len(machines.started) == number + 2
@@ -100,24 +102,24 @@ def test_a_worker_that_had_joined_is_started_again_at_once() -> None:
 def test_starting_in_vain_comes_to_an_end() -> None:
     machines = Machines(here=2)
     staff = staff_of(machines)
-    staff.hire(1)
+    staff.spawn(1)
     for now in range(100):
         if machines.started[-1].exit is None:
             end(staff, machines.started[-1], 1, float(now))
         staff.tick(float(now))
     assert len(machines.started) == 4
-    assert staff.is_hopeless and "ended with 1" in staff.last_words
+    assert staff.cannot_recover and "ended with 1" in staff.last_exit_reason
 
 
 def test_a_worker_that_cannot_be_started_now_is_started_later() -> None:
     machines = Machines(here=2)
     staff = staff_of(machines)
-    staff.hire(1)
-    staff.joined(machines.started[0].name)
+    staff.spawn(1)
+    staff.mark_ready(machines.started[0].name)
     machines.broken = True
     end(staff, machines.started[0], -9, 0.0)
     staff.tick(0.0)
-    assert "cannot be started" in staff.last_words and not staff.is_hopeless
+    assert "cannot be started" in staff.last_exit_reason and not staff.cannot_recover
     machines.broken = False
     staff.tick(5.0)
     assert len(machines.started) == 2
@@ -126,7 +128,7 @@ def test_a_worker_that_cannot_be_started_now_is_started_later() -> None:
 def test_who_was_dismissed_is_not_started_again() -> None:
     machines = Machines(here=2)
     staff = staff_of(machines)
-    staff.hire(2)
+    staff.spawn(2)
     end(staff, machines.started[0], 0, 0.0)
     staff.tick(50.0)
     assert len(machines.started) == 2
@@ -135,7 +137,7 @@ def test_who_was_dismissed_is_not_started_again() -> None:
 def test_a_machine_that_joins_gets_workers() -> None:
     machines = Machines(here=1)
     staff = staff_of(machines)
-    staff.hire(1)
+    staff.spawn(1)
     staff.tick(0.0)
     machines.cores = {"here": 1, "there": 3}
     staff.tick(10.0)
@@ -149,10 +151,10 @@ def test_workers_of_a_machine_that_is_lost_are_started_where_there_is_room(
 ) -> None:
     machines = Machines(here=3, there=2)
     staff = staff_of(machines)
-    staff.hire(hired)
+    staff.spawn(hired)
     machines.cores = {"here": 3}
     for each in [each for each in machines.started if each.machine == "there"]:
-        staff.joined(each.name)
+        staff.mark_ready(each.name)
         end(staff, each, -9, 1.0)
     staff.tick(10.0)
     assert [each.machine for each in machines.started[hired:]] == ["here"] * elsewhere
@@ -164,10 +166,10 @@ def test_workers_of_a_machine_that_is_lost_are_started_where_there_is_room(
 def test_another_worker_is_started_when_the_last_was_dismissed_with_its_machine() -> None:
     machines = Machines(there=1)
     staff = staff_of(machines)
-    staff.hire(1)
+    staff.spawn(1)
     machines.cores = {"here": 1}
     end(staff, machines.started[0], 0, 1.0)
-    assert not staff.is_hopeless
+    assert not staff.cannot_recover
     staff.tick(2.0)
     assert [each.machine for each in machines.started] == ["there", "here"]
 
@@ -181,7 +183,7 @@ def test_servers_stand_on_the_coordinators_machine_unless_they_are_spread() -> N
 def test_whoever_is_started_again_takes_the_place_that_is_free() -> None:
     machines = Machines(one=4)
     staff = staff_of(machines)
-    staff.hire(3)
+    staff.spawn(3)
     first, second, _ = machines.started
     assert [staff.place_of(f"worker-{number}") for number in (1, 2, 3)] == [0, 1, 2]
     for now, gone in ((0.0, second), (10.0, first)):
@@ -201,9 +203,9 @@ def test_a_place_is_free_again_where_its_worker_cannot_be_started() -> None:
     staff = staff_of(machines)
     machines.broken = True
     with pytest.raises(MachineError):
-        staff.hire(1)
+        staff.spawn(1)
     machines.broken = False
-    staff.hire(1)
+    staff.spawn(1)
     assert [staff.place_of(name) for name in staff.workers] == [0]
     staff.close()
 
@@ -211,9 +213,9 @@ def test_a_place_is_free_again_where_its_worker_cannot_be_started() -> None:
 def test_a_process_that_was_lost_is_replaced_and_not_taken_for_dead() -> None:
     machines = Machines(one=2)
     staff = staff_of(machines)
-    staff.hire(2)
+    staff.spawn(2)
     for process, code in zip(tuple(machines.started), (LOST, -9), strict=True):
-        staff.joined(process.name)
+        staff.mark_ready(process.name)
         end(staff, process, code, 1.0)
     staff.tick(1.0)
     assert [staff.is_lost(f"worker-{number}") for number in (1, 2)] == [True, False]

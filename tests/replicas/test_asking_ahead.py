@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from cotswold.paramserver.core.replica_session import StepTask
-from cotswold.replicas.replica_process import ReplicaRole
+from cotswold.replicas.replica_process import ReplicaProcess
 from cotswold.shards.runtime.work import PortionSum
 
 
@@ -50,7 +50,7 @@ def test_a_replica_deals_what_comes_next_only_where_data_servers_make_it(is_fed:
         ),
     )
     task = StepTask([], (0, 2), 0.1, True, False, (0, 0), 0)
-    found = ReplicaRole._step(cast(ReplicaRole, role), task)
+    found = ReplicaProcess._step(cast(ReplicaProcess, role), task)
     assert found.samples == 2
     assert len(work.expected) == (3 if is_fed else 0) and len(asked) == is_fed
     assert all(isinstance(each, array) for each in work.expected)

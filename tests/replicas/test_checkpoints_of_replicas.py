@@ -14,7 +14,7 @@ from tests.support.replicas.opened_replicas import opened as opened
 
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica_session import Pace
-from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.processes.coordinator_loop import ClusterFailedError
 
 
 @pytest.mark.parametrize("rule", [Sgd(), Momentum(0.9), Adagrad()], ids=lambda each: str(each.name))
@@ -72,7 +72,7 @@ def test_a_server_that_is_stopped_is_named_within_the_silence(opened: Opener) ->
         said = (
             rf"server-1 has not answered for 1 s \(server-1 is stopped: process {pid}\), .*; resume the run$"
         )
-        with pytest.raises(TroubleError, match=said):
+        with pytest.raises(ClusterFailedError, match=said):
             replicas.read()
         assert time.monotonic() - began < 8
 
@@ -80,7 +80,7 @@ def test_a_server_that_is_stopped_is_named_within_the_silence(opened: Opener) ->
 def test_a_replica_without_memory_is_started_again_until_that_is_in_vain(opened: Opener) -> None:
     with (
         opened(work="hungry", epochs=9, replicas=1) as replicas,
-        pytest.raises(TroubleError, match=r"every replica has exited.*allocate.*resume the run"),
+        pytest.raises(ClusterFailedError, match=r"every replica has exited.*allocate.*resume the run"),
     ):
         replicas.proceed(30)
 

@@ -11,8 +11,8 @@ import pytest
 from cotswold.paramserver.core.dispatcher_state import DispatcherState
 from cotswold.replicas import replicated_coordinator as bucket_conversation
 from cotswold.replicas.replicas import Replicas
-from cotswold.replicas.replicated_coordinator import BucketConversation
-from cotswold.replicas.startup import OpenedReplicas
+from cotswold.replicas.replicated_coordinator import ReplicatedCoordinator
+from cotswold.replicas.startup import StartedReplicas
 from cotswold.wire import Send
 from cotswold.wire.lifecycle import CountersRequest, ServerCounters
 from cotswold.wire.messenger import AnyMessage
@@ -22,7 +22,7 @@ def counts_of(server: str) -> ServerCounters:
     return ServerCounters(server, 0, 0.0, 0, 0, (), 1, 0, (), ())
 
 
-class Deaf(BucketConversation):
+class Deaf(ReplicatedCoordinator):
     """Servers a and b, of which b does not hear the first question."""
 
     @property
@@ -60,13 +60,13 @@ class Deaf(BucketConversation):
 def test_a_pause_waits_for_no_replica_once_the_training_is_over() -> None:
     machine = SimpleNamespace(state=DispatcherState.OVER, ledger=SimpleNamespace(open=0, divided=((0, 4),)))
     conversation = SimpleNamespace(machine=machine, wait=lambda until: until() or pytest.fail("it waits"))
-    Replicas(OpenedReplicas(cast(Any, conversation), cast(Any, None), ("x",), None)).pause()
+    Replicas(StartedReplicas(cast(Any, conversation), cast(Any, None), ("x",), None)).pause()
 
 
 def test_a_server_that_did_not_hear_the_question_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bucket_conversation, "_AGAIN_SECONDS", 0.0)
     deaf = Deaf()
     begun = cast(Any, SimpleNamespace())
-    replicas = Replicas(OpenedReplicas(deaf, begun, ("x",), None))
+    replicas = Replicas(StartedReplicas(deaf, begun, ("x",), None))
     assert [each.server for each in replicas.count()] == ["a", "b"]
     assert deaf.asked.count("b") > 1

@@ -24,10 +24,10 @@ from torch import Tensor
 from cotswold.errors import MachineError, UserError
 from cotswold.paramserver.core.replica_session import StepTask
 from cotswold.processes import worker_context as own_work
-from cotswold.processes.device import compute_on, device_of_this_thread, own_device
-from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.device import compute_on, device_of_this_thread, select_device
+from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.replicas.accumulation import Accumulation, OwnSteps
-from cotswold.replicas.evaluator_process import EvaluatorRole
+from cotswold.replicas.evaluator_process import EvaluatorProcess
 from cotswold.replicas.vectors import DeviceVectors, HostVectors, Vectors, vectors_like
 from cotswold.replicas.work import JudgeWork
 from cotswold.replication.run_settings import ReplicatedClusterSettings
@@ -179,11 +179,13 @@ def test_what_is_finite_is_so_anywhere(value: float, dtype: torch.dtype) -> None
 
 def test_cuda_is_taken_in_turn_by_the_places_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    taken = [own_device("cuda", f"replica-{place + 7}", place) for place in (0, 1, 2, 9)]
+    taken = [select_device("cuda", f"replica-{place + 7}", place) for place in (0, 1, 2, 9)]
     assert [each.index for each in taken] == [0, 1, 0, 1]
-    assert own_device("cuda", "evaluator-2").index == 0, "whoever judges takes the first, also started again"
-    assert own_device("cuda:1", "replica-1") == torch.device("cuda", 1)
-    assert own_device("cpu", "replica-1") == torch.device("cpu")
+    assert select_device("cuda", "evaluator-2").index == 0, (
+        "whoever judges takes the first, also started again"
+    )
+    assert select_device("cuda:1", "replica-1") == torch.device("cuda", 1)
+    assert select_device("cpu", "replica-1") == torch.device("cpu")
 
 
 @pytest.mark.parametrize(("wanted", "count"), [("cuda", 0), ("cuda:0", 0), ("cuda:2", 2)])
@@ -192,13 +194,13 @@ def test_a_device_that_the_replicas_host_lacks_is_named(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     with pytest.raises(MachineError, match=f"replica-1 cannot compute on {wanted}: its host has {count}"):
-        own_device(wanted, "replica-1")
+        select_device(wanted, "replica-1")
 
 
 def test_a_fork_of_a_program_that_has_asked_cuda_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
     with pytest.raises(UserError, match="replica-1 is a fork of a program that has initialised CUDA"):
-        own_device("cuda", "replica-1")
+        select_device("cuda", "replica-1")
 
 
 class Moving:
@@ -234,9 +236,9 @@ def test_a_work_is_moved_by_a_thread_that_has_its_device(
 ) -> None:
     made = Moving()
     monkeypatch.setattr(own_work, "import_function", lambda text: lambda: made)
-    monkeypatch.setattr(own_work, "own_endpoint", lambda name, reach: nullcontext(Mock()))
-    reach = Reach.of(ReplicatedClusterSettings(), None).said()
-    with own_work.at_work("replica-9", "tcp://nobody", "any:work", {}, reach, 1, "cuda", 1):
+    monkeypatch.setattr(own_work, "open_endpoint", lambda name, reach: nullcontext(Mock()))
+    reach = EndpointSettings.of(ReplicatedClusterSettings(), None).as_dict()
+    with own_work.worker_context("replica-9", "tcp://nobody", "any:work", {}, reach, 1, "cuda", 1):
         second = torch.device("cuda", 1)
         assert made.found == [(second, second)]
 
@@ -264,13 +266,13 @@ def test_an_evaluator_judges_on_the_device_on_which_it_began(current: threading.
     coordinator, posts = Mock(), list[object]()
     coordinator.send.side_effect = lambda to, message: posts.append(message)
     compute_on(torch.device("cuda", 1))
-    role = EvaluatorRole(cast(JudgeWork, Judging()), coordinator, "evaluator-1", 10.0)
+    role = EvaluatorProcess(cast(JudgeWork, Judging()), coordinator, "evaluator-1", 10.0)
     shard = Shard(number=0, start=0, stop=2, server="server-0", tensor="w", block=0)
     buffer = np.zeros(2, np.float32).tobytes()
     role._hear(COORDINATOR, Evaluate(1, "run", (shard,), (), "float32", (buffer,)))
     with selectors.DefaultSelector() as selector:
         selector.register(role._working.fileno(), selectors.EVENT_READ)
         assert selector.select(10)
-    role._working.take()
+    role._working.run_callbacks()
     role._working.close()
     assert [each.means for each in posts if isinstance(each, EvaluateReply)] == [(("index", 1.0),)]

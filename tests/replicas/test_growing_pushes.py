@@ -18,9 +18,9 @@ from cotswold.paramserver.core.rank_fanout import RankFanout
 from cotswold.paramserver.core.replica import Replica
 from cotswold.paramserver.core.replica_session import Pace, StepTask
 from cotswold.paramserver.core.update_sequence import ServerUpdate
-from cotswold.processes.worker_thread import Working
+from cotswold.processes.worker_thread import WorkerThread
 from cotswold.replicas.accumulation import GROWS, GROWS_MOVING, Accumulation
-from cotswold.replicas.replica_process import ReplicaRole
+from cotswold.replicas.replica_process import ReplicaProcess
 from cotswold.replicas.startup import ReplicaSettings
 from cotswold.replicas.vectors import vectors_like
 from cotswold.replicas.work import ReplicaWork
@@ -195,14 +195,16 @@ def test_all_ranks_hear_with_a_step_whether_it_is_the_last_of_its_push(
             closed.append(self.count)
             return {"a": ServerUpdate("gradient", (0,), (), (b"",))}, {}
 
-    role = ReplicaRole.__new__(ReplicaRole)
+    role = ReplicaProcess.__new__(ReplicaProcess)
     role._name, role._ranks = "one", RankFanout("one") if is_ranked else None
     role._work = cast(ReplicaWork, SimpleNamespace(patterns=20))
     role._machine, role._accumulation, role._batch, role._seed = machine, Steps(), 1, 0
     role._lock, role._device = threading.Lock(), torch.device("cpu")
     role._learnt, role._first = StepMetrics("one", 0, 0, 0.0, (), 0.0), None
     role._schedule = cast(SampleSchedule, SimpleNamespace(rate=lambda rate, at: rate))
-    role._working = cast(Working, SimpleNamespace(tell=lambda call: None, moved=lambda: None))
+    role._working = cast(
+        WorkerThread, SimpleNamespace(call_in_main=lambda call: None, step_finished=lambda: None)
+    )
     role._compute(machine.task())
     assert closed == sizes
     if is_ranked:

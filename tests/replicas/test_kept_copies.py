@@ -15,7 +15,7 @@ from tests.support.replicas.opened_replicas import opened as opened
 
 from cotswold.optim.server_rules import Adagrad
 from cotswold.paramserver.core.replica_session import Pace
-from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.processes.coordinator_loop import ClusterFailedError
 from cotswold.replicas.replicas import Replicas
 from cotswold.replication.runtime.run_cluster import CONTROLLER
 
@@ -174,6 +174,8 @@ def test_a_run_whose_every_copy_is_gone_ends_in_a_sentence(opened: Opener) -> No
         for process in replicas.servers.values():
             os.kill(process, signal.SIGKILL)
         began = time.monotonic()
-        with pytest.raises(TroubleError, match=r"buckets? of the parameters said nothing for 2 s.*resume"):
+        with pytest.raises(
+            ClusterFailedError, match=r"buckets? of the parameters said nothing for 2 s.*resume"
+        ):
             replicas.proceed(30.0)
         assert time.monotonic() - began < 10

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cotswold.replicas.monitor import Place, Rate, Watching
+from cotswold.replicas.monitor import Place, Rate, ReplicaMonitor
 from cotswold.wire.lifecycle import ActivityReport, BucketRoles, ServerCounters, StepMetrics
 
 ONE, SERVER = Place("replica-1", "here", 7), Place("server-0", "here", 8)
@@ -21,14 +21,14 @@ def counts(updates: int, *replicas: tuple[str, int, float, int], server: str = "
 
 
 def test_a_replica_that_has_said_nothing_starts() -> None:
-    watching = Watching()
+    watching = ReplicaMonitor()
     watching.replica(ONE, 0, 0.0, 10.0)
     found = watching.replica(ONE, 0, 0.0, 13.0)
     assert (found.doing, found.for_seconds, found.samples_per_second) == ("starting", 3.0, 0.0)
 
 
 def test_what_a_replica_does_goes_on_until_it_says_otherwise() -> None:
-    watching = Watching()
+    watching = ReplicaMonitor()
     watching.hear(ActivityReport("replica-1", "pushing", ("server-0",), 0.5), 10.0)
     found = watching.replica(ONE, 32, 10.0, 12.0)
     assert (found.doing, found.waits_for, found.in_hand) == ("pushing", ("server-0",), 32)
@@ -37,7 +37,7 @@ def test_what_a_replica_does_goes_on_until_it_says_otherwise() -> None:
 
 
 def test_the_rate_of_a_replica_is_that_of_its_last_seconds() -> None:
-    watching = Watching()
+    watching = ReplicaMonitor()
     for second in range(1, 20):
         watching.hear(learnt(100, 1.0), float(second))
     found = watching.replica(ONE, 0, 19.0, 19.0)
@@ -47,7 +47,7 @@ def test_the_rate_of_a_replica_is_that_of_its_last_seconds() -> None:
 
 
 def test_the_staleness_of_a_replica_is_the_mean_over_all_servers() -> None:
-    watching = Watching()
+    watching = ReplicaMonitor()
     watching.hear(counts(4, ("replica-1", 3, 1.0, 2), ("replica-2", 1, 9.0, 9)), 1.0)
     watching.hear(counts(1, ("replica-1", 1, 5.0, 5), server="server-1"), 1.0)
     found = watching.replica(ONE, 0, 1.0, 1.0)
@@ -55,7 +55,7 @@ def test_the_staleness_of_a_replica_is_the_mean_over_all_servers() -> None:
 
 
 def test_a_server_is_asked_again_once_it_has_answered_and_a_second_has_passed() -> None:
-    watching = Watching()
+    watching = ReplicaMonitor()
     assert watching.to_ask("server-0", 1.0)
     assert not watching.to_ask("server-0", 9.0), "it has not answered"
     assert watching.to_ask("server-0", 11.0), "the question may be lost"
@@ -72,7 +72,7 @@ def test_a_server_is_asked_again_once_it_has_answered_and_a_second_has_passed() 
 
 
 def test_a_process_that_has_ended_is_forgotten() -> None:
-    watching = Watching()
+    watching = ReplicaMonitor()
     watching.hear(learnt(100), 1.0)
     watching.forget("replica-1")
     assert watching.replica(ONE, 0, 1.0, 2.0).samples == 0
@@ -89,7 +89,7 @@ def test_a_rate_needs_two_points() -> None:
 
 def test_the_rate_of_a_server_is_of_what_it_has_led_all_the_while() -> None:
     """Who takes a bucket over has all that was applied to it before; who gives it up has less."""
-    watching = Watching()
+    watching = ReplicaMonitor()
     for second, (updates, leads, term) in enumerate(
         [(100, 1, 1), (110, 1, 1), (30_120, 2, 5), (30_130, 2, 5), (40, 1, 6), (50, 1, 6)]
     ):
@@ -100,7 +100,7 @@ def test_the_rate_of_a_server_is_of_what_it_has_led_all_the_while() -> None:
 
 
 def test_nor_is_it_below_nothing_where_the_count_begins_anew() -> None:
-    watching = Watching()
+    watching = ReplicaMonitor()
     for second, updates in enumerate([100, 110, 5, 15]):
         watching.hear(counts(updates), float(second))
         assert watching.server(SERVER, 4, float(second)).updates_per_second >= 0

@@ -19,7 +19,7 @@ from cotswold.errors import UserError
 from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica_session import Pace
 from cotswold.paramserver.core.staleness import Staleness
-from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.processes.coordinator_loop import ClusterFailedError
 from cotswold.shards.core.permutation import samples_at
 
 WELL = "ended with exit code 0"
@@ -138,14 +138,14 @@ def test_a_lost_server_is_an_error_that_names_it(opened: Opener) -> None:
     with opened(arguments={"seconds": 0.01}, servers=2, epochs=50) as replicas:
         replicas.proceed(0.2)
         os.kill(replicas.servers["server-1"], signal.SIGKILL)
-        with pytest.raises(TroubleError, match="server-1 is lost"):
+        with pytest.raises(ClusterFailedError, match="server-1 is lost"):
             replicas.proceed(10)
 
 
 def test_a_work_that_fails_ends_the_training_with_its_words(opened: Opener) -> None:
     with (
         opened(arguments={"fatal": True}, epochs=50, fraction=1.0) as replicas,
-        pytest.raises(TroubleError, match=r"every replica has exited.*sample 7 cannot be read"),
+        pytest.raises(ClusterFailedError, match=r"every replica has exited.*sample 7 cannot be read"),
     ):
         replicas.proceed(30)
 

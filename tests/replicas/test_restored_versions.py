@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cotswold.paramserver.runtime.server_metrics import ServerMetrics
-from cotswold.replicas.restored_versions import Restored, Restoring, told
+from cotswold.replicas.restored_versions import RestoredShard, VersionCheck, restored_event
 from cotswold.shards.core.versions import version_after_restarts
 from cotswold.wire import Group, Shard
 from cotswold.wire.lifecycle import ServerCounters
@@ -20,7 +20,7 @@ def counts(
 
 
 def test_a_shard_of_another_life_is_told_once_beside_what_was_known() -> None:
-    restoring, groups = Restoring(SHARDS), {"run/0000": Group("run/0000", 5, "server-0.1")}
+    restoring, groups = VersionCheck(SHARDS), {"run/0000": Group("run/0000", 5, "server-0.1")}
     assert restoring.hear(counts("server-0", (0, 40), (1, 41)), {}) == []
     assert restoring.hear(counts("server-0", (0, 50), (1, 51)), {}) == []
     again = counts(
@@ -30,8 +30,8 @@ def test_a_shard_of_another_life_is_told_once_beside_what_was_known() -> None:
         restored=((0, version_after_restarts(44, 4)), (1, version_after_restarts(47, 4))),
     )
     assert restoring.hear(again, groups) == [
-        Restored("run/0000", "server-0.1", 4, 5, 0, 50, 44),
-        Restored("run/0000", "server-0.1", 4, 5, 1, 51, 47),
+        RestoredShard("run/0000", "server-0.1", 4, 5, 0, 50, 44),
+        RestoredShard("run/0000", "server-0.1", 4, 5, 1, 51, 47),
     ]
     assert restoring.hear(again, groups) == []
 
@@ -39,17 +39,19 @@ def test_a_shard_of_another_life_is_told_once_beside_what_was_known() -> None:
 def test_what_was_so_when_a_run_was_resumed_is_no_news() -> None:
     restored = ((2, version_after_restarts(9, 3)),)
     assert (
-        Restoring(SHARDS).hear(counts("server-0", (2, version_after_restarts(12, 3)), restored=restored), {})
+        VersionCheck(SHARDS).hear(
+            counts("server-0", (2, version_after_restarts(12, 3)), restored=restored), {}
+        )
         == []
     )
 
 
 def test_a_table_has_a_sentence() -> None:
     rows = [
-        Restored("run/0000", "server-0.1", 4, 5, 0, 50, 44),
-        Restored("run/0001", "server-0.1", 4, 5, 2, 1200, 1210),
+        RestoredShard("run/0000", "server-0.1", 4, 5, 0, 50, 44),
+        RestoredShard("run/0001", "server-0.1", 4, 5, 2, 1200, 1210),
     ]
-    event = told(rows)
+    event = restored_event(rows)
     assert event["name"] == "server-0.1" and event["sentence"] == (
         "2 buckets (0, 1): the 2 shards had at least 1,250 updates, and the disk has 1,254: at least 6 "
         "updates were lost, and replicas compute their samples again"
@@ -58,7 +60,7 @@ def test_a_table_has_a_sentence() -> None:
 
 
 def test_a_disk_that_has_all_reported_updates_is_not_said_to_have_lost_none() -> None:
-    event = told([Restored("run/0001", "server-0.1", 4, 5, 2, 1200, 1210)])
+    event = restored_event([RestoredShard("run/0001", "server-0.1", 4, 5, 2, 1200, 1210)])
     assert event["sentence"] == (
         "1 bucket (1): the 1 shard had at least 1,200 updates, and the disk has 1,210: "
         "no update that a server had reported is lost"

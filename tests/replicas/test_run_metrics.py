@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cotswold.paramserver.runtime.server_metrics import ServerMetrics
-from cotswold.replicas.replicated_coordinator import BucketConversation
-from cotswold.replicas.run_metrics import SinceBegun
+from cotswold.replicas.replicated_coordinator import ReplicatedCoordinator
+from cotswold.replicas.run_metrics import RunMetrics
 from cotswold.wire.lifecycle import FlushBacklog, ServerCounters
 
 BEFORE = replace(
@@ -37,7 +37,7 @@ def longest(counts: ServerCounters) -> float:
 
 
 def test_a_run_hears_what_a_server_has_done_since_it_began() -> None:
-    since = SinceBegun()
+    since = RunMetrics()
     first = since.of(BEFORE)
     assert (first.taken_bytes, first.cpu_seconds, first.refused, longest(first)) == (0, 0.0, (), 0.5)
     found = since.of(later(0.7, 40.0))
@@ -48,7 +48,7 @@ def test_a_run_hears_what_a_server_has_done_since_it_began() -> None:
 
 
 def test_the_longest_window_of_a_run_is_none_from_before_it_began() -> None:
-    since = SinceBegun()
+    since = RunMetrics()
     found = [
         longest(since.of(each)) for each in (BEFORE, later(1.5, 40.0), later(0.2, 40.0), later(0.3, 45.0))
     ]
@@ -56,16 +56,16 @@ def test_the_longest_window_of_a_run_is_none_from_before_it_began() -> None:
 
 
 def test_a_run_whose_servers_are_its_own_hears_all_that_they_say() -> None:
-    conversation = BucketConversation.__new__(BucketConversation)
-    conversation._since = SinceBegun()
+    conversation = ReplicatedCoordinator.__new__(ReplicatedCoordinator)
+    conversation._since = RunMetrics()
     for outlived, taken_bytes in ((False, 1000), (True, 0)):
         conversation.outlived = outlived
-        found = conversation._of_this_run(BEFORE)
+        found = conversation._normalize(BEFORE)
         assert isinstance(found, ServerCounters) and found.taken_bytes == taken_bytes
 
 
 def test_servers_that_are_not_heard_any_more_are_not_kept() -> None:
-    since = SinceBegun()
+    since = RunMetrics()
     for number in range(2000):
         since.of(replace(BEFORE, server=f"server-a-0.{number}"))
         since.of(BEFORE)

@@ -10,10 +10,10 @@ from typing import cast
 import pytest
 
 from cotswold.paramserver.core.dispatcher import Dispatcher
-from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.processes.coordinator_loop import ClusterFailedError
 from cotswold.replicas import replicated_coordinator as bucket_conversation
-from cotswold.replicas.monitor import Watching
-from cotswold.replicas.replicated_coordinator import BucketConversation
+from cotswold.replicas.monitor import ReplicaMonitor
+from cotswold.replicas.replicated_coordinator import ReplicatedCoordinator
 from cotswold.replication.client.routed_messenger import RoutedMessenger
 from cotswold.replication.client.standalone_cluster import StandaloneCluster
 from cotswold.wire import ClusterEvent, Create, DeleteRunRequest, RunStatus, StatusReply
@@ -85,7 +85,7 @@ def test_a_run_that_the_cluster_knows_no_more_is_told_that_and_not_that_all_is_w
 
 
 def test_a_run_that_ends_because_the_cluster_knows_it_no_more_says_that() -> None:
-    conversation = BucketConversation.__new__(BucketConversation)
+    conversation = ReplicatedCoordinator.__new__(ReplicatedCoordinator)
     conversation._keepers = StandaloneCluster(cast(RoutedMessenger, Unheard()), {"controller-a": ""}, OWN)
     assert "no running server has a copy" in str(conversation.unanswered(["b"], 25))
     conversation._keepers.happened(looked(runs=(OWN,)))
@@ -130,11 +130,11 @@ def test_what_a_run_was_called_is_known_until_a_controller_has_removed_it(tmp_pa
 
 
 def test_who_does_not_answer_a_run_is_named_servers_first_then_buckets_then_controllers() -> None:
-    conversation, now = BucketConversation.__new__(BucketConversation), 100.0
+    conversation, now = ReplicatedCoordinator.__new__(ReplicatedCoordinator), 100.0
     keepers = StandaloneCluster(cast(RoutedMessenger, Unheard()), {"controller-a": ""}, OWN)
     named = ["server-a", "server-b", "server-c", "server-d"]
     conversation._keepers = keepers
-    conversation.watching = Watching()
+    conversation.watching = ReplicaMonitor()
     silent: list[str] = []
     conversation.machine = cast(Dispatcher, SimpleNamespace(silent_servers=lambda now, seconds: silent))
     keepers.post = cast(RoutedMessenger, SimpleNamespace(servers=named))
@@ -156,18 +156,18 @@ def test_who_does_not_answer_a_run_is_named_servers_first_then_buckets_then_cont
 def test_a_run_that_waits_for_servers_says_so_again_and_how_it_is_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    conversation, told, now = BucketConversation.__new__(BucketConversation), list[str](), [0.0]
+    conversation, told, now = ReplicatedCoordinator.__new__(ReplicatedCoordinator), list[str](), [0.0]
     conversation.outlived = True
     keepers = SimpleNamespace(post=SimpleNamespace(unknown=("run/0000",)), create=lambda wanted: None)
     conversation._keepers = cast(StandaloneCluster, keepers)
     conversation._on_event = lambda kind, more: told.append(f"{kind} {now[0]:.0f}: {more['sentence']}")
 
-    def step(self: BucketConversation, timeout: float) -> None:
+    def step(self: ReplicatedCoordinator, timeout: float) -> None:
         now[0] += 1.0
 
-    monkeypatch.setattr(BucketConversation, "step", step)
+    monkeypatch.setattr(ReplicatedCoordinator, "step", step)
     monkeypatch.setattr(bucket_conversation, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    with pytest.raises(TroubleError):
+    with pytest.raises(ClusterFailedError):
         conversation.create(Create("run", "", ("run/0000",), 1), 30.0)
     assert [each.partition(":")[0] for each in told] == ["waiting 2", "waiting 12", "waiting 22"]
     said = "waiting 12: waiting for servers for 1 of 1 part of the parameters, for 18 s more"
@@ -175,11 +175,11 @@ def test_a_run_that_waits_for_servers_says_so_again_and_how_it_is_left(
 
 
 def test_a_run_whose_buckets_nobody_makes_is_told_where_it_is_seen_why() -> None:
-    conversation = BucketConversation.__new__(BucketConversation)
+    conversation = ReplicatedCoordinator.__new__(ReplicatedCoordinator)
     conversation.outlived = True
     conversation._keepers = cast(
         StandaloneCluster, SimpleNamespace(post=SimpleNamespace(unknown=("run/0000",)))
     )
     said = "1 part of the parameters has been .*the controllers refuse this run; see cotswold cluster status"
-    with pytest.raises(TroubleError, match=said):
+    with pytest.raises(ClusterFailedError, match=said):
         conversation.create(Create("run", "", ("run/0000",), 1), 0.0)

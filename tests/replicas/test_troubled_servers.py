@@ -21,7 +21,7 @@ from cotswold import wire as m
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Token
 from cotswold.paramserver.core.replica_session import Pace
-from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.processes.coordinator_loop import ClusterFailedError
 from cotswold.replicas.replicas import open_replicas
 from cotswold.replicas.startup import ReplicaSettings
 from cotswold.replication.run_settings import ReplicatedClusterSettings
@@ -101,5 +101,5 @@ def test_a_replicas_server_that_stands_still_is_named(fork_server: ForkServer) -
     ) as replicas:
         replicas.proceed(0.1)
         os.kill(replicas.servers["server-1"], signal.SIGSTOP)
-        with pytest.raises(TroubleError, match="server-1 has not answered for 1 s"):
+        with pytest.raises(ClusterFailedError, match="server-1 has not answered for 1 s"):
             replicas.proceed(SECONDS)

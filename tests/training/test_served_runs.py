@@ -150,7 +150,7 @@ def test_a_pool_that_a_run_cannot_take_from_is_told_before_there_is_a_run(
         for place, address, token, code, why in (
             (fresh, "127.0.0.1:9", TOKEN, 1, "cannot be reached"),
             (fresh, command.address, "u" * 64, 2, "refused the token of this process"),
-            (stores, command.address, TOKEN, 2, r"the pool serves the store \w{12}, and this trainer learns"),
+            (stores, command.address, TOKEN, 2, r"the pool serves the store \w{12}, not "),
         ):
             monkeypatch.setenv("COTSWOLD_TOKEN", token)
             found = cotswold("train", own, *words, "--stores", place, "--set", f"data.servers={address}")
@@ -194,7 +194,7 @@ def test_machines_whose_samples_or_token_are_others_do_not_join(
     plain.write_text(supervised(pictures))
     with serving(recipe, "--stores", stores, "--servers", 1, folder=tmp_path) as head:
         for source, token, why in (
-            (other, TOKEN, r"the pool serves the store \w{12}, and this machine has \w{12}; prepare"),
+            (other, TOKEN, r"the pool serves the store \w{12}, not \w{12}; prepare"),
             (plain, TOKEN, "the pool has other augmentation transforms than this recipe"),
             (recipe, "u" * 64, "has another token"),
         ):
@@ -283,7 +283,7 @@ def test_two_pools_serve_side_by_side_at_ports_of_their_own(
     ):
         served = finish(served_by(one, recipe, tmp_path / "served", stores))
         assert bits(served)[0] == bits(alone)[0]
-        with pytest.raises(UserError, match=r"the pool serves the store \w{12}, and this trainer learns"):
+        with pytest.raises(UserError, match=r"the pool serves the store \w{12}, not "):
             served_by(two, recipe, tmp_path / "wrong", stores)
         finish(served_by(two, other, tmp_path / "other", stores))
         with serving(recipe, "--stores", stores, "--listen", one.address, folder=tmp_path) as third:

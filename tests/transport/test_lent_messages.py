@@ -11,7 +11,7 @@ from tests.support.replicas.works import evaluation, least_squares
 
 from cotswold.batch.runtime.worker_process import WorkerProcess
 from cotswold.paramserver.runtime.server_process import serve
-from cotswold.replicas.evaluator_process import EvaluatorRole
+from cotswold.replicas.evaluator_process import EvaluatorProcess
 from cotswold.shards.core.shard_server import ShardServer
 from cotswold.shards.runtime.arithmetic import NumpyArithmetic
 from cotswold.wire import Shard
@@ -57,7 +57,7 @@ def served(post: Messenger) -> None:
     [
         served,
         lambda post: WorkerProcess(least_squares(), post, "worker-1", 10.0).run(),
-        lambda post: EvaluatorRole(evaluation(), post, "evaluator-1", 10.0).run(),
+        lambda post: EvaluatorProcess(evaluation(), post, "evaluator-1", 10.0).run(),
     ],
     ids=["server", "worker", "evaluator"],
 )

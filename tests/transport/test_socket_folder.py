@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from cotswold.errors import MachineError
-from cotswold.processes.shutdown_notice import Notice
+from cotswold.processes.shutdown_notice import ShutdownNotice
 from cotswold.transport.socket_folder import SocketFolder, remove_left_folders
 
 
@@ -87,7 +87,7 @@ def test_where_neither_the_runtime_folder_nor_tmp_can_be_written_tmpdir_is_taken
     folder = SocketFolder()
     assert folder.path.parent == place
     folder.close()
-    with closing(Notice()) as notice:
+    with closing(ShutdownNotice()) as notice:
         assert notice.environ()["COTSWOLD_NOTICE"].startswith(f"{place}/cotswold-")
     held = SocketFolder()
     os.close(held._held)  # as if its process were killed

@@ -13,7 +13,7 @@ import pytest
 
 from cotswold.host import Token
 from cotswold.transport import Endpoint, Message
-from cotswold.transport.multi_endpoint import Roads
+from cotswold.transport.multi_endpoint import MultiEndpoint
 from cotswold.transport.versions import PROTOCOL
 
 TOKEN = Token.new()
@@ -51,10 +51,10 @@ class Nested:
 
 
 class Road:
-    """The same as `Roads`."""
+    """The same as `MultiEndpoint`."""
 
     def __init__(self, *endpoints: Endpoint) -> None:
-        self._roads = Roads({str(place): each for place, each in enumerate(endpoints)})
+        self._roads = MultiEndpoint({str(place): each for place, each in enumerate(endpoints)})
 
     def receive(self, timeout: float) -> object:
         return self._roads.receive(timeout)
@@ -119,7 +119,7 @@ def test_what_comes_behind_many_messages_that_are_none_is_not_slept_over(kind: t
 
 def test_who_waits_for_nothing_hears_nothing_and_does_not_spin() -> None:
     with Endpoint(TOKEN, "one") as one, Endpoint(TOKEN, "other") as other:
-        roads = Roads({"first": one, "second": other})
+        roads = MultiEndpoint({"first": one, "second": other})
         before, began = time.thread_time(), time.monotonic()
         assert roads.receive(0.3) is None
         assert time.monotonic() - began >= 0.3
@@ -133,7 +133,7 @@ def test_a_road_that_is_flooded_does_not_hide_another() -> None:
         Endpoint(TOKEN, "flood") as flood,
         Endpoint(TOKEN, "drop") as drop,
     ):
-        roads = Roads({"first": one, "second": other})
+        roads = MultiEndpoint({"first": one, "second": other})
         flood.connect("one", one.address)
         drop.connect("other", other.address)
         deadline = time.monotonic() + SECONDS

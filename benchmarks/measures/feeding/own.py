@@ -19,7 +19,7 @@ import torch
 from cotswold.data import Reader, Store
 from cotswold.data.service.store import View
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
-from cotswold.dataservice.runtime.client import DataClient, asking_of
+from cotswold.dataservice.runtime.client import DataClient, request_settings
 from cotswold.dataservice.runtime.feed import ServedFeed
 from cotswold.dataservice.runtime.pool import PoolSettings
 from cotswold.host import Token
@@ -44,7 +44,7 @@ def main(told: dict[str, object]) -> None:
     feeding = Feeding(**told)  # type: ignore[arg-type]  # of JSON
     store, token = Store(serving.store), Token.new()
     with ExitStack() as held:
-        asking = asking_of(WINDOW, 30.0)
+        asking = request_settings(WINDOW, 30.0)
         client = held.enter_context(DataClient(token, store=store.identity, asking=asking))
         pool, _ = head(
             PoolSettings(servers=feeding.workers),

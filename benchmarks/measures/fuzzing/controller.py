@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, cast
 
 from cotswold import wire as m
-from cotswold.processes.supervisor_link import Bond
+from cotswold.processes.supervisor_link import SupervisorLink
 from cotswold.replication.controller.leader_election import Read
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.metadata.interface import PREFIX_BYTES_MAX, checked_transaction
@@ -83,7 +83,7 @@ class ControllerVictim(Victim):
         )
         self._role = ControllerProcess(
             *(NAME, cast(Messenger, self._post), cast(MetadataThread, self._state), control),
-            *(cast(Endpoint, self._endpoint), Bond(ADDRESS, None)),
+            *(cast(Endpoint, self._endpoint), SupervisorLink(ADDRESS, None)),
         )
         self._description = described(RUN)
         self._beats = 0

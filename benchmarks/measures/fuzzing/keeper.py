@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.processes.supervisor_link import Bond
+from cotswold.processes.supervisor_link import SupervisorLink
 from cotswold.replication.replica.group_member import Role
 from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.replication.run_description import Description
@@ -49,7 +49,7 @@ class KeeperVictim(Victim):
         copying = ReplicationSettings(saves=True)
         self._role = ReplicaServerProcess(
             *(OWN, "host", cast(Messenger, self._post), {CONTROLLER: ADDRESS}, copying, ways),
-            Bond(ADDRESS, None),
+            SupervisorLink(ADDRESS, None),
         )
         self._machine = self._role._machine
         self._description = described(RUN)

@@ -1,21 +1,21 @@
 from .interface import Cluster as Cluster
+from .interface import ClusterFailedError as ClusterFailedError
 from .interface import ClusterSettings as ClusterSettings
 from .interface import ClusterStatus as ClusterStatus
 from .interface import PortionSum as PortionSum
 from .interface import Slot as Slot
 from .interface import Travel as Travel
-from .interface import TroubleError as TroubleError
 from .interface import Work as Work
 from .interface import open_cluster as open_cluster
 
 __all__ = [
     "Cluster",
+    "ClusterFailedError",
     "ClusterSettings",
     "ClusterStatus",
     "PortionSum",
     "Slot",
     "Travel",
-    "TroubleError",
     "Work",
     "open_cluster",
 ]

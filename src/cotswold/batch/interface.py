@@ -9,17 +9,17 @@ from cotswold.batch.runtime.cluster import Cluster
 from cotswold.batch.runtime.entry import open_cluster
 from cotswold.batch.runtime.status import ClusterStatus
 from cotswold.processes.cluster_settings import ClusterSettings, Travel
-from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.processes.coordinator_loop import ClusterFailedError
 from cotswold.shards.runtime.work import PortionSum, Slot, Work
 
 __all__ = [
     "Cluster",
+    "ClusterFailedError",
     "ClusterSettings",
     "ClusterStatus",
     "PortionSum",
     "Slot",
     "Travel",
-    "TroubleError",
     "Work",
     "open_cluster",
 ]

@@ -84,7 +84,7 @@ def serve_data(
 
     from cotswold.api.servers.data_server import serve_data
     from cotswold.api.signals import stopping
-    from cotswold.dataservice.runtime.server_supervision import told
+    from cotswold.dataservice.runtime.server_supervision import event_text
     from cotswold.errors import UserError
     from cotswold.host import token_of
     from cotswold.recipe.schema.cluster import port_range
@@ -114,7 +114,7 @@ def serve_data(
             metrics=metrics,
             stores=stores,
             progress=True,
-            on_event=lambda kind, more: say(told(kind, more)),
+            on_event=lambda kind, more: say(event_text(kind, more)),
         ) as served,
         stages() as show,
     ):

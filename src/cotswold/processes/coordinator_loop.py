@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cotswold import wire as m
 from cotswold.errors import MachineError
-from cotswold.processes.process_group import Staff
+from cotswold.processes.process_group import ProcessGroup
 from cotswold.shards.core.membership import Member
 from cotswold.shards.runtime.chunked_read import ChunkedRead
 from cotswold.transport import Lost, Ready
@@ -28,17 +28,17 @@ _BACKLOG = 10_000
 """Messages that are read first, at most, after the loop was not running for a while."""
 
 
-class TroubleError(MachineError):
+class ClusterFailedError(MachineError):
     """The cluster cannot continue; its servers and checkpoints are unchanged."""
 
 
-class Listening(ABC):
+class CoordinatorLoop(ABC):
     """Base class of coordinators' event loops."""
 
     tick_seconds = _TICK_SECONDS
     """Seconds between two calls of `_tick`."""
 
-    def __init__(self, post: Messenger, staff: Staff, on_event: OnEvent) -> None:
+    def __init__(self, post: Messenger, staff: ProcessGroup, on_event: OnEvent) -> None:
         self.post, self.staff, self._on_event = post, staff, on_event
         self._others: list[Callable[[AnyMessage], None]] = []
         self._ticked = 0.0
@@ -50,29 +50,29 @@ class Listening(ABC):
         """Reasons of the processes' exits."""
 
     @abstractmethod
-    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         """Handle a message."""
 
     @abstractmethod
-    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+    def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         """Handle a process that exited or is unreachable."""
 
-    def _visitor_lost(self, name: str, why: str) -> None:  # noqa: B027  # most have no visitors
+    def _on_client_disconnect(self, name: str, why: str) -> None:  # noqa: B027  # most have no visitors
         """Handle the end of a connection to a process outside the process group."""
 
-    def _of_this_run(self, message: AnyMessage) -> AnyMessage:
+    def _normalize(self, message: AnyMessage) -> AnyMessage:
         """Return the message without the parts that belong to other runs."""
         return message
 
-    def _peer_moved(self, name: str) -> None:  # noqa: B027  # most have none that do
+    def _on_primary_changed(self, name: str) -> None:  # noqa: B027  # most have none that do
         """Handle a peer that moved: it has not received what was sent to it last."""
 
     @abstractmethod
     def _tick(self, now: float) -> None:
-        """Do periodic work; raise TroubleError if the cluster cannot continue."""
+        """Do periodic work; raise ClusterFailedError if the cluster cannot continue."""
 
     def wait(self, until: Callable[[], bool]) -> None:
-        """Run until a condition holds; raise TroubleError if the cluster cannot continue."""
+        """Run until a condition holds; raise ClusterFailedError if the cluster cannot continue."""
         while not until():
             self.step(self.tick_seconds)
 
@@ -85,8 +85,11 @@ class Listening(ABC):
             self._others.remove(hear)
 
     def read(self, pieces: ChunkedRead, silent_seconds: float) -> None:
-        """Receive until a vector is complete. Raises MachineError if a server refuses, TroubleError if a
-        server is lost, or silent for ``silent_seconds``."""
+        """Receive until a vector is complete.
+
+        Raises MachineError if a server refuses, ClusterFailedError if one is lost, or silent for
+        ``silent_seconds``.
+        """
         heard = time.monotonic()
 
         def hear(message: AnyMessage) -> None:
@@ -98,9 +101,9 @@ class Listening(ABC):
             self.deliver(sends)
 
         self.deliver(pieces.asking())
-        self.hearing_servers(hear, lambda: pieces.owing, lambda: heard, silent_seconds, pieces.asking)
+        self.wait_for_servers(hear, lambda: pieces.owing, lambda: heard, silent_seconds, pieces.asking)
 
-    def hearing_servers(
+    def wait_for_servers(
         self,
         hear: Callable[[AnyMessage], None],
         owing: Callable[[], Sequence[str]],
@@ -108,8 +111,8 @@ class Listening(ABC):
         silent_seconds: float,
         again: Callable[[], Sequence[m.Send]],
     ) -> None:
-        """Wait until no server owes an answer. Raises TroubleError if a server is lost, or all are silent
-        for ``silent_seconds``.
+        """Wait until no server owes an answer. Raises ClusterFailedError if a server is lost, or all are
+        silent for ``silent_seconds``.
 
         Args:
             hear: Called with each message.
@@ -124,16 +127,16 @@ class Listening(ABC):
 
         self.hearing(hear, lambda: bool(not owing() or self.lost_servers(owing()) or is_silent()))
         if lost := self.lost_servers(owing()):
-            raise TroubleError(f"{lost} is lost{self.why_ended(owing())}; resume the run")
+            raise ClusterFailedError(f"{lost} is lost{self.exit_reasons(owing())}; resume the run")
         if silent := owing():
             raise self.unanswered(silent, silent_seconds)
 
-    def unanswered(self, servers: Sequence[str], seconds: float) -> TroubleError:
+    def unanswered(self, servers: Sequence[str], seconds: float) -> ClusterFailedError:
         """The error for servers that run, but have not answered for ``seconds``."""
         is_one = len(servers) == 1
         stopped = [name for name in servers if self.staff.is_stopped(name)]
         known = ", ".join(f"{name} is stopped: process {self.staff.pid_of(name)}" for name in stopped)
-        return TroubleError(
+        return ClusterFailedError(
             f"{' and '.join(servers)} {'has' if is_one else 'have'} not answered for {seconds:g} s"
             f"{f' ({known})' if known else ''}, and the run needs the parameters that "
             f"{'it holds' if is_one else 'they hold'}; resume the run"
@@ -157,18 +160,18 @@ class Listening(ABC):
         event = self.post.receive(timeout)
         match event:
             case Received(sender, said):
-                message = self._of_this_run(said)
+                message = self._normalize(said)
                 for hear in self._others:
                     hear(message)
-                self._let_hear(sender, message)
+                self._on_message(sender, message)
             case PeerMoved(peer):
-                self._peer_moved(peer)
+                self._on_primary_changed(peer)
             case Ready(descriptor):
                 self._ended(descriptor)
             case Lost(peer, why) if self.staff.is_watched(peer):
                 self._cut.setdefault(peer, (time.monotonic(), why))
             case Lost(peer, why):
-                self._visitor_lost(peer, why)
+                self._on_client_disconnect(peer, why)
             case _:
                 pass
         return event is not None
@@ -190,18 +193,18 @@ class Listening(ABC):
     def end(self, name: str, why: str) -> None:
         """Kill a process that is no worker; ``why`` is the reason, in words that follow its name."""
         self.staff.end(name)
-        self._tell_end(name, why)
+        self._report_exit(name, why)
 
     def lost_servers(self, servers: Sequence[str]) -> str:
         """Servers that no longer run, in words; empty if all run."""
         gone = [name for name in servers if name in self._given_up or not self.staff.is_watched(name)]
         return " and ".join(gone)
 
-    def why_of(self, name: str) -> str:
+    def exit_reason(self, name: str) -> str:
         """The reason why a process is missing, in words that follow its name."""
         return self._ends.get(name, "does not run")
 
-    def why_ended(self, names: Sequence[str]) -> str:
+    def exit_reasons(self, names: Sequence[str]) -> str:
         """The reasons of those that exited, in words that follow others; empty if none did."""
         found = [f"{name} {self._ends[name]}" for name in names if name in self._ends]
         return f" ({' and '.join(found)})" if found else ""
@@ -210,10 +213,10 @@ class Listening(ABC):
         ended = self.staff.ended(descriptor, time.monotonic())
         if ended is not None:
             self.staff.tick(time.monotonic())  # restarts at once
-            self._tell_end(ended.name, ended.why)
-            self.deliver(self._let_know(ended.name, ended.why, time.monotonic()))
+            self._report_exit(ended.name, ended.why)
+            self.deliver(self._on_process_exit(ended.name, ended.why, time.monotonic()))
 
-    def _tell_end(self, name: str, why: str) -> None:
+    def _report_exit(self, name: str, why: str) -> None:
         self._ends[name] = why
         self._on_event("ended", {"name": name, "why": why})
 
@@ -223,4 +226,4 @@ class Listening(ABC):
             _, why = self._cut.pop(name)
             if self.staff.is_watched(name):
                 self._given_up.add(name)
-                self.deliver(self._let_know(name, f"{self.staff.machine_of(name)}: {why}", now))
+                self.deliver(self._on_process_exit(name, f"{self.staff.machine_of(name)}: {why}", now))

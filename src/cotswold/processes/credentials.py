@@ -20,7 +20,7 @@ from cotswold.transport.token_rotation import FILE_VARIABLE, tokens_of_cluster
 _OF_CLUSTER = (FILE_VARIABLE, CLUSTER_VARIABLE)
 
 
-def handed_on(environ: Mapping[str, str]) -> dict[str, str]:
+def inherited_credentials(environ: Mapping[str, str]) -> dict[str, str]:
     """Environment variables from which a process on this host reads the tokens, in any working directory."""
     found = {name: environ[name] for name in _OF_CLUSTER if name in environ}
     if path := found.get(FILE_VARIABLE, "").strip():
@@ -33,13 +33,13 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in environ.items() if name not in (VARIABLE, *_OF_CLUSTER)}
 
 
-def tokens_said(environ: Mapping[str, str]) -> tuple[str, ...]:
+def token_fingerprints(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Fingerprints of the cluster's tokens that a process receives; empty if it receives none. They are
     not secret."""
     return _fingerprints(environ) if any(environ.get(name) for name in _OF_CLUSTER) else ()
 
 
-def has_one_of(said: Sequence[str], environ: Mapping[str, str]) -> bool:
+def has_any_token(said: Sequence[str], environ: Mapping[str, str]) -> bool:
     """True if a machine with this environment has one of these tokens. Raises UserError for a file that
     others can read."""
     path = environ.get(FILE_VARIABLE, "").strip()

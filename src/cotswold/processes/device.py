@@ -10,7 +10,7 @@ import torch
 from cotswold.errors import MachineError, UserError
 
 
-def own_device(wanted: str, name: str, place: int = 0) -> torch.device:
+def select_device(wanted: str, name: str, place: int = 0) -> torch.device:
     """Return the device for the process called ``name``, such as ``replica-2``.
 
     ``wanted`` is a torch device. For ``cuda`` without a number, processes take the CUDA devices of this host

@@ -18,7 +18,7 @@ from cotswold.transport.address import Mode
 
 
 @dataclass(frozen=True)
-class Reach:
+class EndpointSettings:
     """Network settings of a process; as plain values they are an argument of its program."""
 
     towards: str | None = None
@@ -36,11 +36,11 @@ class Reach:
     """Authentication of callers over TCP, if it does not follow from the rest: see `Endpoint`."""
 
     @classmethod
-    def of(cls, settings: ClusterSettings, towards: str | None) -> Reach:
+    def of(cls, settings: ClusterSettings, towards: str | None) -> EndpointSettings:
         """Derive them from a cluster's settings."""
         return cls(towards, settings.encrypt, settings.ports, settings.lost_seconds)
 
-    def said(self) -> dict[str, object]:
+    def as_dict(self) -> dict[str, object]:
         """The settings as plain values."""
         return asdict(self)
 
@@ -50,7 +50,7 @@ class Reach:
         return () if self.ports is None else range(self.ports[0], self.ports[1] + 1)
 
 
-def own_endpoint(name: str, reach: Reach, token: Token | Keyring | None = None) -> Endpoint:
+def open_endpoint(name: str, reach: EndpointSettings, token: Token | Keyring | None = None) -> Endpoint:
     """Create the endpoint of the process called ``name``, with this token or the one in the environment.
 
     Raises UserError without a token, MachineError if the coordinator's host cannot be reached.
@@ -61,7 +61,7 @@ def own_endpoint(name: str, reach: Reach, token: Token | Keyring | None = None) 
     return Endpoint(
         token,
         name,
-        host=reach.at or own_host(reach.towards),
+        host=reach.at or local_address(reach.towards),
         ports=reach.one_of_ports,
         encrypt=reach.encrypt,
         mode=reach.mode,
@@ -70,7 +70,7 @@ def own_endpoint(name: str, reach: Reach, token: Token | Keyring | None = None) 
     )
 
 
-def own_host(towards: str | None) -> str | None:
+def local_address(towards: str | None) -> str | None:
     """The address of this machine towards the host ``towards``; None if all processes are on one host.
 
     Raises MachineError if that host cannot be reached.

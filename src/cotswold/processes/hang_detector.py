@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from cotswold.errors import MachineError
 from cotswold.host.hang_detection import Hang, HangDetector, ProcessActivity
 from cotswold.host.process_info import descendant_activity, process_state, thread_activity
-from cotswold.processes.worker_thread import Working
+from cotswold.processes.worker_thread import WorkerThread
 from cotswold.shards.runtime.work import FedWork, SharedWork
 
 
-class Watch:
+class WorkerHangDetector:
     """Checks the steps of one thread, and of the processes that compute them with it."""
 
-    def __init__(self, name: str, working: Working, work: object, silent_seconds: float) -> None:
+    def __init__(self, name: str, working: WorkerThread, work: object, silent_seconds: float) -> None:
         """``name`` is this process's name; a step that makes no progress for ``silent_seconds`` hangs."""
         self._name, self._working = name, working
         self._led = work if isinstance(work, SharedWork) else None

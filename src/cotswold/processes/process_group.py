@@ -17,16 +17,16 @@ from cotswold.host.process_info import is_stopped
 from cotswold.host.processes import LOST
 from cotswold.transport import Endpoint
 
-_PATIENCE_SECONDS = 0.5
+_BACKOFF_SECONDS = 0.5
 """Seconds before the second start in a row of a worker that never joined; doubled each time."""
-_HOPELESS = 4
+_MAX_FAILED_STARTS = 4
 """Consecutive starts without a worker that joined, after which no more are started."""
 _MACHINES_SECONDS = 2.0
 """Seconds between two checks for machines that joined."""
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessExit:
     """A process exited."""
 
     name: str
@@ -34,7 +34,7 @@ class Ended:
     code: int
 
 
-class Staff:
+class ProcessGroup:
     """Workers and servers. ``call_of`` returns the program of the worker of a name, which has ``ranks``
     processes."""
 
@@ -57,9 +57,9 @@ class Staff:
         self._places: dict[str, int] = {}
         self._machines: dict[str, int] = {}
         self._number = 0
-        self._in_vain = 0
+        self._failed_starts = 0
         """Consecutive workers that exited before they joined."""
-        self._joined: set[str] = set()
+        self._ready: set[str] = set()
         self._due: list[tuple[float, str | None]] = []
         """Workers to restart: the time, and the machine."""
         self._looked = 0.0
@@ -69,7 +69,7 @@ class Staff:
         """Processes that may still run, because contact with them was lost."""
         self._killed: dict[str, str] = {}
         """Reasons of killed processes that have not exited yet."""
-        self.last_words = ""
+        self.last_exit_reason = ""
         """Exit reason of the last worker that exited."""
 
     @property
@@ -78,7 +78,7 @@ class Staff:
         return tuple(sorted(self._workers))
 
     @property
-    def is_hopeless(self) -> bool:
+    def cannot_recover(self) -> bool:
         """True if no worker runs, and restarts are exhausted."""
         return not self._workers and not self._due
 
@@ -97,7 +97,7 @@ class Staff:
         """The process number of a running process on its machine; raises KeyError."""
         return self._started[name].pid
 
-    def hire(self, count: int) -> None:
+    def spawn(self, count: int) -> None:
         """Start ``count`` workers, spread over the machines by cores."""
         self._machines = dict(self._processes.machines())
         if not self._machines:
@@ -116,17 +116,17 @@ class Staff:
         machine = None if spread else next(iter(self._processes.machines()), None)
         self._keep(self._processes.start(call, machine))
 
-    def joined(self, name: str) -> None:
+    def mark_ready(self, name: str) -> None:
         """Note that a worker has joined."""
-        self._joined.add(name)
-        self._in_vain = 0
+        self._ready.add(name)
+        self._failed_starts = 0
 
-    def ended(self, descriptor: int, now: float) -> Ended | None:
+    def ended(self, descriptor: int, now: float) -> ProcessExit | None:
         """Release the process of a readable descriptor and return its exit; None if it still runs."""
         name = self._watched.get(descriptor)
         if name is None or self._started[name].code() is None:
             return None
-        return self._let_go(name, now)
+        return self._release(name, now)
 
     def tick(self, now: float) -> None:
         """Start workers that are due, and workers on machines that joined."""
@@ -152,7 +152,7 @@ class Staff:
     def end(self, name: str) -> None:
         """Kill a process that is no worker; no effect if it has exited."""
         if name in self._started:
-            self._let_go(name, 0.0)
+            self._release(name, 0.0)
 
     def is_stopped(self, name: str) -> bool:
         """True if a signal has stopped a running process on this machine; always False for other machines."""
@@ -175,7 +175,7 @@ class Staff:
         """End all processes."""
         self.start_no_more()
         for name in list(self._started):
-            self._let_go(name, 0.0)
+            self._release(name, 0.0)
 
     def _room(self, cores: int) -> int:
         """Number of workers for a machine with this many cores."""
@@ -211,16 +211,16 @@ class Staff:
         try:
             self._start_worker(machine)
         except CotswoldError as error:
-            self.last_words = str(error)
-            self._in_vain += 1
+            self.last_exit_reason = str(error)
+            self._failed_starts += 1
             self._start_again(machine, now)
             return False
         return True
 
     def _start_again(self, machine: str | None, now: float) -> None:
         """Schedule a restart of a worker, unless too many starts have failed."""
-        if self._restarts and self._in_vain < _HOPELESS:
-            wait = _PATIENCE_SECONDS * 2 ** (self._in_vain - 2) if self._in_vain > 1 else 0.0
+        if self._restarts and self._failed_starts < _MAX_FAILED_STARTS:
+            wait = _BACKOFF_SECONDS * 2 ** (self._failed_starts - 2) if self._failed_starts > 1 else 0.0
             self._due.append((now + wait, machine))
 
     def _keep(self, process: Process) -> None:
@@ -229,7 +229,7 @@ class Staff:
         self._watched[process.fileno()] = process.name
         self._endpoint.watch(process.fileno())
 
-    def _let_go(self, name: str, now: float) -> Ended:
+    def _release(self, name: str, now: float) -> ProcessExit:
         process = self._started.pop(name)
         descriptor = process.fileno()
         self._endpoint.unwatch(descriptor)
@@ -242,11 +242,11 @@ class Staff:
         if name in self._workers:
             self._workers.discard(name)
             del self._places[name]
-            self.last_words = f"{name} {why}"
-            self._in_vain += name not in self._joined
-            self._joined.discard(name)
+            self.last_exit_reason = f"{name} {why}"
+            self._failed_starts += name not in self._ready
+            self._ready.discard(name)
             if code != 0:
                 self._start_again(process.machine, now)
             elif not self._workers:  # the last one was dismissed because its machine shuts down
                 self._start_again(None, now)
-        return Ended(name, why, code)
+        return ProcessExit(name, why, code)

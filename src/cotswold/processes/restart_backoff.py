@@ -14,7 +14,7 @@ _WELL_SECONDS = 10.0
 
 
 @dataclass
-class Life:
+class RestartBackoff:
     """Restart backoff of a process, independent of its changing name.
 
     >>> life = Life(0.0)

@@ -20,7 +20,7 @@ from cotswold.transport.socket_folder import short_folder
 VARIABLE = "COTSWOLD_NOTICE"
 
 
-class Notice:
+class ShutdownNotice:
     """The supervisor's end of the notice; must be closed."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Notice:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def notice_of(environ: Mapping[str, str]) -> socket.socket | None:
+def open_notice(environ: Mapping[str, str]) -> socket.socket | None:
     """Connect to the notice of this machine, if it has one; the connection ends when the machine shuts
     down."""
     path = environ.get(VARIABLE)

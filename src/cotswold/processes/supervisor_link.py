@@ -13,18 +13,18 @@ from dataclasses import dataclass
 
 from cotswold.errors import MachineError
 from cotswold.transport import Endpoint
-from cotswold.transport.token_rotation import Rotating
+from cotswold.transport.token_rotation import TokenRotation
 
 _OVER_SECONDS = 3.0
 _CALM_SECONDS = 1.0
 
 
 @dataclass
-class Bond:
+class SupervisorLink:
     """The supervisor link of one process, whose supervisor is at ``address``."""
 
     address: str
-    tokens: Rotating | None
+    tokens: TokenRotation | None
     _first: float = 0.0
     _last: float = float("-inf")
 
@@ -43,7 +43,7 @@ class Bond:
         return now - self._first > _OVER_SECONDS
 
     def tick(self, endpoints: Iterable[Endpoint], now: float) -> list[str]:
-        """Rotate tokens as `Rotating.tick` does; no effect if the endpoints' tokens are fixed."""
+        """Rotate tokens as `TokenRotation.tick` does; no effect if the endpoints' tokens are fixed."""
         return [] if self.tokens is None else self.tokens.tick(endpoints, now)
 
     def over(self, name: str, why: str) -> MachineError:

@@ -15,8 +15,8 @@ import torch._dynamo  # a custom operation imports it at its first call; a fork 
 from cotswold.errors import UserError
 from cotswold.host import keep_freed_bytes
 from cotswold.host.processes import import_function
-from cotswold.processes.device import compute_on, own_device
-from cotswold.processes.endpoint_settings import Reach, own_endpoint
+from cotswold.processes.device import compute_on, select_device
+from cotswold.processes.endpoint_settings import EndpointSettings, open_endpoint
 from cotswold.shards.runtime.work import DeviceWork
 from cotswold.transport import Endpoint
 from cotswold.wire import COORDINATOR
@@ -24,7 +24,7 @@ from cotswold.wire.messenger import Messenger
 
 
 @contextmanager
-def at_work(
+def worker_context(
     name: str,
     coordinator: str,
     work: str,
@@ -55,12 +55,12 @@ def at_work(
         if device != "cpu":
             if not isinstance(made, DeviceWork):
                 raise UserError(f'{work} returns a CPU-only work; set training.device to "cpu"')
-            found = own_device(device, name, place)
+            found = select_device(device, name, place)
             compute_on(found)
             made.move_to(found)
         if isinstance(made, AbstractContextManager):  # work that owns resources, such as processes
             made = held.enter_context(made)
-        endpoint = held.enter_context(own_endpoint(name, Reach(**reach)))
+        endpoint = held.enter_context(open_endpoint(name, EndpointSettings(**reach)))
         endpoint.connect(COORDINATOR, coordinator)
         post = make_post(endpoint)
         held.callback(post.endpoint.close)

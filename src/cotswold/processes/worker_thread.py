@@ -18,7 +18,7 @@ from cotswold.host import wake_pipe
 Job = Callable[[], object]
 
 
-class Working:
+class WorkerThread:
     """The thread; `close` ends it after its current job."""
 
     def __init__(self) -> None:
@@ -48,28 +48,28 @@ class Working:
 
     @property
     def ended(self) -> int:
-        """Number of steps that have ended, as jobs reported by `moved`."""
+        """Number of steps that have ended, as jobs reported by `step_finished`."""
         return self._ended
 
-    def moved(self) -> None:
+    def step_finished(self) -> None:
         """Report that a step has ended and another may begin; called by jobs."""
         self._ended, self._moved = self._ended + 1, time.monotonic()
 
     def fileno(self) -> int:
-        """Becomes readable when `take` has something to run."""
+        """Becomes readable when `run_callbacks` has something to run."""
         return self._woken
 
-    def do(self, job: Job) -> None:
-        """Queue a job after earlier ones; `take` raises its exception."""
+    def submit(self, job: Job) -> None:
+        """Queue a job after earlier ones; `run_callbacks` raises its exception."""
         self._jobs.put(job)
 
-    def tell(self, what: Job) -> None:
+    def call_in_main(self, what: Job) -> None:
         """Have the listening thread call a function; called by jobs."""
         self._told.append(what)
         with suppress(BlockingIOError):  # the pipe is full: enough wake-ups are pending
             os.write(self._wake, b"!")
 
-    def take(self) -> None:
+    def run_callbacks(self) -> None:
         """Run the calls that jobs queued for the listening thread."""
         with suppress(BlockingIOError):
             os.read(self._woken, 4096)
@@ -87,7 +87,7 @@ class Working:
                 job()
             except BaseException as error:
                 self._is_busy = False
-                self.tell(lambda error=error: _raised(error))  # type: ignore[misc]  # mypy and defaults
+                self.call_in_main(lambda error=error: _raised(error))  # type: ignore[misc]  # mypy and defaults
                 return
             self._moved, self._is_busy = time.monotonic(), False
             job = None  # drop the references of the finished job

@@ -47,7 +47,7 @@ Pushed = Mapping[tuple[str, str], int]
 
 
 @dataclass(frozen=True)
-class Stepping:
+class StepSettings:
     """Local use of gradients, in addition to pushing them."""
 
     own: OwnSteps = "none"
@@ -76,7 +76,7 @@ class Accumulation:
         beyond: int = 0,
     ) -> None:
         """``push_samples`` is the usual number of samples of a push, ``vectors`` accesses the parameters,
-        ``beyond`` is as in `Stepping`."""
+        ``beyond`` is as in `StepSettings`."""
         self._work, self._own, self._push_samples, self._beyond = work, own, push_samples, beyond
         self._vectors, self._parameters = vectors, work.parameters.detach()
         self._sum, self._spare = torch.zeros_like(self._parameters), torch.zeros_like(self._parameters)

@@ -31,7 +31,7 @@ from cotswold.host.owner_process import OwnerProcess
 from cotswold.paramserver.core.client import ClientSession, ClientState, PushOutcome
 from cotswold.paramserver.core.client_ledger import ANY
 from cotswold.paramserver.core.update_sequence import ServerUpdate
-from cotswold.processes.endpoint_settings import own_host
+from cotswold.processes.endpoint_settings import local_address
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.address import Address
@@ -105,7 +105,7 @@ class Client:
         found = address_of(host, port)
         name = f"client-{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())[:30]}-{os.getpid()}"
         self._name = f"{name}-{secrets.token_hex(3)}"
-        self._endpoint = Endpoint(token, self._name, host=own_host(found), ports=ports, encrypt=encrypt)
+        self._endpoint = Endpoint(token, self._name, host=local_address(found), ports=ports, encrypt=encrypt)
         self._post = Messenger(self._endpoint)
         self._endpoint.watch(self._woken)
         self._endpoint.connect(m.COORDINATOR, str(Address.at_port(found, port)))
@@ -171,7 +171,7 @@ class Client:
             own = [number for applied in outcome.applied.values() for number in applied.shards]
             self._versions = base | {number: base[number] + 1 for number in own}
             self._is_stale = any(map(_is_stale, outcome.refused.values()))
-        return _told(outcome, base)
+        return _push_result(outcome, base)
 
     def close(self) -> None:
         """Disconnect; no effect in a fork of the connected process."""
@@ -283,10 +283,10 @@ class Client:
                 self._hear(sender, message)
             case Ready():
                 self._take()
-            case Lost(peer, why) if peer == m.COORDINATOR:
-                raise MachineError(self._lost(peer, why))
-            case Lost(peer, why) if peer in self._servers:
-                self._without = self._without or (time.monotonic(), self._lost(peer, why))
+            case Lost(peer) as lost if peer == m.COORDINATOR:
+                raise MachineError(self._lost(lost))
+            case Lost(peer) as lost if peer in self._servers:
+                self._without = self._without or (time.monotonic(), self._lost(lost))
             case _:
                 pass
         now = time.monotonic()
@@ -327,13 +327,13 @@ class Client:
             self._lock.notify_all()
         self._deliver(sends)
 
-    def _lost(self, peer: str, why: str) -> str:
-        who = self._where if peer == m.COORDINATOR else f"{peer} of {self._where}"
-        if "token" in why:
+    def _lost(self, lost: Lost) -> str:
+        who = self._where if lost.peer == m.COORDINATOR else f"{lost.peer} of {self._where}"
+        if lost.by_token:
             return f"{who} refused the token of this process; use the token of the servers"
         if self._terms is None:
-            return f"{who} cannot be reached: {why}; check that servers run there"
-        return f"{who} is lost: {why}; connect again when it runs"
+            return f"{who} cannot be reached: {lost.why}; check that servers run there"
+        return f"{who} is lost: {lost.why}; connect again when it runs"
 
     def _fail(self, error: CotswoldError) -> None:
         with self._lock:
@@ -366,7 +366,7 @@ def _is_stale(refusal: m.UpdateRefused) -> bool:
     return refusal.code == "stale"
 
 
-def _told(outcome: PushOutcome, base: dict[int, int]) -> Pushed:
+def _push_result(outcome: PushOutcome, base: dict[int, int]) -> Pushed:
     mistakes = {server: each.reason for server, each in outcome.refused.items() if not _is_stale(each)}
     if mistakes:
         server, why = next(iter(mistakes.items()))

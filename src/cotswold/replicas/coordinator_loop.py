@@ -15,9 +15,13 @@ from typing import get_args
 from cotswold import wire as m
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.paramserver.core.dispatcher_state import DispatcherState
-from cotswold.processes.coordinator_loop import Listening, OnEvent, TroubleError
-from cotswold.processes.process_group import Staff
-from cotswold.replicas.monitor import Watching
+from cotswold.processes.coordinator_loop import (
+    ClusterFailedError,
+    CoordinatorLoop,
+    OnEvent,
+)
+from cotswold.processes.process_group import ProcessGroup
+from cotswold.replicas.monitor import ReplicaMonitor
 from cotswold.wire.lifecycle import ActivityReport, CountersRequest, ServerCounters, StepMetrics
 from cotswold.wire.messenger import AnyMessage, Messenger
 
@@ -28,17 +32,17 @@ _NAMED = 3
 _HEARD = (*get_args(m.FromReplica), m.CoordinatorStateAck)
 
 
-class ReplicaConversation(Listening):
+class ReplicaCoordinator(CoordinatorLoop):
     """The event loop of the coordinator of replicas."""
 
     tick_seconds = _TICK_SECONDS
 
-    def __init__(self, post: Messenger, staff: Staff, machine: Dispatcher, on_event: OnEvent) -> None:
+    def __init__(self, post: Messenger, staff: ProcessGroup, machine: Dispatcher, on_event: OnEvent) -> None:
         super().__init__(post, staff, on_event)
         self.machine = machine
         self.learnt: list[StepMetrics] = []
         """Reports of steps since they were last taken."""
-        self.watching = Watching()
+        self.watching = ReplicaMonitor()
         self.on_tick: Callable[[], None] = lambda: None
         """Called several times a second, also while waiting; it must not block."""
 
@@ -57,7 +61,7 @@ class ReplicaConversation(Listening):
 
     def hear_again(self, sender: str, message: AnyMessage) -> None:
         """Handle a message that arrived during startup."""
-        self._let_hear(sender, message)
+        self._on_message(sender, message)
 
     def listen(self, hear: Callable[[AnyMessage], None]) -> None:
         """From now on, pass every message to ``hear`` as well."""
@@ -67,14 +71,14 @@ class ReplicaConversation(Listening):
         """Dismiss all members, and end their processes."""
         self._end(self.machine.members, self.servers)
 
-    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, StepMetrics | ActivityReport) and message.name == sender:
             self.watching.hear(message, time.monotonic())
         if isinstance(message, ServerCounters) and message.server == sender:
             self.watching.hear(message, time.monotonic())
         elif isinstance(message, StepMetrics) and message.name == sender:
             self.learnt.append(message)
-            self.staff.joined(sender)  # an exit before the first step counts as a failed start
+            self.staff.mark_ready(sender)  # an exit before the first step counts as a failed start
         elif isinstance(message, _HEARD):
             self.deliver(self.machine.receive(sender, message, time.monotonic()))
             if self.machine.state is DispatcherState.OVER:  # from now on, replicas that ask are dismissed
@@ -96,7 +100,7 @@ class ReplicaConversation(Listening):
         seconds = max(silent[name] for name in names)
         return f"{', '.join(names[:_NAMED])}{more} {have} said nothing for {seconds:.0f} s"
 
-    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+    def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         self.machine.ended(name, why)
         self.watching.forget(name)
         return []
@@ -113,13 +117,13 @@ class ReplicaConversation(Listening):
                 self.post.send(server, self.counting)
         self.on_tick()
         if lost := self.lost_servers(self.servers):
-            raise TroubleError(f"{lost} is lost{self.why_ended(self.servers)}; resume the run")
+            raise ClusterFailedError(f"{lost} is lost{self.exit_reasons(self.servers)}; resume the run")
         if self.machine.trouble:
-            raise TroubleError(f"{self.machine.trouble}; resume the run")
+            raise ClusterFailedError(f"{self.machine.trouble}; resume the run")
         seconds = self.servers_patience
         if silent := self.machine.silent_servers(now, seconds):
             raise self.unanswered(silent, seconds)
-        is_alone = self.staff.is_hopeless and not len(self.machine.members)
+        is_alone = self.staff.cannot_recover and not len(self.machine.members)
         if is_alone and self.machine.state is not DispatcherState.OVER:
-            last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
-            raise TroubleError(f"every replica has exited{last}; resume the run")
+            last = f"; the last of them: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
+            raise ClusterFailedError(f"every replica has exited{last}; resume the run")

@@ -20,7 +20,7 @@ from torch import Tensor
 from cotswold import wire as m
 from cotswold.errors import MachineError
 from cotswold.host import Call
-from cotswold.replicas.coordinator_loop import ReplicaConversation
+from cotswold.replicas.coordinator_loop import ReplicaCoordinator
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire.lifecycle import Evaluate, EvaluateReply, EvaluatorHeartbeat, GetParameters, Parameters
 from cotswold.wire.messenger import AnyMessage
@@ -65,7 +65,7 @@ class Evaluator:
 
     def __init__(
         self,
-        conversation: ReplicaConversation,
+        conversation: ReplicaCoordinator,
         call_of: Callable[[str], Call],
         shards: Sequence[m.Shard],
         dtype: str,
@@ -74,7 +74,7 @@ class Evaluator:
         machine = conversation.machine
         self._blank = Evaluate(0, machine.rules.run, tuple(shards), machine.servers, dtype)
         self._name = ""
-        self._started = self._in_vain = 0
+        self._started = self._failed_starts = 0
         self._heard = self._since = 0.0
         self._number = 0
         """Number of the newest evaluation."""
@@ -177,7 +177,7 @@ class Evaluator:
                 self._send()
             case EvaluateReply(name, number) if name == self._name and self._asked is not None:
                 if number == self._asked.number:
-                    self._judged, self._in_vain = message, 0
+                    self._judged, self._failed_starts = message, 0
             case Parameters((buffer,)) if isinstance(buffer, bytes | bytearray | memoryview):
                 self._given = torch.from_numpy(np.frombuffer(buffer, self._blank.dtype).copy())
             case _:
@@ -191,8 +191,8 @@ class Evaluator:
             conversation.end(self._name, f"was ended: it had sent nothing for {self._patience:g} s")
         if conversation.staff.is_watched(self._name):
             return
-        why = conversation.why_of(self._name)
-        self._in_vain += 1
-        if self._in_vain >= _STARTS:
+        why = conversation.exit_reason(self._name)
+        self._failed_starts += 1
+        if self._failed_starts >= _STARTS:
             raise EvaluatorError(f"{self._name} {why}: nothing can be evaluated; fix it, and resume the run")
         self._start()

@@ -20,9 +20,9 @@ import torch
 from cotswold import wire as m
 from cotswold.errors import MachineError
 from cotswold.processes.device import compute_on, device_of_this_thread
-from cotswold.processes.hang_detector import Watch
-from cotswold.processes.worker_context import at_work
-from cotswold.processes.worker_thread import Working
+from cotswold.processes.hang_detector import WorkerHangDetector
+from cotswold.processes.worker_context import worker_context
+from cotswold.processes.worker_thread import WorkerThread
 from cotswold.replicas.work import JudgeWork
 from cotswold.replication.client.routed_messenger import messengers_of
 from cotswold.shards.runtime.arithmetic import Array, raw
@@ -67,7 +67,7 @@ def main(
         MachineError: If the coordinator or a server exits first, or an evaluation hangs.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it
-    at = at_work(
+    at = worker_context(
         name,
         coordinator,
         work,
@@ -79,19 +79,19 @@ def main(
     )
     with at as (made, post):
         judging = cast(JudgeWork, made)  # as promised
-        EvaluatorRole(judging, post, name, silent_seconds).run()
+        EvaluatorProcess(judging, post, name, silent_seconds).run()
     return 0
 
 
-class EvaluatorRole:
+class EvaluatorProcess:
     """One evaluator at work, on one evaluation at a time."""
 
     def __init__(self, work: JudgeWork, post: Messenger, name: str, silent_seconds: float) -> None:
         """``silent_seconds``: seconds after which an evaluation without progress hangs."""
         self._work, self._post, self._name = work, post, name
         self._device = device_of_this_thread()
-        self._working = Working()
-        self._watch = Watch(name, self._working, work, silent_seconds)
+        self._working = WorkerThread()
+        self._watch = WorkerHangDetector(name, self._working, work, silent_seconds)
         self._vector: Array = np.zeros(0, np.float32)
         self._versions: dict[int, int] = {}
         """Versions of the shards in the vector; they are not pulled again."""
@@ -122,7 +122,7 @@ class EvaluatorRole:
             case Received(sender, message):
                 self._hear(sender, message)
             case Ready():
-                self._working.take()
+                self._working.run_callbacks()
             case Lost(peer, why) if peer == m.COORDINATOR:
                 raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
             case Lost(peer, why) if peer in self._owed:
@@ -152,7 +152,7 @@ class EvaluatorRole:
             (buffer,) = judge.buffers
             assert isinstance(buffer, bytes | bytearray | memoryview)
             self._vector[:], self._versions = np.frombuffer(buffer, judge.dtype), {}
-            self._working.do(lambda: self._compute(judge))
+            self._working.submit(lambda: self._compute(judge))
             return
         self._owed = shard_groups(judge.shards, self._vector.itemsize)
         self._post.meet(judge.servers)
@@ -189,18 +189,18 @@ class EvaluatorRole:
             return
         del self._owed[pulled.server]
         if not self._owed:
-            self._working.do(lambda: self._compute(judge))
+            self._working.submit(lambda: self._compute(judge))
 
     def _compute(self, judge: Evaluate) -> None:
         """Evaluate; runs in the computing thread."""
         compute_on(self._device)
         began = time.perf_counter()
         means = self._work.means(torch.from_numpy(self._vector))
-        self._working.moved()
+        self._working.step_finished()
         found = EvaluateReply(
             self._name, judge.number, tuple(sorted(means.items())), time.perf_counter() - began
         )
-        self._working.tell(lambda: self._tell(found))
+        self._working.call_in_main(lambda: self._tell(found))
 
     def _tell(self, judged: EvaluateReply) -> None:
         self._asked = None

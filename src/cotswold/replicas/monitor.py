@@ -112,7 +112,7 @@ class Rate:
 
 
 @dataclass
-class _Heard:
+class _ReplicaRecord:
     """State of one replica."""
 
     since: float
@@ -126,7 +126,7 @@ class _Heard:
 
 
 @dataclass
-class _Counted:
+class _ServerRecord:
     """State of one server."""
 
     asked: float | None = None
@@ -142,17 +142,17 @@ class _Counted:
     rate: Rate = field(default_factory=Rate)
 
 
-class Watching:
+class ReplicaMonitor:
     """Collects messages and returns statuses; times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
-        self._replicas: dict[str, _Heard] = {}
-        self._servers: dict[str, _Counted] = {}
+        self._replicas: dict[str, _ReplicaRecord] = {}
+        self._servers: dict[str, _ServerRecord] = {}
 
     def hear(self, message: StepMetrics | ActivityReport | ServerCounters, now: float) -> None:
         """Record a message of a replica or a server."""
         if isinstance(message, ServerCounters):
-            server = self._servers.setdefault(message.server, _Counted())
+            server = self._servers.setdefault(message.server, _ServerRecord())
             leads = None if message.parts is None else (message.parts.leads, message.parts.term)
             before = 0 if server.counts is None else server.counts.updates
             # other servers' counts were added or removed
@@ -162,7 +162,7 @@ class Watching:
             server.rate.add(now, message.updates)
             server.replicas = {name: figures for name, *figures in message.replicas}
             return
-        replica = self._replicas.setdefault(message.name, _Heard(now, now))
+        replica = self._replicas.setdefault(message.name, _ReplicaRecord(now, now))
         replica.said = now
         if isinstance(message, ActivityReport):
             replica.doing, replica.doing_at = message, now
@@ -174,7 +174,7 @@ class Watching:
 
     def to_ask(self, name: str, now: float) -> bool:
         """True if a server's counts should be requested now; the request is noted."""
-        server = self._servers.setdefault(name, _Counted())
+        server = self._servers.setdefault(name, _ServerRecord())
         if server.asked is None:
             is_due = now - server.answered >= _ASK_SECONDS
         else:
@@ -190,7 +190,7 @@ class Watching:
 
     def replica(self, place: Place, in_hand: int, heard: float, now: float) -> ReplicaStatus:
         """Status of a running replica; ``heard`` is the time of the coordinator's last message from it."""
-        known = self._replicas.setdefault(place.name, _Heard(now, now))
+        known = self._replicas.setdefault(place.name, _ReplicaRecord(now, now))
         said = known.doing
         of_it = [each.replicas[place.name] for each in self._servers.values() if place.name in each.replicas]
         updates = sum(count for count, _, _ in of_it)
@@ -212,7 +212,7 @@ class Watching:
 
     def server(self, place: Place, shards: int, now: float) -> ServerStatus:
         """Status of a running server with this many shards."""
-        known = self._servers.setdefault(place.name, _Counted())
+        known = self._servers.setdefault(place.name, _ServerRecord())
         counts, silent = known.counts, self.silent_seconds(place.name, now)
         if counts is None:
             return ServerStatus(place.name, place.machine, place.pid, shards, 0, 0.0, 0, 0, (), (), silent)

@@ -15,14 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cotswold import wire as m
 from cotswold.paramserver.core.rank import ReplicaRank
-from cotswold.processes.worker_thread import Working
+from cotswold.processes.worker_thread import WorkerThread
 from cotswold.replicas.work import Meeting
 from cotswold.transport import Lost, Ready
 from cotswold.wire.lifecycle import RankLost, RankReady
 from cotswold.wire.messenger import AnyMessage, Messenger, Received
 
 
-class RankRole:
+class RankProcess:
     """One rank, from the connection to the first rank until its computation ends."""
 
     def __init__(self, post: Messenger, meeting: Meeting) -> None:
@@ -31,7 +31,7 @@ class RankRole:
         """Guards the state machine."""
         self._machine = ReplicaRank(meeting.name)
         self._servers: set[str] = set()
-        self._working = Working()
+        self._working = WorkerThread()
         self._is_over = False
         post.endpoint.watch(self._working.fileno())
 
@@ -40,13 +40,13 @@ class RankRole:
         exceptions."""
         self._post.endpoint.connect(self._meeting.name, self._meeting.address)
         self._post.send(self._meeting.name, RankReady())
-        self._working.do(lambda: self._compute(compute))
+        self._working.submit(lambda: self._compute(compute))
         while not self._is_over:
             match self._post.receive(None):
                 case Received(sender, message):
                     self._hear(sender, message)
                 case Ready():
-                    self._working.take()
+                    self._working.run_callbacks()
                 case Lost(peer, why) if peer in self._servers:
                     self._post.send(self._meeting.name, RankLost(peer, why))
                 case _:  # the first rank closes its endpoint before it releases the others
@@ -65,11 +65,11 @@ class RankRole:
         with self._lock:
             sends = self._machine.closed(closing, numbers)
         if sends:
-            self._working.tell(lambda: self._deliver(sends))
+            self._working.call_in_main(lambda: self._deliver(sends))
 
     def _compute(self, compute: Callable[[], object]) -> None:
         compute()
-        self._working.tell(self._end)
+        self._working.call_in_main(self._end)
 
     # --- the endpoint's thread ---
 

@@ -26,11 +26,11 @@ from cotswold.paramserver.core.rank_fanout import RankFanout, rank_name
 from cotswold.paramserver.core.replica import Replica, ReplicaState
 from cotswold.paramserver.core.replica_session import Pace, StepTask
 from cotswold.processes.device import compute_on
-from cotswold.processes.endpoint_settings import Reach
-from cotswold.processes.hang_detector import Watch
-from cotswold.processes.worker_context import at_work
-from cotswold.processes.worker_thread import Working
-from cotswold.replicas.accumulation import GROWS, Accumulation, Pushed, Stepping
+from cotswold.processes.endpoint_settings import EndpointSettings
+from cotswold.processes.hang_detector import WorkerHangDetector
+from cotswold.processes.worker_context import worker_context
+from cotswold.processes.worker_thread import WorkerThread
+from cotswold.replicas.accumulation import GROWS, Accumulation, Pushed, StepSettings
 from cotswold.replicas.vectors import vectors_like
 from cotswold.replicas.work import Meeting, RankedWork, ReplicaWork, Steps
 from cotswold.replication.client.routed_messenger import messengers_of
@@ -83,7 +83,7 @@ def main(
     Args:
         reach: Fields of `EndpointSettings`.
         pace: Fields of `Pace`.
-        stepping: Fields of `Stepping`.
+        stepping: Fields of `StepSettings`.
         silent_seconds: Seconds after which a step without progress hangs.
         device: As for `own_device`.
         place: As for `own_device`.
@@ -95,16 +95,19 @@ def main(
         MachineError: If the coordinator exits first, or a step hangs.
     """
     began = name, coordinator, work, arguments, reach, threads, device, place
-    with at_work(*began, make_post=messengers_of(name, reach, controllers, standing_run)) as (made, post):
+    with worker_context(*began, make_post=messengers_of(name, reach, controllers, standing_run)) as (
+        made,
+        post,
+    ):
         learning = cast(ReplicaWork | RankedWork, made)  # as promised
-        paced = Pace(**pace), Stepping(**stepping)
-        role = ReplicaRole(learning, post, name, *paced, Reach(**reach), silent_seconds)
+        paced = Pace(**pace), StepSettings(**stepping)
+        role = ReplicaProcess(learning, post, name, *paced, EndpointSettings(**reach), silent_seconds)
         signal.signal(signal.SIGTERM, lambda *_: role.leave("it was asked to end"))
         role.run()
     return 0
 
 
-class ReplicaRole:
+class ReplicaProcess:
     """One replica's process, from joining to its end."""
 
     def __init__(
@@ -113,8 +116,8 @@ class ReplicaRole:
         post: Messenger,
         name: str,
         pace: Pace,
-        stepping: Stepping,
-        reach: Reach,
+        stepping: StepSettings,
+        reach: EndpointSettings,
         silent_seconds: float,
     ) -> None:
         """``reach`` also applies to its other ranks, if any; a step without progress for
@@ -133,7 +136,7 @@ class ReplicaRole:
         if isinstance(work, RankedWork):
             self._ranks = RankFanout(name)
             self._others = tuple(rank_name(name, rank) for rank in range(1, work.ranks))
-            meeting = Meeting(name, post.endpoint.address, reach.said(), stepping.own, samples)
+            meeting = Meeting(name, post.endpoint.address, reach.as_dict(), stepping.own, samples)
             self._accumulation = work.meet(meeting)
         else:
             vectors = vectors_like(parameters)
@@ -145,8 +148,8 @@ class ReplicaRole:
         self._lock = threading.Lock()
         """Guards the state machine, and the reports of steps."""
         self._machine = Replica(m.Join(name, 0, post.endpoint.address, work.patterns, size), pace)
-        self._working = Working()
-        self._watch = Watch(name, self._working, work, silent_seconds)
+        self._working = WorkerThread()
+        self._watch = WorkerHangDetector(name, self._working, work, silent_seconds)
         self._seed = 0
         self._learnt = StepMetrics(name, 0, 0, 0.0, (), 0.0)
         self._first: StepMetrics | None = None
@@ -192,7 +195,7 @@ class ReplicaRole:
                     sends = self._machine.again(peer)
                 self._deliver(sends)
             case Ready():
-                self._working.take()
+                self._working.run_callbacks()
             case Lost(peer, why) if peer == m.COORDINATOR:
                 raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
             case Lost(peer, why) if peer in self._servers or peer in self._others:
@@ -225,7 +228,7 @@ class ReplicaRole:
         with self._lock:
             task = self._machine.task()
         if task is not None:
-            self._working.do(lambda: self._compute(task))
+            self._working.submit(lambda: self._compute(task))
 
     def _enter(self, admitted: m.SessionOpened) -> None:
         """Start a session."""
@@ -293,12 +296,13 @@ class ReplicaRole:
                 self._learnt = replace(learnt, pushes=learnt.pushes + (parts is not None))
                 if self._first is None:
                     self._first, self._learnt = self._learnt, StepMetrics(self._name, 0, 0, 0.0, (), 0.0)
-                    self._working.tell(lambda first=self._first: self._post.send(m.COORDINATOR, first))  # type: ignore[misc]  # mypy and defaults
+                    first = self._first
+                    self._working.call_in_main(lambda: self._post.send(m.COORDINATOR, first))
                 sends = self._machine.stepped(parts, time.monotonic())
                 task = self._machine.task()
-                self._working.moved()
+                self._working.step_finished()
             if sends:
-                self._working.tell(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
+                self._working.call_in_main(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
 
     def _closes(self, task: StepTask) -> bool:
         with self._lock:

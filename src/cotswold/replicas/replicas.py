@@ -27,12 +27,12 @@ from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
 from cotswold.paramserver.core.dispatcher_state import DispatcherState
 from cotswold.processes.coordinator_loop import OnEvent
-from cotswold.processes.endpoint_settings import Reach
-from cotswold.processes.process_group import Staff
+from cotswold.processes.endpoint_settings import EndpointSettings
+from cotswold.processes.process_group import ProcessGroup
 from cotswold.replicas.evaluator import EvaluatorStatus, EvaluatorTask
 from cotswold.replicas.monitor import Place, ReplicaStatus, ServerStatus
 from cotswold.replicas.snapshot import Snapshot
-from cotswold.replicas.startup import OpenedReplicas, ReplicaOpening, ReplicaSettings
+from cotswold.replicas.startup import ReplicaSettings, ReplicaStartup, StartedReplicas
 from cotswold.shards.core.sample_ledger import SampleCounts, SampleLedger
 from cotswold.shards.runtime.chunked_read import ChunkedRead, RequestFunction
 from cotswold.transport import Endpoint
@@ -75,7 +75,7 @@ class ReplicasStatus:
 class Replicas:
     """Replicas that train; use in a ``with`` statement, or `close`."""
 
-    def __init__(self, opened: OpenedReplicas) -> None:
+    def __init__(self, opened: StartedReplicas) -> None:
         self._conversation, self._begun = opened.conversation, opened.begun
         self._machine = opened.conversation.machine
         self.vectors = opened.vectors
@@ -180,7 +180,7 @@ class Replicas:
         """Train for ``seconds``, or to the end; return the steps computed meanwhile, whether they counted or
         not.
 
-        Raises TroubleError if the run cannot continue: a server is lost, or every replica.
+        Raises ClusterFailedError if the run cannot continue: a server is lost, or every replica.
         """
         deadline = time.monotonic() + seconds
         self._conversation.wait(lambda: bool(self.is_over or time.monotonic() >= deadline))
@@ -210,10 +210,10 @@ class Replicas:
 
     def hire(self, count: int) -> None:
         """Start ``count`` more replicas; they join while others train."""
-        self._conversation.staff.hire(count)
+        self._conversation.staff.spawn(count)
 
     def read(self, name: str = POINT) -> Tensor:
-        """A vector as it is on the servers now; raises TroubleError if a server is lost or does not
+        """A vector as it is on the servers now; raises ClusterFailedError if a server is lost or does not
         answer."""
         return torch.from_numpy(self._read(name, lambda shards: m.Pull(0, 0, name, shards)).whole)
 
@@ -286,7 +286,7 @@ class Replicas:
         return self._conversation.outlived
 
     def count(self) -> tuple[ServerCounters, ...]:
-        """The counts of each server since the run began; raises TroubleError if a server is lost."""
+        """The counts of each server since the run began; raises ClusterFailedError if a server is lost."""
         counts: dict[str, ServerCounters] = {}
 
         def hear(message: AnyMessage) -> None:
@@ -303,7 +303,7 @@ class Replicas:
             return [m.Send(name, cast(m.Message, conversation.counting)) for name in owing()]
 
         conversation.deliver(asking())
-        conversation.hearing_servers(hear, owing, lambda: 0.0, inf, asking)
+        conversation.wait_for_servers(hear, owing, lambda: 0.0, inf, asking)
         return tuple(counts[name] for name in asked if name in counts)
 
     def close(self) -> None:
@@ -321,7 +321,7 @@ class Replicas:
         self.close()
 
 
-def _place_of(staff: Staff, name: str) -> Place:
+def _place_of(staff: ProcessGroup, name: str) -> Place:
     """Location of a server; unknown for a standalone cluster."""
     if not staff.is_watched(name):
         return Place(name, "a cluster", 0)
@@ -361,7 +361,7 @@ def open_replicas(
             own = ForkServer((*PRELOADED, work.partition(":")[0]))
             resources.callback(own.close)
             processes = own
-        reach = Reach.of(settings.processes, host)
+        reach = EndpointSettings.of(settings.processes, host)
         endpoint = Endpoint(
             token,
             m.COORDINATOR,
@@ -372,7 +372,7 @@ def open_replicas(
         )
         opened.callback(endpoint.close)
         task = WorkDescription(work, arguments, logs, host)
-        opening = ReplicaOpening(
+        opening = ReplicaStartup(
             *(settings, task, processes, token, endpoint, on_event),
             *(snapshot, vectors or {}, evaluator, resources),
         )

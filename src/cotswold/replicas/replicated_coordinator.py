@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 from cotswold import wire as m
 from cotswold.paramserver.core.dispatcher import Dispatcher
-from cotswold.processes.coordinator_loop import OnEvent, TroubleError
-from cotswold.processes.process_group import Staff
-from cotswold.replicas.coordinator_loop import UNHEARD_SECONDS, ReplicaConversation
-from cotswold.replicas.restored_versions import Restoring, told
-from cotswold.replicas.run_metrics import SinceBegun
+from cotswold.processes.coordinator_loop import ClusterFailedError, OnEvent
+from cotswold.processes.process_group import ProcessGroup
+from cotswold.replicas.coordinator_loop import UNHEARD_SECONDS, ReplicaCoordinator
+from cotswold.replicas.restored_versions import VersionCheck, restored_event
+from cotswold.replicas.run_metrics import RunMetrics
 from cotswold.replication.client.standalone_cluster import StandaloneCluster
 from cotswold.replication.controller.event_text import GATHERED
 from cotswold.replication.runtime.run_cluster import RunCluster
@@ -30,12 +30,12 @@ _AGAIN_SECONDS = 0.5
 """Seconds after which unanswered requests are resent."""
 
 
-class BucketConversation(ReplicaConversation):
+class ReplicatedCoordinator(ReplicaCoordinator):
     """The event loop of the coordinator of replicas with replicated servers."""
 
     def __init__(
         self,
-        staff: Staff,
+        staff: ProcessGroup,
         machine: Dispatcher,
         on_event: OnEvent,
         keepers: RunCluster | StandaloneCluster,
@@ -46,8 +46,8 @@ class BucketConversation(ReplicaConversation):
         super().__init__(keepers.post, staff, machine, on_event)
         self._keepers = keepers
         self.outlived = isinstance(keepers, StandaloneCluster)
-        self._since = SinceBegun()
-        self._restoring = Restoring(machine.shards)
+        self._since = RunMetrics()
+        self._restoring = VersionCheck(machine.shards)
         self._patience = patience
 
     @property
@@ -75,7 +75,7 @@ class BucketConversation(ReplicaConversation):
         """Always empty: a bucket without a server is silent, perhaps temporarily."""
         return ""
 
-    def hearing_servers(
+    def wait_for_servers(
         self,
         hear: Callable[[AnyMessage], None],
         owing: Callable[[], Sequence[str]],
@@ -96,7 +96,7 @@ class BucketConversation(ReplicaConversation):
             return owed
 
         seconds = max(silent_seconds, self.servers_patience) if self.outlived else silent_seconds
-        super().hearing_servers(hear, owing_again, heard, seconds, again)
+        super().wait_for_servers(hear, owing_again, heard, seconds, again)
 
     def unheard(self, now: float) -> str:
         """Silent servers as without replication; otherwise the buckets without a primary, and silent
@@ -106,29 +106,29 @@ class BucketConversation(ReplicaConversation):
             said = f"no server has answered for {counted(len(buckets), 'bucket')} of the parameters"
         return ", and ".join(filter(None, (said, self._keepers.unheard(now))))
 
-    def unanswered(self, servers: Sequence[str], seconds: float) -> TroubleError:
+    def unanswered(self, servers: Sequence[str], seconds: float) -> ClusterFailedError:
         """The error for buckets of which no member has answered for ``seconds``."""
         many = "one bucket" if len(servers) == 1 else f"{len(servers)} buckets"
         if unknown := self._keepers.unknown:
-            return TroubleError(
+            return ClusterFailedError(
                 f"{unknown}, and {many} said nothing for {seconds:g} s; check with cotswold cluster status "
                 "whether servers are running, and resume the run"
             )
-        return TroubleError(
+        return ClusterFailedError(
             f"{many} of the parameters said nothing for {seconds:g} s: no running server has a copy, or "
             "none is reachable; resume the run"
         )
 
-    def _of_this_run(self, message: AnyMessage) -> AnyMessage:
+    def _normalize(self, message: AnyMessage) -> AnyMessage:
         return self._since.of(message) if self.outlived and isinstance(message, ServerCounters) else message
 
-    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         match message:
             case ServerReady(name) if name == sender and self._keepers.is_one(name):
                 self._keepers.heard(message, self.post.endpoint.peers)
             case m.Join():  # the replica may be older than a restarted controller
                 self._keepers.tell(sender)
-                super()._let_hear(sender, message)
+                super()._on_message(sender, message)
             case m.StatusReply() if isinstance(self._keepers, StandaloneCluster):
                 for each in self._keepers.happened(message):
                     about = {"name": each.name, "what": each.kind, "sentence": each.sentence}
@@ -138,18 +138,18 @@ class BucketConversation(ReplicaConversation):
                     self._keepers.removed(run)
             case ServerCounters() if message.server == sender:
                 if rows := self._restoring.hear(message, self._keepers.post.groups):
-                    self._on_event("restored", told(rows))
-                super()._let_hear(sender, message)
+                    self._on_event("restored", restored_event(rows))
+                super()._on_message(sender, message)
             case EventReport("disk", name, sentence) if self._keepers.is_one(sender):
                 self._on_event("disk", {"name": name, "sentence": sentence})
             case EventReport(kind, name, sentence) if self._keepers.is_one(sender) and kind != GATHERED:
                 self._on_event("copies", {"name": name, "what": kind, "sentence": sentence})
             case _:
-                super()._let_hear(sender, message)
+                super()._on_message(sender, message)
 
-    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+    def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         if not self._keepers.is_one(name):
-            return super()._let_know(name, why, now)
+            return super()._on_process_exit(name, why, now)
         self.watching.forget(name)
         if not self.staff.is_watched(name):  # otherwise it is cut off and may act: its lease decides
             self._keepers.ended(name, why, now, is_seen=not self.staff.is_lost(name))
@@ -170,11 +170,12 @@ class BucketConversation(ReplicaConversation):
         self._start_due(now)
         super()._tick(now)
 
-    def _peer_moved(self, name: str) -> None:
+    def _on_primary_changed(self, name: str) -> None:
         self.deliver(self.machine.again(name))
 
     def create(self, wanted: m.Create, seconds: float) -> None:
-        """Have buckets created, and wait until each has a primary; raise TroubleError after ``seconds``."""
+        """Have buckets created, and wait until each has a primary; raise ClusterFailedError after
+        ``seconds``."""
         began, due = time.monotonic(), USUAL_SECONDS
         while unknown := self._keepers.post.unknown:
             waited = time.monotonic() - began
@@ -191,11 +192,11 @@ class BucketConversation(ReplicaConversation):
             self._keepers.create(wanted)
             self.step(self.tick_seconds)
 
-    def _unmade(self, buckets: Sequence[str], seconds: float) -> TroubleError:
+    def _unmade(self, buckets: Sequence[str], seconds: float) -> ClusterFailedError:
         """The error for buckets that no server has accepted for ``seconds``."""
         if not self.outlived:
             return self.unanswered(buckets, seconds)
-        return TroubleError(
+        return ClusterFailedError(
             f"{counted(len(buckets), 'part')} of the parameters {'has' if len(buckets) == 1 else 'have'} "
             f"been accepted by no server for {seconds:g} s: none is running, or the controllers refuse this "
             "run; see cotswold cluster status"

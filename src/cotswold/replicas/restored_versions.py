@@ -17,7 +17,7 @@ ROWS_MOST = 1000
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoredShard:
     """One restored shard: a row of the table."""
 
     bucket: str
@@ -33,7 +33,7 @@ class Restored:
     """Updates that the disk had."""
 
 
-class Restoring:
+class VersionCheck:
     """Follows the servers' counts while a run trains."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
@@ -41,7 +41,7 @@ class Restoring:
         self._known: dict[int, int] = {}
         """Newest known version of each shard."""
 
-    def hear(self, counts: ServerCounters, groups: Mapping[str, Group]) -> list[Restored]:
+    def hear(self, counts: ServerCounters, groups: Mapping[str, Group]) -> list[RestoredShard]:
         """Shards that have started a new incarnation since the last counts."""
         versions = dict(counts.versions)
         found = []
@@ -54,13 +54,13 @@ class Restoring:
                 )  # the term in which the incarnation began: the group may be older
                 term = max(life, groups[bucket].term if bucket in groups else 0)
                 row = (bucket, counts.server, life, term, shard)
-                found.append(Restored(*row, update_count(known), update_count(began)))
+                found.append(RestoredShard(*row, update_count(known), update_count(began)))
         for shard, version in (*counts.restored, *versions.items()):
             self._known[shard] = max(self._known.get(shard, 0), version)
         return found
 
 
-def told(rows: Sequence[Restored]) -> dict[str, object]:
+def restored_event(rows: Sequence[RestoredShard]) -> dict[str, object]:
     """An event about restored shards of one server: a sentence, and the table."""
     server, buckets = rows[0].server, sorted({each.bucket for each in rows})
     now, before = sum(each.now for each in rows), sum(each.before for each in rows)

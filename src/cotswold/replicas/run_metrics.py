@@ -18,7 +18,7 @@ _SERVERS = 1000
 """Number of servers whose first report is remembered."""
 
 
-class SinceBegun:
+class RunMetrics:
     """Metrics since the run began; the first report of a server is its baseline."""
 
     def __init__(self) -> None:

@@ -31,16 +31,20 @@ from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.paramserver.core.settings import AsyncSettings, DispatcherSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import settings_as_dict
-from cotswold.processes.coordinator_loop import Listening, OnEvent, TroubleError
-from cotswold.processes.endpoint_settings import Reach
-from cotswold.processes.process_group import Staff
+from cotswold.processes.coordinator_loop import (
+    ClusterFailedError,
+    CoordinatorLoop,
+    OnEvent,
+)
+from cotswold.processes.endpoint_settings import EndpointSettings
+from cotswold.processes.process_group import ProcessGroup
 from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.shards.core.sample_ledger import SampleCounts
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.shards.runtime.chunked_read import ChunkedRead, RequestFunction
 from cotswold.shards.runtime.work import Slot
 from cotswold.transport import Endpoint
-from cotswold.transport.listeners import PortsTakenError
+from cotswold.transport.listeners import PortsInUseError
 from cotswold.transport.socket_folder import remove_left_folders
 from cotswold.wire.lifecycle import (
     ConnectRequest,
@@ -65,7 +69,7 @@ _HEARD = (*get_args(m.FromReplica), m.CoordinatorStateAck)
 
 
 @dataclass(frozen=True)
-class ServingSettings:
+class ServiceSettings:
     """Settings of the service; raises UserError for invalid values."""
 
     host: str
@@ -104,7 +108,7 @@ class ServingSettings:
 
 
 @dataclass(frozen=True)
-class ServingStatus:
+class ServiceStatus:
     """Status of the service."""
 
     clients: tuple[str, ...]
@@ -116,10 +120,10 @@ class ServingStatus:
     """Refusals at the coordinator's endpoint by kind: strangers, malformed messages."""
 
 
-class _Opening(Startup):
+class _ServiceStartup(Startup):
     def __init__(
         self,
-        settings: ServingSettings,
+        settings: ServiceSettings,
         logs: Path | None,
         processes: Processes,
         token: Token,
@@ -133,7 +137,7 @@ class _Opening(Startup):
 
     def open_serving(
         self, layout: Sequence[Slot], vectors: Mapping[str, Tensor], before: SampleCounts | None
-    ) -> Serving:
+    ) -> ParameterService:
         """Start all processes; ``vectors`` must contain the parameters."""
         chosen = self._serving_settings
         point: Array = vectors[POINT].numpy()
@@ -146,7 +150,7 @@ class _Opening(Startup):
             0,
             tuple((one.name, one.rows, one.columns) for one in layout),
         )
-        self.staff.hire(0)  # clients are not our processes
+        self.staff.spawn(0)  # clients are not our processes
         shards, names = self._served(made)
         rules = DispatcherSettings(
             self._run,
@@ -165,11 +169,11 @@ class _Opening(Startup):
         machine = Dispatcher(rules, shards, servers, time.monotonic(), ledger)
         kind = "delta" if isinstance(chosen.rule, AddUpdate) else "gradient"
         terms = RunTerms(self._run, made.dtype, kind, made.layout)
-        conversation = ServingConversation(self._post, self.staff, machine, self._on_event, terms)
+        conversation = ServiceCoordinator(self._post, self.staff, machine, self._on_event, terms)
         kept = {name: vectors.get(name, torch.zeros_like(vectors[POINT])) for name in chosen.rule.keeps}
         for name, value in {**kept, POINT: vectors[POINT]}.items():
             write_vector(conversation, shards, names, name, value.numpy())
-        return Serving(conversation, made, (POINT, *kept), ledger)
+        return ParameterService(conversation, made, (POINT, *kept), ledger)
 
     def _told_servers(self, made: WorkerReady) -> Mapping[str, object]:
         chosen, item_bytes = self._serving_settings, np.dtype(made.dtype).itemsize
@@ -181,13 +185,13 @@ class _Opening(Startup):
         return {"updates": settings_as_dict(settings)}
 
 
-class ServingConversation(Listening):
+class ServiceCoordinator(CoordinatorLoop):
     """The event loop of the coordinator of clients."""
 
     tick_seconds = _TICK_SECONDS
 
     def __init__(
-        self, post: Messenger, staff: Staff, machine: Dispatcher, on_event: OnEvent, terms: RunTerms
+        self, post: Messenger, staff: ProcessGroup, machine: Dispatcher, on_event: OnEvent, terms: RunTerms
     ) -> None:
         super().__init__(post, staff, on_event)
         self.machine, self._terms = machine, terms
@@ -210,17 +214,17 @@ class ServingConversation(Listening):
         """End all processes."""
         self._end(self.machine.members, self.servers)
 
-    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, ConnectRequest):
             self.post.send(sender, self._terms)
         elif isinstance(message, _HEARD):
             self.deliver(self.machine.receive(sender, message, time.monotonic()))
 
-    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+    def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         self._whys[name] = why
         return []
 
-    def _visitor_lost(self, name: str, why: str) -> None:
+    def _on_client_disconnect(self, name: str, why: str) -> None:
         self.machine.ended(name, why)
 
     def _tick(self, now: float) -> None:
@@ -232,15 +236,17 @@ class ServingConversation(Listening):
         self._given_up.update(self.machine.silent_servers(now, self.machine.rules.silent_seconds))
         if lost := self.lost_servers(self.servers):
             whys = "; ".join(f"{name} {why}" for name, why in self._whys.items())
-            raise TroubleError(f"{lost} is lost ({whys or 'it is silent'}); resume from the last checkpoint")
+            raise ClusterFailedError(
+                f"{lost} is lost ({whys or 'it is silent'}); resume from the last checkpoint"
+            )
 
 
-class Serving:
+class ParameterService:
     """Running parameter servers; use in a ``with`` statement, or `close`. Use from one thread only."""
 
     def __init__(
         self,
-        conversation: ServingConversation,
+        conversation: ServiceCoordinator,
         made: WorkerReady,
         vectors: tuple[str, ...],
         ledger: ClientLedger,
@@ -278,13 +284,13 @@ class Serving:
         return {name: staff.pid_of(name) for name in self._conversation.servers if staff.is_watched(name)}
 
     def proceed(self, seconds: float) -> None:
-        """Serve for ``seconds``; raise TroubleError if a server is lost."""
+        """Serve for ``seconds``; raise ClusterFailedError if a server is lost."""
         deadline = time.monotonic() + seconds
         self._conversation.wait(lambda: time.monotonic() >= deadline)
 
-    def status(self) -> ServingStatus:
+    def status(self) -> ServiceStatus:
         """The present status, with the servers' answers to the last `count`."""
-        return ServingStatus(
+        return ServiceStatus(
             tuple(member.name for member in self._machine.members),
             self.account,
             tuple(self._counts[name] for name in self._conversation.servers if name in self._counts),
@@ -292,7 +298,7 @@ class Serving:
         )
 
     def count(self) -> None:
-        """Request the counts of every server; raise TroubleError if a server is lost."""
+        """Request the counts of every server; raise ClusterFailedError if a server is lost."""
         counts: dict[str, ServerCounters] = {}
 
         def hear(message: AnyMessage) -> None:
@@ -306,7 +312,7 @@ class Serving:
 
     def read(self) -> dict[str, Tensor]:
         """All vectors by name, as they are on the servers now. During updates two servers may differ by a
-        few updates; after `finish` they do not. Raises TroubleError if a server is lost."""
+        few updates; after `finish` they do not. Raises ClusterFailedError if a server is lost."""
         return {name: self._read(name, partial(m.Pull, 0, 0, name)) for name in self.vectors}
 
     def checkpoint(self) -> tuple[dict[str, Tensor], SampleCounts]:
@@ -353,8 +359,8 @@ class Serving:
             self.close()
 
 
-def open_serving(
-    settings: ServingSettings,
+def open_service(
+    settings: ServiceSettings,
     layout: Sequence[Slot],
     vectors: Mapping[str, Tensor],
     *,
@@ -363,7 +369,7 @@ def open_serving(
     processes: Processes | None = None,
     logs: Path | None = None,
     on_event: OnEvent = lambda kind, more: None,
-) -> Serving:
+) -> ParameterService:
     """Start parameter servers; return when clients may connect.
 
     Args:
@@ -383,7 +389,7 @@ def open_serving(
             own = ForkServer(PRELOADED)
             resources.callback(own.close)
             processes = own
-        reach = Reach.of(settings.processes, settings.host)
+        reach = EndpointSettings.of(settings.processes, settings.host)
         try:
             endpoint = Endpoint(
                 token,
@@ -393,13 +399,13 @@ def open_serving(
                 mode="curve",
                 lost_seconds=reach.lost_seconds,
             )
-        except PortsTakenError as error:
+        except PortsInUseError as error:
             raise MachineError(
                 f"port {settings.port} of {settings.host} is taken: another program listens there, perhaps "
                 "other servers; end it, or serve at another port (0: any free port)"
             ) from error
         opened.callback(endpoint.close)
-        opening = _Opening(settings, logs, processes, token, endpoint, on_event)
+        opening = _ServiceStartup(settings, logs, processes, token, endpoint, on_event)
         opened.callback(opening.staff.close)
         serving = opening.open_serving(layout, vectors, before)
         serving.close_with(resources)

@@ -31,12 +31,12 @@ from cotswold.paramserver.core.settings import AsyncSettings, DispatcherSettings
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import settings_as_dict
 from cotswold.processes.coordinator_loop import OnEvent
-from cotswold.processes.credentials import handed_on
-from cotswold.processes.endpoint_settings import Reach
-from cotswold.replicas.accumulation import GROWS, GROWS_MOVING, OwnSteps, Stepping
-from cotswold.replicas.coordinator_loop import ReplicaConversation
+from cotswold.processes.credentials import inherited_credentials
+from cotswold.processes.endpoint_settings import EndpointSettings
+from cotswold.replicas.accumulation import GROWS, GROWS_MOVING, OwnSteps, StepSettings
+from cotswold.replicas.coordinator_loop import ReplicaCoordinator
 from cotswold.replicas.evaluator import Evaluator, EvaluatorTask
-from cotswold.replicas.replicated_coordinator import USUAL_SECONDS, BucketConversation
+from cotswold.replicas.replicated_coordinator import USUAL_SECONDS, ReplicatedCoordinator
 from cotswold.replicas.snapshot import Snapshot
 from cotswold.replication.client.endpoints import ClusterEndpoints
 from cotswold.replication.client.routed_messenger import RoutedMessenger
@@ -110,10 +110,10 @@ class ReplicaSettings:
             )
 
     @property
-    def stepping(self) -> Stepping:
+    def stepping(self) -> StepSettings:
         """The replicas' settings of local steps."""
         beyond = self.processes.workers if self.may_move and isinstance(self.rule, Sgd) else 0
-        return Stepping(self.own, self.schedule, self.warmup, self.epochs, beyond)
+        return StepSettings(self.own, self.schedule, self.warmup, self.epochs, beyond)
 
     def dispatch(self, made: WorkerReady, run: str) -> DispatcherSettings:
         """Dispatcher settings for a work. ``run`` identifies the updates of this run, but not of earlier
@@ -143,17 +143,17 @@ class ReplicaSettings:
 
 
 @dataclass(frozen=True)
-class OpenedReplicas:
+class StartedReplicas:
     """Running replicas, and their servers."""
 
-    conversation: ReplicaConversation
+    conversation: ReplicaCoordinator
     begun: StartedProcesses
     vectors: tuple[str, ...]
     """Names of the vectors: the parameters first, then the state of the update rule."""
     evaluator: Evaluator | None
 
 
-class ReplicaOpening(Startup):
+class ReplicaStartup(Startup):
     """Startup of one run; call `open_replicas`."""
 
     role, kind = "replica", "replica"
@@ -190,7 +190,7 @@ class ReplicaOpening(Startup):
             else:
                 self._keepers = RunCluster(settings.processes, self.staff, self._post, self._call_with, held)
 
-    def open_replicas(self) -> OpenedReplicas:
+    def open_replicas(self) -> StartedReplicas:
         """Start all processes."""
         begun, snapshot = self._begun(), self._snapshot
         rules = self._learning.dispatch(begun.made, self._run)
@@ -207,9 +207,9 @@ class ReplicaOpening(Startup):
         names = self._write(conversation, begun)
         for letter in self._joins:
             conversation.hear_again(letter.sender, letter.message)
-        return OpenedReplicas(conversation, begun, names, evaluator)
+        return StartedReplicas(conversation, begun, names, evaluator)
 
-    def _write(self, conversation: ReplicaConversation, begun: StartedProcesses) -> tuple[str, ...]:
+    def _write(self, conversation: ReplicaCoordinator, begun: StartedProcesses) -> tuple[str, ...]:
         """Write all vectors to the servers, and return their names."""
         vectors = self._vectors if self._snapshot is None else self._snapshot.vectors
         zeros = np.zeros(begun.made.size, begun.made.dtype)
@@ -271,11 +271,11 @@ class ReplicaOpening(Startup):
             raise MachineError(f"{said}: {why_none_leads(places, lost, following)}")
         raise MachineError(f"{said}: {why_unreached(places, lost)}")
 
-    def _conversation(self, machine: Dispatcher, made: WorkerReady) -> ReplicaConversation:
+    def _conversation(self, machine: Dispatcher, made: WorkerReady) -> ReplicaCoordinator:
         if self._keepers is None:
-            return ReplicaConversation(self._post, self.staff, machine, self._on_event)
+            return ReplicaCoordinator(self._post, self.staff, machine, self._on_event)
         patience = self._settings.alone_seconds
-        conversation = BucketConversation(self.staff, machine, self._on_event, self._keepers, patience)
+        conversation = ReplicatedCoordinator(self.staff, machine, self._on_event, self._keepers, patience)
         description = self._described(made)
         servers = self._settings.servers if isinstance(self._keepers, RunCluster) else 1
         wanted = m.Create(self._run, description.text, description.buckets, servers)
@@ -307,7 +307,7 @@ class ReplicaOpening(Startup):
             return super()._make_post()
         if not self._controllers:
             return RoutedMessenger(self._endpoint, {CONTROLLER: ""})
-        reach = Reach.of(self._settings, self._task.host)
+        reach = EndpointSettings.of(self._settings, self._task.host)
         outward = ClusterEndpoints(m.COORDINATOR, self._run, reach)
         return RoutedMessenger(self._endpoint, self._controllers, outward)
 
@@ -320,7 +320,7 @@ class ReplicaOpening(Startup):
 
     def _call(self, name: str, role: str, arguments: Mapping[str, object]) -> Call:
         call = super()._call(name, role, arguments)
-        own = handed_on(os.environ) if self._controllers else {}
+        own = inherited_credentials(os.environ) if self._controllers else {}
         return replace(call, environ={**call.environ, **own})
 
     # --- arguments of processes ---

@@ -54,13 +54,13 @@ class Keys:
 
 
 @dataclass(frozen=True)
-class Ring:
+class KeySet:
     """The keys of all tokens in use; an endpoint listens with the first."""
 
     keys: tuple[Keys, ...]
 
     @classmethod
-    def of(cls, given: Token | Keyring) -> Ring:
+    def of(cls, given: Token | Keyring) -> KeySet:
         """The keys of a keyring, or of a single token."""
         return cls(tuple(map(Keys.of, Keyring.of(given).tokens)))
 
@@ -122,7 +122,7 @@ def is_welcome(keys: Keys, signature: bytes, nonce: str, name: str) -> bool:
     return is_signed(keys.signing, signature, b"called", nonce.encode(), name.encode())
 
 
-class Doorkeeper:
+class Authenticator:
     """Answers ZeroMQ's authentication requests in a thread, so also while the process computes.
 
     For each caller it returns ZeroMQ's *user id*: the fingerprint of the caller's token and, with *hmac*,
@@ -130,7 +130,7 @@ class Doorkeeper:
     repeat.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], ring: Ring, challenge: str) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], ring: KeySet, challenge: str) -> None:
         self.ring = ring
         """Keys that callers may use; may be replaced at any time."""
         self._challenge = challenge.encode()

@@ -26,37 +26,25 @@ from cotswold.host import Keyring, Token
 from cotswold.host.open_files import raise_descriptor_limit
 from cotswold.transport import authentication
 from cotswold.transport.address import Address, Mode, this_host
-from cotswold.transport.authentication import Doorkeeper, Ring
+from cotswold.transport.authentication import Authenticator, KeySet
 from cotswold.transport.frames import (
-    DATA,
-    HELLO,
-    MEMORY,
     Buffer,
     Header,
     Lost,
-    MalformedError,
-    Message,
     Packed,
     Ready,
-    flat,
-    joined,
-    opened,
-    parted,
-    unpack,
+    as_bytes,
 )
 from cotswold.transport.handshake import is_name
-from cotswold.transport.listener import Came, Listener
-from cotswold.transport.listeners import Doors
-from cotswold.transport.peer import LOST_SECONDS, Own, Traffic
-from cotswold.transport.peers import OLD_TOKEN, Common, Event, Peers
+from cotswold.transport.incoming import Incoming
+from cotswold.transport.listeners import Listeners
+from cotswold.transport.peer import LOST_SECONDS, LocalEndpoint, Traffic
+from cotswold.transport.peers import EndpointState, Event, Peers
 from cotswold.transport.shared_buffers import Probe
 from cotswold.transport.socket_folder import SocketFolder
-from cotswold.transport.versions import Versions
 
 _BUSY = 16
 """Number of events after which the endpoint checks for lost peers."""
-_BATCH = 64
-"""Number of messages read at a time, at most."""
 
 
 class Endpoint:
@@ -104,7 +92,7 @@ class Endpoint:
         """The secret by which this process proves its name to peers that have the pair key (`names`);
         empty for none."""
         self.traffic = Traffic()
-        self._common = common = Common(zmq.Context())
+        self._common = common = EndpointState(zmq.Context())
         self.refused = common.refused
         """Number of refusals by kind: `strangers` (callers), `malformed` and `oversized` messages, and
         messages in an unsupported `version` of the protocol."""
@@ -119,13 +107,15 @@ class Endpoint:
         self._folder = SocketFolder()
         self._probe = Probe()
         self._keyring = Keyring.of(token)
-        ring, challenge = Ring.of(self._keyring), authentication.new_nonce()
-        self._doorkeeper = Doorkeeper(common.context, ring, challenge)
+        ring, challenge = KeySet.of(self._keyring), authentication.new_nonce()
+        self._authenticator = Authenticator(common.context, ring, challenge)
         unix = f"ipc://{self._folder.path}/socket"
         secret = encrypt and host is not None and (apart or not _loops(host))
         mode = mode or ("curve" if secret else "hmac")
-        self._doors = Doors(common.context, name, unix, host, ports, mode, self._listen_to, self._leave)
-        self._peers = Peers(common, self._doors, ring, self._own, self._take_in)
+        incoming = self._incoming = Incoming(common, self.traffic, message_bytes)
+        listen, leave = incoming.listen_to, incoming.leave
+        incoming.doors = self._doors = Listeners(common.context, name, unix, host, ports, mode, listen, leave)
+        incoming.peers = self._peers = Peers(common, self._doors, ring, self._own, incoming.take_in)
         try:
             self._doors.open(ring)
         except BaseException:
@@ -240,7 +230,7 @@ class Endpoint:
         found = self._peers.of.get(peer)
         if found is None:
             return False
-        views = [flat(one) for one in buffers]
+        views = [as_bytes(one) for one in buffers]
         if sum(one.nbytes for one in views) > self.message_bytes:
             raise UserError(
                 f"a message of {sum(one.nbytes for one in views)} bytes to {peer} is too long; send it in "
@@ -251,7 +241,7 @@ class Endpoint:
         found.send(header, views, self.traffic)
         if found.waiting_bytes > self.most_waiting_bytes:
             # messages that give blocks back may not have been read yet
-            self._take_in()
+            self._incoming.take_in()
             if self.has(peer) and found.waiting_bytes > self.most_waiting_bytes:
                 self._peers.lose(peer, f"it reads nothing: {found.waiting_bytes} bytes are queued for it")
                 return False
@@ -288,8 +278,8 @@ class Endpoint:
                 repeated.
         """
         if ring != self._keyring:
-            self._keyring, keys = ring, Ring.of(ring)
-            self._doorkeeper.ring = keys
+            self._keyring, keys = ring, KeySet.of(ring)
+            self._authenticator.ring = keys
             self._peers.rotate(keys)
         self._doors.rotate(self._peers.ring)
         first = self._peers.ring.first
@@ -358,7 +348,7 @@ class Endpoint:
         self._watched.clear()
         self._doors.close()
         self._common.context.term()
-        self._doorkeeper.join()
+        self._authenticator.join()
         self._probe.close()
         self._folder.close()
 
@@ -370,10 +360,10 @@ class Endpoint:
     ) -> None:
         self.close()
 
-    def _own(self) -> Own:
+    def _own(self) -> LocalEndpoint:
         """This endpoint's description of itself for the peers that it calls."""
         probe, versions = self._probe.descriptor, self._peers.versions
-        return Own(self.name, self._address, versions, probe, self._lost_seconds, self.key)
+        return LocalEndpoint(self.name, self._address, versions, probe, self._lost_seconds, self.key)
 
     def _wait(self, seconds: float | None) -> None:
         """Wait until a descriptor is ready, unless an event is queued; handle what is ready."""
@@ -382,90 +372,6 @@ class Endpoint:
 
     def _tell_ready(self, descriptor: int) -> None:
         self._events.append(Ready(descriptor))
-
-    def _count_strangers(self, listener: Listener) -> None:
-        self.refused["strangers"] += listener.strangers()
-
-    def _listen_to(self, listener: Listener) -> None:
-        """Handle a new listener."""
-        self._readiness.add_socket(listener.descriptor, partial(self._hear, listener))
-        self._readiness.add_socket(listener.monitor_descriptor, partial(self._count_strangers, listener))
-
-    def _leave(self, listener: Listener) -> None:
-        """Prepare to close a listener: read what has arrived, then drop its connections."""
-        self._take_in()
-        self._count_strangers(listener)
-        for caller in list(listener.callers.values()):
-            if self.has(caller.name):
-                self._peers.lose(caller.name, OLD_TOKEN)
-        self._readiness.remove(listener.descriptor)
-        self._readiness.remove(listener.monitor_descriptor)
-
-    def _hear(self, listener: Listener) -> None:
-        """Read what has arrived, up to one event."""
-        for _ in range(_BATCH):
-            if not self._take_in_from(listener):
-                return
-            if self._events:
-                break
-        self._readiness.doubt(listener.descriptor)
-
-    def _take_in(self) -> None:
-        """Read what has arrived, up to a bound."""
-        for listener in self._doors.listeners:
-            self._readiness.doubt(listener.descriptor)
-            for _ in range(_BATCH):
-                if not self._take_in_from(listener):
-                    break
-
-    def _take_in_from(self, listener: Listener) -> bool:
-        """Read one message; False if there is none."""
-        came = listener.take()
-        if came is None:
-            return False
-        try:
-            self._take(listener, came)
-        except MalformedError as error:
-            self.refused["oversized" if error.oversized else "malformed"] += 1
-        return True
-
-    def _take(self, listener: Listener, came: Came) -> None:
-        """Handle one incoming message; raise MalformedError."""
-        kind, version, packed = parted(came.first)
-        if kind == HELLO:
-            self._peers.greet(listener, came, version, packed)
-            return
-        caller = listener.callers.get(came.number)
-        peer = None if caller is None else self._peers.of.get(caller.name)
-        if peer is None:  # lost, but has not noticed
-            return
-        if kind not in (DATA, MEMORY):
-            raise MalformedError("unknown kind of message")
-        if not self._peers.versions.speaks(version):
-            self._peers.refuse_version(listener, came.number)
-            self._peers.lose_by_version(peer, Versions(version, version))
-            return
-        size = len(came.first) + sum(one.nbytes for one in came.rest)
-        if kind == MEMORY:
-            self.traffic.received_bytes += size
-            peer.heard_of_memory(*_numbers(unpack(packed)))
-        else:
-            header, sizes, loan = opened(packed, came.rest, self.message_bytes)
-            buffers = joined(sizes, came.rest) if loan is None else peer.borrower.views(loan, sizes)
-            self.traffic.received_messages += 1
-            self.traffic.received_bytes += size
-            if loan is not None:
-                self.traffic.received_shared_bytes += sum(sizes)
-            self._events.append(Message(peer.name, header, buffers))
-
-
-def _numbers(said: object) -> tuple[list[int], list[int]]:
-    """Block numbers that a peer returns and drops; raise MalformedError."""
-    if isinstance(said, list) and len(said) == 2 and all(isinstance(one, list) for one in said):
-        given_back, dropped = said
-        if all(isinstance(one, int) for one in (*given_back, *dropped)):
-            return given_back, dropped
-    raise MalformedError("no blocks of shared memory")
 
 
 def _loops(host: str) -> bool:

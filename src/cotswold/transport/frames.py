@@ -5,7 +5,7 @@ Knows: msgpack, the bounds on frames. Does not know: sockets, senders. Nothing i
 The first frame of a message holds its kind and the protocol version (a byte each), then msgpack. In a user's
 message (`DATA`) the msgpack is the pair (header, sizes of the buffers), and the bytes of the buffers follow
 in frames of up to `FRAME_BYTES`, with short buffers joined into one frame (`runs`). If the buffers are in
-shared memory, the msgpack is the triple (header, sizes, `Loan`), and no frames follow.
+shared memory, the msgpack is the triple (header, sizes, `SharedBlock`), and no frames follow.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Message:
     buffers: Sequence[memoryview] = field(default=(), repr=False)
 
 
-class End(Enum):
+class LossCause(Enum):
     """Reason why a connection to a peer ended."""
 
     OTHERWISE = "otherwise"
@@ -71,6 +71,8 @@ class End(Enum):
     """Its address has not answered for long."""
     REFUSED = "refused"
     """The process at its address does not know the token, or no longer uses it."""
+    OLD_TOKEN = "old token"
+    """Its connection was made with a token that has left this process's ring."""
     STRANGER = "stranger"
     """The process at its address knows the token, but has another name."""
 
@@ -82,7 +84,12 @@ class Lost:
     peer: str
     why: str
     """The reason, in words with "it" for the peer."""
-    end: End = End.OTHERWISE
+    end: LossCause = LossCause.OTHERWISE
+
+    @property
+    def by_token(self) -> bool:
+        """True if the two processes have no token in common, as far as known."""
+        return self.end in (LossCause.REFUSED, LossCause.OLD_TOKEN)
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,7 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Loan:
+class SharedBlock:
     """A block of shared memory that holds buffers."""
 
     number: int
@@ -106,7 +113,7 @@ def head(kind: bytes, version: int) -> bytes:
     return kind + bytes((version,))
 
 
-def parted(first: bytes | memoryview) -> tuple[bytes, int, memoryview]:
+def split_head(first: bytes | memoryview) -> tuple[bytes, int, memoryview]:
     """Split the first frame into kind, version and the rest; raise MalformedError."""
     if len(first) < 2:
         raise MalformedError("no kind and version")
@@ -142,7 +149,7 @@ def unpack(data: bytes | memoryview) -> object:
     return value
 
 
-def flat(buffer: Buffer) -> memoryview:
+def as_bytes(buffer: Buffer) -> memoryview:
     """The bytes of a contiguous buffer; raise TypeError or BufferError for others."""
     view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
     if view.nbytes == 0:
@@ -152,7 +159,7 @@ def flat(buffer: Buffer) -> memoryview:
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
-def runs(sizes: Sequence[int]) -> list[tuple[int, int]]:
+def frame_runs(sizes: Sequence[int]) -> list[tuple[int, int]]:
     """Ranges of buffers that share a frame, as (start, stop).
 
     >>> runs([1 << 10, 1 << 17, 1 << 20, 1 << 10])
@@ -167,10 +174,10 @@ def runs(sizes: Sequence[int]) -> list[tuple[int, int]]:
     return [*found, (start, len(sizes))] if sizes else []
 
 
-def framed(buffers: Sequence[memoryview], sizes: Sequence[int]) -> list[bytes | memoryview]:
+def to_frames(buffers: Sequence[memoryview], sizes: Sequence[int]) -> list[bytes | memoryview]:
     """The frames of buffers. A long buffer becomes several frames, without copies."""
     frames: list[bytes | memoryview] = []
-    for start, stop in runs(sizes):
+    for start, stop in frame_runs(sizes):
         if stop - start > 1:
             if whole := b"".join(buffers[start:stop]):
                 frames.append(whole)
@@ -179,9 +186,9 @@ def framed(buffers: Sequence[memoryview], sizes: Sequence[int]) -> list[bytes | 
     return frames
 
 
-def opened(
+def decode_buffers(
     packed: bytes | memoryview, frames: Sequence[memoryview], bytes_most: int
-) -> tuple[Header, list[int], Loan | None]:
+) -> tuple[Header, list[int], SharedBlock | None]:
     """Return the header, the sizes of the buffers, and the shared memory block; raise MalformedError."""
     said = unpack(packed)
     if not isinstance(said, list) or len(said) not in (2, 3) or not isinstance(said[0], dict):
@@ -196,17 +203,17 @@ def opened(
         where = said[2]
         if not isinstance(where, list) or len(where) != 3 or not all(_is_count(one) for one in where):
             raise MalformedError("no block of shared memory")
-        loan = Loan(*where)
+        loan = SharedBlock(*where)
         if not 0 < loan.block_bytes <= 2 * bytes_most + (1 << 20) or frames:
             raise MalformedError("no block of shared memory")
     return header, sizes, loan
 
 
-def joined(sizes: Sequence[int], frames: Sequence[memoryview]) -> list[memoryview]:
+def join_frames(sizes: Sequence[int], frames: Sequence[memoryview]) -> list[memoryview]:
     """The buffers that these frames contain; raise MalformedError."""
     buffers: list[memoryview] = []
     at = 0
-    for start, stop in runs(sizes):
+    for start, stop in frame_runs(sizes):
         size = sum(sizes[start:stop])
         count = -(-size // FRAME_BYTES)
         mine = frames[at : at + count]
@@ -223,7 +230,7 @@ def joined(sizes: Sequence[int], frames: Sequence[memoryview]) -> list[memoryvie
     return buffers
 
 
-def places(sizes: Sequence[int]) -> tuple[list[int], int]:
+def block_offsets(sizes: Sequence[int]) -> tuple[list[int], int]:
     """Aligned offsets of buffers in one block, and the total length in bytes.
 
     >>> places([10, 0, 100])

@@ -16,14 +16,14 @@ from cotswold.transport.address import Mode
 from cotswold.transport.authentication import Keys
 from cotswold.transport.frames import FRAME_BYTES, HELLO
 from cotswold.transport.handshake import Hello
-from cotswold.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_more
+from cotswold.transport.sockets import MESSAGES_AHEAD, REFUSED, has_more, is_readable_now
 
 _HANDSHAKE_MS = 10_000
 _CURVE_BYTES = 256
 """Upper bound on the bytes that encryption adds to a frame."""
 
 
-class TakenError(Exception):
+class AddressInUseError(Exception):
     """Another process listens at the address."""
 
 
@@ -39,7 +39,7 @@ class Caller:
 
 
 @dataclass(frozen=True)
-class Came:
+class IncomingMessage:
     """A received message."""
 
     number: bytes
@@ -82,7 +82,7 @@ class Listener:
         except zmq.ZMQError as error:
             self.close()
             if error.errno == zmq.EADDRINUSE:
-                raise TakenError from error
+                raise AddressInUseError from error
             raise MachineError(
                 f"the endpoint {name} cannot listen at {where}: "
                 f"{zmq.strerror(error.errno or 0)}; give a free port and an address of this machine"
@@ -93,24 +93,24 @@ class Listener:
         """The address, with the port that was chosen."""
         self.descriptor, self.monitor_descriptor = socket.FD, self.monitor.FD
 
-    def take(self) -> Came | None:
+    def take(self) -> IncomingMessage | None:
         """Return a received message, or None. Only after None does the descriptor signal the next message."""
         socket = self.socket  # frame by frame: half the time of `recv_multipart`
-        if not has_come(socket):
+        if not is_readable_now(socket):
             return None
         number, frame, rest = socket.recv(), socket.recv(copy=False), []
         while has_more(socket):
             rest.append(socket.recv(copy=False).buffer)
         first = frame.bytes
         if first[:1] != HELLO:
-            return Came(number, first, rest)
+            return IncomingMessage(number, first, rest)
         fingerprint, _, signed = str(frame.get("User-Id")).partition(" ")
-        return Came(number, first, rest, fingerprint, signed)
+        return IncomingMessage(number, first, rest, fingerprint, signed)
 
     def strangers(self) -> int:
         """Number of callers refused since the last call."""
         count = 0
-        while has_come(self.monitor):
+        while is_readable_now(self.monitor):
             self.monitor.recv_multipart()
             count += 1
         return count

@@ -19,19 +19,19 @@ import zmq
 
 from cotswold.errors import MachineError
 from cotswold.transport.address import Mode
-from cotswold.transport.authentication import Keys, Ring
-from cotswold.transport.listener import Caller, Listener, TakenError
+from cotswold.transport.authentication import Keys, KeySet
+from cotswold.transport.listener import AddressInUseError, Caller, Listener
 
 _CLOSING_SECONDS = 2.0
 """Seconds that ZeroMQ may take to release a port."""
 _LOOK_SECONDS = 0.002
 
 
-class PortsTakenError(MachineError):
+class PortsInUseError(MachineError):
     """Other processes listen at all of the given ports."""
 
 
-class Doors:
+class Listeners:
     """The listeners of the endpoint called ``name``; must be closed.
 
     ``opened`` and ``closing`` are called with each listener. Without ``host`` there is no TCP port.
@@ -56,7 +56,7 @@ class Doors:
         self._context, self._name, self._host, self._ports = context, name, host, tuple(ports)
         self._opened, self._closing = opened, closing
 
-    def open(self, ring: Ring) -> None:
+    def open(self, ring: KeySet) -> None:
         """Listen. Raises PortsTakenError if other processes listen at all ports, MachineError if this
         machine does not have the address."""
         self._listen(self.unix, ring.first, "hmac")
@@ -84,7 +84,7 @@ class Doors:
             del listener.callers[number]
         return found
 
-    def is_at(self, ring: Ring) -> bool:
+    def is_at(self, ring: KeySet) -> bool:
         """True if callers with the first token are accepted, and no callers with a token that is not in
         use."""
         known = {each.fingerprint for each in self.listeners if each.fingerprint}
@@ -92,7 +92,7 @@ class Doors:
             return True
         return ring.first.fingerprint in known <= {each.fingerprint for each in ring.keys}
 
-    def rotate(self, ring: Ring) -> None:
+    def rotate(self, ring: KeySet) -> None:
         """Listen with another ring; raises as `open` does, and may be repeated then."""
         if self.is_at(ring):
             return
@@ -132,7 +132,7 @@ class Doors:
         while True:
             try:
                 return self._listen_at(host, keys)
-            except PortsTakenError:
+            except PortsInUseError:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_LOOK_SECONDS)
@@ -143,14 +143,14 @@ class Doors:
         for port in ports or ("*",):
             try:
                 return self._listen(f"tcp://{shown}:{port}", keys, self._mode)
-            except TakenError:
+            except AddressInUseError:
                 continue
         if len(ports) == 1:
-            raise PortsTakenError(
+            raise PortsInUseError(
                 f"the endpoint {self._name} cannot listen at {host}: its only port, {ports[0]}, is taken; "
                 "give one port per process of a machine, and some spare ones"
             )
-        raise PortsTakenError(
+        raise PortsInUseError(
             f"the endpoint {self._name} cannot listen at {host}: all of its {len(ports)} ports, {ports[0]} "
             f"to {ports[-1]}, are taken; give one port per process of a machine, and some spare ones"
         )

@@ -25,7 +25,7 @@ _IN_A_ROW = 16
 _MS = 1000
 
 
-class Roads:
+class MultiEndpoint:
     """Endpoints by the names of their networks; closing it closes them."""
 
     def __init__(self, roads: Mapping[str, Endpoint]) -> None:

@@ -19,8 +19,14 @@ from cotswold.host.open_files import can_open
 from cotswold.transport import authentication
 from cotswold.transport.address import Address
 from cotswold.transport.authentication import Keys
-from cotswold.transport.frames import End
-from cotswold.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_come_and_room, has_room
+from cotswold.transport.frames import LossCause
+from cotswold.transport.sockets import (
+    MESSAGES_AHEAD,
+    REFUSED,
+    is_readable_now,
+    is_writable_now,
+    readable_and_writable,
+)
 
 _CONNECT_SECONDS = 20.0
 """Seconds until connecting fails."""
@@ -38,7 +44,7 @@ _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
 
 @dataclass(frozen=True)
-class Call:
+class OutgoingCall:
     """Caller and callee of a connection."""
 
     own_name: str
@@ -52,7 +58,9 @@ class Connection:
     """Connects with the keys of a token, and sends ``hello``; must be closed. The owner polls its two
     descriptors. Raises ClusterError for an invalid address."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], call: Call, keys: Keys, hello: bytes) -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], call: OutgoingCall, keys: Keys, hello: bytes
+    ) -> None:
         endpoint, mode = call.address.way
         # with *hmac* an endpoint says why it refuses; a handshake without a reason means that it exited
         self._refusals = REFUSED if mode == "curve" else REFUSED & ~zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -91,7 +99,7 @@ class Connection:
 
         The query consumes what the descriptor would signal.
         """
-        return has_come_and_room(self.socket)
+        return readable_and_writable(self.socket)
 
     def answer(self) -> list[bytes]:
         """Receive an answer that has arrived."""
@@ -107,25 +115,25 @@ class Connection:
                 self.socket.send(last, zmq.NOBLOCK)
             except zmq.Again:
                 # ZeroMQ checks for space only once a millisecond, and when its events are queried
-                if not has_room(self.socket):
+                if not is_writable_now(self.socket):
                     return False
             else:
                 return True
         return False
 
-    def ended(self) -> End | None:
+    def ended(self) -> LossCause | None:
         """Return the reported end of the connection, as for a peer that never answered; None while it is
         open."""
         end = None
         is_late = time.monotonic() - self._began > _PROMPT_SECONDS
         refusals = self._refusals & ~zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL if is_late else self._refusals
-        while has_come(self.monitor):
+        while is_readable_now(self.monitor):
             said = self.monitor.recv_multipart()
             event = int.from_bytes(said[0][:2], "little")
             if event & refusals:
-                end = End.REFUSED
+                end = LossCause.REFUSED
             elif end is None:
-                end = End.SILENT if is_late else End.ABSENT
+                end = LossCause.SILENT if is_late else LossCause.ABSENT
         return end
 
     def close(self, linger: float = 0.0) -> None:

@@ -22,17 +22,17 @@ from cotswold.transport.frames import (
     DATA,
     HELLO,
     MEMORY,
-    End,
     Header,
+    LossCause,
     Packed,
-    framed,
     head,
     pack,
     pack_data,
+    to_frames,
 )
 from cotswold.transport.handshake import Hello
-from cotswold.transport.outgoing import Call, Connection
-from cotswold.transport.shared_buffers import LEAST_BYTES, Borrower, Lender
+from cotswold.transport.outgoing import Connection, OutgoingCall
+from cotswold.transport.shared_buffers import LEAST_BYTES, BufferReceiver, BufferSender
 from cotswold.transport.versions import Versions
 
 LOST_SECONDS = 30.0
@@ -52,7 +52,7 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Own:
+class LocalEndpoint:
     """An endpoint's description of itself for the peers that it calls."""
 
     name: str
@@ -70,7 +70,7 @@ class Own:
 
 
 @dataclass(frozen=True)
-class _Waiting:
+class _QueuedMessage:
     """A message that is not sent yet; its protocol version may be unknown."""
 
     kind: bytes
@@ -84,7 +84,7 @@ class _Waiting:
 
 class Peer:
     """A called peer; must be closed. The owner polls the two descriptors of `connection`, which
-    `called_again` replaces.
+    `call_with_next_token` replaces.
 
     ``tokens`` are tried in turn; ``answers`` is the nonce of the call that this one answers.
     """
@@ -92,7 +92,7 @@ class Peer:
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        own: Own,
+        own: LocalEndpoint,
         name: str,
         address: Address,
         tokens: Sequence[Keys],
@@ -110,11 +110,11 @@ class Peer:
         self._untried = deque(untried)
         self._tokens = len(tokens)
         self._is_shared = False
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_QueuedMessage] = deque()
         self._waiting_bytes = 0
-        self.lender = Lender()
+        self.lender = BufferSender()
         self._read = read
-        self.borrower = Borrower(self.label, address.process, read)
+        self.borrower = BufferReceiver(self.label, address.process, read)
         self._context = context
         hello = Hello(
             *(own.name, own.address, self.nonce, name, own.probe),
@@ -123,7 +123,7 @@ class Peer:
             proof=own.proof(self.nonce, name),
         )
         self._hello = head(HELLO, own.versions.newest) + hello.packed
-        self._call = Call(own.name, self.nonce, name, address, own.lost_seconds)
+        self._call = OutgoingCall(own.name, self.nonce, name, address, own.lost_seconds)
         try:
             self.connection = self._connected()
         except BaseException:
@@ -138,7 +138,7 @@ class Peer:
         """True if the peer has authenticated itself."""
         return self.version is not None
 
-    def called_again(self) -> bool:
+    def call_with_next_token(self) -> bool:
         """Call the peer with the next token, after it refused one; return False if none is left.
 
         Raises ClusterError as the first call does.
@@ -153,7 +153,7 @@ class Peer:
     def met(self, address: Address) -> None:
         """The peer called back with its address: only its port was known, or its address has changed."""
         if self.address.is_port_alone:
-            self.borrower = Borrower(self.label, address.process, self._read)
+            self.borrower = BufferReceiver(self.label, address.process, self._read)
         self.address = address
         self._call = replace(self._call, address=address)
 
@@ -183,13 +183,13 @@ class Peer:
                 if dropped := self.lender.drop_surplus():
                     self._send(MEMORY, pack([[], dropped]), (), traffic)
                 return
-        self._send(DATA, pack_data(header, sizes), framed(buffers, sizes), traffic)
+        self._send(DATA, pack_data(header, sizes), to_frames(buffers, sizes), traffic)
 
     def give_back(self, blocks: Sequence[int], traffic: Traffic) -> None:
         """Tell the peer which of its blocks are free again."""
         self._send(MEMORY, pack([blocks, []]), (), traffic)
 
-    def heard_of_memory(self, given_back: Sequence[int], dropped: Sequence[int]) -> None:
+    def on_memory_message(self, given_back: Sequence[int], dropped: Sequence[int]) -> None:
         """The peer returned blocks, or dropped blocks that it owns; raise MalformedError."""
         for number in given_back:
             self.lender.give_back(number)
@@ -222,13 +222,13 @@ class Peer:
         """True if messages are queued here."""
         return bool(self._waiting)
 
-    def how_ended(self, end: End) -> End:
+    def loss_cause(self, end: LossCause) -> LossCause:
         """The reason of the end; `End.OTHERWISE` if the peer had authenticated itself."""
-        return End.OTHERWISE if self.is_welcome else end
+        return LossCause.OTHERWISE if self.is_welcome else end
 
-    def why_ended(self, end: End) -> str:
+    def loss_reason(self, end: LossCause) -> str:
         """The reason of the end, in words that follow the peer's name."""
-        if self.how_ended(end) is End.REFUSED:
+        if self.loss_cause(end) is LossCause.REFUSED:
             tokens = (
                 "the token of this run" if self._tokens == 1 else f"all {self._tokens} tokens of this process"
             )
@@ -245,6 +245,6 @@ class Peer:
         is_next = self.version is not None and not self._waiting
         if is_next and self.connection.hand_on(head(kind, self.version or 0) + body, rest):
             return
-        kept = _Waiting(kind, body, [zmq.Frame(one, copy=True) for one in rest])  # copied only once
+        kept = _QueuedMessage(kind, body, [zmq.Frame(one, copy=True) for one in rest])  # copied only once
         self._waiting.append(kept)
         self._waiting_bytes += kept.bytes_total

@@ -34,25 +34,25 @@ from cotswold.errors import ClusterError
 from cotswold.host.open_files import can_open
 from cotswold.transport import authentication
 from cotswold.transport.address import Address
-from cotswold.transport.authentication import Ring
+from cotswold.transport.authentication import KeySet
 from cotswold.transport.frames import (
     GONE,
     REFUSAL,
     WELCOME,
-    End,
+    LossCause,
     Lost,
     MalformedError,
     Message,
     Ready,
     head,
-    parted,
+    split_head,
 )
 from cotswold.transport.handshake import Hello
-from cotswold.transport.listener import Caller, Came, Listener
-from cotswold.transport.listeners import Doors
+from cotswold.transport.listener import Caller, IncomingMessage, Listener
+from cotswold.transport.listeners import Listeners
 from cotswold.transport.outgoing import DESCRIPTORS, Connection
-from cotswold.transport.peer import Own, Peer
-from cotswold.transport.poller import Readiness
+from cotswold.transport.peer import LocalEndpoint, Peer
+from cotswold.transport.poller import Poller
 from cotswold.transport.shared_buffers import Probe
 from cotswold.transport.versions import Versions
 
@@ -65,11 +65,11 @@ OLD_TOKEN = "its connection was made with a token that is not in use any more"
 
 
 @dataclass(frozen=True)
-class Common:
+class EndpointState:
     """State that the parts of an endpoint share."""
 
     context: zmq.Context[zmq.Socket[bytes]]
-    readiness: Readiness = field(default_factory=Readiness)
+    readiness: Poller = field(default_factory=Poller)
     events: deque[Event] = field(default_factory=deque)
     refused: Counter[str] = field(default_factory=Counter)
     read: deque[tuple[str, int]] = field(default_factory=deque)
@@ -81,7 +81,12 @@ class Peers:
     arrived."""
 
     def __init__(
-        self, common: Common, doors: Doors, ring: Ring, own: Callable[[], Own], take_in: Callable[[], None]
+        self,
+        common: EndpointState,
+        doors: Listeners,
+        ring: KeySet,
+        own: Callable[[], LocalEndpoint],
+        take_in: Callable[[], None],
     ) -> None:
         self.of: dict[str, Peer] = {}
         """Peers that are connected or connecting, by name."""
@@ -105,7 +110,7 @@ class Peers:
         self.of[name] = peer
         self._look_at(peer)
 
-    def lose(self, name: str, why: str, *, tell: bool = True, end: End = End.OTHERWISE) -> None:
+    def lose(self, name: str, why: str, *, tell: bool = True, end: LossCause = LossCause.OTHERWISE) -> None:
         """Remove a peer, and notify it in case it is alive."""
         peer = self.of.pop(name)
         self._look_away(peer.connection)
@@ -137,7 +142,7 @@ class Peers:
         self._common.refused["version"] += 1
         self.lose(peer.name, self.versions.refusal(theirs), tell=False)
 
-    def rotate(self, ring: Ring) -> None:
+    def rotate(self, ring: KeySet) -> None:
         """Use other tokens: drop peers that are connected, in either direction, with a token that left the
         ring."""
         self.ring = ring
@@ -145,7 +150,7 @@ class Peers:
         old = {name for name, peer in self.of.items() if ring.named(peer.keys.fingerprint) is None}
         old |= {each.name for each in self._doors.callers if ring.named(each.fingerprint) is None}
         for name in old & self.of.keys():
-            self.lose(name, OLD_TOKEN)
+            self.lose(name, OLD_TOKEN, end=LossCause.OLD_TOKEN)
 
     # --- outgoing calls ---
 
@@ -169,7 +174,7 @@ class Peers:
 
     def _answered(self, peer: Peer, said: Sequence[bytes]) -> None:
         """Handle one answer; raise MalformedError."""
-        kind, version, rest = parted(said[0])
+        kind, version, rest = split_head(said[0])
         if kind == GONE:
             self.lose(peer.name, "it dropped this process", tell=False)
         elif kind == REFUSAL:
@@ -178,7 +183,7 @@ class Peers:
             raise MalformedError("no answer")
         elif not authentication.is_welcome(peer.keys, said[1], peer.nonce, peer.name):
             self._common.refused["strangers"] += 1
-            self.lose(peer.name, "another process answers at its address", tell=False, end=End.STRANGER)
+            self.lose(peer.name, "another process answers at its address", tell=False, end=LossCause.STRANGER)
         elif not self.versions.speaks(version):
             self.lose_by_version(peer, Versions(version, version))
         else:
@@ -192,15 +197,15 @@ class Peers:
         if self.of.get(peer.name) is not peer:
             return
         before = peer.connection
-        if end is End.REFUSED and peer.called_again():
+        if end is LossCause.REFUSED and peer.call_with_next_token():
             self._look_away(before)
             self._look_at(peer)
             return
-        self.lose(peer.name, peer.why_ended(end), end=peer.how_ended(end))
+        self.lose(peer.name, peer.loss_reason(end), end=peer.loss_cause(end))
 
     # --- incoming calls ---
 
-    def greet(self, listener: Listener, came: Came, version: int, packed: memoryview) -> None:
+    def greet(self, listener: Listener, came: IncomingMessage, version: int, packed: memoryview) -> None:
         """Handle the hello of a caller with a valid token; raise MalformedError."""
         hello, settled = self._settled(version, packed)
         if hello is None or settled is None:
@@ -235,7 +240,7 @@ class Peers:
             return None, None  # a hello of another version may have another form
         return hello, self.versions.settled(Versions.said(version, hello.oldest))
 
-    def _is_another(self, listener: Listener, came: Came, hello: Hello) -> bool:
+    def _is_another(self, listener: Listener, came: IncomingMessage, hello: Hello) -> bool:
         """True for a caller that takes a name which it has not signed, a second name, or one name too
         many."""
         if came.signed and came.signed != authentication.signature_text(hello.nonce, hello.name):
@@ -260,7 +265,7 @@ class Peers:
         known = self.of.get(hello.name)
         return bool(hello.answers) and (known is None or known.nonce != hello.answers)
 
-    def _meet(self, listener: Listener, came: Came, hello: Hello) -> None:
+    def _meet(self, listener: Listener, came: IncomingMessage, hello: Hello) -> None:
         """Accept a peer's call: its first, a call back, or a new one."""
         name, address = hello.name, hello.address
         known = self.of.get(name)

@@ -12,10 +12,10 @@ from __future__ import annotations
 import selectors
 from collections.abc import Callable
 
-Act = Callable[[], None]
+Handler = Callable[[], None]
 
 
-class Readiness:
+class Poller:
     """Polls the sockets and other descriptors of one endpoint; must be closed."""
 
     def __init__(self) -> None:
@@ -32,12 +32,12 @@ class Readiness:
         """A descriptor that is readable when one of these is; it does not signal doubtful sockets."""
         return self._selector.fileno()
 
-    def add_socket(self, descriptor: int, act: Act) -> None:
+    def add_socket(self, descriptor: int, act: Handler) -> None:
         """Call ``act`` when a ZeroMQ socket may have a message."""
         self._selector.register(descriptor, selectors.EVENT_READ, act)
         self._doubtful.add(descriptor)
 
-    def add(self, descriptor: int, act: Act) -> None:
+    def add(self, descriptor: int, act: Handler) -> None:
         """Call ``act`` when a descriptor is readable."""
         self._selector.register(descriptor, selectors.EVENT_READ, act)
 

@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from cotswold.errors import MachineError
 from cotswold.host import Block
 from cotswold.host.ipc.shared_memory import BlockPool, is_supported
-from cotswold.transport.frames import Loan, MalformedError, places
+from cotswold.transport.frames import MalformedError, SharedBlock, block_offsets
 
 LEAST_BYTES = 1 << 16
 """Shorter messages go through the socket."""
 
 
-class Lender:
+class BufferSender:
     """Blocks of shared memory for messages to one peer; must be closed."""
 
     def __init__(self) -> None:
@@ -37,16 +37,16 @@ class Lender:
         """Bytes of messages that the peer has not returned."""
         return sum(self._lent.values())
 
-    def lend(self, buffers: Sequence[memoryview]) -> Loan:
+    def lend(self, buffers: Sequence[memoryview]) -> SharedBlock:
         """Copy the buffers into a block; raise OSError if no memory or descriptor is left."""
-        starts, count = places([one.nbytes for one in buffers])
+        starts, count = block_offsets([one.nbytes for one in buffers])
         block, descriptor = self._pool.acquire(count)
         if descriptor is not None:
             self._descriptors[block.number] = descriptor
         for start, one in zip(starts, buffers, strict=True):
             block.memory[start : start + one.nbytes] = one
         self._lent[block.number] = count
-        return Loan(block.number, self._descriptors[block.number], block.size)
+        return SharedBlock(block.number, self._descriptors[block.number], block.size)
 
     def give_back(self, number: int) -> None:
         """The peer is done with a block; raise MalformedError if it has none of this number."""
@@ -69,7 +69,7 @@ class Lender:
         self._lent.clear()
 
 
-class Borrower:
+class BufferReceiver:
     """Blocks of the peer called ``name`` that are mapped here.
 
     Blocks that nothing refers to any more are appended to ``read``, with that name.
@@ -79,13 +79,13 @@ class Borrower:
         self._name, self._process, self._read = name, process, read
         self._blocks: dict[int, Block] = {}
 
-    def views(self, loan: Loan, sizes: Sequence[int]) -> list[memoryview]:
+    def views(self, loan: SharedBlock, sizes: Sequence[int]) -> list[memoryview]:
         """The buffers in a block; raise MalformedError if they exceed it."""
         block = self._blocks.get(loan.number)
         if block is None:
             block = _mapped(self._process, loan)
             self._blocks[loan.number] = block
-        starts, count = places(sizes)
+        starts, count = block_offsets(sizes)
         if count > block.size or loan.block_bytes != block.size:
             raise MalformedError("buffers exceed their block")
         # an object of this message only, which lives as long as any view or tensor of it
@@ -116,7 +116,7 @@ class Probe:
         if descriptor < 0 or os.environ.get("COTSWOLD_SHARED_MEMORY", "1") == "0":
             return False
         try:
-            _mapped(process, Loan(0, descriptor, cls.SIZE))
+            _mapped(process, SharedBlock(0, descriptor, cls.SIZE))
         except MalformedError:
             return False
         return True
@@ -128,7 +128,7 @@ class Probe:
             self.descriptor = -1
 
 
-def _mapped(process: int, loan: Loan) -> Block:
+def _mapped(process: int, loan: SharedBlock) -> Block:
     """Map a block of a process of this host and user; raise MalformedError, or MachineError without
     memory."""
     try:

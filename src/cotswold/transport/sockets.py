@@ -19,7 +19,7 @@ REFUSED = (
 _IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
 
 
-def has_come(socket: zmq.Socket[bytes]) -> bool:
+def is_readable_now(socket: zmq.Socket[bytes]) -> bool:
     """True if a message can be received; if False, the socket's descriptor signals the next one.
 
     Takes half the time of ``poll(0)``, and less than an exception if there is none.
@@ -27,13 +27,13 @@ def has_come(socket: zmq.Socket[bytes]) -> bool:
     return bool(_events(socket) & _IN)
 
 
-def has_room(socket: zmq.Socket[bytes]) -> bool:
+def is_writable_now(socket: zmq.Socket[bytes]) -> bool:
     """True if a message can be sent."""
     return bool(_events(socket) & _OUT)
 
 
-def has_come_and_room(socket: zmq.Socket[bytes]) -> tuple[bool, bool]:
-    """`has_come` and `has_room` from one query."""
+def readable_and_writable(socket: zmq.Socket[bytes]) -> tuple[bool, bool]:
+    """`is_readable_now` and `is_writable_now` from one query."""
     events = _events(socket)
     return bool(events & _IN), bool(events & _OUT)
 

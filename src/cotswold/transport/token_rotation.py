@@ -20,7 +20,7 @@ FILE_VARIABLE = "COTSWOLD_CLUSTER_TOKEN_FILE"
 """The environment variable that names the file with the tokens of a cluster."""
 
 
-class Rotating:
+class TokenRotation:
     """The tokens of a process."""
 
     def __init__(self, given: Token | KeyringFile) -> None:
@@ -30,7 +30,7 @@ class Rotating:
         """Endpoints without a port for the new token."""
 
     @classmethod
-    def of_file(cls, path: str | None) -> Rotating | None:
+    def of_file(cls, path: str | None) -> TokenRotation | None:
         """The tokens in a file; without a file the token in the environment, if any."""
         if path is not None:
             return cls(KeyringFile(Path(path)))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from cotswold.errors import ClusterError, MachineError
-from cotswold.transport import Endpoint, Lost, Ready, Roads
+from cotswold.transport import Endpoint, Lost, MultiEndpoint, Ready
 from cotswold.transport import Message as Frame
 from cotswold.transport.frames import REDUCTION_KEY
 from cotswold.wire import Message, Send
@@ -86,7 +86,7 @@ class Reconnector:
 class Messenger:
     """Send and receive messages by the names of peers."""
 
-    def __init__(self, endpoint: Endpoint | Roads) -> None:
+    def __init__(self, endpoint: Endpoint | MultiEndpoint) -> None:
         self.endpoint = endpoint
         self._letters: deque[Received] = deque()
         """Further messages of a frame whose first message was returned."""

@@ -26,7 +26,7 @@ from cotswold.host import Token
 from cotswold.replication.client.standalone_cluster import controller_name
 from cotswold.replication.runtime.drain_progress import DrainProgress
 from cotswold.transport import Endpoint, Message
-from cotswold.transport.token_rotation import FILE_VARIABLE, Rotating, tokens_of_cluster
+from cotswold.transport.token_rotation import FILE_VARIABLE, TokenRotation, tokens_of_cluster
 from cotswold.wire import CONTROLLERS, StatusRequest
 
 
@@ -92,7 +92,7 @@ def test_only_who_starts_a_cluster_makes_its_token(tmp_path: Path) -> None:
     path = tmp_path / "token"
     for use in (
         lambda: cluster_tokens(path),
-        lambda: Rotating.of_file(str(path)),
+        lambda: TokenRotation.of_file(str(path)),
         lambda: tokens_of_cluster({FILE_VARIABLE: str(path)}),
     ):
         with pytest.raises(UserError, match="does not exist"):

@@ -24,7 +24,7 @@ from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer
 from cotswold.optim import Combine, Dot, LBFGSMethod
 from cotswold.processes.cluster_settings import ClusterSettings
-from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.processes.coordinator_loop import ClusterFailedError
 from cotswold.shards.core.permutation import format_ranges
 from cotswold.testing import stopped
 from cotswold.wire.messenger import AnyMessage, Received
@@ -231,7 +231,7 @@ def test_held_out_patterns_are_measured_where_it_is_asked(opened: Opener) -> Non
 def test_a_portion_that_fails_everywhere_is_named_with_its_error(opened: Opener) -> None:
     with opened("tests.support.replicas.works:poisoned", {"bad": 17}) as cluster:
         with pytest.raises(
-            TroubleError, match=r"portion \d+ fails on every worker.*pattern 17 cannot be read"
+            ClusterFailedError, match=r"portion \d+ fails on every worker.*pattern 17 cannot be read"
         ):
             cluster.evaluate("x", "g")
         cluster.run([Combine("y", ((1.0, "x"),))])  # what the servers have is as it was
@@ -252,7 +252,7 @@ def test_what_is_computed_when_every_worker_is_dead_counts_once_another_is_hired
                 cluster.watch(None)
 
         cluster.watch(kill)
-        with pytest.raises(TroubleError, match="every worker is dead"):
+        with pytest.raises(ClusterFailedError, match="every worker is dead"):
             cluster.evaluate("x", "g")
         assert torch.equal(cluster.read("x"), some_point())  # as a checkpoint does
         cluster.hire(1)
@@ -265,9 +265,9 @@ def test_what_is_computed_when_every_worker_is_dead_counts_once_another_is_hired
 
 def test_after_trouble_another_evaluation_can_be_asked_for(opened: Opener) -> None:
     with opened("tests.support.replicas.works:poisoned", {"bad": 17}) as cluster:
-        with pytest.raises(TroubleError):
+        with pytest.raises(ClusterFailedError):
             cluster.evaluate("x", "g")
-        with pytest.raises(TroubleError, match="cannot be read"):
+        with pytest.raises(ClusterFailedError, match="cannot be read"):
             cluster.evaluate("x", "g")  # tried again, and no better
         assert cluster.status().evaluation == 1
         good = [each for each in range(50) if 17 not in cluster.portion_patterns(each)]
@@ -290,7 +290,7 @@ def test_every_worker_dead_is_an_error_that_says_why(opened: Opener) -> None:
                 os.kill(number, signal.SIGKILL)
 
         cluster.watch(kill)
-        with pytest.raises(TroubleError, match=r"every worker is dead.*SIGKILL"):
+        with pytest.raises(ClusterFailedError, match=r"every worker is dead.*SIGKILL"):
             cluster.evaluate("x", "g")
         cluster.watch(None)
         assert torch.equal(cluster.read("x"), torch.zeros(SIZE, dtype=torch.float64))
@@ -300,10 +300,10 @@ def test_a_dead_server_is_an_error_that_names_it(opened: Opener) -> None:
     with opened(servers=2) as cluster:
         cluster.evaluate("x", "g")
         os.kill(cluster.servers["server-1"], signal.SIGKILL)
-        with pytest.raises(TroubleError, match=r"server-1.*SIGKILL"):
+        with pytest.raises(ClusterFailedError, match=r"server-1.*SIGKILL"):
             cluster.evaluate("x", "g")
         for again in (lambda: cluster.read("x"), lambda: cluster.run([Dot("x", "x")])):
-            with pytest.raises(TroubleError, match="server-1"):
+            with pytest.raises(ClusterFailedError, match="server-1"):
                 again()
 
 
@@ -311,10 +311,10 @@ def test_a_server_that_does_not_answer_is_an_error_that_names_it(opened: Opener)
     with opened(servers=2, alone_seconds=1.0) as cluster:
         cluster.evaluate("x", "g")
         with stopped(cluster.servers["server-1"]):
-            with pytest.raises(TroubleError, match="server-1 has not answered for 1 s"):
+            with pytest.raises(ClusterFailedError, match="server-1 has not answered for 1 s"):
                 cluster.evaluate("x", "g")
             for again in (lambda: cluster.read("x"), lambda: cluster.run([Dot("x", "x")])):
-                with pytest.raises(TroubleError, match="server-1"):
+                with pytest.raises(ClusterFailedError, match="server-1"):
                     again()
 
 
@@ -369,7 +369,7 @@ def test_who_was_told_to_stop_can_read_and_write_what_a_checkpoint_needs(opened:
 def test_a_validation_without_any_worker_says_so(opened: Opener) -> None:
     with opened(workers=1, restarts=False) as cluster:
         os.kill(next(iter(cluster.workers.values())), signal.SIGKILL)
-        with pytest.raises(TroubleError, match="no worker is left"):
+        with pytest.raises(ClusterFailedError, match="no worker is left"):
             cluster.validate()
 
 
@@ -439,7 +439,7 @@ def test_a_worker_that_cannot_be_started_again_is_given_up_with_its_last_words(
     given = {"marker": str(tmp_path / "made")}
     with opened("tests.support.replicas.works:once", given, workers=1) as cluster:
         os.kill(next(iter(cluster.workers.values())), signal.SIGKILL)
-        with pytest.raises(TroubleError, match=r"every worker is dead.*FileExistsError"):
+        with pytest.raises(ClusterFailedError, match=r"every worker is dead.*FileExistsError"):
             cluster.evaluate("x", "g")
 
 
@@ -447,7 +447,7 @@ def test_without_a_worker_for_a_stated_time_it_is_said_so(opened: Opener) -> Non
     with opened(workers=1, silent_seconds=0.5, alone_seconds=1.0) as cluster:
         cluster.evaluate("x", "g")
         worker = next(iter(cluster.workers.values()))
-        with stopped(worker), pytest.raises(TroubleError, match="no worker for 1 s"):
+        with stopped(worker), pytest.raises(ClusterFailedError, match="no worker for 1 s"):
             cluster.evaluate("x", "g")
         assert cluster.evaluate("x", "g").samples == PATTERNS  # it joins again
 

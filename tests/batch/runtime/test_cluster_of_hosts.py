@@ -20,7 +20,7 @@ from cotswold.batch.runtime.entry import open_cluster
 from cotswold.batch.runtime.status import ClusterStatus
 from cotswold.host import ForkServer
 from cotswold.processes.cluster_settings import ClusterSettings
-from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.processes.coordinator_loop import ClusterFailedError
 from cotswold.testing import Hosts, wait_until, why_not
 from cotswold.transport import address
 
@@ -202,7 +202,7 @@ def test_a_server_behind_a_cut_link_is_an_error_that_names_it(fork_server: ForkS
     ):
         begin(cluster, 2)
         cluster.watch(once(lambda: hosts.cut(0, 2)))
-        with pytest.raises(TroubleError, match=r"server-0 is lost: .*its connection ended"):
+        with pytest.raises(ClusterFailedError, match=r"server-0 is lost: .*its connection ended"):
             until(cluster, lambda: False)
 
 

@@ -14,9 +14,9 @@ from cotswold.dataservice.core import request_scheduler as requests
 from cotswold.dataservice.core import shared_epochs as sharing
 from cotswold.dataservice.core.epoch_pass import EpochPass
 from cotswold.dataservice.core.pool import Pool
-from cotswold.dataservice.core.request_scheduler import Requests
-from cotswold.dataservice.core.server_queue import Supplying
-from cotswold.dataservice.core.shared_epochs import Sharing
+from cotswold.dataservice.core.request_scheduler import RequestScheduler
+from cotswold.dataservice.core.server_queue import RequestQueue
+from cotswold.dataservice.core.shared_epochs import SharedEpochs
 from cotswold.dataservice.core.trainer import Trainer
 from cotswold.shards.core.sample_ledger import SampleLedger, SampleReport
 from cotswold.simulate.protocols.network import Faults
@@ -137,9 +137,11 @@ def test_where_the_head_is_silent_whoever_shares_hears_of_it_in_time() -> None:
 
 def _answers_come_again(patched: pytest.MonkeyPatch) -> None:
     """An answer to what was handed out is taken for one to what is wanted."""
-    plain = Requests.receive
+    plain = RequestScheduler.receive
 
-    def receive(self: Requests, sender: str, message: BatchReply | BatchRejected, now: float) -> list[Send]:
+    def receive(
+        self: RequestScheduler, sender: str, message: BatchReply | BatchRejected, now: float
+    ) -> list[Send]:
         if isinstance(message, BatchReply) and message.number not in self._requests:
             (ask,) = message.buffers
             assert isinstance(ask, BatchRequest), "as simulated servers answer"
@@ -147,25 +149,25 @@ def _answers_come_again(patched: pytest.MonkeyPatch) -> None:
             return []
         return plain(self, sender, message, now)
 
-    patched.setattr(Requests, "receive", receive)
+    patched.setattr(RequestScheduler, "receive", receive)
 
 
 def _in_order_of_arrival(patched: pytest.MonkeyPatch) -> None:
-    def take(self: Requests) -> BatchReply | None:
+    def take(self: RequestScheduler) -> BatchReply | None:
         made = next((number for number, each in self._requests.items() if each.made), None)
         return None if made is None else self.pick(made)
 
-    patched.setattr(Requests, "take", take)
+    patched.setattr(RequestScheduler, "take", take)
 
 
 def _nothing_is_asked_again(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(Requests, "_again", lambda self, request, now: [])
+    patched.setattr(RequestScheduler, "_again", lambda self, request, now: [])
 
 
 def _what_was_answered_is_not_answered_again(patched: pytest.MonkeyPatch) -> None:
-    plain = Supplying.receive
+    plain = RequestQueue.receive
 
-    def receive(self: Supplying, sender: str, message: BatchRequest | CancelRequests) -> list[Send]:
+    def receive(self: RequestQueue, sender: str, message: BatchRequest | CancelRequests) -> list[Send]:
         heard: set[tuple[str, int]] = self.__dict__.setdefault("_heard_before", set())
         if isinstance(message, BatchRequest):
             if (sender, message.number) in heard:
@@ -173,7 +175,7 @@ def _what_was_answered_is_not_answered_again(patched: pytest.MonkeyPatch) -> Non
             heard.add((sender, message.number))
         return plain(self, sender, message)
 
-    patched.setattr(Supplying, "receive", receive)
+    patched.setattr(RequestQueue, "receive", receive)
 
 
 def _servers_that_come_back_are_not_listed(patched: pytest.MonkeyPatch) -> None:
@@ -212,13 +214,13 @@ def _what_was_taken_is_recalled(patched: pytest.MonkeyPatch) -> None:
 
 
 def _whoever_was_dead_goes_on_in_its_session(patched: pytest.MonkeyPatch) -> None:
-    plain = Sharing._end
+    plain = SharedEpochs._end
 
-    def end(self: Sharing, at: tuple[str, int], *, is_dead: bool) -> None:
+    def end(self: SharedEpochs, at: tuple[str, int], *, is_dead: bool) -> None:
         plain(self, at, is_dead=is_dead)
         self._ended.clear()
 
-    patched.setattr(Sharing, "_end", end)
+    patched.setattr(SharedEpochs, "_end", end)
 
 
 def _answers_that_were_overtaken_are_heard(patched: pytest.MonkeyPatch) -> None:
@@ -244,12 +246,12 @@ def _what_is_recalled_is_not_taken_away(patched: pytest.MonkeyPatch) -> None:
 
 
 def _whoever_is_slow_says_nothing(patched: pytest.MonkeyPatch) -> None:
-    plain = Supplying.receive
+    plain = RequestQueue.receive
 
-    def receive(self: Supplying, sender: str, message: BatchRequest | CancelRequests) -> list[Send]:
+    def receive(self: RequestQueue, sender: str, message: BatchRequest | CancelRequests) -> list[Send]:
         return [each for each in plain(self, sender, message) if not isinstance(each.message, BatchPending)]
 
-    patched.setattr(Supplying, "receive", receive)
+    patched.setattr(RequestQueue, "receive", receive)
 
 
 def _strangers_that_come_first_are_not_turned_away(patched: pytest.MonkeyPatch) -> None:

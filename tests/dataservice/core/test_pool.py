@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import pytest
 
-from cotswold.dataservice.core.epoch_pass import Drawing
+from cotswold.dataservice.core.epoch_pass import SharedEpochSettings
 from cotswold.dataservice.core.pool import Pool
-from cotswold.dataservice.core.request_scheduler import Asking
+from cotswold.dataservice.core.request_scheduler import RequestSettings
 from cotswold.dataservice.core.trainer import Trainer
 from cotswold.wire import (
     POOL,
@@ -133,7 +133,7 @@ def test_a_trainer_that_is_silent_or_departs_gives_back_what_it_drew() -> None:
 def test_a_head_that_stood_still_takes_nobody_for_silent() -> None:
     found = pool()
     attend(found)
-    found.forgive(100.0)
+    found.exclude_stall(100.0)
     assert found.tick(102.0) == []
     assert (list(found.trainers), list(found.servers)) == (["t"], ["s"])
 
@@ -142,7 +142,7 @@ def test_a_head_that_stood_still_takes_nobody_for_silent() -> None:
 
 
 def here() -> Trainer:
-    found = Trainer("t", "at t", "pictures", Asking(window=4, lonely_seconds=5.0), 0.0)
+    found = Trainer("t", "at t", "pictures", RequestSettings(window=4, lonely_seconds=5.0), 0.0)
     found.receive(POOL, ROSTER, 0.0)
     assert found.is_here
     return found
@@ -187,7 +187,7 @@ def test_the_end_of_the_head_is_an_error() -> None:
 def drawing(*, at_least_once: bool = False) -> Trainer:
     """A trainer that was dealt two batches, and has asked for them."""
     found = here()
-    found.draw(Drawing("epochs", (), 10, 3, 2, at_least_once), 0, 0.0)
+    found.draw(SharedEpochSettings("epochs", (), 10, 3, 2, at_least_once), 0, 0.0)
     found.receive(POOL, DEALT, 0.0)
     asks = said(
         found.begin(lambda number, epoch, batch: BatchRequest(number, "", epoch, 3, (batch,)), 0.0),

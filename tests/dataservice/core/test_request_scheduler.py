@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from cotswold.dataservice.core.request_scheduler import Asking, Requests
-from cotswold.dataservice.core.server_queue import Supplying
+from cotswold.dataservice.core.request_scheduler import RequestScheduler, RequestSettings
+from cotswold.dataservice.core.server_queue import RequestQueue
 from cotswold.wire import BatchPending, BatchRejected, BatchReply, BatchRequest, CancelRequests, Send
 
-ASKING = Asking(window=4, late=3.0, late_seconds=0.2, retry_seconds=1.0, lonely_seconds=5.0)
+ASKING = RequestSettings(window=4, late=3.0, late_seconds=0.2, retry_seconds=1.0, lonely_seconds=5.0)
 
 REFUSED = BatchRejected("a", 3, "")
 
@@ -23,8 +23,8 @@ def made(server: str, number: int) -> BatchReply:
     return BatchReply(server, number, (1, 1, 1, 2), (2,), ())
 
 
-def begun(*servers: str) -> Requests:
-    found = Requests(ASKING, 0.0)
+def begun(*servers: str) -> RequestScheduler:
+    found = RequestScheduler(ASKING, 0.0)
     assert found.roster(servers, 0.0) == []
     return found
 
@@ -33,7 +33,7 @@ def to(sends: list[Send]) -> list[str]:
     return [each.to for each in sends]
 
 
-def ticked(requests: Requests, since: float, until: float) -> list[Send]:
+def ticked(requests: RequestScheduler, since: float, until: float) -> list[Send]:
     """What is sent in that time, in which somebody looks ten times a second."""
     ticks = range(round(since * 10), round(until * 10) + 1)
     return [send for tick in ticks for send in requests.tick(tick / 10)]
@@ -60,7 +60,7 @@ def test_an_answer_that_comes_twice_is_dropped() -> None:
 
 
 def test_what_is_wanted_before_a_server_is_there_is_asked_of_the_first_that_comes() -> None:
-    found = Requests(ASKING, 0.0)
+    found = RequestScheduler(ASKING, 0.0)
     assert found.ask(ask(1), 0.0) == []
     assert to(found.roster(["a"], 1.0)) == ["a"]
 
@@ -111,7 +111,7 @@ def test_a_late_request_is_asked_of_a_second_server_and_the_slower_one_hears_tha
     assert found.copies == 1
 
 
-def usual(found: Requests) -> None:
+def usual(found: RequestScheduler) -> None:
     """Two servers answer, each within 50 ms."""
     for each in (1, 2):
         found.ask(ask(each), 0.0)
@@ -203,7 +203,7 @@ def test_servers_that_say_anything_are_not_missed_unless_they_make_nothing_for_t
 
 
 def test_a_slow_server_is_asked_again_before_it_is_missed() -> None:
-    found, server = begun("s"), Supplying("s")
+    found, server = begun("s"), RequestQueue("s")
     server.receive("t", ask(1))
     found.ask(ask(1), 0.0)
     job = server.next()
@@ -301,7 +301,7 @@ def test_no_more_is_asked_ahead_than_the_window_has_room_for() -> None:
 
 
 def test_trainers_have_turns_at_a_server() -> None:
-    server = Supplying("s")
+    server = RequestQueue("s")
     for sender, number in (("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2)):
         server.receive(sender, ask(number))
     jobs = [server.next() for _ in range(6)]
@@ -312,7 +312,7 @@ def test_trainers_have_turns_at_a_server() -> None:
 
 
 def test_what_is_asked_twice_is_made_once_and_made_again_once_it_was_answered() -> None:
-    server = Supplying("s")
+    server = RequestQueue("s")
     assert server.receive("a", ask(1)) == []
     assert server.receive("a", ask(1)) == [Send("a", BatchPending("s", 1))]
     job = server.next()
@@ -324,7 +324,7 @@ def test_what_is_asked_twice_is_made_once_and_made_again_once_it_was_answered() 
 
 
 def test_what_is_cancelled_is_not_made_or_not_answered_unless_it_is_asked_again() -> None:
-    server = Supplying("s")
+    server = RequestQueue("s")
     for number in (1, 2, 3):
         server.receive("a", ask(number))
     jobs = [server.next(), server.next()]
@@ -336,7 +336,7 @@ def test_what_is_cancelled_is_not_made_or_not_answered_unless_it_is_asked_again(
 
 
 def test_a_trainer_that_is_lost_leaves_nothing_behind() -> None:
-    server = Supplying("s")
+    server = RequestQueue("s")
     server.receive("a", ask(1))
     job = server.next()
     server.receive("a", ask(2))
@@ -346,7 +346,7 @@ def test_a_trainer_that_is_lost_leaves_nothing_behind() -> None:
 
 
 def test_a_server_turns_away_what_it_has_no_room_for() -> None:
-    server = Supplying("s", room=1)
+    server = RequestQueue("s", room=1)
     assert server.receive("a", ask(1)) == []
     assert server.receive("a", ask(2)) == [Send("a", BatchRejected("s", 2, ""))]
     assert server.receive("b", ask(1)) == [], "each trainer has its own room"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cotswold.dataservice.core import shared_epochs as sharing
-from cotswold.dataservice.core.shared_epochs import Drawn, Sharing, StreamTotals
+from cotswold.dataservice.core.shared_epochs import EpochCounts, SharedEpochs, StreamTotals
 from cotswold.wire import EpochAssignment, EpochReport, Send
 
 SAY = EpochReport("a", "pool", "s", (("split", "train"),), 10, False, 0, 1, 1, 3, 2, (), (), False)
@@ -18,7 +18,7 @@ class Talk:
     """A head, and what each trainer has last heard of it."""
 
     def __init__(self) -> None:
-        self.sharing, self.now = Sharing(recall_seconds=1.0), 0.0
+        self.sharing, self.now = SharedEpochs(recall_seconds=1.0), 0.0
         self.heard: dict[str, EpochAssignment] = {}
         self._numbers: dict[tuple[str, int], int] = {}
 
@@ -33,7 +33,7 @@ class Talk:
         self._hear(self.sharing.gone(name, self.now))
 
     @property
-    def account(self) -> Drawn:
+    def account(self) -> EpochCounts:
         return self.sharing.accounts[0]
 
     def _hear(self, sends: list[Send]) -> None:

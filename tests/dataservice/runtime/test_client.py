@@ -15,7 +15,7 @@ from tests.dataservice.runtime.test_pool import ASKING, BATCH, check, expected, 
 from cotswold.data import Store
 from cotswold.data.loading.batching import Wanted, together
 from cotswold.data.service.store import View
-from cotswold.dataservice.core.epoch_pass import Drawing
+from cotswold.dataservice.core.epoch_pass import SharedEpochSettings
 from cotswold.dataservice.runtime import client as feeding
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import DataClient
@@ -119,7 +119,7 @@ def test_a_stop_is_heard_that_comes_before_the_first_batch_is_asked_for() -> Non
         batches = client.batches(View("train"), iter(()), 4)
         client.stop()
         assert list(batches) == []
-        batches = client.drawn(View("train"), Drawing("s", (), 2, 1), 0, np.arange)
+        batches = client.drawn(View("train"), SharedEpochSettings("s", (), 2, 1), 0, np.arange)
         client.stop()
         assert list(batches) == []
 

@@ -18,21 +18,21 @@ import torch
 
 from cotswold.data import Preparation, Reader, Store, open_source, prepare
 from cotswold.data.service.store import ServedStore, View
-from cotswold.dataservice.core.request_scheduler import Asking
+from cotswold.dataservice.core.request_scheduler import RequestSettings
 from cotswold.dataservice.runtime import pool as data_pool
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import DataClient
 from cotswold.dataservice.runtime.feed import ServedFeed
 from cotswold.dataservice.runtime.pool import DataPool, PoolSettings, ServerLine, open_pool
-from cotswold.dataservice.runtime.remote_servers import Lending, open_lending
+from cotswold.dataservice.runtime.remote_servers import RemoteServers, open_remote_servers
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
-from cotswold.processes.process_group import Staff
+from cotswold.processes.process_group import ProcessGroup
 from cotswold.wire import DataServerReport
 
 WORK = "tests.dataservice.runtime.test_pool:in_server"
 BATCH = 20
-ASKING = Asking(lonely_seconds=20.0, late_seconds=0.1, retry_seconds=1.0, together=1)
+ASKING = RequestSettings(lonely_seconds=20.0, late_seconds=0.1, retry_seconds=1.0, together=1)
 """Each batch by itself, so that little is asked ahead of the few that there are."""
 
 
@@ -89,7 +89,7 @@ def served(
 
 
 @contextmanager
-def reading(pool: DataPool, token: Token, store: Store, asking: Asking = ASKING) -> Iterator[Reader]:
+def reading(pool: DataPool, token: Token, store: Store, asking: RequestSettings = ASKING) -> Iterator[Reader]:
     """A reader that takes from the pool."""
     with ExitStack() as held:
         client = held.enter_context(DataClient(token, pool.address, store=store.identity, asking=asking))
@@ -189,7 +189,7 @@ def test_servers_that_are_killed_or_stopped_change_no_bit(store: Store, fork_ser
 def test_a_pool_of_which_every_server_is_dead_is_an_error_and_no_hang(
     store: Store, fork_server: ForkServer
 ) -> None:
-    asking = Asking(lonely_seconds=1.0, together=1)
+    asking = RequestSettings(lonely_seconds=1.0, together=1)
     with (
         served(store, fork_server, servers=2, restarts=False) as (pool, token),
         reading(pool, token, store, asking) as reader,
@@ -220,19 +220,21 @@ def test_a_reader_is_closed_at_once_though_nobody_makes_what_it_waits_for(
 def test_the_status_of_a_pool_is_whole_while_its_servers_go(
     store: Store, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = data_pool.line_of
+    plain = data_pool.server_line
     threads: list[Thread] = []
 
-    def line_of(offer: DataServerReport, silent_seconds: float, staff: Staff) -> ServerLine:
+    def line_of(offer: DataServerReport, silent_seconds: float, staff: ProcessGroup) -> ServerLine:
         if not threads:
-            threads.append(Thread(target=pool._conversation._visitor_lost, args=("data-server-2", "it went")))
+            threads.append(
+                Thread(target=pool._conversation._on_client_disconnect, args=("data-server-2", "it went"))
+            )
             threads[0].start()
             threads[0].join(0.5)
         return plain(offer, silent_seconds, staff)
 
     with served(store, fork_server, servers=2) as (pool, _):
         until(lambda: len(pids(pool)) == 2)
-        monkeypatch.setattr(data_pool, "line_of", line_of)
+        monkeypatch.setattr(data_pool, "server_line", line_of)
         assert [each.name for each in pool.status().servers] == ["data-server-1", "data-server-2"]
         threads[0].join(10)
 
@@ -281,17 +283,17 @@ def hangs_once(store: str, mark: str) -> ServedStore:
 @contextmanager
 def lending(
     pool: DataPool, token: Token, store: Store, fork_server: ForkServer, work: str, **arguments: str
-) -> Iterator[Lending]:
+) -> Iterator[RemoteServers]:
     """A server that is lent to a pool, until it is closed."""
     host, port = pool.port_address.rsplit(":", 1)
     settings = PoolSettings(servers=1, silent_seconds=2.0, beat_seconds=0.2, start_seconds=4.0)
     told = {"store": str(store.path), **arguments}
     given = (settings, store.identity, work, lambda terms: told)
-    with open_lending((host, int(port)), *given, token=token, processes=fork_server) as lent:
+    with open_remote_servers((host, int(port)), *given, token=token, processes=fork_server) as lent:
         yield lent
 
 
-def lent_pid(lent: Lending) -> int | None:
+def lent_pid(lent: RemoteServers) -> int | None:
     """The process of the only server that is lent and serves."""
     lent.proceed(0.05)
     return next((line.pid for line in lent.status().servers), None)
@@ -338,7 +340,7 @@ def test_a_trainer_of_another_store_is_turned_away(store: Store, fork_server: Fo
         until(lambda: pids(pool))
         with (
             DataClient(token, pool.address, store="another") as client,
-            pytest.raises(UserError, match=r"the pool serves the store .*, and this trainer learns"),
+            pytest.raises(UserError, match=r"the pool serves the store .*, not "),
         ):
             client.terms()
 

@@ -30,7 +30,7 @@ from cotswold.data import Store, StoreDataset
 from cotswold.data.loading.batching import Batch
 from cotswold.data.loading.order import Rows
 from cotswold.data.service.store import ServedStore
-from cotswold.dataservice.core.shared_epochs import Drawn
+from cotswold.dataservice.core.shared_epochs import EpochCounts
 from cotswold.dataservice.runtime.pool import DataPool
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
@@ -51,7 +51,7 @@ def connected(to: tuple[DataPool, Token], **more: Any) -> ServedDataset:
     return cotswold.data.connect(to[0].port_address, to[1], **{"batch_size": 12, **more})
 
 
-def accounts(to: tuple[DataPool, Token], stream: str) -> list[Drawn]:
+def accounts(to: tuple[DataPool, Token], stream: str) -> list[EpochCounts]:
     return [each for each in to[0].status().drawn if each.stream == stream]
 
 

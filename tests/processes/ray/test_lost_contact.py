@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 
 from cotswold.host.processes import LOST, how
-from cotswold.processes.ray.processes import RayProcess, _Machine
+from cotswold.processes.ray.machines import RayMachine
+from cotswold.processes.ray.processes import RayProcess
 
 
 class Remote:
@@ -39,9 +40,9 @@ class ActorDiedError(Exception):
     """As Ray calls it: also of an agent on a machine that lives and cannot be reached."""
 
 
-def started() -> tuple[RayProcess, Agent, _Machine]:
+def started() -> tuple[RayProcess, Agent, RayMachine]:
     agent = Agent()
-    machine = _Machine("far", agent, None, 2, is_ready=True)
+    machine = RayMachine("far", agent, None, 2, is_ready=True)
     return RayProcess("server-0", machine, 7, 0), agent, machine
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
-from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.replication.client.client_names import ClientNames, scoped
 from cotswold.replication.client.endpoints import ClusterEndpoints
 from cotswold.replication.client.standalone_cluster import controllers_at, parse_controller
@@ -54,7 +54,7 @@ def test_a_controller_hears_of_no_server_that_it_cannot_call(where: str) -> None
 
 def test_a_client_has_an_endpoint_for_each_network_on_which_it_calls_somebody() -> None:
     token = Token.new()
-    outward = ClusterEndpoints("replica-1", "run7", Reach(), token)
+    outward = ClusterEndpoints("replica-1", "run7", EndpointSettings(), token)
     roads = outward.roads(Endpoint(Token.new(), "replica-1"))
     try:
         (address,) = controllers_at(["127.0.0.1:7400"]).values()

@@ -14,7 +14,7 @@ from cotswold.host import Token
 from cotswold.replication.client.admin import AdminClient
 from cotswold.replication.client.standalone_cluster import controller_name, places_by_name
 from cotswold.replication.client.unreachable import why_unreached
-from cotswold.transport import End, Endpoint, Lost
+from cotswold.transport import Endpoint, LossCause, Lost
 from cotswold.transport import outgoing as connection
 from cotswold.transport.address import Address
 from cotswold.wire import Message, NotLeader
@@ -89,7 +89,7 @@ def test_nor_is_it_where_the_handshake_runs_out_of_time(monkeypatch: pytest.Monk
     ):
         caller.connect("controller", str(Address.at_port("127.0.0.1", stopped.getsockname()[1])))
         lost = caller.receive(5.0)
-    assert isinstance(lost, Lost) and lost.end is End.SILENT, lost
+    assert isinstance(lost, Lost) and lost.end is LossCause.SILENT, lost
 
 
 def test_where_one_controller_follows_it_is_said_what_is_known_of_the_others() -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from cotswold.host import Token
-from cotswold.processes.endpoint_settings import Reach
-from cotswold.processes.supervisor_link import Bond
+from cotswold.processes.endpoint_settings import EndpointSettings
+from cotswold.processes.supervisor_link import SupervisorLink
 from cotswold.replication.client.endpoints import ClusterEndpoints
 from cotswold.replication.client.routed_messenger import RoutedMessenger
 from cotswold.replication.controller.settings import ControllerSettings
@@ -77,7 +77,7 @@ class Scene:
         endpoint.connect(COORDINATOR, self.station.address)
         state = self._held.enter_context(MetadataThread(self._state))
         control = ControllerSettings(copies=2, beat_seconds=0.01, retry_seconds=0.02, lease_seconds=SECONDS)
-        bond = Bond(self.station.address, None)
+        bond = SupervisorLink(self.station.address, None)
         role = ControllerProcess(CONTROLLER, Messenger(endpoint), state, control, endpoint, bond)
         self.roles[CONTROLLER] = self.leader = role
 
@@ -109,7 +109,11 @@ class Scene:
                 {CONTROLLER: self.port},
                 ReplicationSettings(beat_seconds=0.02),
             ),
-            *(NetworkEndpoints(endpoint, endpoint, endpoint), Bond(self.station.address, None), key),
+            *(
+                NetworkEndpoints(endpoint, endpoint, endpoint),
+                SupervisorLink(self.station.address, None),
+                key,
+            ),
         )
         self.roles[name] = role
         return role
@@ -349,7 +353,7 @@ def test_an_impostor_with_the_address_of_a_controller_is_no_controller(led: Scen
 
 
 def test_a_client_hears_nobody_whom_it_has_not_called(led: Scene) -> None:
-    outward = ClusterEndpoints("replica-1", RUN, Reach(), TOKEN)
+    outward = ClusterEndpoints("replica-1", RUN, EndpointSettings(), TOKEN)
     with Endpoint(TOKEN, "replica-1") as own:
         post = RoutedMessenger(own, {CONTROLLER: led.port}, outward)
         post.send(CONTROLLER, LookupRequest((), number=3))
@@ -368,7 +372,7 @@ def test_a_client_hears_nobody_whom_it_has_not_called(led: Scene) -> None:
 
 def test_a_process_of_a_run_takes_no_servers_place_at_another(led: Scene) -> None:
     bucket, primary, _ = trained(led)
-    outward = ClusterEndpoints("replica-1", RUN, Reach(), TOKEN)
+    outward = ClusterEndpoints("replica-1", RUN, EndpointSettings(), TOKEN)
     with Endpoint(Token.new(), "replica-1") as own:
         token = own._keyring
         post = RoutedMessenger(own, {CONTROLLER: led.port}, outward)

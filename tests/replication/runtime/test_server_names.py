@@ -12,7 +12,7 @@ from cotswold.replication.client.standalone_cluster import controllers_at, parse
 from cotswold.replication.runtime import server_names as naming
 from cotswold.replication.runtime.leader_probe import LeaderProbe
 from cotswold.replication.runtime.server_names import ServerNames
-from cotswold.transport import End, Lost
+from cotswold.transport import LossCause, Lost
 
 
 @pytest.fixture(autouse=True)
@@ -81,9 +81,9 @@ def test_who_waits_for_a_controller_says_so_after_two_seconds_and_then_seldom() 
 
 def test_a_host_says_where_its_token_is_refused_and_where_nobody_listens() -> None:
     reaching, (first, second) = LeaderProbe(PLACES, [], 100.0), PLACES
-    reaching.lost(Lost(first, "refused", End.REFUSED))
-    reaching.lost(Lost(second, "not there", End.ABSENT))
-    reaching.lost(Lost("server-a-0", "refused", End.REFUSED))
+    reaching.lost(Lost(first, "refused", LossCause.REFUSED))
+    reaching.lost(Lost(second, "not there", LossCause.ABSENT))
+    reaching.lost(Lost("server-a-0", "refused", LossCause.REFUSED))
     assert not any(reaching.due(100.0 + 0.1 * step) for step in range(1, 20))
     said = reaching.due(102.5)
     assert "at 10.0.0.1:7400 a process refuses this token" in said
@@ -98,7 +98,7 @@ def test_a_host_says_of_controllers_that_do_not_answer_why_where_another_follows
     reaching, (first, second) = LeaderProbe(PLACES, [], 100.0), PLACES
     reaching.follows(first)
     reaching.follows(second)
-    reaching.lost(Lost(second, "refused", End.REFUSED))
+    reaching.lost(Lost(second, "refused", LossCause.REFUSED))
     assert not any(reaching.due(100.0 + 0.1 * step) for step in range(1, 20))
     said = reaching.due(102.5)
     assert said.startswith("1 of the controllers at 10.0.0.1:7400, 10.0.0.2:99 answers")

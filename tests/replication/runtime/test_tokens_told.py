@@ -12,7 +12,7 @@ import pytest
 from cotswold.errors import MachineError
 from cotswold.host import Token
 from cotswold.host.keyring import Keyring, KeyringFile
-from cotswold.processes.supervisor_link import Bond
+from cotswold.processes.supervisor_link import SupervisorLink
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.metadata import MetadataLocation
 from cotswold.replication.replica.settings import ReplicationSettings
@@ -21,7 +21,7 @@ from cotswold.replication.runtime.networks import NetworkEndpoints
 from cotswold.replication.runtime.server_process import ReplicaServerProcess
 from cotswold.transport import Endpoint
 from cotswold.transport import token_rotation as rotating
-from cotswold.transport.token_rotation import Rotating
+from cotswold.transport.token_rotation import TokenRotation
 from cotswold.wire.lifecycle import EventReport
 from cotswold.wire.messenger import Messenger
 
@@ -38,11 +38,11 @@ class Door:
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> Rotating:
-    return Rotating(KeyringFile.create(tmp_path / "token"))
+def tokens(tmp_path: Path) -> TokenRotation:
+    return TokenRotation(KeyringFile.create(tmp_path / "token"))
 
 
-def test_an_endpoint_without_a_port_is_told_of_once_though_others_have_one(tokens: Rotating) -> None:
+def test_an_endpoint_without_a_port_is_told_of_once_though_others_have_one(tokens: TokenRotation) -> None:
     one, other, third = (
         Door("one", has_port=False),
         Door("other", has_port=True),
@@ -57,7 +57,7 @@ def test_an_endpoint_without_a_port_is_told_of_once_though_others_have_one(token
     assert tokens.tick(endpoints, 50.0) == ["one cannot listen"]
 
 
-def test_a_file_that_is_gone_is_told_of_once(tokens: Rotating, tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_told_of_once(tokens: TokenRotation, tmp_path: Path) -> None:
     (tmp_path / "token").unlink()
     (sentence,) = tokens.tick((), 10.0)
     assert "has been removed" in sentence and not tokens.tick((), 20.0)
@@ -84,23 +84,27 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
         yield found
 
 
-def test_a_server_without_a_port_for_the_next_token_says_so(endpoint: Endpoint, tokens: Rotating) -> None:
+def test_a_server_without_a_port_for_the_next_token_says_so(
+    endpoint: Endpoint, tokens: TokenRotation
+) -> None:
     post = Told(endpoint)
     ways = NetworkEndpoints(endpoint, endpoint, endpoint)
-    role = ReplicaServerProcess("server-1", "host", post, {}, ReplicationSettings(), ways, Bond("", tokens))
+    role = ReplicaServerProcess(
+        "server-1", "host", post, {}, ReplicationSettings(), ways, SupervisorLink("", tokens)
+    )
     for now in (100.0, 200.0):
         role._tick(now)
     assert post.happened == [EventReport("token", "server-1", "server-1: server-1 cannot listen")]
 
 
 def test_a_controller_without_a_port_for_the_next_token_says_so(
-    endpoint: Endpoint, tokens: Rotating, tmp_path: Path
+    endpoint: Endpoint, tokens: TokenRotation, tmp_path: Path
 ) -> None:
     post = Told(endpoint)
     with ExitStack() as held:
         state = held.enter_context(MetadataThread(MetadataLocation(sqlite=str(tmp_path / "state.sqlite"))))
         role = ControllerProcess(
-            "controller-1", post, state, ControllerSettings(), endpoint, Bond("", tokens)
+            "controller-1", post, state, ControllerSettings(), endpoint, SupervisorLink("", tokens)
         )
         for now in (100.0, 200.0):
             role._tick(now)

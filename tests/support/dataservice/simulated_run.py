@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import cast
 
-from cotswold.dataservice.core.epoch_pass import Drawing
+from cotswold.dataservice.core.epoch_pass import SharedEpochSettings
 from cotswold.dataservice.core.pool import Pool
-from cotswold.dataservice.core.request_scheduler import Asking
-from cotswold.dataservice.core.server_queue import Supplying
+from cotswold.dataservice.core.request_scheduler import RequestSettings
+from cotswold.dataservice.core.server_queue import RequestQueue
 from cotswold.dataservice.core.trainer import Trainer
 from cotswold.simulate.protocols.data_servers import (
     BEAT_SECONDS,
@@ -25,7 +25,7 @@ from cotswold.wire import BatchReply, BatchRequest
 
 SAMPLES, BATCH = 40, 3
 SILENT_SECONDS = 3.0
-ASKING = Asking(window=4, late_seconds=0.2, retry_seconds=0.5, lonely_seconds=30.0)
+ASKING = RequestSettings(window=4, late_seconds=0.2, retry_seconds=0.5, lonely_seconds=30.0)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Trial:
 
     def _server(self, number: int) -> SimulatedDataServer:
         usual = self.random.choice(self.world.paces)
-        machine = Supplying(f"server-{number}", self.world.room)
+        machine = RequestQueue(f"server-{number}", self.world.room)
         return SimulatedDataServer(self.network, machine, lambda: usual * (0.5 + self.random.random()))
 
     def _trainer(self, number: int, store: str = "s") -> SimulatedDataTrainer:
@@ -152,7 +152,9 @@ class Trial:
             lambda: usual * (0.5 + self.random.random()),
             hear,
             asks=None if world.shared else self._asks(number),
-            drawing=Drawing("epochs", (), SAMPLES, BATCH, 3, world.at_least_once) if world.shared else None,
+            drawing=SharedEpochSettings("epochs", (), SAMPLES, BATCH, 3, world.at_least_once)
+            if world.shared
+            else None,
             epochs=range(world.epochs),
             breaks=lambda: self.random.random() < world.breaks,
         )

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from cotswold.replicas.monitor import Watching
+from cotswold.replicas.monitor import ReplicaMonitor
 from cotswold.replicas.replicas import Replicas
 from cotswold.run import Recorder, Stop
 from cotswold.training.trainers import async_status as showing
@@ -74,6 +74,6 @@ def test_a_run_whose_servers_answer_stops_without_a_word(monkeypatch: pytest.Mon
 
 
 def test_a_server_is_silent_from_when_it_was_asked_until_it_answers() -> None:
-    watching = Watching()
+    watching = ReplicaMonitor()
     assert not watching.silent_seconds("a", 50.0)
     assert watching.to_ask("a", 50.0) and watching.silent_seconds("a", 53.0) == 3.0

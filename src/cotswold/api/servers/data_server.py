@@ -24,7 +24,7 @@ from cotswold.ui.display import display_for
 if TYPE_CHECKING:
     from cotswold.data import Store
     from cotswold.dataservice.runtime.pool import DataPool, PoolSettings, PoolStatus, ServerLine
-    from cotswold.dataservice.runtime.remote_servers import Lending
+    from cotswold.dataservice.runtime.remote_servers import RemoteServers
     from cotswold.host import Token
     from cotswold.recipe import Recipe
     from cotswold.run.prometheus.exposition import Family
@@ -222,7 +222,7 @@ class ServedData(InThread):
 
     def _serve(self) -> None:
         from cotswold.dataservice.runtime.pool import PRELOADED, open_pool
-        from cotswold.dataservice.runtime.remote_servers import open_lending
+        from cotswold.dataservice.runtime.remote_servers import open_remote_servers
         from cotswold.host import ForkServer
         from cotswold.run.prometheus.server import PrometheusServer
         from cotswold.training.data.service import WORK
@@ -235,7 +235,7 @@ class ServedData(InThread):
             processes = ForkServer((*PRELOADED, module))
             opened.callback(processes.close)
             if self._head is not None:
-                with open_lending(
+                with open_remote_servers(
                     self._head,
                     self._settings,
                     self._supply.store.identity,
@@ -267,7 +267,7 @@ class ServedData(InThread):
         status = self._status
         return [] if status is None else families(status, self.store.identity, is_lent=self._head is not None)
 
-    def _proceed(self, pool: DataPool | Lending, is_over: Callable[[], bool]) -> None:
+    def _proceed(self, pool: DataPool | RemoteServers, is_over: Callable[[], bool]) -> None:
         rate = _Rate()
         self._status = rate.of(pool.status())
         self._ready.set()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cotswold.dataservice.core.shared_epochs import Drawn, StreamTotals
+    from cotswold.dataservice.core.shared_epochs import EpochCounts, StreamTotals
     from cotswold.dataservice.runtime.pool import ServerLine, TrainerLine
 
 
@@ -53,7 +53,7 @@ class ServedDataStatus:
     """Number of servers started as replacements."""
     refused: Mapping[str, int]
     """Clients without the token (`strangers`) and malformed messages, by reason."""
-    drawn: tuple[Drawn, ...]
+    drawn: tuple[EpochCounts, ...]
     """Statistics of each shared epoch."""
     streams: tuple[StreamTotals, ...]
     """Totals over all epochs of each stream."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cotswold.host import Token
     from cotswold.optim.server_rules import Rule
     from cotswold.paramserver.core.staleness import Staleness
-    from cotswold.replicas.service import Serving, ServingSettings
+    from cotswold.replicas.service import ParameterService, ServiceSettings
 
 RuleName = Literal["sgd", "momentum", "adagrad", "deltas"]
 OnEvent = Callable[[str, Mapping[str, object]], None]
@@ -107,14 +107,14 @@ def serve(
         MachineError: if processes cannot be started.
     """
     from cotswold.api.servers.parameter_server_checkpoint import Saved
-    from cotswold.replicas.service import ServingSettings
+    from cotswold.replicas.service import ServiceSettings
     from cotswold.transport.host_names import own_address_of
 
     host, port = split_address(listen)
     if host in ("0.0.0.0", "::", "*"):
         raise UserError(f"listen={listen!r}: give a single address of this machine at which clients reach it")
     chosen = rule_of(rule, momentum)
-    settings = ServingSettings(
+    settings = ServiceSettings(
         own_address_of(host),
         port,
         servers,
@@ -139,7 +139,7 @@ class Served(InThread):
     def __init__(
         self,
         model: nn.Module,
-        settings: ServingSettings,
+        settings: ServiceSettings,
         token: Token,
         saved: Saved,
         save_seconds: float,
@@ -178,11 +178,11 @@ class Served(InThread):
     # --- the thread that serves ---
 
     def _serve(self) -> None:
-        from cotswold.replicas.service import open_serving
+        from cotswold.replicas.service import open_service
         from cotswold.shards.runtime.work import Slot
 
         layout = [Slot(*each) for each in layout_of(self._model)]
-        with open_serving(
+        with open_service(
             self._settings,
             layout,
             self._saved.vectors,
@@ -194,7 +194,7 @@ class Served(InThread):
             self._address, self._processes = serving.address, serving.servers
             self._proceed(serving)
 
-    def _proceed(self, serving: Serving) -> None:
+    def _proceed(self, serving: ParameterService) -> None:
         watch = _Watch(serving, self._saved.pushes)
         self._status = watch.look()
         self._ready.set()
@@ -216,7 +216,7 @@ class Served(InThread):
 class _Watch:
     """Counts and rates of the servers."""
 
-    def __init__(self, serving: Serving, before: int) -> None:
+    def __init__(self, serving: ParameterService, before: int) -> None:
         self._serving, self._before = serving, before
         self._marks: list[tuple[float, int]] = []
 

@@ -22,9 +22,9 @@ from cotswold.data.loading.dataset import worker_of_loader
 from cotswold.data.loading.order import Buffered, Rows, Split, part_of_rank, part_of_worker
 from cotswold.data.loading.shuffle_buffer import Epoch
 from cotswold.data.service.store import SplitTerms, Terms, View
-from cotswold.dataservice.core.epoch_pass import Drawing
+from cotswold.dataservice.core.epoch_pass import SharedEpochSettings
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
-from cotswold.dataservice.runtime.client import AHEAD_BYTES, DataClient, asking_of, client_at
+from cotswold.dataservice.runtime.client import AHEAD_BYTES, DataClient, open_client, request_settings
 from cotswold.errors import UserError
 from cotswold.host import Token
 
@@ -145,8 +145,8 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
             raise UserError("this connection to data servers is closed; connect again")
         if self._client is None or self._process != os.getpid():
             host, port, token, encrypt, ports, seconds = self._place
-            asking = asking_of(_WINDOW, seconds)
-            self._client = client_at(
+            asking = request_settings(_WINDOW, seconds)
+            self._client = open_client(
                 host,
                 port,
                 token,
@@ -190,7 +190,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         same = {"store": view.store, "split": view.split, "seed": view.seed, "varying": view.varying}
         what = tuple((name, str(each)) for name, each in {**same, "shuffle": self._shuffle}.items())
         most = AHEAD_BYTES // (window_bytes(terms.shape) * self._batch_size)
-        drawing = Drawing(
+        drawing = SharedEpochSettings(
             *(stream, what, split.samples, self._batch_size),
             most=max(2, min(_WINDOW, most)),
             at_least_once=at_least_once,

@@ -22,7 +22,7 @@ from cotswold.errors import UserError
 if TYPE_CHECKING:
     from cotswold.host import Token
     from cotswold.host.child_process import Child
-    from cotswold.processes.shutdown_notice import Notice
+    from cotswold.processes.shutdown_notice import ShutdownNotice
 
 
 def lend(
@@ -43,7 +43,7 @@ def lend(
     from cotswold.host import address_for_peers
     from cotswold.processes.ray.node import join_head, start_head
     from cotswold.processes.ray.settings import DEFAULT_PORT, require_ray
-    from cotswold.processes.shutdown_notice import Notice
+    from cotswold.processes.shutdown_notice import ShutdownNotice
     from cotswold.recipe.schema.cluster import port_range
 
     if head == (address is not None):
@@ -77,7 +77,7 @@ def lend(
         )
     else:
         ready = f"joined the cluster at {address}; Ctrl-C leaves it"
-    with closing(Notice()) as notice, _signals() as woken, tempfile.TemporaryFile() as printed:
+    with closing(ShutdownNotice()) as notice, _signals() as woken, tempfile.TemporaryFile() as printed:
         for attempt in range(_ATTEMPTS):
             child = start(printed.fileno(), {**os.environ, **notice.environ()})
             try:
@@ -114,7 +114,7 @@ def _wait(
                 tell()
 
 
-def _leave(child: Child, woken: socket.socket, notice: Notice, say: Callable[[str], None]) -> None:
+def _leave(child: Child, woken: socket.socket, notice: ShutdownNotice, say: Callable[[str], None]) -> None:
     """Hand over running work, then end Ray; a second signal ends it at once."""
     woken.recv(1)
     say("leaving: running processes hand over their work")

@@ -25,7 +25,7 @@ from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer
 from cotswold.optim import Command, Evaluation
 from cotswold.processes.cluster_settings import ClusterSettings
-from cotswold.processes.coordinator_loop import OnEvent, TroubleError
+from cotswold.processes.coordinator_loop import ClusterFailedError, OnEvent
 from cotswold.shards.runtime.chunked_read import ChunkedRead
 from cotswold.transport.socket_folder import remove_left_folders
 
@@ -137,7 +137,7 @@ class Cluster:
         Args:
             count: Number of workers to start.
         """
-        self._conversation.staff.hire(count)
+        self._conversation.staff.spawn(count)
 
     # --- vectors ---
 
@@ -153,7 +153,7 @@ class Cluster:
         Raises:
             KeyError: A command names an unknown vector.
             MachineError: A server cannot run the commands.
-            TroubleError: A server is lost.
+            ClusterFailedError: A server is lost.
         """
         self._contents.check(commands)
         self._require_servers()
@@ -222,8 +222,8 @@ class Cluster:
     ) -> Evaluation:
         """Evaluate the objective at a vector; see `optim.Objective.evaluate`.
 
-        After a TroubleError the same request, before any other command, continues the evaluation: computed
-        portions are kept, failed ones are tried again, for example after `hire`.
+        After a ClusterFailedError the same request, before any other command, continues the evaluation:
+        computed portions are kept, failed ones are tried again, for example after `hire`.
 
         Args:
             at: Name of the vector with the parameters.
@@ -239,7 +239,7 @@ class Cluster:
         Raises:
             KeyError: A vector does not exist.
             UserError: The set of patterns does not exist in this cycle.
-            TroubleError: The evaluation cannot finish.
+            ClusterFailedError: The evaluation cannot finish.
         """
         made = () if gradient is None else (gradient,)
         self._contents.check([*before], at=at)
@@ -253,7 +253,7 @@ class Cluster:
         self._begin(request, (request, kept))
         try:
             done = self._conversation.outcome()
-        except TroubleError:
+        except ClusterFailedError:
             self._sets.load(kept)  # the same set will be drawn again
             self._halted = (request, kept)
             raise
@@ -262,7 +262,7 @@ class Cluster:
             self._abandon()
             raise
         if not isinstance(done, EvaluationResult):
-            raise TroubleError(f"{done.error}; resume the run")
+            raise ClusterFailedError(f"{done.error}; resume the run")
         if gradient is not None:
             self._contents.written(gradient)
         self._contents.ran(after)
@@ -316,7 +316,7 @@ class Cluster:
         Raises:
             KeyError: The vector does not exist.
             MachineError: A worker fails to evaluate patterns.
-            TroubleError: No worker is left, or a server is lost.
+            ClusterFailedError: No worker is left, or a server is lost.
         """
         self._contents.check_name(at)
         held = self._opened.made.held
@@ -396,4 +396,4 @@ class Cluster:
 
     def _require_servers(self) -> None:
         if self._lost_servers():
-            raise TroubleError(f"{self._lost_servers()} is lost with its vectors; resume the run")
+            raise ClusterFailedError(f"{self._lost_servers()} is lost with its vectors; resume the run")

@@ -17,21 +17,25 @@ from cotswold import wire as m
 from cotswold.batch.core.coordinator import Coordinator
 from cotswold.batch.core.requests import EvaluationResult, Failure
 from cotswold.batch.core.rounds import RoundResult
-from cotswold.processes.coordinator_loop import Listening, OnEvent, TroubleError
-from cotswold.processes.process_group import Staff
+from cotswold.processes.coordinator_loop import (
+    ClusterFailedError,
+    CoordinatorLoop,
+    OnEvent,
+)
+from cotswold.processes.process_group import ProcessGroup
 from cotswold.wire.lifecycle import PeerAddresses
 from cotswold.wire.messenger import AnyMessage, Messenger
 
 _HEARD = get_args(m.FromWorker | m.FromServer)
 
 
-class BatchCoordinator(Listening):
+class BatchCoordinator(CoordinatorLoop):
     """Message loop of one coordinator."""
 
     def __init__(
         self,
         post: Messenger,
-        staff: Staff,
+        staff: ProcessGroup,
         machine: Coordinator,
         on_event: OnEvent,
         complain: Callable[[str, str], None],
@@ -44,7 +48,7 @@ class BatchCoordinator(Listening):
         self._shows_progress = False
 
     def outcome(self) -> EvaluationResult | RoundResult:
-        """Wait for the result of the last request; raise TroubleError if it is stalled."""
+        """Wait for the result of the last request; raise ClusterFailedError if it is stalled."""
         self._shows_progress = True
         try:
             self.wait(lambda: self.machine.outcome is not None)
@@ -59,7 +63,7 @@ class BatchCoordinator(Listening):
             self._complain(sender, message.lost)
         sends = self.machine.receive(sender, message, time.monotonic())
         if isinstance(message, m.Join):
-            self.staff.joined(message.name)
+            self.staff.mark_ready(message.name)
             # before the instructions that need them
             addresses = tuple((one.name, one.join.address) for one in self.machine.members)
             for name, _ in addresses:
@@ -70,7 +74,7 @@ class BatchCoordinator(Listening):
         """Cancel the current evaluation; its round ends first if the servers are alive."""
         servers = [name for name, _ in self.machine.servers]
         while self.machine.is_round_under_way and not self.lost_servers(servers):
-            with suppress(TroubleError):  # of the evaluation; the round cannot end without its servers
+            with suppress(ClusterFailedError):  # of the evaluation; the round cannot end without its servers
                 self.step(self.tick_seconds)
         if not self.machine.is_round_under_way:
             self.deliver(self.machine.abandon(time.monotonic()))
@@ -79,11 +83,11 @@ class BatchCoordinator(Listening):
         """Shut down all members and stop their processes."""
         self._end(self.machine.members, servers)
 
-    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, _HEARD):
             self.heard(sender, message)
 
-    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+    def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         return self.machine.ended(name, why, now)
 
     def _tick(self, now: float) -> None:
@@ -97,14 +101,14 @@ class BatchCoordinator(Listening):
         if (
             trouble is None
             and self.machine.is_busy
-            and self.staff.is_hopeless
+            and self.staff.cannot_recover
             and not len(self.machine.members)
         ):
             trouble = Failure("lonely", "every worker is dead")
         if trouble is not None:
             self._given_up.update(self.machine.silent_servers(now))
-            last = f"; the last one: {self.staff.last_words}" if self.staff.last_words else ""
-            raise TroubleError(
+            last = f"; the last one: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
+            raise ClusterFailedError(
                 f"{trouble.sentence}{last if trouble.kind == 'lonely' else ''}; resume the run"
             )
         if self.on_progress is not None and self._shows_progress:

@@ -16,7 +16,7 @@ from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
 from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.coordinator_loop import OnEvent
-from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.transport import Endpoint
 
 PRELOADED = ("torch", "cotswold.batch.runtime.worker_process", "cotswold.paramserver.runtime.server_process")
@@ -66,7 +66,7 @@ def open_cluster(
             token,
             m.COORDINATOR,
             host=host,
-            ports=Reach.of(settings, host).one_of_ports,
+            ports=EndpointSettings.of(settings, host).one_of_ports,
             encrypt=settings.encrypt,
             lost_seconds=settings.lost_seconds,
         )

@@ -22,9 +22,9 @@ from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.host.token import VARIABLE
 from cotswold.processes.cluster_settings import ClusterSettings
-from cotswold.processes.coordinator_loop import Listening, OnEvent
-from cotswold.processes.endpoint_settings import Reach
-from cotswold.processes.process_group import Staff
+from cotswold.processes.coordinator_loop import CoordinatorLoop, OnEvent
+from cotswold.processes.endpoint_settings import EndpointSettings
+from cotswold.processes.process_group import ProcessGroup
 from cotswold.processes.programs import PROGRAMS
 from cotswold.shards.core.permutation import ChunkPermutation
 from cotswold.shards.runtime.arithmetic import Array, raw
@@ -94,10 +94,10 @@ class Startup:
         on_event: OnEvent,
     ) -> None:
         self._settings, self._task, self._token = settings, task, token
-        self._reach = Reach.of(settings, task.host).said()
+        self._reach = EndpointSettings.of(settings, task.host).as_dict()
         self._endpoint, self._on_event = endpoint, on_event
         self._post = self._make_post()
-        self.staff = Staff(
+        self.staff = ProcessGroup(
             processes,
             endpoint,
             self._worker,
@@ -137,7 +137,7 @@ class Startup:
 
     def _begun(self) -> StartedProcesses:
         """Start workers and servers, and get the initial parameters."""
-        self.staff.hire(self._settings.workers)
+        self.staff.spawn(self._settings.workers)
         self._await("a worker to make its work", lambda: self._made)
         made = next(iter(self._made.values()))
         shards, names = self._served(made)
@@ -288,7 +288,7 @@ class Startup:
         self._joins = [letter for letter in self._joins if letter.sender != ended.name]
         if ended.code == UserError.exit_code:
             raise UserError(f"{ended.name} {ended.why}")
-        if ended.name.startswith("server") or self.staff.is_hopeless:
+        if ended.name.startswith("server") or self.staff.cannot_recover:
             raise MachineError(f"{ended.name} {ended.why}; the cluster cannot start")
 
 
@@ -300,7 +300,7 @@ def flush_seconds(vector_bytes: int, settings: ClusterSettings, *, is_one_host: 
 
 
 def write_vector(
-    conversation: Listening,
+    conversation: CoordinatorLoop,
     shards: Sequence[m.Shard],
     servers: Sequence[str],
     name: str,
@@ -333,7 +333,7 @@ def write_vector(
         return [each for each in servers if each not in errors]
 
     conversation.deliver(writes())
-    conversation.hearing_servers(hear, owing, lambda: began, silent_seconds, writes)
+    conversation.wait_for_servers(hear, owing, lambda: began, silent_seconds, writes)
     refused = [f"{server}: {error}" for server, error in errors.items() if error is not None]
     if refused:
         raise MachineError(f"the vector {name} cannot be written: {refused[0]}")

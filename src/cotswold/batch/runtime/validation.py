@@ -17,7 +17,7 @@ from itertools import pairwise
 from cotswold import wire as m
 from cotswold.batch.runtime.coordinator_loop import BatchCoordinator
 from cotswold.errors import MachineError
-from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.processes.coordinator_loop import ClusterFailedError
 from cotswold.shards.core.membership import Member
 from cotswold.shards.runtime.work import PortionSum, held_out_portions, validation_means
 
@@ -101,7 +101,7 @@ def run_validation(
     alone_seconds: float,
     require_servers: Callable[[], None],
 ) -> Mapping[str, float] | None:
-    """Return means over the held-out patterns. Raise TroubleError if no worker is left for this time."""
+    """Return means over the held-out patterns; raise ClusterFailedError if no worker is left so long."""
     members, alone_since = conversation.machine.members, time.monotonic()
 
     def is_done() -> bool:
@@ -110,8 +110,8 @@ def run_validation(
         now = time.monotonic()
         if len(members):
             alone_since = now
-        elif conversation.staff.is_hopeless or now - alone_since > alone_seconds:
-            raise TroubleError("no worker is left for validation; resume the run")
+        elif conversation.staff.cannot_recover or now - alone_since > alone_seconds:
+            raise ClusterFailedError("no worker is left for validation; resume the run")
         for name, request in validation.grant(members, now):
             conversation.post.send(name, request)
         return validation.is_done

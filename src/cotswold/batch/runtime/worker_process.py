@@ -27,14 +27,14 @@ from cotswold.batch.runtime.collectives import HELD_SECONDS, Collectives, reduct
 from cotswold.batch.runtime.point_assembly import PointAssembly
 from cotswold.batch.runtime.pulls import VectorPulls
 from cotswold.errors import MachineError, told
-from cotswold.processes.hang_detector import Watch
-from cotswold.processes.worker_context import at_work
-from cotswold.processes.worker_thread import Working
+from cotswold.processes.hang_detector import WorkerHangDetector
+from cotswold.processes.worker_context import worker_context
+from cotswold.processes.worker_thread import WorkerThread
 from cotswold.shards.core.permutation import ChunkPermutation
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.parameters import parameters_of
 from cotswold.shards.runtime.work import Work
-from cotswold.transport import Lost, Ready, Roads
+from cotswold.transport import Lost, MultiEndpoint, Ready
 from cotswold.transport import Message as Piece
 from cotswold.wire.lifecycle import GetParameters, Parameters, PeerAddresses, WorkerReady
 from cotswold.wire.messenger import AnyMessage, Messenger, Received
@@ -63,7 +63,7 @@ def main(
     a portion. The token is in the environment. Raise UserError if the work does not exist, MachineError if
     the coordinator exits first or a portion hangs.
     """
-    with at_work(name, coordinator, work, arguments, reach, threads) as (made, post):
+    with worker_context(name, coordinator, work, arguments, reach, threads) as (made, post):
         working = cast(Work, made)  # the name of the work promises it
         worker = WorkerProcess(working, post, name, silent_seconds)
         signal.signal(signal.SIGTERM, lambda *_: worker.leave("SIGTERM"))
@@ -87,9 +87,9 @@ class WorkerProcess:
         self._machine: Machine[Array] = Machine(
             name, address, work.patterns, self._parameters.size, self._sums
         )
-        self._working = Working()
-        self._watch = Watch(name, self._working, work, silent_seconds)
-        assert not isinstance(post.endpoint, Roads), "a worker uses one network"
+        self._working = WorkerThread()
+        self._watch = WorkerHangDetector(name, self._working, work, silent_seconds)
+        assert not isinstance(post.endpoint, MultiEndpoint), "a worker uses one network"
         self._exchanges = Collectives(post.endpoint, name)
         self._pulls: VectorPulls | None = None
         self._points: PointAssembly | None = None
@@ -132,7 +132,7 @@ class WorkerProcess:
             case Received(sender, message):
                 self._hear(sender, message)
             case Ready():
-                self._working.take()
+                self._working.run_callbacks()
             case Lost(peer, why) if peer == m.COORDINATOR:
                 raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
             case Lost(peer, why):
@@ -238,7 +238,7 @@ class WorkerProcess:
     def _begin(self, task: Task[Array] | None) -> None:
         match task:
             case PortionTask():
-                self._working.do(lambda: self._compute(task))
+                self._working.submit(lambda: self._compute(task))
             case FetchTask():
                 self._fetch(task)
             case ReduceTask():
@@ -250,7 +250,7 @@ class WorkerProcess:
         """Compute portions as long as any are granted; on the computing thread."""
         while task is not None:
             result = self._portion(task)
-            self._working.moved()
+            self._working.step_finished()
             with self._lock:
                 now = time.monotonic()
                 if isinstance(result, m.PortionResult):
@@ -259,10 +259,10 @@ class WorkerProcess:
                     sends = self._machine.computed_not(result, now)
                 following = self._machine.task()
             if sends:
-                self._working.tell(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
+                self._working.call_in_main(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
             task = following if isinstance(following, PortionTask) else None
             if task is None:
-                self._working.tell(lambda other=following: self._begin(other))  # type: ignore[misc]  # the same
+                self._working.call_in_main(lambda other=following: self._begin(other))  # type: ignore[misc]  # the same
 
     def _portion(self, task: PortionTask[Array]) -> m.PortionResult | str:
         """Return the sums of a portion, or the error as text."""
@@ -291,12 +291,12 @@ class WorkerProcess:
 
         def arrived() -> None:
             self._exchanging = None
-            self._working.do(set_parameters)
+            self._working.submit(set_parameters)
 
         def set_parameters() -> None:
             point, digests = points.make(task.begin)
             np.copyto(self._parameters, point)
-            self._working.tell(lambda: done(digests))
+            self._working.call_in_main(lambda: done(digests))
 
         def done(digests: tuple[int, ...]) -> None:
             with self._lock:
@@ -361,7 +361,7 @@ class WorkerProcess:
                 answer = m.Validated(asked.session, asked.number, asked.run, (), told(error))
             finally:
                 np.copyto(self._parameters, before)
-            self._working.tell(lambda: answered(answer))
+            self._working.call_in_main(lambda: answered(answer))
 
         if self._pulls is None or asked.session != self._machine.session:
             return
@@ -371,12 +371,12 @@ class WorkerProcess:
             evaluation=0,
             name=asked.at,
             now=time.monotonic(),
-            then=lambda point: self._working.do(lambda: measure(point)),
+            then=lambda point: self._working.submit(lambda: measure(point)),
             failed=lambda why: answered(m.Validated(asked.session, asked.number, asked.run, (), why)),
         )
 
     def _judge(self, start: int, stop: int) -> m.HeldOutSum:
         """Evaluate a portion of the held-out patterns; on the computing thread."""
         found = self._work.judge(start, stop)
-        self._working.moved()
+        self._working.step_finished()
         return m.HeldOutSum(found.value, found.samples, found.details)

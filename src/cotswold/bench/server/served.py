@@ -28,7 +28,7 @@ from cotswold.optim.server_rules import Rule, Sgd
 from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import settings_as_dict
-from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.work import Slot
@@ -63,11 +63,11 @@ def forked() -> ForkServer:
     return processes
 
 
-def reach_of(road: Road) -> Reach:
+def reach_of(road: Road) -> EndpointSettings:
     """Endpoint settings of a transport: on one host, or as if each process had a separate host."""
     if road.startswith("TCP"):
-        return Reach(LOOPBACK, encrypt="CURVE" in road, apart=True)
-    return Reach()
+        return EndpointSettings(LOOPBACK, encrypt="CURVE" in road, apart=True)
+    return EndpointSettings()
 
 
 def environ_of(road: Road, token: Token) -> dict[str, str]:
@@ -188,7 +188,7 @@ class Served:
             "coordinator": self._post.endpoint.address,
             "shards": [astuple(one) for one in self.shards if one.server == name],
             "dtype": self.model.dtype,
-            "reach": reach_of(self.road).said(),
+            "reach": reach_of(self.road).as_dict(),
             "updates": self.model.told,
         }
         return Call(

@@ -17,7 +17,7 @@ from cotswold.bench.server.served import RUN, Road, endpoint_on, environ_of, rea
 from cotswold.host import Call, Token
 from cotswold.host.processes import import_function
 from cotswold.host.token import VARIABLE
-from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.processes.programs import PROGRAMS
 from cotswold.replication.client.client_names import scoped
 from cotswold.replication.runtime.networks import REPLICATION, UPDATES
@@ -67,7 +67,7 @@ class OneHost:
 
     def call(self, name: str, role: str, told: Mapping[str, object]) -> Call:
         """The call of a process with a role of the cluster."""
-        arguments = {"name": name, "reach": reach_of(self.road).said(), **told}
+        arguments = {"name": name, "reach": reach_of(self.road).as_dict(), **told}
         return Call(name, PROGRAMS[role], arguments, environ_of(self.road, self.token))
 
 
@@ -99,7 +99,7 @@ class LinkedHosts:
             data = self.hosts.address(host, DATA)
             roads = {"roads": {REPLICATION: data, UPDATES: data}}
         towards, at = self.hosts.address(0, ORDERS), self.hosts.address(host, ORDERS)
-        reach = Reach(towards, encrypt=False, apart=True, at=at).said()
+        reach = EndpointSettings(towards, encrypt=False, apart=True, at=at).as_dict()
         arguments = {"name": name, "reach": reach, **roads, **told}
         return self.on(host, name, PROGRAMS[role], arguments)
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cotswold.dataservice.core.request_scheduler import Requests
+from cotswold.dataservice.core.request_scheduler import RequestScheduler
 from cotswold.wire import POOL, BatchReply, BatchRequest, EpochAssignment, EpochReport, Send
 
 AHEAD = 2
@@ -38,7 +38,7 @@ AskOf = Callable[[int, int, _Range], BatchRequest]
 
 
 @dataclass(frozen=True)
-class Drawing:
+class SharedEpochSettings:
     """Settings of a trainer that shares epochs."""
 
     stream: str
@@ -59,10 +59,10 @@ class EpochPass:
     def __init__(
         self,
         name: str,
-        drawing: Drawing,
+        drawing: SharedEpochSettings,
         epoch: int,
         session: Callable[[], int],
-        requests: Requests,
+        requests: RequestScheduler,
         now: float,
         beat_seconds: float,
     ) -> None:
@@ -150,7 +150,7 @@ class EpochPass:
             return [*sends, self._say(pool, now)]
         return sends + self._say_news(pool, now)
 
-    def forgive(self, seconds: float) -> None:
+    def exclude_stall(self, seconds: float) -> None:
         """Do not count the trainer's own pause as silence of others."""
         self._answered += seconds
         self._served += seconds

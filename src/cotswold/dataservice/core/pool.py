@@ -27,12 +27,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from cotswold.dataservice.core.shared_epochs import Sharing
+from cotswold.dataservice.core.shared_epochs import SharedEpochs
 from cotswold.wire import DataServerReport, EpochReport, JoinPool, LeavePool, PoolMembers, Send, Shutdown
 
 
 @dataclass
-class Supplier:
+class DataServerRecord:
     """A connected data server."""
 
     offer: DataServerReport
@@ -40,7 +40,7 @@ class Supplier:
 
 
 @dataclass
-class Attendant:
+class TrainerRecord:
     """A connected trainer."""
 
     said: JoinPool
@@ -60,9 +60,9 @@ class Pool:
         """The pool's terms, as its first server stated them."""
         self._store = ""
         """Identity of the store that is served."""
-        self.servers: dict[str, Supplier] = {}
-        self.trainers: dict[str, Attendant] = {}
-        self.sharing = Sharing()
+        self.servers: dict[str, DataServerRecord] = {}
+        self.trainers: dict[str, TrainerRecord] = {}
+        self.sharing = SharedEpochs()
         """The epochs that trainers share."""
 
     def receive(
@@ -103,7 +103,7 @@ class Pool:
         sends += self.sharing.tick(now)
         return sends + self._changed() if silent else sends
 
-    def forgive(self, seconds: float) -> None:
+    def exclude_stall(self, seconds: float) -> None:
         """Do not count this process's own pause as silence of others."""
         for server in self.servers.values():
             server.heard += seconds
@@ -129,7 +129,7 @@ class Pool:
         if offer.terms != self.terms:
             return [Send(offer.name, Shutdown(0, "the other servers of the pool have other terms"))]
         known = self.servers.get(offer.name)
-        self.servers[offer.name] = Supplier(offer, now)
+        self.servers[offer.name] = DataServerRecord(offer, now)
         return (
             sends if known is not None and known.offer.address == offer.address else sends + self._changed()
         )
@@ -137,7 +137,7 @@ class Pool:
     def _attended(self, attend: JoinPool, now: float) -> list[Send]:
         if self._is_strange(attend):
             return [self._refusal(attend)]
-        self.trainers[attend.name] = Attendant(attend, now)
+        self.trainers[attend.name] = TrainerRecord(attend, now)
         return [] if attend.version == self.version else [Send(attend.name, self.roster)]
 
     def _is_strange(self, attend: JoinPool) -> bool:

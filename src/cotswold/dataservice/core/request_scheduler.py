@@ -50,7 +50,7 @@ _LATENCIES = 33
 
 
 @dataclass(frozen=True)
-class Asking:
+class RequestSettings:
     """Settings of a trainer's requests."""
 
     window: int = 8
@@ -107,10 +107,10 @@ class _Server:
             self.pace = None
 
 
-class Requests:
+class RequestScheduler:
     """All requests of one trainer."""
 
-    def __init__(self, asking: Asking, now: float) -> None:
+    def __init__(self, asking: RequestSettings, now: float) -> None:
         self.asking = asking
         self.answers = self.copies = self.dropped = self.resent = 0
         """Numbers of answers, requests sent to a further server, dropped answers, and resent requests."""
@@ -243,7 +243,7 @@ class Requests:
         """Do periodic work; call several times a second."""
         stood, self._ticked = now - self._ticked, now
         if stood > self.asking.pause_seconds:
-            self._forgive(stood)
+            self._exclude_stall(stood)
         sends: list[Send] = []
         for request in self._requests.values():
             if request.made is None:
@@ -371,7 +371,7 @@ class Requests:
         server.moved = now
         self._forget_debts(server)
 
-    def _forgive(self, seconds: float) -> None:
+    def _exclude_stall(self, seconds: float) -> None:
         """Do not count the trainer's own pause as silence of servers."""
         self._heard += seconds
         self._made += seconds

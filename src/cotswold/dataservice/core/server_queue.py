@@ -46,7 +46,7 @@ class _Trainer:
     """Requests in progress that were cancelled."""
 
 
-class Supplying:
+class RequestQueue:
     """The requests of all trainers to one server."""
 
     def __init__(self, name: str, room: int = 64) -> None:

@@ -43,7 +43,7 @@ _TRAINERS = 10_000
 
 
 @dataclass(frozen=True)
-class Drawn:
+class EpochCounts:
     """Sample counts of one epoch so far."""
 
     stream: str
@@ -240,7 +240,7 @@ class _Stream:
         )
 
 
-class Sharing:
+class SharedEpochs:
     """All streams of a pool."""
 
     def __init__(self, recall_seconds: float = 1.0) -> None:
@@ -254,9 +254,9 @@ class Sharing:
         self._keys = 0
 
     @property
-    def accounts(self) -> tuple[Drawn, ...]:
+    def accounts(self) -> tuple[EpochCounts, ...]:
         """Counts of each epoch of each stream."""
-        return tuple(_account(epoch) for epoch in self._epochs())
+        return tuple(_epoch_counts(epoch) for epoch in self._epochs())
 
     @property
     def totals(self) -> tuple[StreamTotals, ...]:
@@ -268,10 +268,10 @@ class Sharing:
         at = draw.name, draw.session
         if at not in self._sessions:
             if draw.session <= self._ended.get(draw.name, 0):
-                return [_ended(draw)]
+                return [_end_assignment(draw)]
             why = self._join(draw)
             if why:
-                return [_ended(draw, why)]
+                return [_end_assignment(draw, why)]
         epoch = self._sessions[at]
         session = epoch.sessions[at]
         if draw.number <= session.heard:
@@ -279,7 +279,7 @@ class Sharing:
         epoch.hear(session, draw)
         if draw.leaves:
             self._end(at, is_dead=False)
-            return [_ended(draw), *self._deal(epoch, now)]
+            return [_end_assignment(draw), *self._deal(epoch, now)]
         return self._deal(epoch, now, session)
 
     def gone(self, name: str, now: float) -> list[Send]:
@@ -332,10 +332,10 @@ class Sharing:
         """Assign batches to all sessions; ``answered`` gets a message in any case."""
         sessions = list(epoch.sessions.values())
         news = [each for each in sessions if epoch.deal(each, now, self._recall_seconds) or each is answered]
-        return [_told(epoch, each) for each in news]
+        return [_assignment(epoch, each) for each in news]
 
 
-def _told(epoch: _Epoch, session: _Session) -> Send:
+def _assignment(epoch: _Epoch, session: _Session) -> Send:
     session.told += 1
     said = EpochAssignment(
         epoch.stream.name,
@@ -351,17 +351,17 @@ def _told(epoch: _Epoch, session: _Session) -> Send:
     return Send(session.name, said)
 
 
-def _ended(draw: EpochReport, why: str = "") -> Send:
+def _end_assignment(draw: EpochReport, why: str = "") -> Send:
     return Send(
         draw.name,
         EpochAssignment(draw.stream, draw.session, 0, draw.number, draw.epoch, (), (), False, True, why),
     )
 
 
-def _account(epoch: _Epoch) -> Drawn:
+def _epoch_counts(epoch: _Epoch) -> EpochCounts:
     ledger = epoch.ledger
     account = ledger.total
-    return Drawn(
+    return EpochCounts(
         epoch.stream.name,
         ledger.epoch,
         ledger.samples,

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cotswold.dataservice.core.epoch_pass import AskOf, Drawing, EpochPass
-from cotswold.dataservice.core.request_scheduler import Asking, Requests
+from cotswold.dataservice.core.epoch_pass import AskOf, EpochPass, SharedEpochSettings
+from cotswold.dataservice.core.request_scheduler import RequestScheduler, RequestSettings
 from cotswold.wire import (
     POOL,
     BatchPending,
@@ -43,10 +43,16 @@ class Trainer:
     """One trainer, from its first message to its end."""
 
     def __init__(
-        self, name: str, address: str, store: str, asking: Asking, now: float, beat_seconds: float = 1.0
+        self,
+        name: str,
+        address: str,
+        store: str,
+        asking: RequestSettings,
+        now: float,
+        beat_seconds: float = 1.0,
     ) -> None:
         """``store``: identity of the wanted store; empty for any."""
-        self.name, self.requests = name, Requests(asking, now)
+        self.name, self.requests = name, RequestScheduler(asking, now)
         self.terms = ""
         """The pool's terms, in JSON; empty until known."""
         self.addresses: dict[str, str] = {}
@@ -122,7 +128,7 @@ class Trainer:
         self._passes = [each for each in self._passes if not each.is_done or each is self.on]
         for each in self._passes:
             if stood > self.requests.asking.pause_seconds:
-                each.forgive(stood)
+                each.exclude_stall(stood)
             sends += each.tick(self._pool, now)
         return sends
 
@@ -142,7 +148,7 @@ class Trainer:
         """The active pass."""
         return self._passes[-1] if self._passes and not self._passes[-1].is_left else None
 
-    def draw(self, drawing: Drawing, epoch: int, now: float) -> list[Send]:
+    def draw(self, drawing: SharedEpochSettings, epoch: int, now: float) -> list[Send]:
         """Start a pass over an epoch; -1 for the current epoch, whose number arrives in the next
         assignment."""
         assert self.is_here, "a trainer must join before it shares epochs"

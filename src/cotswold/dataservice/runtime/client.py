@@ -6,18 +6,11 @@ Knows: endpoints, one messaging thread. Does not know: the choice of servers
 
 from __future__ import annotations
 
-import os
-import re
-import secrets
-import socket
-import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -25,23 +18,17 @@ from cotswold import wire as m
 from cotswold.data.loading.batching import Batch, Wanted, together
 from cotswold.data.loading.order import Rows
 from cotswold.data.service.store import Terms, View
-from cotswold.dataservice.core.epoch_pass import Drawing, EpochPass
-from cotswold.dataservice.core.request_scheduler import Asking
-from cotswold.dataservice.core.trainer import BEATS, Trainer
+from cotswold.dataservice.core.epoch_pass import EpochPass, SharedEpochSettings
+from cotswold.dataservice.core.request_scheduler import RequestSettings
+from cotswold.dataservice.core.trainer import BEATS
 from cotswold.dataservice.runtime.batch_tensors import batches_of, window_bytes
-from cotswold.errors import RESUME, CotswoldError, MachineError, UserError
-from cotswold.host import Token, wake_pipe
-from cotswold.host.owner_process import OwnerProcess
-from cotswold.host.token import VARIABLE
-from cotswold.processes.endpoint_settings import own_host
-from cotswold.transport import Endpoint, Lost, Ready
+from cotswold.dataservice.runtime.pool_connection import START_SECONDS, PoolConnection
+from cotswold.errors import RESUME, UserError
+from cotswold.host import Token
+from cotswold.processes.endpoint_settings import local_address
 from cotswold.transport.address import Address
 from cotswold.transport.host_names import address_of
-from cotswold.wire.messenger import Messenger, Received
 
-_TICK_SECONDS = 0.05
-_START_SECONDS = 120.0
-"""Seconds to wait for the first data server, which may prepare a store first."""
 AHEAD_BYTES = 256 << 20
 """Bytes of all batches that are requested ahead, at most; two batches are always allowed."""
 LENT_BYTES = 128 << 20
@@ -49,84 +36,26 @@ LENT_BYTES = 128 << 20
 no batches for a client that holds all of its memory."""
 _LEAVE_SECONDS = 2.0
 """Seconds to wait until the head knows which batches a loop has had."""
-_TOKEN = f"use the token of the pool ({VARIABLE})"
-_HEARD = (m.PoolMembers, m.EpochAssignment, m.BatchReply, m.BatchRejected, m.BatchPending, m.Shutdown)
 
 
-class DataClient:
+class DataClient(PoolConnection):
     """One trainer's connection to a pool; use in a ``with`` statement, or `close`.
 
     One thread of the program may use it. A second thread of the client handles messages and requests batches
     ahead.
     """
 
-    def __init__(
-        self,
-        token: Token,
-        address: str | None = None,
-        *,
-        store: str = "",
-        host: str | None = None,
-        encrypt: bool = True,
-        ports: Sequence[int] = (),
-        asking: Asking | None = None,
-        where: str = "",
-        start_seconds: float = _START_SECONDS,
-        again: str = RESUME,
-    ) -> None:
-        """Connect to a pool.
+    _passes = 0
+    """Number of passes that were started; the last may be active."""
+    _sample_bytes = 0
+    """Bytes of a sample of the wanted view."""
+    _lent = 0
+    """Bytes of servers' memory that the loop holds."""
 
-        Args:
-            token: Token of the pool.
-            address: Address of the pool's head; None if the head calls this client (`own_address`).
-            store: Identity of the wanted store; empty for any.
-            host: Address of this machine for other hosts.
-            encrypt: Encrypt samples between hosts.
-            ports: Ports to choose from; empty for any.
-            asking: Settings of requests.
-            where: Name of the pool in errors.
-            start_seconds: Seconds to wait for the first data server.
-            again: Remedy in errors.
-        """
-        self._again = again
-        self._where = where or "the pool of data servers"
-        self._start_seconds = start_seconds
-        self._lock = threading.Condition()
-        self._error: CotswoldError | None = None
-        self._is_closing = self._is_stopped = False
-        self._process = OwnerProcess(self._where)
-        self._passes = 0
-        """Number of passes that were started; the last may be active."""
-        self._asked: deque[Sequence[m.Send]] = deque()
-        self._connected: dict[str, str] = {}
-        """Connected servers that were called."""
-        self._sample_bytes = 0
-        """Bytes of a sample of the wanted view."""
-        self._lent, self._returned = 0, deque[int]()
-        """Bytes of servers' memory that the loop holds, and those that it has released."""
-        name = f"trainer-{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())[:30]}-{os.getpid()}"
-        self.name = f"{name}-{secrets.token_hex(3)}"
-        self._ticked = float("-inf")
-        with ExitStack() as opened:
-            self._endpoint = Endpoint(token, self.name, host=host, ports=ports, encrypt=encrypt)
-            opened.callback(self._endpoint.close, 0.0)
-            self._post = Messenger(self._endpoint)
-            self._woken, self._wake = wake_pipe()
-            opened.callback(self._close_pipe)
-            self._endpoint.watch(self._woken)
-            self._machine = Trainer(
-                self.name, self._endpoint.address, store, asking or Asking(), time.monotonic()
-            )
-            if address is not None:
-                self._endpoint.connect(m.POOL, address)
-            self._thread = threading.Thread(target=self._run, name="cotswold-data", daemon=True)
-            self._thread.start()
-            opened.pop_all()
-
-    @property
-    def own_address(self) -> str:
-        """Address for the head of a pool to call."""
-        return self._endpoint.address
+    @cached_property
+    def _returned(self) -> deque[int]:
+        """Bytes of servers' memory that the loop has released."""
+        return deque()
 
     def terms(self) -> Terms:
         """Return the pool's terms; wait until a server has sent them. Raises MachineError if none does."""
@@ -184,7 +113,7 @@ class DataClient:
                         self._tell(self._machine.requests.cancel())
 
     def drawn(
-        self, view: View, drawing: Drawing, epoch: int, rows_of: Callable[[int], Rows]
+        self, view: View, drawing: SharedEpochSettings, epoch: int, rows_of: Callable[[int], Rows]
     ) -> Generator[Batch, None, None]:
         """Yield the batches of an epoch that is shared with other trainers; -1 for the current one. It ends
         once the epoch is over. One such iterator at a time, and no `batches` at the same time.
@@ -195,7 +124,12 @@ class DataClient:
         return self._drawn(self._begin_pass(), view, drawing, epoch, rows_of)
 
     def _drawn(
-        self, number: int, view: View, drawing: Drawing, epoch: int, rows_of: Callable[[int], Rows]
+        self,
+        number: int,
+        view: View,
+        drawing: SharedEpochSettings,
+        epoch: int,
+        rows_of: Callable[[int], Rows],
     ) -> Generator[Batch, None, None]:
         self._check_is_on(number)
         if not self._is_there():
@@ -272,33 +206,6 @@ class DataClient:
         """Seconds for which the loop has waited for batches."""
         return self._machine.waited
 
-    def stop(self) -> None:
-        """End an iterator that is waiting; the next one is not affected."""
-        with self._lock:
-            self._is_stopped = True
-            self._lock.notify_all()
-
-    def close(self) -> None:
-        """Leave the pool; no effect in a fork of the connected process."""
-        if not self._process.is_current:
-            return
-        with self._lock:
-            if self._is_closing:
-                return
-            self._is_closing = True
-            self._tell(())
-            self._lock.notify_all()
-        if threading.current_thread() is not self._thread:  # a garbage collector may call this in that thread
-            self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     # --- the program's thread ---
 
     def _begin_pass(self) -> int:
@@ -332,17 +239,6 @@ class DataClient:
         self._lent += array.nbytes
         weakref.finalize(array, self._returned.append, array.nbytes).atexit = False
         return True
-
-    def _is_there(self) -> bool:
-        """Wait until a server is connected; return False if `stop` was called."""
-        self._process.require_current()
-        with self._lock:
-            if not self._wait(lambda: self._is_stopped or self._machine.is_here, self._start_seconds):
-                raise MachineError(
-                    f"{self._where} has no data server after {self._start_seconds:g} s; check "
-                    "that they are running"
-                )
-            return not self._is_stopped
 
     def _window(self, sample_bytes: int) -> int:
         """Number of requests that may be outstanding, or ready and not delivered."""
@@ -398,110 +294,17 @@ class DataClient:
                 self._machine.waited += time.perf_counter() - began
         return found
 
-    def _tell(self, sends: Sequence[m.Send]) -> None:
-        """Have the messaging thread send messages; the lock is held."""
-        if self._wake >= 0:
-            if not self._asked:  # otherwise it was woken, and has not run yet
-                with suppress(BlockingIOError):
-                    os.write(self._wake, b"!")
-            self._asked.append(sends)
 
-    def _wait(self, holds: Callable[[], object], seconds: float | None = None) -> bool:
-        """Wait with the lock held until a condition holds; return False after ``seconds``."""
-        in_time = self._lock.wait_for(lambda: self._error is not None or holds(), seconds)
-        if self._error is not None and not holds():
-            raise self._error
-        return bool(in_time)
-
-    # --- the messaging thread ---
-
-    def _run(self) -> None:
-        try:
-            while not self._is_closing and self._error is None:
-                self._step()
-            if not self._machine.error:
-                with self._lock:
-                    sends = self._machine.leave()
-                self._deliver(sends)
-        except CotswoldError as error:
-            self._fail(error)
-        except BaseException as error:
-            self._fail(MachineError(f"the connection to {self._where} broke: {error!r}"))
-        finally:
-            self._endpoint.close()
-            with self._lock:
-                self._fail(MachineError(f"the connection to {self._where} is closed"))
-                self._close_pipe()
-
-    def _close_pipe(self) -> None:
-        os.close(self._woken)
-        os.close(self._wake)
-        self._wake = -1
-
-    def _step(self) -> None:
-        event = self._post.receive(_TICK_SECONDS)
-        now = time.monotonic()
-        with self._lock:
-            sends: list[m.Send] = []
-            match event:
-                case Received(sender, message) if isinstance(message, _HEARD):
-                    sends += self._machine.receive(sender, message, now)
-                    self._lock.notify_all()
-                case Ready():
-                    with suppress(BlockingIOError):
-                        os.read(self._woken, 4096)
-                case Lost(peer, why):
-                    if peer == m.POOL and "token" in why:
-                        self._fail(UserError(f"{self._where} refused the token of this process; {_TOKEN}"))
-                    sends += self._machine.lost(peer, why, now)
-                case _:
-                    pass
-            del event
-            addresses = dict(self._machine.addresses)
-            trouble = ""
-            if now - self._ticked >= _TICK_SECONDS:
-                self._ticked = now
-                sends += self._machine.tick(now)
-                trouble = self._machine.trouble(now)
-            error = self._error_of(trouble) if trouble else None
-            while self._asked:
-                sends += self._asked.popleft()
-        if addresses != self._connected:
-            for name, address in addresses.items():
-                self._endpoint.connect(name, address)
-            self._connected = addresses
-        self._deliver(sends)
-        if error is not None:
-            self._fail(error)
-
-    def _error_of(self, trouble: str) -> CotswoldError:
-        """The error, with a remedy."""
-        if self._machine.is_stranger:
-            return UserError(f"{trouble}; use the recipe, or the store, of {self._where}")
-        helps = "fix that" if self._machine.requests.refusal else f"check {self._where}"
-        again = f", and {self._again}" if self._machine.pool else ""
-        return MachineError(f"{trouble}; {helps}{again}")
-
-    def _fail(self, error: CotswoldError) -> None:
-        with self._lock:
-            self._error = self._error or error
-            self._lock.notify_all()
-
-    def _deliver(self, sends: Iterable[m.Send]) -> None:
-        for each in sends:
-            self._post.send(each.to, each.message)
-
-
-def client_at(
+def open_client(
     host: str,
     port: int,
     token: Token,
-    asking: Asking,
+    asking: RequestSettings,
     *,
     store: str = "",
     encrypt: bool = True,
     ports: Sequence[int] = (),
-    start_seconds: float = _START_SECONDS,
+    start_seconds: float = START_SECONDS,
     again: str = RESUME,
 ) -> DataClient:
     """Connect to the pool that listens at ``host`` and ``port``; other arguments as for `DataClient`.
@@ -511,7 +314,7 @@ def client_at(
         token,
         str(Address.at_port(found, port)),
         store=store,
-        host=own_host(found),
+        host=local_address(found),
         encrypt=encrypt,
         ports=ports,
         asking=asking,
@@ -521,10 +324,10 @@ def client_at(
     )
 
 
-def asking_of(window: int, lonely_seconds: float) -> Asking:
+def request_settings(window: int, lonely_seconds: float) -> RequestSettings:
     """Settings of requests; raise UserError for invalid values."""
     try:
-        retry_seconds = min(Asking.retry_seconds, lonely_seconds / BEATS)
-        return Asking(window=window, retry_seconds=retry_seconds, lonely_seconds=lonely_seconds)
+        retry_seconds = min(RequestSettings.retry_seconds, lonely_seconds / BEATS)
+        return RequestSettings(window=window, retry_seconds=retry_seconds, lonely_seconds=lonely_seconds)
     except ValueError as error:
         raise UserError(str(error)) from error

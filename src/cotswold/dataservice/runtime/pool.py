@@ -16,19 +16,19 @@ from types import TracebackType
 from typing import Self
 
 from cotswold import wire as m
-from cotswold.dataservice.core.pool import Pool, Supplier
-from cotswold.dataservice.core.shared_epochs import Drawn, StreamTotals
-from cotswold.dataservice.runtime.server_supervision import DataListening
+from cotswold.dataservice.core.pool import DataServerRecord, Pool
+from cotswold.dataservice.core.shared_epochs import EpochCounts, StreamTotals
+from cotswold.dataservice.runtime.server_supervision import ServerSupervision
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
 from cotswold.host.token import VARIABLE
 from cotswold.processes.cluster_settings import ClusterSettings
-from cotswold.processes.coordinator_loop import OnEvent, TroubleError
-from cotswold.processes.endpoint_settings import Reach
-from cotswold.processes.process_group import Staff
+from cotswold.processes.coordinator_loop import ClusterFailedError, OnEvent
+from cotswold.processes.endpoint_settings import EndpointSettings
+from cotswold.processes.process_group import ProcessGroup
 from cotswold.transport import Endpoint
-from cotswold.transport.listeners import PortsTakenError
+from cotswold.transport.listeners import PortsInUseError
 from cotswold.transport.socket_folder import remove_left_folders
 from cotswold.wire.messenger import AnyMessage, Messenger
 
@@ -133,19 +133,19 @@ class PoolStatus:
     """Number of restarts of servers."""
     refused: Mapping[str, int]
     """Refusals at the head's endpoint by kind: strangers, malformed messages."""
-    drawn: tuple[Drawn, ...] = ()
+    drawn: tuple[EpochCounts, ...] = ()
     """Counts of each shared epoch."""
     streams: tuple[StreamTotals, ...] = ()
     """Totals of each stream."""
 
 
-class _Conversation(DataListening):
+class PoolCoordinator(ServerSupervision):
     """The event loop of the head."""
 
     tick_seconds = _TICK_SECONDS
 
     def __init__(
-        self, post: Messenger, staff: Staff, machine: Pool, start_seconds: float, on_event: OnEvent
+        self, post: Messenger, staff: ProcessGroup, machine: Pool, start_seconds: float, on_event: OnEvent
     ) -> None:
         super().__init__(post, staff, start_seconds, machine.silent_seconds, on_event)
         self.machine = machine
@@ -165,7 +165,7 @@ class _Conversation(DataListening):
             self.post.send(name, m.Shutdown(0, self._why))
         self._end((), tuple(self.machine.servers))
 
-    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         with self.lock:
             self._let_pool_hear(sender, message)
 
@@ -176,10 +176,10 @@ class _Conversation(DataListening):
             if sender in self.machine.servers and self.staff.is_watched(sender):
                 self._serves(sender, now)
 
-    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+    def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         return self.machine.gone(name, now)
 
-    def _visitor_lost(self, name: str, why: str) -> None:
+    def _on_client_disconnect(self, name: str, why: str) -> None:
         with self.lock:
             self.deliver(self.machine.gone(name, time.monotonic()))
 
@@ -192,19 +192,19 @@ class _Conversation(DataListening):
             self._look_after_all(now)
 
     def _look_after_all(self, now: float) -> None:
-        self.machine.forgive(self._look_after_servers(now))
+        self.machine.exclude_stall(self._look_after_servers(now))
         self.deliver(self.machine.tick(now))
         self.staff.tick(now)
-        if self.staff.is_hopeless and self._hired and not self.machine.servers:
-            last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
+        if self.staff.cannot_recover and self._hired and not self.machine.servers:
+            last = f"; the last of them: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
             self._why = f"every data server has exited{last}"
-            raise TroubleError(self._why)
+            raise ClusterFailedError(self._why)
 
     _hired = 0
 
     def hire(self, count: int) -> None:
         """Start ``count`` servers."""
-        self.staff.hire(count)
+        self.staff.spawn(count)
         self._hired = count
 
 
@@ -212,7 +212,7 @@ class DataPool:
     """A running pool; use in a ``with`` statement, or `close`. Only one thread may use it, except for
     `status`."""
 
-    def __init__(self, conversation: _Conversation, resources: ExitStack) -> None:
+    def __init__(self, conversation: PoolCoordinator, resources: ExitStack) -> None:
         self._conversation, self._resources = conversation, resources
 
     @property
@@ -235,7 +235,8 @@ class DataPool:
         self._conversation.post.endpoint.connect(name, address)
 
     def proceed(self, seconds: float) -> None:
-        """Serve for ``seconds``; raise TroubleError if every server has exited, and no more are started."""
+        """Serve for ``seconds``; raise ClusterFailedError if every server has exited, and
+        no more are started."""
         deadline = time.monotonic() + seconds
         self._conversation.wait(lambda: time.monotonic() >= deadline)
 
@@ -248,7 +249,7 @@ class DataPool:
         staff, machine = self._conversation.staff, self.machine
         with self._conversation.lock:
             return PoolStatus(
-                lines_of(machine.servers, staff),
+                server_lines(machine.servers, staff),
                 tuple(_trainer(machine.trainers[name].said) for name in sorted(machine.trainers)),
                 self._conversation.ends,
                 staff.replaced,
@@ -296,7 +297,7 @@ def open_pool(
             own = ForkServer(PRELOADED)
             resources.callback(own.close)
             processes = own
-        reach = Reach.of(settings.processes, settings.host)
+        reach = EndpointSettings.of(settings.processes, settings.host)
         try:
             endpoint = Endpoint(
                 token,
@@ -306,7 +307,7 @@ def open_pool(
                 mode=None if settings.host is None else "curve",
                 lost_seconds=reach.lost_seconds,
             )
-        except PortsTakenError as error:
+        except PortsInUseError as error:
             raise MachineError(
                 f"port {settings.port} of {settings.host} is taken, perhaps by another pool; end "
                 "it, or serve at another port (0: any free port)"
@@ -319,7 +320,7 @@ def open_pool(
                 "pool": endpoint.address,
                 "work": work,
                 "arguments": dict(arguments),
-                "reach": reach.said(),
+                "reach": reach.as_dict(),
                 "threads": settings.threads,
                 "beat_seconds": settings.beat_seconds,
             }
@@ -328,22 +329,22 @@ def open_pool(
                 name, "cotswold.dataservice.runtime.server_process:main", told, {VARIABLE: token.text}, output
             )
 
-        staff = Staff(processes, endpoint, call_of, restarts=settings.restarts, kind=KIND)
+        staff = ProcessGroup(processes, endpoint, call_of, restarts=settings.restarts, kind=KIND)
         opened.callback(staff.close)
         machine = Pool(f"pool-{secrets.token_hex(8)}", settings.silent_seconds)
-        conversation = _Conversation(Messenger(endpoint), staff, machine, settings.start_seconds, on_event)
+        conversation = PoolCoordinator(Messenger(endpoint), staff, machine, settings.start_seconds, on_event)
         conversation.hire(settings.servers)
         opened.pop_all()
         return DataPool(conversation, resources)
 
 
-def lines_of(servers: Mapping[str, Supplier], staff: Staff) -> tuple[ServerLine, ...]:
+def server_lines(servers: Mapping[str, DataServerRecord], staff: ProcessGroup) -> tuple[ServerLine, ...]:
     """Status of servers from their last messages."""
     now = time.monotonic()
-    return tuple(line_of(each.offer, now - each.heard, staff) for _, each in sorted(servers.items()))
+    return tuple(server_line(each.offer, now - each.heard, staff) for _, each in sorted(servers.items()))
 
 
-def line_of(offer: m.DataServerReport, silent_seconds: float, staff: Staff) -> ServerLine:
+def server_line(offer: m.DataServerReport, silent_seconds: float, staff: ProcessGroup) -> ServerLine:
     """Status of a server."""
     return ServerLine(
         offer.name,
@@ -365,13 +366,13 @@ def _trainer(said: m.JoinPool) -> TrainerLine:
     return TrainerLine(said.name, said.handed, said.waited)
 
 
-def described(settings: PoolSettings) -> dict[str, object]:
-    """Settings as plain values, from which `settings_of` restores them."""
+def settings_as_dict(settings: PoolSettings) -> dict[str, object]:
+    """Settings as plain values, from which `settings_from_dict` restores them."""
     return dict(vars(settings))
 
 
-def settings_of(said: Mapping[str, object]) -> PoolSettings:
-    """Restore settings from `described`."""
+def settings_from_dict(said: Mapping[str, object]) -> PoolSettings:
+    """Restore settings from `settings_as_dict`."""
     known = dict(said)
     ports = known.get("ports")
     if isinstance(ports, list):

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cotswold.dataservice.runtime.pool import open_pool, settings_of
-from cotswold.dataservice.runtime.server_supervision import told
+from cotswold.dataservice.runtime.pool import open_pool, settings_from_dict
+from cotswold.dataservice.runtime.server_supervision import event_text
 from cotswold.errors import UserError
 from cotswold.files import replace_file
 from cotswold.host import ForkServer, token_of
@@ -51,10 +51,16 @@ def main(
     folder = None if logs is None else Path(logs)
 
     def tell(kind: str, more: Mapping[str, object]) -> None:
-        print(time.strftime("%Y-%m-%d %H:%M:%S"), told(kind, more), flush=True)
+        print(time.strftime("%Y-%m-%d %H:%M:%S"), event_text(kind, more), flush=True)
 
     with open_pool(
-        settings_of(settings), work, arguments, token=token, processes=servers, logs=folder, on_event=tell
+        settings_from_dict(settings),
+        work,
+        arguments,
+        token=token,
+        processes=servers,
+        logs=folder,
+        on_event=tell,
     ) as pool:
         for name, address in trainers.items():
             pool.connect(name, address)

@@ -18,15 +18,15 @@ from types import TracebackType
 from typing import Self
 
 from cotswold import wire as m
-from cotswold.dataservice.core.pool import Supplier
-from cotswold.dataservice.runtime.pool import KIND, PRELOADED, PoolSettings, PoolStatus, lines_of
-from cotswold.dataservice.runtime.server_supervision import DataListening
+from cotswold.dataservice.core.pool import DataServerRecord
+from cotswold.dataservice.runtime.pool import KIND, PRELOADED, PoolSettings, PoolStatus, server_lines
+from cotswold.dataservice.runtime.server_supervision import ServerSupervision
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.token import VARIABLE
-from cotswold.processes.coordinator_loop import OnEvent, TroubleError
-from cotswold.processes.endpoint_settings import Reach, own_host
-from cotswold.processes.process_group import Staff
+from cotswold.processes.coordinator_loop import ClusterFailedError, OnEvent
+from cotswold.processes.endpoint_settings import EndpointSettings, local_address
+from cotswold.processes.process_group import ProcessGroup
 from cotswold.transport import Endpoint, Lost
 from cotswold.transport.address import Address
 from cotswold.transport.host_names import address_of
@@ -43,15 +43,15 @@ _LEAVE_SECONDS = 5.0
 """Seconds to wait until servers have left."""
 
 
-class _Conversation(DataListening):
+class LenderCoordinator(ServerSupervision):
     """The event loop of the lender."""
 
     def __init__(
-        self, post: Messenger, staff: Staff, where: str, settings: PoolSettings, on_event: OnEvent
+        self, post: Messenger, staff: ProcessGroup, where: str, settings: PoolSettings, on_event: OnEvent
     ) -> None:
         super().__init__(post, staff, settings.start_seconds, settings.silent_seconds, on_event)
         self.where = where
-        self.offers: dict[str, Supplier] = {}
+        self.offers: dict[str, DataServerRecord] = {}
         self.is_over = False
         """True if the pool has ended normally."""
         self._is_leaving = False
@@ -74,47 +74,47 @@ class _Conversation(DataListening):
             self._hear(self.tick_seconds)
         self._end((), ())
 
-    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         match message:
             case m.DataServerReport() if message.name == sender and self.staff.is_watched(sender):
                 now = time.monotonic()
                 self._serves(sender, now)
-                self.offers[sender] = Supplier(message, now)
+                self.offers[sender] = DataServerRecord(message, now)
             case m.LeavePool() if sender in self.offers:
                 self.is_over = True
             case _:
                 pass
 
-    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+    def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         self.offers.pop(name, None)
         return ()
 
-    def _visitor_lost(self, name: str, why: str) -> None:
+    def _on_client_disconnect(self, name: str, why: str) -> None:
         if name == m.POOL:
             self._lost = (time.monotonic(), why)
 
-    def _tell_end(self, name: str, why: str) -> None:
+    def _report_exit(self, name: str, why: str) -> None:
         if not self.is_over and not self._is_leaving:
-            super()._tell_end(name, why)
+            super()._report_exit(name, why)
 
     def _tick(self, now: float) -> None:
         if self._lost is not None and now - self._lost[0] > _END_SECONDS and not self.is_over:
-            raise TroubleError(
+            raise ClusterFailedError(
                 f"the head of {self.where} is lost ({self._lost[1]}); start again when it runs"
             )
         if self.is_over or self._lost is not None:
             return
         self._look_after_servers(now)
         self.staff.tick(now)
-        if self.staff.is_hopeless:
-            last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
-            raise TroubleError(f"every data server of this machine has exited{last}")
+        if self.staff.cannot_recover:
+            last = f"; the last of them: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
+            raise ClusterFailedError(f"every data server of this machine has exited{last}")
 
 
-class Lending:
+class RemoteServers:
     """Data servers for a remote pool; use in a ``with`` statement, or `close`. Use from one thread only."""
 
-    def __init__(self, conversation: _Conversation, resources: ExitStack) -> None:
+    def __init__(self, conversation: LenderCoordinator, resources: ExitStack) -> None:
         self._conversation, self._resources = conversation, resources
 
     @property
@@ -123,7 +123,7 @@ class Lending:
         return self._conversation.is_over
 
     def proceed(self, seconds: float) -> None:
-        """Serve for at most ``seconds``; raise TroubleError if the head is lost, or every server has
+        """Serve for at most ``seconds``; raise ClusterFailedError if the head is lost, or every server has
         exited and no more are started."""
         deadline = time.monotonic() + seconds
         self._conversation.wait(lambda: self.is_over or time.monotonic() >= deadline)
@@ -132,7 +132,7 @@ class Lending:
         """Status of this machine's servers; only the head knows the trainers."""
         spoken, staff = self._conversation, self._conversation.staff
         refused = dict(spoken.post.endpoint.refused)
-        return PoolStatus(lines_of(spoken.offers, staff), (), spoken.ends, staff.replaced, refused)
+        return PoolStatus(server_lines(spoken.offers, staff), (), spoken.ends, staff.replaced, refused)
 
     def close(self) -> None:
         """Leave the pool, and end all processes."""
@@ -149,7 +149,7 @@ class Lending:
         self.close()
 
 
-def open_lending(
+def open_remote_servers(
     head: tuple[str, int],
     settings: PoolSettings,
     store: str,
@@ -159,7 +159,7 @@ def open_lending(
     token: Token,
     processes: Processes | None = None,
     on_event: OnEvent = lambda kind, more: None,
-) -> Lending:
+) -> RemoteServers:
     """Start data servers for the pool whose head listens at ``head``.
 
     This machine's address is the one from which it reaches the head; ``settings.host`` and ``port`` are not
@@ -186,12 +186,12 @@ def open_lending(
             own = ForkServer(PRELOADED)
             resources.callback(own.close)
             processes = own
-        endpoint = Endpoint(token, name, host=own_host(host), encrypt=settings.encrypt)
+        endpoint = Endpoint(token, name, host=local_address(host), encrypt=settings.encrypt)
         opened.callback(endpoint.close)
         post = Messenger(endpoint)
         endpoint.connect(m.POOL, at_port)
         arguments = arguments_of(_terms(post, name, store, where))
-        reach = Reach.of(settings.processes, host)
+        reach = EndpointSettings.of(settings.processes, host)
 
         def call_of(server: str) -> Call:
             told = {
@@ -199,7 +199,7 @@ def open_lending(
                 "pool": at_port,
                 "work": work,
                 "arguments": dict(arguments),
-                "reach": reach.said(),
+                "reach": reach.as_dict(),
                 "threads": settings.threads,
                 "beat_seconds": settings.beat_seconds,
                 "lender": (name, endpoint.address),
@@ -208,7 +208,7 @@ def open_lending(
                 server, "cotswold.dataservice.runtime.server_process:main", told, {VARIABLE: token.text}
             )
 
-        staff = Staff(
+        staff = ProcessGroup(
             processes,
             endpoint,
             call_of,
@@ -216,10 +216,10 @@ def open_lending(
             kind=f"{KIND}-{name.removeprefix('lender-')}",
         )
         opened.callback(staff.close)
-        conversation = _Conversation(post, staff, where, settings, on_event)
-        staff.hire(settings.servers)
+        conversation = LenderCoordinator(post, staff, where, settings, on_event)
+        staff.spawn(settings.servers)
         opened.pop_all()
-        return Lending(conversation, resources)
+        return RemoteServers(conversation, resources)
 
 
 def _terms(post: Messenger, name: str, store: str, where: str) -> str:
@@ -233,13 +233,12 @@ def _terms(post: Messenger, name: str, store: str, where: str) -> str:
         match post.receive(_ATTEND_SECONDS):
             case Received(sender, m.PoolMembers() as roster) if sender == m.POOL and roster.why:
                 raise UserError(
-                    f"{roster.why.replace('this trainer learns from', 'this machine has')}; prepare the same "
-                    "samples here by the same recipe, or copy the store"
+                    f"{roster.why}; prepare the same samples here by the same recipe, or copy the store"
                 )
             case Received(sender, m.PoolMembers() as roster) if sender == m.POOL and roster.terms:
                 post.send(m.POOL, m.LeavePool(name))
                 return roster.terms
-            case Lost(peer, why) if peer == m.POOL and "token" in why:
+            case Lost(peer) as lost if peer == m.POOL and lost.by_token:
                 raise UserError(f"{where} has another token; use its token: --token-file, or {VARIABLE}")
             case Lost(peer, why) if peer == m.POOL:
                 raise MachineError(f"{where} cannot be joined: {why}")

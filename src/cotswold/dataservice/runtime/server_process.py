@@ -19,12 +19,13 @@ import numpy as np
 import torch
 
 from cotswold import wire as m
-from cotswold.dataservice.core.server_queue import Job, Supplying
+from cotswold.dataservice.core.server_queue import Job, RequestQueue
 from cotswold.errors import CotswoldError, MachineError, UserError, told
 from cotswold.host import keep_freed_bytes, wake_pipe
 from cotswold.host.processes import import_function
-from cotswold.processes.endpoint_settings import Reach, own_endpoint
-from cotswold.transport import Lost, Ready, Roads
+from cotswold.processes.endpoint_settings import EndpointSettings, open_endpoint
+from cotswold.transport import Lost, Ready
+from cotswold.transport.multi_endpoint import MultiEndpoint
 from cotswold.wire.lifecycle import Stop
 from cotswold.wire.messenger import Messenger, Received
 
@@ -102,7 +103,7 @@ def main(
     made = import_function(work)(**arguments)
     if not isinstance(made, DataWork):
         raise UserError(f"{work} must return a DataWork, got a {type(made).__name__}")
-    with own_endpoint(name, Reach(**reach)) as endpoint:
+    with open_endpoint(name, EndpointSettings(**reach)) as endpoint:
         endpoint.connect(m.POOL, pool)
         if lender is not None:
             endpoint.connect(*lender)
@@ -132,7 +133,7 @@ class DataServer:
         then notifies the other."""
         self._told = told
         self._name, self._work, self._post = name, work, post
-        self._machine = Supplying(name)
+        self._machine = RequestQueue(name)
         self._beat_seconds, self._slow_seconds = beat_seconds, slow_seconds
         self._beaten = float("-inf")
         self._supplied, self._batches, self._sent_bytes, self._seconds = 0, 0, 0, 0.0
@@ -141,7 +142,7 @@ class DataServer:
         self._made: deque[tuple[Job, tuple[torch.Tensor, torch.Tensor] | str, float]] = deque()
         self._woken, self._wake = wake_pipe()
         post.endpoint.watch(self._woken)
-        assert not isinstance(post.endpoint, Roads), "a data server has one network"
+        assert not isinstance(post.endpoint, MultiEndpoint), "a data server has one network"
         post.endpoint.most_waiting_bytes = 2 * _WAITING_BYTES  # bounded by this server itself
         self._sample_bytes = 0.0
         """Bytes per sample of the largest answer so far."""

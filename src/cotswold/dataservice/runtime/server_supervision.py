@@ -9,19 +9,24 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from cotswold.processes.coordinator_loop import Listening, OnEvent
-from cotswold.processes.process_group import Staff
+from cotswold.processes.coordinator_loop import CoordinatorLoop, OnEvent
+from cotswold.processes.process_group import ProcessGroup
 from cotswold.wire.messenger import Messenger
 
 _PAUSE_SECONDS = 1.0
 
 
-class DataListening(Listening):
+class ServerSupervision(CoordinatorLoop):
     """The event loop of a process that starts data servers; it kills hanging servers, which are then
     restarted."""
 
     def __init__(
-        self, post: Messenger, staff: Staff, start_seconds: float, silent_seconds: float, on_event: OnEvent
+        self,
+        post: Messenger,
+        staff: ProcessGroup,
+        start_seconds: float,
+        silent_seconds: float,
+        on_event: OnEvent,
     ) -> None:
         """A server hangs if its first message takes longer than ``start_seconds``, or a later one longer
         than ``silent_seconds``."""
@@ -36,7 +41,7 @@ class DataListening(Listening):
     def _serves(self, name: str, now: float) -> None:
         """Handle the status of a server of this machine."""
         if name not in self._heard:
-            self.staff.joined(name)
+            self.staff.mark_ready(name)
             self._on_event("data_server", {"name": name})
         self._heard[name] = now
 
@@ -59,6 +64,6 @@ class DataListening(Listening):
         return stood
 
 
-def told(kind: str, more: Mapping[str, object]) -> str:
+def event_text(kind: str, more: Mapping[str, object]) -> str:
     """An event of data servers, in words."""
     return f"{more['name']} serves" if kind == "data_server" else f"{more['name']} {more['why']}"

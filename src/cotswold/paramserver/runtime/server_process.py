@@ -15,7 +15,7 @@ from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
 from cotswold.paramserver.runtime.traffic_log import TrafficLog
 from cotswold.paramserver.runtime.update_loop import UpdateLoop, settings_from_dict
-from cotswold.processes.endpoint_settings import Reach, own_endpoint
+from cotswold.processes.endpoint_settings import EndpointSettings, open_endpoint
 from cotswold.shards.core.shard_server import ShardServer
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 from cotswold.transport import Lost
@@ -48,7 +48,7 @@ def main(
     keep_freed_bytes()  # of messages: the next ones reuse the same pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after its clients
     machine: ShardServer[Array] = ShardServer(name, [Shard(*one) for one in shards], NumpyArithmetic(dtype))  # type: ignore[arg-type]  # as JSON says it
-    with own_endpoint(name, Reach(**reach)) as endpoint:
+    with open_endpoint(name, EndpointSettings(**reach)) as endpoint:
         endpoint.connect(COORDINATOR, coordinator)
         post = Messenger(endpoint)
         post.send(COORDINATOR, ServerReady(name, endpoint.address))

@@ -26,7 +26,7 @@ from cotswold.paramserver.runtime.traffic_log import TrafficLog
 from cotswold.shards.core.shard_server import ShardServer
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 from cotswold.shards.runtime.local_product import LocalProduct
-from cotswold.transport.frames import places
+from cotswold.transport.frames import block_offsets
 from cotswold.wire import PullNewer, Send, ToUpdates, Update
 from cotswold.wire.lifecycle import CountersRequest
 from cotswold.wire.messenger import Messenger
@@ -61,7 +61,7 @@ class UpdateLoop:
         self._work = ServerMetrics()
         self._is_due = False
         """True if messages have arrived since the last drain; held-back updates wait for the next message."""
-        _, whole = places([(one.stop - one.start) * settings.item_bytes for one in server.shards])
+        _, whole = block_offsets([(one.stop - one.start) * settings.item_bytes for one in server.shards])
         # one more reply must not make the endpoint drop a client that has not read the others
         room = max(0, post.endpoint.most_waiting_bytes - whole)
         self._ahead_bytes = min(room, max(_AHEAD * whole, _AHEAD_LEAST_BYTES))

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from cotswold import __version__
 from cotswold.errors import CotswoldError, UserError
 from cotswold.host import Call, ForkServer, Process, granted_cores, token_of
-from cotswold.processes.credentials import has_one_of
+from cotswold.processes.credentials import has_any_token
 from cotswold.processes.ray.settings import fingerprint
-from cotswold.processes.shutdown_notice import notice_of
+from cotswold.processes.shutdown_notice import open_notice
 
 
 @dataclass(frozen=True)
-class Facts:
+class MachineFacts:
     """A machine's description of itself."""
 
     hostname: str
@@ -32,7 +32,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Refused:
+class StartRefusal:
     """Reason why a process was not started."""
 
     why: str
@@ -52,23 +52,25 @@ class Agent:
         self._processes: dict[int, Process] = {}
         self._ends: dict[int, asyncio.Future[tuple[int, str]]] = {}
 
-    async def facts(self) -> Facts:
+    async def facts(self) -> MachineFacts:
         """The facts of this machine."""
         self._listen()
-        return Facts(
+        return MachineFacts(
             socket.gethostname(), granted_cores(environ={}), __version__, fingerprint(token_of(os.environ))
         )
 
-    async def start(self, key: int, call: Call, tokens: Sequence[str] = ()) -> int | Refused:
+    async def start(self, key: int, call: Call, tokens: Sequence[str] = ()) -> int | StartRefusal:
         """Start a process, identified by ``key`` from now on, and return its process number.
 
         ``tokens`` are fingerprints from `tokens_said`, of which this machine must have one.
         """
         loop = asyncio.get_running_loop()
         if self._is_leaving:
-            return Refused(f"{call.name} cannot be started: {socket.gethostname()} is shutting down", False)
+            return StartRefusal(
+                f"{call.name} cannot be started: {socket.gethostname()} is shutting down", False
+            )
         try:
-            if tokens and not has_one_of(tokens, os.environ):
+            if tokens and not has_any_token(tokens, os.environ):
                 raise UserError(
                     f"{call.name} cannot be started: {socket.gethostname()} lacks the token of the cluster "
                     "of parameter servers; start its 'cotswold worker' with COTSWOLD_CLUSTER_TOKEN, or with "
@@ -77,7 +79,7 @@ class Agent:
             async with self._turn:
                 process = await loop.run_in_executor(None, self._server.start, call)
         except CotswoldError as error:
-            return Refused(str(error), isinstance(error, UserError))
+            return StartRefusal(str(error), isinstance(error, UserError))
         self._processes[key], self._ends[key] = process, loop.create_future()
         loop.add_reader(process.fileno(), self._tell, key)
         return process.pid
@@ -99,7 +101,7 @@ class Agent:
 
     def _listen(self) -> None:
         """Watch for the shutdown notice of this machine."""
-        self._notice = self._notice or notice_of(os.environ)
+        self._notice = self._notice or open_notice(os.environ)
         if self._notice is not None:
             asyncio.get_running_loop().add_reader(self._notice, self._leave)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token, granted_cores, token
 from cotswold.host.child_process import Child
-from cotswold.processes.credentials import handed_on
+from cotswold.processes.credentials import inherited_credentials
 from cotswold.processes.ray.settings import DEFAULT_PORT, ray_environ, reachable, require_ray
 
 _PROGRAM = (sys.executable, "-P", "-m", "ray.scripts.scripts", "start")
@@ -93,7 +93,7 @@ def _start(
     given: Token, words: Sequence[str], cores: int | None, environ: Mapping[str, str], output: int | None
 ) -> Child:
     require_ray()
-    own = {**ray_environ(given, environ), **handed_on(environ), token.VARIABLE: given.text}
+    own = {**ray_environ(given, environ), **inherited_credentials(environ), token.VARIABLE: given.text}
     variables = {**environ, **own}
     grant = granted_cores(environ={}) if cores is None else cores
     more = [

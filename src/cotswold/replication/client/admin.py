@@ -17,14 +17,14 @@ from typing import Self, TypeVar
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
 from cotswold.host.keyring import KeyringFile
-from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.replication.client.endpoints import ClusterEndpoints
 from cotswold.replication.client.routed_messenger import RoutedMessenger
 from cotswold.replication.client.standalone_cluster import controllers_at, places_by_name
 from cotswold.replication.client.unreachable import why_none_leads, why_unreached
 from cotswold.replication.replica.saved_bucket import SavedBucket, disk_of, is_restored, restored_on
 from cotswold.transport import Endpoint
-from cotswold.transport.token_rotation import Rotating
+from cotswold.transport.token_rotation import TokenRotation
 from cotswold.wire import (
     CONTROLLERS,
     DeleteRunRequest,
@@ -83,9 +83,9 @@ class AdminClient:
         name = f"operator-{secrets.token_hex(4)}"
         self._places, self._wait_seconds, self._say = tuple(controllers), wait_seconds, say
         self._post = RoutedMessenger(
-            Endpoint(Rotating(tokens).ring, name),
+            Endpoint(TokenRotation(tokens).ring, name),
             controllers_at(controllers),
-            ClusterEndpoints(name, _RUN, Reach(), tokens),
+            ClusterEndpoints(name, _RUN, EndpointSettings(), tokens),
         )
         self._addresses: dict[str, str] = {}
         self._groups: dict[str, Group] = {}

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 from cotswold.host import Token
 from cotswold.host.keyring import KeyringFile
-from cotswold.processes.endpoint_settings import Reach, own_endpoint, own_host
+from cotswold.processes.endpoint_settings import EndpointSettings, local_address, open_endpoint
 from cotswold.replication.client.client_names import scoped
-from cotswold.transport import Endpoint, Roads
+from cotswold.transport import Endpoint, MultiEndpoint
 from cotswold.transport.address import Address
-from cotswold.transport.token_rotation import Rotating, required_tokens
+from cotswold.transport.token_rotation import TokenRotation, required_tokens
 
 _RUN = "run"
 
@@ -37,18 +37,20 @@ class ClusterEndpointConfig:
 class ClusterEndpoints:
     """Endpoints of the process ``name`` towards a cluster; `MultiEndpoint` closes them."""
 
-    def __init__(self, name: str, run: str, reach: Reach, tokens: Token | KeyringFile | None = None) -> None:
+    def __init__(
+        self, name: str, run: str, reach: EndpointSettings, tokens: Token | KeyringFile | None = None
+    ) -> None:
         """``reach``: settings of the run's own endpoints; ``tokens`` [from the environment]."""
         found = tokens or required_tokens(os.environ)
-        self._name, self._tokens, self._reach = scoped(name, run), Rotating(found), reach
+        self._name, self._tokens, self._reach = scoped(name, run), TokenRotation(found), reach
         self._ways: dict[str | None, Endpoint] = {}
         self._own: dict[str, str | None] = {}
         """Address of this machine on the network of a given host."""
-        self._roads: Roads | None = None
+        self._roads: MultiEndpoint | None = None
 
-    def roads(self, run: Endpoint) -> Roads:
+    def roads(self, run: Endpoint) -> MultiEndpoint:
         """Return the run's own endpoint together with these."""
-        self._roads = Roads({_RUN: run})
+        self._roads = MultiEndpoint({_RUN: run})
         return self._roads
 
     def way(self, address: str) -> Endpoint:
@@ -58,11 +60,11 @@ class ClusterEndpoints:
         self._tokens.tick(self._ways.values(), time.monotonic())
         towards = Address.parsed(address).tcp_host
         if towards not in self._own:
-            self._own[towards] = own_host(towards)
+            self._own[towards] = local_address(towards)
         own = self._own[towards]
         if own not in self._ways:
             here = replace(self._reach, towards=towards, at=own)
-            self._ways[own] = own_endpoint(self._name, here, self._tokens.ring)
+            self._ways[own] = open_endpoint(self._name, here, self._tokens.ring)
             self._ways[own].keep_answers()  # servers and controllers do not connect to clients
             self._roads.add(f"servers {own}", self._ways[own])
         return self._ways[own]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.replication.client.endpoints import ClusterEndpoints
 from cotswold.replication.client.router import Router, ToRouter
 from cotswold.replication.client.unreachable import ConnectionResults
@@ -185,5 +185,5 @@ def messengers_of(
     """
     if not controllers:
         return Messenger
-    outward = ClusterEndpoints(name, standing_run, Reach(**reach)) if standing_run else None
+    outward = ClusterEndpoints(name, standing_run, EndpointSettings(**reach)) if standing_run else None
     return lambda endpoint: RoutedMessenger(endpoint, controllers, outward)

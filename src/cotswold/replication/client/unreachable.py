@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from cotswold.transport import End, Lost
+from cotswold.transport import LossCause, Lost
 
 _SAID = {
-    End.REFUSED: (
+    LossCause.REFUSED: (
         "at {} a process refuses this token: give the cluster's own (--token-file, "
         "COTSWOLD_CLUSTER_TOKEN_FILE or COTSWOLD_CLUSTER_TOKEN), or the port of its controller"
     ),
-    End.STRANGER: (
+    LossCause.STRANGER: (
         "at {} a process knows the token and has another name: name the controller as its "
         "own host does, in --controllers of cotswold cluster start"
     ),
-    End.ABSENT: (
+    LossCause.ABSENT: (
         "at {} no process listens: check that cotswold cluster start runs there, and its --controllers"
     ),
-    End.SILENT: "from {} no reply arrives: the process there is stopped, or the network blocks it",
+    LossCause.SILENT: "from {} no reply arrives: the process there is stopped, or the network blocks it",
 }
 
 
@@ -61,7 +61,7 @@ def why_unreached(places: Mapping[str, str], lost: Mapping[str, Lost]) -> str:
     """
     found: dict[str, list[str]] = {each: [] for each in _SAID.values()}
     for name, place in places.items():
-        end = lost[name].end if name in lost else End.SILENT
+        end = lost[name].end if name in lost else LossCause.SILENT
         said = _SAID.get(end) or f"the connection to {{}} has ended: {lost[name].why}"
         found.setdefault(said, []).append(place)
     return "; ".join(said.replace("{}", ", ".join(some), 1) for said, some in found.items() if some)

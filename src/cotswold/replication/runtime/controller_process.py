@@ -19,9 +19,9 @@ from functools import partial
 from typing import Any, cast, get_args
 
 from cotswold.errors import MachineError
-from cotswold.processes.endpoint_settings import Reach, own_endpoint
-from cotswold.processes.supervisor_link import Bond
-from cotswold.processes.worker_thread import Working
+from cotswold.processes.endpoint_settings import EndpointSettings, open_endpoint
+from cotswold.processes.supervisor_link import SupervisorLink
+from cotswold.processes.worker_thread import WorkerThread
 from cotswold.replication.controller.controller import Controller
 from cotswold.replication.controller.event_text import GATHERED
 from cotswold.replication.controller.leader_election import Read, StateRequest
@@ -32,7 +32,7 @@ from cotswold.replication.run_description import display_name
 from cotswold.replication.runtime.authorization import Authorization, digest_of
 from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.names import pair_key
-from cotswold.transport.token_rotation import Rotating
+from cotswold.transport.token_rotation import TokenRotation
 from cotswold.wire import COORDINATOR, Assign, Heartbeat, RunStatus, Send, StatusReply
 from cotswold.wire.lifecycle import EventReport, PeerAddresses, ServerReady, Stop
 from cotswold.wire.messenger import Messenger, Received, Reconnector
@@ -67,17 +67,17 @@ def main(
     metadata store.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after the processes that need it
-    found = Reach(**reach)
+    found = EndpointSettings(**reach)
     if port is not None:
         found = replace(found, ports=(port, port), mode="curve")
-    ring = Rotating.of_file(tokens)
-    with own_endpoint(name, found, None if ring is None else ring.ring) as endpoint:
+    ring = TokenRotation.of_file(tokens)
+    with open_endpoint(name, found, None if ring is None else ring.ring) as endpoint:
         endpoint.connect(COORDINATOR, coordinator)
         post = Messenger(endpoint)
         with MetadataThread(MetadataLocation(**state)) as kept:
             post.send(COORDINATOR, ServerReady(name, endpoint.address))
             ControllerProcess(
-                name, post, kept, ControllerSettings(**control), endpoint, Bond(coordinator, ring)
+                name, post, kept, ControllerSettings(**control), endpoint, SupervisorLink(coordinator, ring)
             ).run()
     return 0
 
@@ -86,17 +86,17 @@ class MetadataThread:
     """A metadata store accessed from its own thread, one request at a time."""
 
     def __init__(self, place: MetadataLocation) -> None:
-        self._working = Working()
+        self._working = WorkerThread()
         self._state: MetadataStore | None = None
         self.trouble = ""
         """Why the last request failed; empty if it succeeded."""
-        self._working.do(partial(self._open, place))
+        self._working.submit(partial(self._open, place))
 
     def __enter__(self) -> MetadataThread:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._working.do(self._close)
+        self._working.submit(self._close)
         self._working.close()
 
     def fileno(self) -> int:
@@ -105,11 +105,11 @@ class MetadataThread:
 
     def take(self) -> None:
         """Deliver the results; raises the store's error if it is damaged."""
-        self._working.take()
+        self._working.run_callbacks()
 
     def submit(self, wish: StateRequest, answered: OnStoreResult) -> None:
         """Send a request; `take` calls ``answered`` with the result."""
-        self._working.do(partial(self._ask, wish, answered))
+        self._working.submit(partial(self._ask, wish, answered))
 
     def _open(self, place: MetadataLocation) -> None:
         self._state = place.opened()
@@ -134,7 +134,7 @@ class MetadataThread:
                 raise
             found, trouble = error, ""
         self.trouble = trouble
-        self._working.tell(partial(answered, wish, found))
+        self._working.call_in_main(partial(answered, wish, found))
 
 
 class ControllerProcess:
@@ -147,7 +147,7 @@ class ControllerProcess:
         state: MetadataThread,
         control: ControllerSettings,
         endpoint: Endpoint,
-        bond: Bond,
+        bond: SupervisorLink,
     ) -> None:
         self._name, self._post, self._state = name, post, state
         self._machine = Controller(name, control, time.monotonic(), secrets.token_hex(6))

@@ -34,10 +34,10 @@ from cotswold.files import DirectoryLock
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.keyring import KeyringFile
 from cotswold.host.token import VARIABLE
-from cotswold.processes.endpoint_settings import Reach
-from cotswold.processes.process_group import Staff
+from cotswold.processes.endpoint_settings import EndpointSettings
+from cotswold.processes.process_group import ProcessGroup
 from cotswold.processes.programs import PROGRAMS
-from cotswold.processes.restart_backoff import Life
+from cotswold.processes.restart_backoff import RestartBackoff
 from cotswold.replication.client.standalone_cluster import (
     PORT,
     controller_name,
@@ -57,9 +57,10 @@ from cotswold.replication.runtime.host_settings import (
 )
 from cotswold.replication.runtime.leader_probe import LeaderProbe
 from cotswold.replication.runtime.server_names import ServerNames
-from cotswold.transport import Endpoint, Lost, Ready, Roads
+from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.address import is_taken
-from cotswold.transport.token_rotation import Rotating
+from cotswold.transport.multi_endpoint import MultiEndpoint
+from cotswold.transport.token_rotation import TokenRotation
 from cotswold.wire import (
     COORDINATOR,
     Drain,
@@ -100,7 +101,7 @@ class HostSupervisor:
         processes: Processes | None = None,
     ) -> None:
         self._settings, self._given, self._on_event = settings, token, on_event
-        self._tokens = Rotating(token)
+        self._tokens = TokenRotation(token)
         self._held = ExitStack()
         with ExitStack() as opened:
             self._logs = settings.folder / "logs"
@@ -108,7 +109,7 @@ class HostSupervisor:
             opened.enter_context(DirectoryLock(settings.folder, "cluster host"))
             self._refuse_taken_port()
             own = processes or opened.enter_context(closing(ForkServer(PRELOADED)))
-            reach = Reach(encrypt=settings.encrypt, ports=settings.ports, at=settings.at)
+            reach = EndpointSettings(encrypt=settings.encrypt, ports=settings.ports, at=settings.at)
             self._reach = reach
             here = Endpoint(self._tokens.ring, COORDINATOR)
             own_name = f"station-{secrets.token_hex(3)}/{settings.prefix.removeprefix('server-')}"
@@ -119,14 +120,14 @@ class HostSupervisor:
                 encrypt=settings.encrypt,
             )
             out.keep_answers()
-            roads = Roads({"here": here, "out": out})
+            roads = MultiEndpoint({"here": here, "out": out})
             opened.callback(roads.close, 0.2)
             self._post, self._here, self._out = Messenger(roads), here, out
             self._calling = Reconnector(lambda address: out)
             self._controllers = controllers_at(settings.controllers)
-            self._staff = Staff(own, here, _no_worker, restarts=False)
+            self._staff = ProcessGroup(own, here, _no_worker, restarts=False)
             opened.callback(self._staff.close)
-            self._lives: dict[str, Life] = {}
+            self._lives: dict[str, RestartBackoff] = {}
             self._names: dict[str, str] = {}
             """Name of each running process: the disk, or the controller, that it stands for."""
             self._keys: dict[str, str] = {}
@@ -255,12 +256,12 @@ class HostSupervisor:
         self._begin_servers(self._disks.disks)
         if settings.own_controller is not None:
             name = controller_name(*settings.own_controller)
-            self._lives[name] = Life(now)
+            self._lives[name] = RestartBackoff(now)
             self._start(name)
 
     def _begin_servers(self, disks: Sequence[str]) -> None:
         for disk in disks:
-            self._lives[disk] = Life(time.monotonic())
+            self._lives[disk] = RestartBackoff(time.monotonic())
             if disk not in self._disks.drained:
                 self._start(disk)
 
@@ -383,7 +384,7 @@ class HostSupervisor:
         told: dict[str, object] = {
             "name": name,
             "coordinator": self._here.address,
-            "reach": self._reach.said(),
+            "reach": self._reach.as_dict(),
             **arguments,
         }
         log, environ = self._logs / f"{disk_of(name)}.log", {}

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from cotswold.host import Token
 from cotswold.host.keyring import Keyring
-from cotswold.processes.endpoint_settings import Reach, own_endpoint
-from cotswold.transport import Endpoint, Roads
+from cotswold.processes.endpoint_settings import EndpointSettings, open_endpoint
+from cotswold.transport import Endpoint, MultiEndpoint
 
 ADMINISTRATION, REPLICATION, UPDATES = "administration", "replication", "updates"
 
@@ -34,17 +34,21 @@ class NetworkEndpoints:
         return tuple(dict.fromkeys((self.administration, self.replication, self.updates)))
 
     @property
-    def all(self) -> Endpoint | Roads:
+    def all(self) -> Endpoint | MultiEndpoint:
         """All endpoints as one."""
         if self.administration is self.replication is self.updates:
             return self.administration
-        return Roads(
+        return MultiEndpoint(
             {ADMINISTRATION: self.administration, REPLICATION: self.replication, UPDATES: self.updates}
         )
 
 
 def open_networks(
-    name: str, reach: Reach, roads: Mapping[str, str], held: ExitStack, token: Token | Keyring | None = None
+    name: str,
+    reach: EndpointSettings,
+    roads: Mapping[str, str],
+    held: ExitStack,
+    token: Token | Keyring | None = None,
 ) -> NetworkEndpoints:
     """Open the endpoints of a process; they close with ``held``. ``roads``: addresses of this machine for
     `REPLICATION` and `UPDATES`, if different from that of ``reach``. Raises as `own_endpoint`."""
@@ -53,7 +57,7 @@ def open_networks(
     def at(road: str) -> Endpoint:
         where = roads.get(road, reach.at)
         if where not in endpoints:
-            endpoints[where] = held.enter_context(own_endpoint(name, replace(reach, at=where), token))
+            endpoints[where] = held.enter_context(open_endpoint(name, replace(reach, at=where), token))
         return endpoints[where]
 
     return NetworkEndpoints(at(ADMINISTRATION), at(REPLICATION), at(UPDATES))

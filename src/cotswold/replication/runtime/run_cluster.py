@@ -21,8 +21,8 @@ from tempfile import TemporaryDirectory
 
 from cotswold.errors import CotswoldError
 from cotswold.host import Call
-from cotswold.processes.process_group import Staff
-from cotswold.processes.restart_backoff import Life
+from cotswold.processes.process_group import ProcessGroup
+from cotswold.processes.restart_backoff import RestartBackoff
 from cotswold.replication.client.routed_messenger import RoutedMessenger
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.metadata import MetadataLocation
@@ -44,7 +44,7 @@ class RunCluster:
     def __init__(
         self,
         settings: ReplicatedClusterSettings,
-        staff: Staff,
+        staff: ProcessGroup,
         post: RoutedMessenger,
         call: CallFactory,
         held: ExitStack,
@@ -54,7 +54,7 @@ class RunCluster:
         self._folder = Path(held.enter_context(TemporaryDirectory(prefix="cotswold-controller-")))
         self._addresses: dict[str, str] = {}
         self._number = 0
-        self._lives: dict[str, Life] = {}
+        self._lives: dict[str, RestartBackoff] = {}
         """Backoff by the name of the disk, or of the controller."""
         self._due: dict[str, str] = {}
         """Name of the next process for each of these that is not running."""
@@ -120,7 +120,7 @@ class RunCluster:
 
     def _begin(self, name: str, now: float) -> None:
         self._start(name)
-        self._lives[disk_of(name)] = Life(now)
+        self._lives[disk_of(name)] = RestartBackoff(now)
 
     def _start(self, name: str) -> None:
         if name == CONTROLLER:

@@ -19,8 +19,8 @@ from typing import Any, cast, get_args
 
 from cotswold.host import keep_freed_bytes
 from cotswold.paramserver.runtime.server_metrics import ServerMetrics
-from cotswold.processes.endpoint_settings import Reach
-from cotswold.processes.supervisor_link import Bond
+from cotswold.processes.endpoint_settings import EndpointSettings
+from cotswold.processes.supervisor_link import SupervisorLink
 from cotswold.replication.client.client_names import ClientNames
 from cotswold.replication.replica.server import ReplicaServer, ToReplicaServer
 from cotswold.replication.replica.settings import ReplicationSettings
@@ -32,7 +32,7 @@ from cotswold.replication.runtime.server_report import bucket_export, server_cou
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Lost, Ready
 from cotswold.transport.address import Address
-from cotswold.transport.token_rotation import Rotating
+from cotswold.transport.token_rotation import TokenRotation
 from cotswold.wire import (
     CONTROLLERS,
     COORDINATOR,
@@ -106,13 +106,17 @@ def main(
     keep_freed_bytes()  # of messages: the next ones reuse the same pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after the processes that need it
     with ExitStack() as held:
-        ring = Rotating.of_file(tokens)
-        ways = open_networks(name, Reach(**reach), roads or {}, held, None if ring is None else ring.ring)
+        ring = TokenRotation.of_file(tokens)
+        ways = open_networks(
+            name, EndpointSettings(**reach), roads or {}, held, None if ring is None else ring.ring
+        )
         ways.administration.connect(COORDINATOR, coordinator)
         post = Messenger(ways.all)
         post.send(COORDINATOR, ServerReady(name, ways.administration.address))
         saving = replace(ReplicationSettings(**copying), saves=disk is not None)
-        role = ReplicaServerProcess(name, host, post, controllers, saving, ways, Bond(coordinator, ring), key)
+        role = ReplicaServerProcess(
+            name, host, post, controllers, saving, ways, SupervisorLink(coordinator, ring), key
+        )
         if disk is None:
             role.run()
         else:
@@ -134,7 +138,7 @@ class ReplicaServerProcess:
         controllers: Mapping[str, str],
         copying: ReplicationSettings,
         ways: NetworkEndpoints,
-        bond: Bond,
+        bond: SupervisorLink,
         key: str = "",
     ) -> None:
         self._key = key

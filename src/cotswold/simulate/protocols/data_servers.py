@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from cotswold.dataservice.core.epoch_pass import Drawing
+from cotswold.dataservice.core.epoch_pass import SharedEpochSettings
 from cotswold.dataservice.core.pool import Pool
-from cotswold.dataservice.core.server_queue import Job, Supplying
+from cotswold.dataservice.core.server_queue import Job, RequestQueue
 from cotswold.dataservice.core.trainer import Trainer
 from cotswold.simulate.protocols.network import SimulatedNetwork
 from cotswold.simulate.protocols.process import SimulatedProcess
@@ -68,7 +68,9 @@ class SimulatedHead:
 class SimulatedDataServer(SimulatedProcess):
     """A data server with one thread, which takes ``seconds()`` per batch."""
 
-    def __init__(self, network: SimulatedNetwork, machine: Supplying, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self, network: SimulatedNetwork, machine: RequestQueue, seconds: Callable[[], float]
+    ) -> None:
         super().__init__(network, machine.name)
         self.machine = machine
         self._seconds, self._is_making = seconds, False
@@ -124,7 +126,7 @@ class SimulatedDataTrainer(SimulatedProcess):
         hear: BatchCallback,
         *,
         asks: list[BatchRequest] | None = None,
-        drawing: Drawing | None = None,
+        drawing: SharedEpochSettings | None = None,
         epochs: range = range(0),
         breaks: Callable[[], bool] = lambda: False,
     ) -> None:

@@ -23,12 +23,12 @@ from cotswold.data.loading.batching import Wanted
 from cotswold.data.loading.order import Rows
 from cotswold.data.service.store import View, said
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
-from cotswold.dataservice.runtime.client import DataClient, asking_of, client_at
+from cotswold.dataservice.runtime.client import DataClient, open_client, request_settings
 from cotswold.errors import UserError
 from cotswold.host import Token, require_memory, token_of
 from cotswold.host.token import VARIABLE, pool_token_of
 from cotswold.ops import images_last
-from cotswold.processes.endpoint_settings import own_host
+from cotswold.processes.endpoint_settings import local_address
 from cotswold.recipe.schema.data import server_place
 from cotswold.training.data.indexed import Patterns, StorePatterns
 from cotswold.training.strategies.base import Batch
@@ -74,13 +74,13 @@ class PoolPlace:
         token = token or (pool_token_of if self.is_port else token_of)(os.environ)
         if token is None:
             raise no_token(self.address)
-        asking = asking_of(WINDOW, self.lonely_seconds)
+        asking = request_settings(WINDOW, self.lonely_seconds)
         if self.is_port:
             host, port = server_place(self.address)
-            return client_at(
+            return open_client(
                 host, port, token, asking, store=store, encrypt=self.encrypt, start_seconds=_START_SECONDS
             )
-        host_seen = own_host(self.towards)
+        host_seen = local_address(self.towards)
         return DataClient(
             token,
             self.address,

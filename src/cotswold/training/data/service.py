@@ -14,9 +14,9 @@ from pathlib import Path
 from cotswold.data import Store
 from cotswold.data.service.store import ServedStore, View, said
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
-from cotswold.dataservice.runtime.client import DataClient, asking_of
+from cotswold.dataservice.runtime.client import DataClient, request_settings
 from cotswold.dataservice.runtime.feed import ServedFeed
-from cotswold.dataservice.runtime.pool import PRELOADED, PoolSettings, described
+from cotswold.dataservice.runtime.pool import PRELOADED, PoolSettings, settings_as_dict
 from cotswold.errors import MachineError, UserError
 from cotswold.geometry import Box
 from cotswold.host import Call, ForkServer, Process, Token, raise_on_all, token_of
@@ -190,7 +190,7 @@ def _started(setting: Setting, servers: int, cache_bytes: int, varying: str) -> 
     """Start data servers for this run, and return the connection to them."""
     things, store = setting.open_things, setting.store
     token = token_of(os.environ) or Token.new()
-    asking = asking_of(WINDOW, _asking(setting.recipe))
+    asking = request_settings(WINDOW, _asking(setting.recipe))
     logs = _logs_of(setting)
     client = things.enter_context(DataClient(token, store=store.identity, asking=asking, where=_where(logs)))
     opened, _ = head(
@@ -225,7 +225,7 @@ def head(
         opened.callback(processes.close)
         told = {
             "trainers": trainers,
-            "settings": described(settings),
+            "settings": settings_as_dict(settings),
             "work": WORK,
             "arguments": arguments,
             "logs": None if logs is None else str(logs),

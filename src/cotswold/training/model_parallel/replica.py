@@ -28,10 +28,10 @@ from cotswold.host import Process, Token, inherited, token_of
 from cotswold.launch import LeaderGroup, follow, lead
 from cotswold.paramserver.core.rank_fanout import rank_name
 from cotswold.paramserver.core.replica_session import StepTask
-from cotswold.processes.endpoint_settings import Reach, own_endpoint
+from cotswold.processes.endpoint_settings import EndpointSettings, open_endpoint
 from cotswold.recipe.schema import DownpourTraining, Mesh
 from cotswold.replicas.accumulation import OwnSteps
-from cotswold.replicas.rank_process import RankRole
+from cotswold.replicas.rank_process import RankProcess
 from cotswold.replicas.work import Meeting
 from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.async_sgd.push_format import scale_to_norm_1
@@ -230,7 +230,7 @@ def _heard(rank: Rank) -> Told | None:
     return None if said is None else Told(**{**said, "pull": tuple(said["pull"])})
 
 
-def obey(rank: Rank, steps: RankSteps, role: RankRole) -> None:
+def obey(rank: Rank, steps: RankSteps, role: RankProcess) -> None:
     """Main loop of a follower: execute the leader's steps until the end."""
     while (said := _heard(rank)) is not None:
         steps.obey(said, role.take, role.closed)
@@ -264,9 +264,9 @@ def follow_replica(recipe: str, store: str, rows: str, pool: str | None, place: 
         meeting = Meeting(**ranks.gather(None)[0])
         own = cast(OwnSteps, meeting.own)  # the meeting was made from these steps
         steps = RankSteps(rank, training.weight_decay, own, meeting.push_samples)
-        reach = Reach(**cast(Mapping[str, Any], meeting.reach))
-        with own_endpoint(rank_name(meeting.name, rank.number), reach, token) as endpoint:
-            role = RankRole(Messenger(endpoint), meeting)
+        reach = EndpointSettings(**cast(Mapping[str, Any], meeting.reach))
+        with open_endpoint(rank_name(meeting.name, rank.number), reach, token) as endpoint:
+            role = RankProcess(Messenger(endpoint), meeting)
             role.run(lambda: obey(rank, steps, role))
 
 

@@ -1,0 +1,127 @@
+"""Incoming messages of an endpoint: read from its listeners, checked, and queued as events.
+
+Knows: listeners, peers, the form of frames. Does not know: sending, waiting, the meaning of messages.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from cotswold.transport.frames import (
+    DATA,
+    HELLO,
+    MEMORY,
+    LossCause,
+    MalformedError,
+    Message,
+    decode_buffers,
+    join_frames,
+    split_head,
+    unpack,
+)
+from cotswold.transport.listener import IncomingMessage, Listener
+from cotswold.transport.listeners import Listeners
+from cotswold.transport.peer import Traffic
+from cotswold.transport.peers import OLD_TOKEN, EndpointState, Peers
+from cotswold.transport.versions import Versions
+
+_BATCH = 64
+"""Number of messages read at a time, at most."""
+
+
+class Incoming:
+    """Reads what arrives at the listeners of an endpoint. The owner sets `doors` and `peers` before any
+    listener opens."""
+
+    doors: Listeners
+    peers: Peers
+
+    def __init__(self, common: EndpointState, traffic: Traffic, message_bytes: int) -> None:
+        """``message_bytes``: largest message in bytes; longer ones are refused."""
+        self._common, self._traffic, self._message_bytes = common, traffic, message_bytes
+
+    def _count_strangers(self, listener: Listener) -> None:
+        self._common.refused["strangers"] += listener.strangers()
+
+    def listen_to(self, listener: Listener) -> None:
+        """Handle a new listener."""
+        self._common.readiness.add_socket(listener.descriptor, partial(self._hear, listener))
+        self._common.readiness.add_socket(
+            listener.monitor_descriptor, partial(self._count_strangers, listener)
+        )
+
+    def leave(self, listener: Listener) -> None:
+        """Prepare to close a listener: read what has arrived, then drop its connections."""
+        self.take_in()
+        self._count_strangers(listener)
+        for caller in list(listener.callers.values()):
+            if caller.name in self.peers.of:
+                self.peers.lose(caller.name, OLD_TOKEN, end=LossCause.OLD_TOKEN)
+        self._common.readiness.remove(listener.descriptor)
+        self._common.readiness.remove(listener.monitor_descriptor)
+
+    def _hear(self, listener: Listener) -> None:
+        """Read what has arrived, up to one event."""
+        for _ in range(_BATCH):
+            if not self._take_in_from(listener):
+                return
+            if self._common.events:
+                break
+        self._common.readiness.doubt(listener.descriptor)
+
+    def take_in(self) -> None:
+        """Read what has arrived, up to a bound."""
+        for listener in self.doors.listeners:
+            self._common.readiness.doubt(listener.descriptor)
+            for _ in range(_BATCH):
+                if not self._take_in_from(listener):
+                    break
+
+    def _take_in_from(self, listener: Listener) -> bool:
+        """Read one message; False if there is none."""
+        came = listener.take()
+        if came is None:
+            return False
+        try:
+            self._take(listener, came)
+        except MalformedError as error:
+            self._common.refused["oversized" if error.oversized else "malformed"] += 1
+        return True
+
+    def _take(self, listener: Listener, came: IncomingMessage) -> None:
+        """Handle one incoming message; raise MalformedError."""
+        kind, version, packed = split_head(came.first)
+        if kind == HELLO:
+            self.peers.greet(listener, came, version, packed)
+            return
+        caller = listener.callers.get(came.number)
+        peer = None if caller is None else self.peers.of.get(caller.name)
+        if peer is None:  # lost, but has not noticed
+            return
+        if kind not in (DATA, MEMORY):
+            raise MalformedError("unknown kind of message")
+        if not self.peers.versions.speaks(version):
+            self.peers.refuse_version(listener, came.number)
+            self.peers.lose_by_version(peer, Versions(version, version))
+            return
+        size = len(came.first) + sum(one.nbytes for one in came.rest)
+        if kind == MEMORY:
+            self._traffic.received_bytes += size
+            peer.on_memory_message(*_numbers(unpack(packed)))
+        else:
+            header, sizes, loan = decode_buffers(packed, came.rest, self._message_bytes)
+            buffers = join_frames(sizes, came.rest) if loan is None else peer.borrower.views(loan, sizes)
+            self._traffic.received_messages += 1
+            self._traffic.received_bytes += size
+            if loan is not None:
+                self._traffic.received_shared_bytes += sum(sizes)
+            self._common.events.append(Message(peer.name, header, buffers))
+
+
+def _numbers(said: object) -> tuple[list[int], list[int]]:
+    """Block numbers that a peer returns and drops; raise MalformedError."""
+    if isinstance(said, list) and len(said) == 2 and all(isinstance(one, list) for one in said):
+        given_back, dropped = said
+        if all(isinstance(one, int) for one in (*given_back, *dropped)):
+            return given_back, dropped
+    raise MalformedError("no blocks of shared memory")
