@@ -58,7 +58,7 @@ def recover(
     from cotswold.files import DirectoryLock
     from cotswold.replication.disk_recovery import found_on, recover
     from cotswold.replication.runtime.host_supervisor import DISKS, STATE
-    from cotswold.ui.progress import say
+    from cotswold.ui.terminal import say
 
     place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)
     if lacking := [each for each in (folder, *others) if not (each / DISKS).is_dir()]:
