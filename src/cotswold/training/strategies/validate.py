@@ -42,7 +42,7 @@ def check_state(strategy: Strategy, state: object) -> None:
     if not isinstance(state, Mapping):
         raise UserError(f"{_named(strategy)}.state_dict returned {_kind(state)}; it must return a dictionary")
     for name, value in state.items():
-        kept = isinstance(value, (Tensor, TensorPart, OptionalTensor, *_PLAIN)) or hasattr(value, "pieces")
+        kept = isinstance(value, (Tensor, TensorPart, OptionalTensor, *_PLAIN)) or hasattr(value, "chunks")
         if not kept or not isinstance(name, str):
             remedy = (
                 f'; return its values one by one, as "{name}.…"'
